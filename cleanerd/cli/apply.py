@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.broker_facts import BrokerFacts

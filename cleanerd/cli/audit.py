@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.verify.audit import Term
     from cleanerd.verify.record_places import RecordPlaces
     from cleanerd.verify.rules import KeyRules

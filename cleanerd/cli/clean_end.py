@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.format.names import TopicPartition
     from cleanerd.spark.logs import Log
     from cleanerd.verify.log_dir import Surroundings

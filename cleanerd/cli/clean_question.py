@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.cli.output import Output
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.resolution.selection import PartitionSelection
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.cli.output import Output
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
 
 
 def options_from(given: Mapping[str, Any], output: Output, settings: Settings) -> CleaningOptions:

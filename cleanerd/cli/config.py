@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from cleanerd.cli.options import Common
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
 
 
 def show(common: Common, topic: str | None) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cli.options import Common
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
 
 
 def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run: bool, yes: bool) -> None:

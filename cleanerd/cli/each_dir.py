@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.resolution.selection import PartitionSelection
     from cleanerd.segments.log_dir import LogDir
 

@@ -19,7 +19,7 @@ from cleanerd.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
 
 R = TypeVar("R")
 
@@ -46,8 +46,8 @@ class Common:
             ConfigError: an unknown key or an invalid value, with its origin; this host's file, or the state directory,
                 cannot be used.
         """
-        from cleanerd.config import load_settings  # noqa: PLC0415 - pydantic takes its time
         from cleanerd.config.check import wrong_state_dir  # noqa: PLC0415
+        from cleanerd.config.load import load_settings  # noqa: PLC0415 - pydantic takes its time
         from cleanerd.config.unused import unused_note  # noqa: PLC0415
 
         try:

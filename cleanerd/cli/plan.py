@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.partitions import Partitions
     from cleanerd.resolution.selection import PartitionSelection

@@ -21,7 +21,7 @@ from cleanerd.spark.launch import require_spark
 
 if TYPE_CHECKING:
     from cleanerd.cli.options import Common
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
 
 
 def run_daemon(common: Common) -> int:

@@ -290,7 +290,7 @@ def _settings(context: click.Context) -> Any:
         ConfigError: they are invalid.
     """
     from cleanerd.cli.default_config import default_config  # noqa: PLC0415
-    from cleanerd.config import load_settings  # noqa: PLC0415
+    from cleanerd.config.load import load_settings  # noqa: PLC0415
 
     given = context.params
     paths = given.get("config_paths") or (() if given.get("no_config") else default_config())

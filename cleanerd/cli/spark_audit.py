@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cli.options import Common
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.format.names import TopicPartition
     from cleanerd.spark.audit import AuditedPartition
     from cleanerd.spark.erasure import Erasure

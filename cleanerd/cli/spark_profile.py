@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cleanerd.cli.options import Common
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.spark.profile import Profile
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.resolution.selection import PartitionSelection

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.resolution.selection import PartitionSelection
     from cleanerd.verify.log_dir import Surroundings
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
 
 _PATHS: Final = (
     "cleanerd.broker.properties",

@@ -19,7 +19,7 @@ from cleanerd.config.keys import (
     kafka_text,
     valid_values,
 )
-from cleanerd.config.names import TOPICS, is_glob, matches, strength
+from cleanerd.config.names import TOPICS
 from cleanerd.config.sources import (
     Assignment,
     IgnoredVariable,
@@ -30,6 +30,7 @@ from cleanerd.config.sources import (
 )
 from cleanerd.config.topic_config import resolve_topic_config
 from cleanerd.config.topic_keys import BROKER_KEYS
+from cleanerd.config.topic_patterns import is_glob, matches, strength
 from cleanerd.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -1,11 +1,9 @@
-"""From an operator's text to a key: the split of ``topics.NAME.KEY``, topic globs, the nearest key of a typo."""
+"""From an operator's text to a key: the split of ``topics.NAME.KEY``, the nearest key of a typo."""
 
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import functools
-import re
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.config.kafka_names import broker_names, topic_names
@@ -17,9 +15,6 @@ if TYPE_CHECKING:
 
 TOPICS: Final = "topics"
 """The table of topic settings, and the first part of their dotted names."""
-
-_LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
-_WILDCARDS: Final = re.compile(r"\*|\?|\[[!\]]?[^\]]*\]")
 
 
 def cut_topic_name(name: str) -> tuple[str, str] | None:
@@ -39,29 +34,6 @@ def cut_topic_name(name: str) -> tuple[str, str] | None:
 @functools.cache
 def _topic_keys_by_length() -> tuple[str, ...]:
     return tuple(sorted(topic_names().union(TOPIC_FIELDS), key=len, reverse=True))
-
-
-def is_glob(topic: str) -> bool:
-    """Whether a topic table's name is a glob. No valid topic name contains a wildcard."""
-    return any(character in topic for character in "*?[")
-
-
-def bad_topic_name(topic: str) -> str | None:
-    """Why a topic table's name can match no topic; None if it can."""
-    literal = _WILDCARDS.sub("", topic) if is_glob(topic) else topic
-    if topic in {"", ".", ".."} or (literal and not _LEGAL_TOPIC.fullmatch(literal)):
-        return f"{topic!r} cannot be a topic: letters, digits, '.', '_', '-', at most 249 (or a glob of them)"
-    return None
-
-
-def matches(pattern: str, topic: str) -> bool:
-    """Whether the table named ``pattern`` is about ``topic``."""
-    return fnmatch.fnmatchcase(topic, pattern) if is_glob(pattern) else pattern == topic
-
-
-def strength(pattern: str) -> tuple[bool, int]:
-    """Order of tables that match one topic: its own name first, then the glob with the most literal characters."""
-    return (not is_glob(pattern), len(_WILDCARDS.sub("", pattern)))
 
 
 def daemon_key_advice(key: str) -> str:

@@ -17,12 +17,12 @@ from cleanerd.config.kafka_values import shown
 from cleanerd.config.keys import DAEMON_FIELDS, TOPIC_FIELDS, kind_of, valid_values
 from cleanerd.config.names import (
     TOPICS,
-    bad_topic_name,
     cut_topic_name,
     daemon_key_advice,
     dotted_topic_advice,
     topic_key_advice,
 )
+from cleanerd.config.topic_patterns import bad_topic_name
 from cleanerd.errors import ConfigError
 
 if TYPE_CHECKING:

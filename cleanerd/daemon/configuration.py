@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
 
 NEEDS_RESTART: Final = (
     "cleanerd.state.dir",

@@ -14,7 +14,7 @@ from cleanerd.fsio.state_files import DAMAGE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.format.names import TopicPartition
 
 SOCKET_NAME: Final = "control.sock"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cleanerd.broker.partition_snapshot import PartitionSnapshot
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.daemon.partition_scan import PartitionScan
     from cleanerd.policy.replicas import ExpiryBound

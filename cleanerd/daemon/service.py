@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.daemon.directory_snapshot import DirectorySnapshot
     from cleanerd.daemon.discovery.scan_threads import MakeLooker
     from cleanerd.daemon.dispatcher import RunJob

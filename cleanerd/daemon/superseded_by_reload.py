@@ -14,7 +14,7 @@ from cleanerd.resolution.selection import why_excluded
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.daemon.work.job import CleaningJob
 
 _WORK: Final[Mapping[str, frozenset[str]]] = {

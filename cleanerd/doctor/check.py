@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
 
 
 def check_host(log_dirs: Sequence[Path], config_paths: Sequence[Path], assignments: Sequence[str]) -> list[CheckResult]:

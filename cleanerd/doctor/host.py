@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from cleanerd.admin.client_config import ClientConfig
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.doctor.findings import CheckResults
 
 _CAP_CHOWN: Final = 0  # linux/capability.h

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.doctor.findings import CheckResults
     from cleanerd.doctor.host import Process
     from cleanerd.segments.partition import PartitionLog

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd._kernel import Chunk
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.format.names import TopicPartition
     from cleanerd.inspection.report import RowSelection
     from cleanerd.resolution.broker_facts import BrokerFacts

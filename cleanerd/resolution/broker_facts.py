@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cleanerd.admin.peers import PeerPoints
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.format.meta import MetaProperties
     from cleanerd.format.names import TopicPartition
     from cleanerd.fsio.state_files import UnreadableState

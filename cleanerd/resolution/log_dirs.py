@@ -14,7 +14,7 @@ from cleanerd.format.properties import read_properties
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
 
 _HINT: Final = "see cleanerd.broker.properties"
 _ANSWER_SECONDS: Final = 2.0

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from cleanerd.broker.agent_facts import LogFacts
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.checkpoint_pair import EarlierReading, FirstReadings
     from cleanerd.segments.log_dir import LogDir

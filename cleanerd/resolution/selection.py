@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.config.names import matches
 from cleanerd.config.topic_config import INTERNAL_TOPICS, NEVER_CLEANED
+from cleanerd.config.topic_patterns import matches
 from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from cleanerd.admin.client_config import ClientConfig
     from cleanerd.admin.cluster import Cluster
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.segments.log_dir import LogDir
 
 QUERY_INTERVAL_MS: Final = 5 * 60_000

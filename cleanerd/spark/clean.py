@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.stage import Staging
     from cleanerd.cleaner.survey import CleaningOptions
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.selection import PartitionSelection

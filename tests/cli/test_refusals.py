@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.daemon.discovery.log_dir_scan import ScanContext
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.limits import DaemonLimits

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.errors import RefusedError
 from cleanerd.format.names import TopicPartition, parse_future_dir
 from cleanerd.resolution.broker_facts import broker_facts

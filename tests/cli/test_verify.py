@@ -11,7 +11,7 @@ import pytest
 
 from cleanerd.cli import verify as verify_module
 from cleanerd.cli.clean_end import CleanEnds
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.errors import system_error
 from cleanerd.resolution.selection import PartitionSelection
 from cleanerd.verify.log_dir import verify_in_surroundings

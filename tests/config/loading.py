@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.config import Settings, load_settings
+from cleanerd.config.load import Settings, load_settings
 from cleanerd.errors import ConfigError
 
 if TYPE_CHECKING:

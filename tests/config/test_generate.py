@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cleanerd.config import load_settings
 from cleanerd.config.generate import generate
 from cleanerd.config.keys import DAEMON_FIELDS, TOPIC_FIELDS
+from cleanerd.config.load import load_settings
 
 SHIPPED = Path(__file__).parents[2] / "config" / "cleanerd.toml"
 

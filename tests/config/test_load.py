@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.config import read_settings, sources
+from cleanerd.config import sources
 from cleanerd.config.keys import DAEMON_FIELDS, TOPIC_FIELDS, kafka_text
+from cleanerd.config.load import read_settings
 from cleanerd.config.topic_config import resolve_topic_config
 from cleanerd.config.topic_keys import TOPIC_RULES
 from tests.config.loading import SEGMENT, load, refused

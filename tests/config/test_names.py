@@ -8,14 +8,12 @@ from hypothesis import strategies as st
 
 from cleanerd.config.keys import TOPIC_FIELDS
 from cleanerd.config.names import (
-    bad_topic_name,
     cut_topic_name,
     daemon_key_advice,
     dotted_topic_advice,
-    matches,
-    strength,
     topic_key_advice,
 )
+from cleanerd.config.topic_patterns import bad_topic_name, matches, strength
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cleanerd.config import load_settings
 from cleanerd.config.keys import DAEMON_FIELDS, kind_of
-from cleanerd.config.load import default_state_dir
+from cleanerd.config.load import default_state_dir, load_settings
 from cleanerd.errors import ConfigError
 from tests.config.loading import load
 

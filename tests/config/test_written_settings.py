@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleanerd.config import load_settings
 from cleanerd.config.keys import DAEMON_FIELDS
+from cleanerd.config.load import load_settings
 from cleanerd.config.written import as_toml, without_settings
 
 if TYPE_CHECKING:

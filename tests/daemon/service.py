@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.daemon.control_client import send_request
 from cleanerd.daemon.discovery.log_dir_scan import ScanContext
 from cleanerd.daemon.limits import DaemonLimits

@@ -13,7 +13,7 @@ import pytest
 from cleanerd.broker.agent_pool import AgentPool, share_of
 from cleanerd.broker.live_broker import LiveBroker, RetryPolicy, find_socket
 from cleanerd.broker.mode import choose_mode
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.daemon.discovery.log_dir_scan import ScanContext
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.limits import DaemonLimits

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.daemon.control import ControlServer
 from cleanerd.daemon.control_client import control_socket, find_control_socket, send_request
 from cleanerd.errors import RefusedError

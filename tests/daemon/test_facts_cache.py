@@ -10,7 +10,7 @@ import pytest
 
 from cleanerd.admin.peers import Peers
 from cleanerd.cleaner.staged_plan import staged_plan
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.daemon.discovery.facts_cache import FactsCache
 from cleanerd.daemon.discovery.log_dir_scan import ScanContext
 from cleanerd.errors import CleanerdError

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.daemon.work.backup_limits import BackupLimits
 from cleanerd.host.clock import Clock, LastTime, wall_ms
 from cleanerd.segments.log_dir import read_log_dir

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.broker.live_broker import LiveBroker
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.daemon.discovery.facts_cache import FactsCache
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.limits import DaemonLimits

@@ -110,7 +110,7 @@ def test_a_directory_of_a_reload_waits_until_it_is_free(root: Path) -> None:
 
 
 def load(settings: list[str]) -> Any:
-    from cleanerd.config import load_settings  # noqa: PLC0415
+    from cleanerd.config.load import load_settings  # noqa: PLC0415
 
     return load_settings([], settings, {})
 

@@ -15,7 +15,7 @@ import uvloop
 from cleanerd.cli.options import Common
 from cleanerd.cli.output import Output
 from cleanerd.cli.run import reread
-from cleanerd.config import Settings, load_settings
+from cleanerd.config.load import Settings, load_settings
 from cleanerd.daemon.configuration import Configuration
 from cleanerd.daemon.notify import Notifier
 from cleanerd.daemon.service import Service

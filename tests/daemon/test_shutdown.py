@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.daemon.control import ControlServer
 from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.service import Service

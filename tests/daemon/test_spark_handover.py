@@ -15,7 +15,7 @@ import pytest
 
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cli import main
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.daemon.registry.pauses import NO_PAUSES, Pauses, save_pauses
 from cleanerd.daemon.work.spark_offload import SparkOffload, spark_command
 from cleanerd.errors import ConfigError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
 from cleanerd.daemon.discovery.modes import DirMode
 from cleanerd.daemon.discovery.state_sweep import KEPT_SECONDS, StateSweeper

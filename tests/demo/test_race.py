@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.client.rules import TopicRules
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd_lab.demo.race import RaceFacts, RaceResult, RaceUpdate, facts, late_updates, updates
 from cleanerd_lab.demo.strategies import CONFIG, STRATEGY, TOPIC
 

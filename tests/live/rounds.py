@@ -13,7 +13,7 @@ from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.cli.clean_live import clean_dir_live
 from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.output import Output
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.errors import AgentRefusalError
 from cleanerd.resolution.selection import PartitionSelection
 from cleanerd.state.cleaner_checkpoint import StateStore

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.broker.command_line import overrides_in
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.errors import ConfigError
 from cleanerd.resolution.broker_facts import broker_facts
 from cleanerd.segments.log_dir import read_log_dir

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.errors import ConfigError
 from cleanerd.resolution.log_dirs import log_dirs_of
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.errors import CleanerdError
 from cleanerd.resolution.broker_facts import broker_facts
 from cleanerd.resolution.partitions import OfflinePartitions

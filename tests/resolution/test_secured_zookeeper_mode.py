@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import pytest
 
 from cleanerd.admin.cluster import AccessDeniedError, KeyValue, TopicFacts
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.resolution.broker_facts import broker_facts
 from cleanerd.resolution.zk_config_cache import UNASKED_MS
 from cleanerd.resolution.zk_config_cache import cached_topic_configs as cleanerd_told_topics
@@ -24,7 +24,7 @@ from tests.swap.offline_round import two_groups
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.segments.log_dir import LogDir
 
 LOGIN = """\

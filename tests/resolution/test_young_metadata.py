@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.host.clock import LastTime, steady_ms, wall_ms
 from cleanerd.resolution.broker_facts import METADATA_AGE_MS, broker_facts
 from cleanerd.segments.log_dir import read_log_dir

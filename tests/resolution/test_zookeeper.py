@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from cleanerd.cli.main import run
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.format.names import TopicPartition
 from cleanerd.policy.legacy import converts
 from cleanerd.resolution.broker_facts import broker_facts

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.resolution.selection import EVERYTHING
 from cleanerd.spark.archive.partition import clean_one
 from cleanerd.spark.archive.run import clean_archive

@@ -16,7 +16,7 @@ from cleanerd import errors
 from cleanerd.broker import partition_snapshot
 from cleanerd.broker.agent_pool import AgentPool
 from cleanerd.cleaner.result import CleaningResult, exit_code
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.work import run_job
 from cleanerd.daemon.work.job import CleaningJob

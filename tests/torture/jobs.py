@@ -17,7 +17,7 @@ from cleanerd.cli import apply as apply_module
 from cleanerd.cli import clean as clean_module
 from cleanerd.cli import undo as undo_module
 from cleanerd.cli.main import run
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.discovery.log_dir_scan import ScanContext
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner

@@ -14,8 +14,8 @@ import pytest
 
 from cleanerd.broker import agent_transport
 from cleanerd.cli.main import run
-from cleanerd.config import load_settings
 from cleanerd.config.check import missing_paths
+from cleanerd.config.load import load_settings
 from cleanerd.errors import CleanerdError
 from cleanerd.swap.lock import LogDirLock
 from tests.support.log_dirs import make_log_dir

@@ -13,7 +13,7 @@ import pytest
 from cleanerd.admin.client_config import read_client_config
 from cleanerd.broker.claim import Claim
 from cleanerd.cli.main import run
-from cleanerd.config import load_settings
+from cleanerd.config.load import load_settings
 from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.format.names import TopicPartition
 from cleanerd.fsio import safe_open

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.daemon.discovery.log_dir_scan import ScanContext
     from cleanerd.daemon.discovery.metadata_readings import Files, MetadataReading
     from cleanerd.segments.cluster_metadata import ClusterMetadata

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from cleanerd.broker.agent_pool import AgentPool
     from cleanerd.broker.mode import ModeChoice
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.daemon.partition_scan import FailedScan, Key, PartitionScan
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.broker_facts import BrokerFacts

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.broker.partition_snapshot import PartitionSnapshot
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.daemon.discovery.log_dir_scan import ScanContext
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.broker_facts import BrokerFacts

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
     from uuid import UUID
 
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
     from cleanerd.daemon.discovery.modes import Work
     from cleanerd.daemon.partition_scan import Key, PartitionScan

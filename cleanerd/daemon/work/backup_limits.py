@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.host.clock import Clock
     from cleanerd.segments.log_dir import LogDir
     from cleanerd.state.cleaner_checkpoint import StateStore

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
 
 _BURST_SECONDS: Final = 0.1
 """Unused rate of this time may be used at once: chunks are larger than a tick."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.survey import CleaningOptions
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
     from cleanerd.fsio.state_files import UnreadableState

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions
-    from cleanerd.config import Settings
+    from cleanerd.config.load import Settings
     from cleanerd.resolution.selection import PartitionSelection
     from cleanerd.spark.archive.look import CopiedDirectory
     from cleanerd.spark.task_runner import Item
