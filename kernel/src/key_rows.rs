@@ -4,7 +4,7 @@
 //! is a version.
 
 use crate::error::{Error, invalid};
-use crate::offset_map::{MAX_ORDINAL, Shard, Versions};
+use crate::offset_map::{Columns, MAX_ORDINAL, Shard, Versions};
 
 const HAS_VERSION: u64 = 1 << 63;
 
@@ -111,14 +111,6 @@ fn deal<const WIDTH: usize>(words: &[u64], counts: &mut [u64]) -> Vec<u64> {
         *place += 1;
     }
     dealt.into_flattened()
-}
-
-/// Rows as columns.
-pub struct Columns {
-    pub hashes: Vec<u64>,
-    pub ordinals: Vec<u64>,
-    pub version: Vec<i64>,
-    pub has_version: Vec<bool>,
 }
 
 impl Columns {

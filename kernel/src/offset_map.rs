@@ -18,7 +18,6 @@ use memmap2::{Advice, MmapMut};
 
 use crate::bits::words_for;
 use crate::error::{Error, invalid};
-use crate::key_rows::Columns;
 
 use look::{Keys, Look, Task, Visitor};
 pub use shard::Shard;
@@ -39,6 +38,14 @@ const HOME_MASK: u64 = (1 << HOME_BITS) - 1;
 
 /// Largest ordinal that a map can hold; one with versions holds one fewer.
 pub const MAX_ORDINAL: u64 = ORDINAL_MASK - 1;
+
+/// Rows of a file of keys as columns: two halves of the hash a row, the record's ordinal, and its version if there are any.
+pub struct Columns {
+    pub hashes: Vec<u64>,
+    pub ordinals: Vec<u64>,
+    pub version: Vec<i64>,
+    pub has_version: Vec<bool>,
+}
 
 type Line = [u64; 8];
 

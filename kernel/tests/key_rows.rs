@@ -1,6 +1,7 @@
 //! Rows that were dealt out, and what a map makes of them, against the same records put directly.
 
-use cleanerd_kernel::key_rows::{Columns, KeyRows};
+use cleanerd_kernel::key_rows::KeyRows;
+use cleanerd_kernel::offset_map::Columns;
 use cleanerd_kernel::offset_map::{OffsetMap, SMALLEST_BYTES, Shard, Versions};
 use proptest::prelude::*;
 

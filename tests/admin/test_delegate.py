@@ -289,7 +289,7 @@ def test_a_cluster_that_tells_less(store: Delegations, key: str) -> None:
     """Others than Kafka speak its protocol. What was not told could not be put back: nothing is changed or saved."""
     cluster = DictCluster({})
     cluster.inherited.pop(key)
-    with pytest.raises(RefusedError, match=f"does not tell {key} of the topic"):
+    with pytest.raises(RefusedError, match=f"does not report {key} of the topic"):
         delegate(cluster.as_cluster, store, "orders", 1, dry_run=False)
     assert (cluster.altered, store.load()) == ([], [])
     if key == "cleanup.policy":
@@ -297,6 +297,6 @@ def test_a_cluster_that_tells_less(store: Delegations, key: str) -> None:
     cluster = DictCluster({LAG: "3600000"})
     delegate(cluster.as_cluster, store, "orders", 1, dry_run=False)
     cluster.inherited.pop(key)
-    with pytest.raises(RefusedError, match=f"does not tell {key} of the topic"):
+    with pytest.raises(RefusedError, match=f"does not report {key} of the topic"):
         hand_back(cluster.as_cluster, store, "orders", dry_run=False)
     assert (len(cluster.altered), len(store.load())) == (1, 1)

@@ -166,7 +166,7 @@ def test_several_log_directories(tmp_path: Path) -> None:
     state.update()
     assert {number: list(partition) for number, partition in state.partitions.items()} == {0: [b"a"], 1: [b"b"]}
     twice = make_log_dir(tmp_path / "3", {"t-1": partitions[1]})
-    with pytest.raises(ClientError, match="t-1 lies in two log directories"):
+    with pytest.raises(ClientError, match="t-1 is in two log directories"):
         LatestState(LogDirTopic([second, twice], "t")).update()
     with pytest.raises(ClientError, match="topic v is in none of"):
         LatestState(LogDirTopic([first, second], "v")).update()

@@ -171,7 +171,7 @@ def test_places_that_are_refused(tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "all")
     for place in (path, path / "out", tmp_path / "all", tmp_path / "link" / "data" / "x" / "y", tmp_path):
         code, _, told = archived(capsys, path, place, tmp_path / "state")
-        assert (code, "lies in the source" in told) == (3, True), place
+        assert (code, "is inside the source" in told) == (3, True), place
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes").touch()
     code, _, told = archived(capsys, path, tmp_path / "other", tmp_path / "state")
@@ -188,17 +188,17 @@ def test_urls_that_overlap() -> None:
     """Whatever the scheme is called; names that only begin alike are apart."""
     near = path_of("s3a://b/backup/1")
     for text in ("s3://b/backup/1", "s3://b/backup", "s3n://b/backup/1/out", "s3://b"):
-        with pytest.raises(Exception, match="lies in the source"):
+        with pytest.raises(Exception, match="is inside the source"):
             require_no_overlap(path_of(text), [near])
     with pytest.raises(Exception, match=r"has \. or \.\. in it"):
         require_no_overlap(path_of("s3://b/x/../backup/1"), [near])
     require_no_overlap(path_of("s3://b/backup/10"), [near])
     require_no_overlap(path_of("s3://c/backup/1"), [near])
-    with pytest.raises(Exception, match="lies in the source"):
+    with pytest.raises(Exception, match="is inside the source"):
         require_no_overlap(
             path_of("abfss://c@a.dfs.core.windows.net/x"), [path_of("abfs://c@a.dfs.core.windows.net/x/y")]
         )
-    with pytest.raises(Exception, match="lies in the source"):
+    with pytest.raises(Exception, match="is inside the source"):
         require_no_overlap(
             path_of("abfs://c@a.blob.core.windows.net/x"), [path_of("abfs://c@a.dfs.core.windows.net/x/y")]
         )

@@ -251,7 +251,7 @@ def test_refused(store: Store, url: str, capsys: Capsys, state: Path) -> None:
     """Overlapping prefixes, no such bucket, credentials in the URL, no directory: told before anything is read."""
     for place in (url, f"{url}/cleaned", "s3://archive/archives", "s3://archive"):
         code, _, told = archived(capsys, url, place, state)
-        assert (code, "lies in the source" in told or "is around it" in told) == (3, True), place
+        assert (code, "is inside the source" in told or "is around it" in told) == (3, True), place
     code, _, told = archived(capsys, url, "s3://nowhere/x", state)
     assert (code, "there is no bucket or container nowhere" in told) == (3, True)
     for source, place in ((url, f"s3://me:{s3.SECRET}@archive/x"), (f"s3://me:{s3.SECRET}@archive/x", "/tmp/x")):  # noqa: S108

@@ -169,7 +169,7 @@ def test_head_is_gone(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
         (("ONE", "TWO", "--digest-key", "abc"), "32 hexadecimal digits"),
         (("ONE", "TWO", "--partition", "nope-0"), "no such partition"),
         (("ONE", "TWO", "--strategy", "best"), "none of offset, timestamp, header:NAME"),
-        (("ONE", "--key", "zz", "--hex"), "no hexadecimal key"),
+        (("ONE", "--key", "zz", "--hex"), "not a hexadecimal key"),
     ],
 )
 def test_mistakes(capsys: pytest.CaptureFixture[str], scene: Scene, arguments: tuple[str, ...], message: str) -> None:

@@ -183,7 +183,7 @@ def test_snapshot_as_a_table(tmp_path: Path, log_dir: Path) -> None:
     asked = ("spark", "snapshot", log_dir, "--format", "delta", "--out", tmp_path / "table")
     document = told(without_java(tmp_path, *asked))
     assert pq.read_table(list((tmp_path / "table").glob("*.parquet"))).num_rows == document["records"] > 0
-    assert "--incremental adds what is new" in without_java(tmp_path, *asked).stderr
+    assert "--incremental adds new records" in without_java(tmp_path, *asked).stderr
     merged = told(without_java(tmp_path, *asked, "--incremental"))
     (partition,) = merged["partitions"]
     assert (merged["written"], merged["removed"]) == (0, 0)

@@ -152,7 +152,7 @@ def test_edges(tmp_path: Path) -> None:
     assert offsets(path, startingOffsets={"t": {"0": -2}}, endingOffsets={"t": {"0": -1}}) == list(range(7, 60))
     assert offsets(path, startingOffsets={"t": {"0": 50}}, endingOffsets={"t": {"0": 1000}}) == list(range(50, 60))
     assert offsets(path, view="raw") == list(range(60))
-    with pytest.raises(ConfigError, match="offset 3 lies below 7, where t-0 begins"):
+    with pytest.raises(ConfigError, match="offset 3 is below 7, where t-0 begins"):
         offsets(path, startingOffsets={"t": {"0": 3}})
     for nothing in ("latest", {"t": {"0": -1}}):
         with pytest.raises(ConfigError, match="a batch that starts at the end reads nothing"):

@@ -69,7 +69,7 @@ def test_a_swap_that_was_cut_off(path: Path, tmp_path: Path) -> None:
         lambda: sides_of(path, copy),
         lambda: ReadableLogs(None, path).profile(),
     ):
-        with pytest.raises(RefusedError, match="a cleaning was cut off while it put a new segment in the place"):
+        with pytest.raises(RefusedError, match="a cleaning was cut off during a swap"):
             ask()
 
 
@@ -135,7 +135,7 @@ def test_a_swap_while_it_is_planned(path: Path, monkeypatch: pytest.MonkeyPatch)
         return look(listed_one)
 
     monkeypatch.setattr(plan, "witness_of", swapped)  # at this very moment
-    with pytest.raises(SegmentChangedError, match="in the place of several"):
+    with pytest.raises(SegmentChangedError, match="replaces several"):
         offsets(path, endingOffsets={"t": {"0": 10}})
 
 

@@ -89,7 +89,7 @@ def test_a_start_in_what_is_not_closed(path: Path) -> None:
     starting = {"t": {"0": 33, "1": 30}}
     assert stream(path, startingOffsets=starting).initialOffset() == starting
     assert stream(path).latestOffset(starting) == starting
-    with pytest.raises(ConfigError, match="offset 33 of t-0 lies above 30, where what is closed ends"):
+    with pytest.raises(ConfigError, match="offset 33 of t-0 is above 30, where the closed segments end"):
         stream(path, OlderSpark, startingOffsets=starting).initialOffset()
     assert stream(path, OlderSpark, startingOffsets="latest").initialOffset() == {"t": {"0": 30, "1": 30}}
 

@@ -240,7 +240,7 @@ def test_wrong_credentials(store: OtherStore, url: str, fault: str) -> None:
     store.control.fail(Always(fault))
     with pytest.raises(ConfigError, match=rf"^{re.escape(url)}: the store refuses: no credentials, wrong") as raised:
         read_rows(url)
-    assert "looks for them in the environment" in str(raised.value.hint)
+    assert "searches them in the environment" in str(raised.value.hint)
     assert len(store.requests) < 4
     store.control.fail(Always(fault, READ))
     with pytest.raises(ConfigError, match=rf"^{re.escape(url)}/orders-0/.*: the store refuses: no credentials"):

@@ -166,7 +166,7 @@ def test_nodes_that_stop(
     hdfs.told("stop name")
     with pytest.raises(MachineError, match=rf"^{url}: cannot be read, tried 2 times: ") as raised:
         read_rows(url)
-    assert "what Hadoop says of it stands on standard error" in str(raised.value)
+    assert "Hadoop's own message is on standard error" in str(raised.value)
     with pytest.raises(MachineError, match=rf"^{root}: cannot be listed, tried 2 times"):
         path_of(root).children()  # type: ignore[attr-defined]
     hdfs.told("start name")

@@ -29,7 +29,7 @@ HISTORIES = 8
 LONG_HISTORIES = 1500
 SKEW_MS = 60_000
 REFUSED = {
-    "tombstones go after": "old",
+    "tombstones are removed after": "old",
     "lie below the log start": "won",
     "other records win": "rules",
     "the offsets between are gone": "gap",

@@ -57,7 +57,7 @@ def test_rows_that_somebody_else_changed(tables: Tables, tmp_path: Path, change:
     commits = tables.commits()
     log.put("orders-0", c="1")
     logs = log.write()
-    with pytest.raises(RefusedError, match=r"somebody else changed rows of the table .*--replace"):
+    with pytest.raises(RefusedError, match=r"another writer changed rows of the table .*--replace"):
         merged(tables, logs)
     assert tables.commits() == commits
     write_table(None, tables.target.open(), logs, replace_all=True)
@@ -73,7 +73,7 @@ def test_a_table_of_somebody_elses(delta: Tables, tmp_path: Path) -> None:
     write_table(None, delta.target.open(), logs)
     other = Tables("delta", tmp_path / "other")
     write_deltalake(other.uri, delta.read())
-    with pytest.raises(RefusedError, match="does not say up to which offsets"):
+    with pytest.raises(RefusedError, match="does not state its offsets"):
         merged(other, logs)
 
 

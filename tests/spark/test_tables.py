@@ -167,7 +167,7 @@ def test_the_second_of_two_merges_changes_nothing(tables: Tables, tmp_path: Path
     log.put("orders-0", a="1")
     one, two = tables.target.open(), tables.target.open()
     write_table(None, one, log.write())
-    with pytest.raises(RefusedError, match="somebody else has changed the table meanwhile"):
+    with pytest.raises(RefusedError, match="another writer has changed the table meanwhile"):
         write_table(None, two, log.write())
     log.put("orders-0", b="1")
     late = tables.target.open()
@@ -305,7 +305,7 @@ def test_in_an_object_store(endpoint: str, tmp_path: Path, kind: str) -> None:
         (one, other) = merged(tables, log.write())
         assert (one.written, one.removed, other.written) == (2, 2, 0)
         log.put("orders-1", z="1")
-        with pytest.raises(RefusedError, match="somebody else"):
+        with pytest.raises(RefusedError, match="another writer"):
             merge_into(None, late, log.write(), retention_ms=lambda _topic: DAY_MS)
         merged(tables, log.write())
         rows = tables.rows()
@@ -326,7 +326,7 @@ def test_files_that_others_made(delta: Tables, tmp_path: Path) -> None:
     merged(delta, log.write())
     assert values(delta) == {"orders-0": {"a": "1", "b": "1"}, "orders-1": {"a": "2"}}
     DeltaTable(str(tmp_path / "table")).restore(0)
-    with pytest.raises(RefusedError, match="does not say up to which offsets"):
+    with pytest.raises(RefusedError, match="does not state its offsets"):
         merged(delta, log.write())
 
 

@@ -137,7 +137,7 @@ def test_what_is_no_table_of_ours(delta: Tables, tmp_path: Path) -> None:
     assert not (tmp_path / "table").exists()
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "notes.txt").touch()
-    with pytest.raises(ConfigError, match=r"holds notes\.txt"):
+    with pytest.raises(ConfigError, match=r"contains notes\.txt"):
         delta.target.open()
     (tmp_path / "table" / "notes.txt").unlink()
     write_table(None, delta.target.open(), logs)

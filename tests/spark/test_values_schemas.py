@@ -51,7 +51,7 @@ def test_a_passing_error_of_the_registry_is_asked_again(registry: RegistryServer
 @pytest.mark.parametrize(
     ("fault", "why"),
     [("slow", "answers 429"), ("broken", "answers 500"), ("drop", "no answer"), ("cut", "no answer"),
-     ("noise", "no JSON object"), ("hang", "no answer within"), ("drip", "no answer within"), ("huge", "more than")],
+     ("noise", "not a JSON object"), ("hang", "no answer within"), ("drip", "no answer within"), ("huge", "more than")],
 )  # fmt: skip
 def test_a_registry_that_stays_away_ends_the_task(
     registry: RegistryServer, monkeypatch: pytest.MonkeyPatch, fault: str, why: str
@@ -145,7 +145,7 @@ def test_references_in_a_circle_and_out_of_the_registry(registry: RegistryServer
     with pytest.raises(ConfigError, match="there is no b version 1"):
         decoded(registry, [])
     registry.register("orders-value", '"B"', references=[{"name": "B"}])
-    with pytest.raises(ConfigError, match="no name, subject and version"):
+    with pytest.raises(ConfigError, match="not exactly a name, a subject and a version"):
         decoded(registry, [])
 
 

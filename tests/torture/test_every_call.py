@@ -65,7 +65,7 @@ def test_a_lock_that_cannot_be_looked_at_is_named(
     with fails_at(monkeypatch, failing, tmp_path / ".lock") as asked, pytest.raises(CleanerdError) as error:
         LogDirLock.acquire(tmp_path, settle_seconds=0)
     assert asked
-    what = {"fstat": "opened", "stat": "looked at"}[failing]  # the first look at what is open belongs to its opening
+    what = {"fstat": "opened", "stat": "read"}[failing]  # the first look at what is open belongs to its opening
     assert str(error.value) == f"{tmp_path / '.lock'}: cannot be {what}: Input/output error"
     assert open_descriptors() <= before
 
@@ -81,7 +81,7 @@ def test_room_that_cannot_be_asked_for(
         assert run(["clean", str(root), "--yes", *(word for each in settings for word in ("--set", each))]) != 0
     assert asked
     told = capsys.readouterr().err
-    assert re.search(r"orders-0/\.kstage/\S+: its file system cannot be asked for free space: Input/output error", told)
+    assert re.search(r"orders-0/\.kstage/\S+: the free space of its file system cannot be read: Input/output error", told)
 
 
 @pytest.mark.parametrize("numbers", [range(1), range(1, 2), range(1000)])

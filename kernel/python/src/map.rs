@@ -1,6 +1,7 @@
 //! `OffsetMap`, `KeyRows` and `IndexBuilder`: the objects with a memory.
 
-use cleanerd_kernel::key_rows::{self, Columns};
+use cleanerd_kernel::key_rows;
+use cleanerd_kernel::offset_map::Columns;
 use cleanerd_kernel::offset_map::{self, Shard, Versions};
 use cleanerd_kernel::segment_index;
 use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
