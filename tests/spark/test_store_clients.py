@@ -98,7 +98,7 @@ def test_what_is_no_address(monkeypatch: pytest.MonkeyPatch, url: str, address: 
     monkeypatch.setenv("AWS_REGION", "x")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{address}")
     monkeypatch.setenv(SAID, f"AccountName=mine;AccountKey={KEY};BlobEndpoint=http://{address}/mine")
-    with pytest.raises(ConfigError, match="is not (an address of|a server's address)") as raised:
+    with pytest.raises(ConfigError, match=r"is not (an address of|a server's address)") as raised:
         path_of(url).status()  # type: ignore[attr-defined]
     assert "SECRET" not in str(raised.value)
 

@@ -81,7 +81,9 @@ def test_room_that_cannot_be_asked_for(
         assert run(["clean", str(root), "--yes", *(word for each in settings for word in ("--set", each))]) != 0
     assert asked
     told = capsys.readouterr().err
-    assert re.search(r"orders-0/\.kstage/\S+: the free space of its file system cannot be read: Input/output error", told)
+    assert re.search(
+        r"orders-0/\.kstage/\S+: the free space of its file system cannot be read: Input/output error", told
+    )
 
 
 @pytest.mark.parametrize("numbers", [range(1), range(1, 2), range(1000)])
