@@ -252,7 +252,7 @@ def test_a_retention_that_nobody_tells(
     (path,) = {each.log_dir for each in log.write()}
     asked = ["spark", "snapshot", str(path), "--format", "delta", "--out", delta.uri]
     assert run(asked) == 0
-    said = "delete.retention.ms of orders is not known here, and taken for 86400000 ms"
+    said = "delete.retention.ms of orders is not known here, and treated as 86400000 ms"
     assert said not in capsys.readouterr().err
     assert run([*asked, "--incremental"]) == 0
     assert capsys.readouterr().err.count("delete.retention.ms of") == 1
