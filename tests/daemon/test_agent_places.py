@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from cleanerd.broker.agent_pool import AgentPool, share_of
+from cleanerd.broker.agent_transport import SOCKET, connect
 from cleanerd.broker.live_broker import LiveBroker, RetryPolicy, find_socket
 from cleanerd.broker.mode import choose_mode
 from cleanerd.config.load import load_settings
@@ -119,6 +120,23 @@ def test_24_directories_and_32_threads(tmp_path: Path, places: int) -> None:
         serve(settings, story, limits=patient)  # a stand-in in Python is slow where the machine is busy
         assert seen == {"live"}
         assert agent.most_connections <= share_of(places)
+
+
+def test_a_full_queue_of_the_listener_is_waited_for(tmp_path: Path) -> None:
+    """A-37: the kernel refuses a connection while as many as it queues wait to be accepted."""
+    path = tmp_path / SOCKET
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as waiting:
+        listener.bind(str(path))
+        listener.listen(0)
+        with pytest.raises(BlockingIOError):
+            while True:
+                client = waiting.enter_context(socket.socket(socket.AF_UNIX))
+                client.setblocking(False)
+                client.connect(str(path))
+        freed = threading.Timer(0.1, lambda: listener.accept()[0].close())
+        freed.start()
+        connect(path, PATIENCE_SECONDS).close()
+        freed.join()
 
 
 def test_no_free_place_is_waited_for(root: Path) -> None:

@@ -102,6 +102,8 @@ def test_a_directory_of_a_reload_waits_until_it_is_free(root: Path) -> None:
             service.reload()
             told = f"waits: cleanerd clean (process {pid}) works on this directory"
             await until("it waits", lambda: service.view().log_dirs[0].mode_reason == told)
+            waits_since_ms = service.view().made_ms
+            await until("it has waited for a moment", lambda: service.view().made_ms > waits_since_ms + 500)
             assert agent.asked("swap") == []
             os.kill(pid, 9)
             await until("it is clean", lambda: service.view().totals.cleans.get("cleaned") == 1)

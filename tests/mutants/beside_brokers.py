@@ -37,12 +37,12 @@ BESIDE_BROKERS = (
         (f"{PLACES}::test_a_lease_is_waited_for_and_ends", f"{PLACES}::test_24_directories_and_32_threads"),
     ),
     Mutant(
-        "a-full-queue-of-connections-is-nobody",
+        "a-full-queue-of-connections-is-no-listener",
         "A-37",
         "cleanerd/broker/agent_transport.py",
         "            if time.monotonic() > deadline:\n                raise\n            time.sleep(_QUEUE_SECONDS)\n",
         "            raise\n",
-        (f"{PLACES}::test_24_directories_and_32_threads",),
+        (f"{PLACES}::test_a_full_queue_of_the_listener_is_waited_for",),
     ),
     Mutant(
         "connections-of-a-broker-before-stay",
