@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 IMPATIENT: Final = RetryPolicy(
     tries=1, place_seconds=0.2, connect_seconds=PATIENCE_SECONDS, answer_seconds=PATIENCE_SECONDS
 )
-SOCKET: Final = ".cleanerd-agent.sock"
 
 
 class ManyDirectories(FakeAgent):
@@ -128,12 +127,16 @@ def test_a_full_queue_of_the_listener_is_waited_for(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as waiting:
         listener.bind(str(path))
         listener.listen(0)
-        with pytest.raises(BlockingIOError):
-            while True:
-                client = waiting.enter_context(socket.socket(socket.AF_UNIX))
-                client.setblocking(False)
-                client.connect(str(path))
-        freed = threading.Timer(0.1, lambda: listener.accept()[0].close())
+        client = waiting.enter_context(socket.socket(socket.AF_UNIX))
+        client.setblocking(False)
+        while client.connect_ex(str(path)) == 0:
+            client = waiting.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+
+        def free() -> None:
+            listener.accept()[0].close()
+
+        freed = threading.Timer(0.1, free)
         freed.start()
         connect(path, PATIENCE_SECONDS).close()
         freed.join()
