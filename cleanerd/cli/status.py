@@ -190,6 +190,11 @@ def attention(view: Mapping[str, Any], now_ms: int) -> list[str]:
             _names(partitions, lambda each: each.get("has_wrong_times")),
             "cleanerd explain TOPIC-N",
         ),
+        (
+            "with tombstones that wait for a replica",
+            _names(partitions, lambda each: _is_held(each, now_ms)),
+            "cleanerd explain TOPIC-N",
+        ),
         ("whose last cleaning failed", _names(partitions, _has_failed), "cleanerd status --history"),
     ]
     lines = [f"the partitions were last scanned {human_ms(stale_ms)} ago"] if stale_ms > _STALE_MS else []
@@ -208,6 +213,11 @@ def _names(partitions: Sequence[Mapping[str, Any]], is_meant: Callable[[Mapping[
 
 def _is_refused(partition: Mapping[str, Any]) -> bool:
     return partition["state"] == "refused" and partition["delegated"] is not False
+
+
+def _is_held(partition: Mapping[str, Any], now_ms: int) -> bool:
+    due_ms = partition["next_purge_ms"]
+    return bool(partition.get("waits_for")) and due_ms is not None and due_ms <= now_ms
 
 
 def _is_hanging(partition: Mapping[str, Any], now_ms: int) -> bool:

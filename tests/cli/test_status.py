@@ -123,6 +123,9 @@ def test_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
             partition(number=5, overdue_at_ms=NOW_MS - 1),
             partition(number=6, overdue_at_ms=NOW_MS + 1, last_clean=_clean(6, "cleaned", NOW_MS)),
             partition(number=9, has_wrong_times=True),
+            partition(number=10, waits_for=(2,), next_purge_ms=NOW_MS),
+            partition(number=11, waits_for=(2,), next_purge_ms=NOW_MS + 1),
+            partition(number=12, waits_for=(), next_purge_ms=NOW_MS),
             partition(number=7, open_transaction_since_ms=NOW_MS - 900_001),
             partition(number=8, open_transaction_since_ms=NOW_MS - 900_000),
             *(partition("many", number, overdue_at_ms=1) for number in range(11)),
@@ -141,6 +144,7 @@ def test_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
         + " and 2 more (cleanerd explain TOPIC-N)",
         "1 limited by a transaction open for more than 15 minutes: orders-7 (cleanerd explain TOPIC-N)",
         "1 with timestamps that are not in milliseconds: orders-9 (cleanerd explain TOPIC-N)",
+        "1 with tombstones that wait for a replica: orders-10 (cleanerd explain TOPIC-N)",
         "1 whose last cleaning failed: orders-4 (cleanerd status --history)",
     ]
     print_status(Output(), made, [])
