@@ -79,8 +79,8 @@ def require_range(where: str, log: Log, mark: Watermark, begin: int, end: int) -
     """
     if begin > mark.end_offset:
         raise _refused(
-            f"{log.name} begins at offset {begin}, the table ends at {mark.end_offset}: offsets between are gone, and "
-            "with it what it deleted",
+            f"{log.name} begins at offset {begin}, the table ends at {mark.end_offset}: the offsets between are gone, "
+            "and the deletions in them",
             where,
         )
     if end < mark.end_offset:
