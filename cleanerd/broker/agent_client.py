@@ -160,15 +160,15 @@ class AgentClient(Closeable):
         if answer.get("ok") is True and answer.get("id") == number and isinstance(answer.get("result"), dict):
             result: dict[str, Any] = answer["result"]
             return result
-        code, told, done = answer.get("code"), answer.get("error"), answer.get("done", [])
+        code, message, done = answer.get("code"), answer.get("error"), answer.get("done", [])
         if answer.get("ok") is not False or not isinstance(code, str) or not _is_numbers(done):
             raise self._lost_error(f"the answer to {operation} cannot be understood")
         if answer.get("id") is None:  # no answer to this request, and the agent hangs up after it
             self.close()
             if code == TOO_MANY:
-                raise no_place(_printable(told) if isinstance(told, str) else "", self.where)
+                raise no_place(_printable(message) if isinstance(message, str) else "", self.where)
             raise self._lost_error(f"refused the connection: {_printable(code)}")
-        text = _printable(told) if isinstance(told, str) else ""
+        text = _printable(message) if isinstance(message, str) else ""
         raise AgentRefusalError(
             f"the broker's agent refuses {operation}: {_printable(code)}" + (f": {text}" if text else ""),
             operation=operation,

@@ -87,7 +87,7 @@ class AgentInfo:
     """``info``: the agent, and whether it can work. ``ready``: the broker has come far enough in its start.
 
     ``version``: the broker's release, None if unknown. ``self_test``, the agent's swap in a log of its own: passed,
-    failed or not_run, empty from an agent without one; ``self_test_told``: what was checked, or why not.
+    failed or not_run, empty from an agent without one; ``self_test_detail``: what was checked, or why not.
     ``transport``: unix or loopback; agents that do not report it know only the first. ``pauses`` and
     ``failed_resumes``: partitions (``topic-0``) whose cleaner the agent pauses, and could not resume.
     ``gives_up_log_dirs``: it can have the broker do so where a swap stops half-way (A-24); older agents do not.
@@ -108,7 +108,7 @@ class AgentInfo:
     why_incapable: str = ""
     version_known: bool = True
     self_test: str = ""
-    self_test_told: str = ""
+    self_test_detail: str = ""
     java: str = ""
     loaded: str = ""
     found_via: str | None = None
@@ -142,8 +142,8 @@ class AgentInfo:
     def trial(self) -> str:
         """The result of the agent's self-test, in words."""
         words = {"passed": "passed", "failed": "FAILED", "not_run": "could not be made"}
-        told = f": {self.self_test_told}" if self.self_test_told else ""
-        return words[self.self_test] + told if self.self_test in words else "this agent makes none"
+        detail = f": {self.self_test_detail}" if self.self_test_detail else ""
+        return words[self.self_test] + detail if self.self_test in words else "this agent makes none"
 
     @property
     def incapable(self) -> str:

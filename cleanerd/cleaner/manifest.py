@@ -273,8 +273,10 @@ def write_manifest(
     """
     data = manifest.to_json()
     if len(data) > max_bytes:
-        told = f"{len(manifest.witnesses)} segments are more than a plan can name"
-        raise UnsupportedLogError(told, where=where, hint="let the broker's cleaner merge some, or raise segment.bytes")
+        message = f"{len(manifest.witnesses)} segments are more than a plan can name"
+        raise UnsupportedLogError(
+            message, where=where, hint="let the broker's cleaner merge some, or raise segment.bytes"
+        )
     temporary = f"{MANIFEST}.tmp"
     try:
         descriptor = create(temporary, dir_fd=directory, mode=0o644)

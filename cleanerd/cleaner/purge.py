@@ -186,8 +186,8 @@ def _free(
                 proof.hold_tail_against(source)
         except CleanerdError as error:
             # Not what is being cleaned: no reason to fail. Nothing is known of what follows.
-            told = f"no expired tombstone is removed: the end of the log cannot be read ({error})"
-            return np.zeros_like(free), told, for_deleted
+            note = f"no expired tombstone is removed: the end of the log cannot be read ({error})"
+            return np.zeros_like(free), note, for_deleted
         free |= offset_map.winners(0, total)
         for_deleted = for_deleted or proof.for_deleted
         shard += 1

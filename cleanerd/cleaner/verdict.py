@@ -88,8 +88,8 @@ def of_delegation(config: TopicConfig) -> NotCleanedReason | None:
     """U-8: a topic must not be cleaned by cleanerd's rules and then by the broker's."""
     if config.delegation.permits:
         return None
-    told = f"{config.delegation.reason}: {config.delegation.fix}"
-    return NotCleanedReason("delegation", told, config.delegation.fix, is_refusal=True)
+    reason = f"{config.delegation.reason}: {config.delegation.fix}"
+    return NotCleanedReason("delegation", reason, config.delegation.fix, is_refusal=True)
 
 
 def of_rules(change: RulesChange | None) -> NotCleanedReason | None:

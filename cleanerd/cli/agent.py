@@ -120,8 +120,8 @@ def _process_of(log_dirs: Sequence[Path]) -> int:
     """
     found = {path: broker_process(read_log_dir(path).path) for path in log_dirs}
     if len(set(found.values())) > 1:
-        told = ", ".join(f"{path}: process {pid}" for path, pid in found.items())
-        raise ConfigError("several brokers run there", where=told, hint="name one broker's log directories")
+        places = ", ".join(f"{path}: process {pid}" for path, pid in found.items())
+        raise ConfigError("several brokers run there", where=places, hint="name one broker's log directories")
     return next(iter(found.values()))
 
 

@@ -57,15 +57,15 @@ def clean_dir_live(
     facts = broker_facts(settings, log_dir, others, running=True)
     warn_start_obstacles(output, log_dir, facts)
     resources = replace(facts.resources(), workers=settings.daemon.log_cleaner_threads)
-    told: set[str] = set()
+    reported: set[str] = set()
     with (connect or SwappingBroker)(choice.socket) as broker:
         partitions = LivePartitions(log_dir, facts, broker, INTERNAL_TOPICS)
 
         def read(name: TopicPartition) -> PartitionSnapshot:
             reading = partitions.read(name)
-            if name.topic not in told:
+            if name.topic not in reported:
                 print_config_warnings(output, [reading.config])
-            told.add(name.topic)
+            reported.add(name.topic)
             return reading
 
         keep = None if request.kept is None else BackupPlace(request.kept)

@@ -153,9 +153,9 @@ def print_cluster(output: Output, found: ClusterComparison) -> None:
 
 def _cells(row: Any) -> list[str]:
     if not row.cleanerd:
-        return [row.target, "", "", "", "", "", "", row.told]
+        return [row.target, "", "", "", "", "", "", row.remarks]
     nodes, kafka = ",".join(map(str, row.node_ids)) or "?", ",".join(row.kafka) or "?"
-    told = row.told or "ok"
+    remarks = row.remarks or "ok"
     return [
         row.target,
         nodes,
@@ -164,7 +164,7 @@ def _cells(row: Any) -> list[str]:
         row.mode,
         f"{row.partitions:,}",
         human_bytes(row.reclaimed_bytes),
-        told,
+        remarks,
     ]
 
 

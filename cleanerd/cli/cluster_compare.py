@@ -33,7 +33,7 @@ class DaemonRow:
 
     target: str
     healthy: bool
-    told: str
+    remarks: str
     host: str = ""
     node_ids: tuple[int, ...] = ()
     kafka: tuple[str, ...] = ()
@@ -111,10 +111,10 @@ def compare(answers: Sequence[DaemonAnswer]) -> ClusterComparison:
 def _row(answer: DaemonAnswer) -> DaemonRow:
     status = answer.status
     if status is None:
-        return DaemonRow(target=answer.target, healthy=False, told=answer.error)
+        return DaemonRow(target=answer.target, healthy=False, remarks=answer.error)
     dirs, totals = status["log_dirs"], status["totals"]
     kafka = {str(each["agent"]["version"]) for each in dirs if each.get("agent") and each["agent"].get("version")}
-    told = [
+    remarks = [
         "" if status["healthy"] else str(status["unhealthy_reason"]),
         "" if status["ready"] else "not ready",
         "paused" if status["paused"] else "",
@@ -130,7 +130,7 @@ def _row(answer: DaemonAnswer) -> DaemonRow:
         partitions=len(status["partitions"]),
         reclaimed_bytes=int(totals["bytes_before"]) - int(totals["bytes_after"]),
         healthy=bool(status["healthy"]),
-        told=", ".join(word for word in told if word),
+        remarks=", ".join(word for word in remarks if word),
     )
 
 

@@ -18,9 +18,9 @@ ANOTHER_PLACE: Final = "_CLEANERD_DEFAULT_CONFIG"
 
 def default_config() -> tuple[Path, ...]:
     """The file, if it exists. An unreadable one is returned as well: reading it reports the error."""
-    told = os.environ.get(ANOTHER_PLACE)
-    path = DEFAULT_CONFIG if told is None else Path(told)
-    if told == "":
+    configured = os.environ.get(ANOTHER_PLACE)
+    path = DEFAULT_CONFIG if configured is None else Path(configured)
+    if configured == "":
         return ()
     try:
         os.lstat(path)

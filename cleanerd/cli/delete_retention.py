@@ -34,7 +34,7 @@ def delete_retention(settings: Settings, log_dirs: Sequence[Path], note: Callabl
     for path in here:
         with contextlib.suppress(CleanerdError, OSError):  # a copy of some partitions has no more
             facts = broker_facts(settings, read_log_dir(path), [other for other in here if other != path])
-            if facts.metadata is not None or facts.told:
+            if facts.metadata is not None or facts.zk_topics:
                 known.append(facts)
 
     def of_topic(topic: str) -> int:

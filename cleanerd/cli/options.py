@@ -28,7 +28,7 @@ R = TypeVar("R")
 class Common:
     """The common options; the first argument of every command.
 
-    ``config_by_default``: ``config_paths`` were not given; it is the file of this host. ``told``: notes about the
+    ``config_by_default``: ``config_paths`` were not given; it is the file of this host. ``noted``: notes about the
     settings that were printed already; None for a process that prints none, because its parent did.
     """
 
@@ -37,7 +37,7 @@ class Common:
     assignments: tuple[str, ...]
     verbose: bool
     config_by_default: bool = False
-    told: set[str] | None = field(default_factory=set)
+    noted: set[str] | None = field(default_factory=set)
 
     def load_settings(self) -> Settings:
         """The effective settings: files, environment and ``--set``. Notes about them are printed once.
@@ -82,8 +82,8 @@ class Common:
         return found
 
     def _print(self, how: Callable[[str], None], text: str | None) -> None:
-        if text is not None and self.told is not None and text not in self.told:
-            self.told.add(text)
+        if text is not None and self.noted is not None and text not in self.noted:
+            self.noted.add(text)
             how(text)
 
 

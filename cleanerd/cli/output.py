@@ -67,7 +67,7 @@ class Output:
 
     def json(self, result: Mapping[str, object]) -> None:
         """The result as one JSON object; ``schema`` comes first."""
-        _told.json = True
+        _printed.json = True
         document = {"schema": JSON_SCHEMA, **result}
         _write(sys.stdout, json.dumps(document, indent=2, default=_plain) + "\n")
 
@@ -160,17 +160,17 @@ class _PrintedState:
     lost: str = ""
 
 
-_told = _PrintedState()
+_printed = _PrintedState()
 
 
 def begin_command() -> None:
     """Another command line in the same process: nothing of it is printed yet."""
-    _told.json = False
+    _printed.json = False
 
 
 def print_json_error(error: Mapping[str, object]) -> None:
     """The result of a verb that failed before it had one, for ``--json``. Nothing where stdout takes nothing."""
-    if _told.json:
+    if _printed.json:
         return
     with contextlib.suppress(OSError, ValueError):
         Output(as_json=True).json({"error": error})
@@ -343,7 +343,7 @@ def _written(stream: Any) -> Iterator[None]:
         yield
     except OSError as error:
         if stream is sys.stderr:
-            _told.lost = error.strerror or str(error)
+            _printed.lost = error.strerror or str(error)
             return
         if isinstance(error, BrokenPipeError):
             raise
@@ -352,7 +352,7 @@ def _written(stream: Any) -> Iterator[None]:
 
 def lost_lines() -> list[str]:
     """Whether lines of the log or notes were lost since the last call, and why."""
-    why, _told.lost = _told.lost, ""
+    why, _printed.lost = _printed.lost, ""
     return [f"lines of the log are lost: standard error takes nothing ({why})"] if why else []
 
 

@@ -244,8 +244,8 @@ class _PlanRequest:
             overflowed = cleaning.overflowed()
             notes = cleaning.notes()
         if self.choice.mode == "live":
-            told = reading.broker
-            refuse_live(cleaning, proves_by_markers=told is None or told.proves_by_markers)
+            snapshot = reading.broker
+            refuse_live(cleaning, proves_by_markers=snapshot is None or snapshot.proves_by_markers)
             refuse_long_deletions(found, cleaning)
         elif self.choice.mode == "on-start":
             refuse_split(cleaning)

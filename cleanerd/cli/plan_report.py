@@ -90,9 +90,9 @@ class PlanRow:
 def print_plan(output: Output, rows: Sequence[PlanRow], modes: Mapping[Path, ModeChoice], *, exact: bool) -> None:
     """Print the plan; ``modes``: how each log directory can be cleaned now."""
     if output.as_json:
-        told = [{"log_dir": str(path), "mode": each.mode, "reason": each.reason} for path, each in modes.items()]
+        log_dirs = [{"log_dir": str(path), "mode": each.mode, "reason": each.reason} for path, each in modes.items()]
         total = {"total": asdict(Total.of(rows))} if exact else {}
-        output.json({"partitions": [_json(row) for row in rows], "log_dirs": told, **total})
+        output.json({"partitions": [_json(row) for row in rows], "log_dirs": log_dirs, **total})
         return
     if not rows:
         output.line(NONE_COMPACTED)

@@ -48,8 +48,8 @@ def print_results(
     ``more``: additional fields of the JSON.
     """
     if output.as_json:
-        told = [result.to_json() for result in results]
-        output.json({"partitions": told, "errors": [error.to_json() for error in failures], **(more or {})})
+        answers = [result.to_json() for result in results]
+        output.json({"partitions": answers, "errors": [error.to_json() for error in failures], **(more or {})})
         return
     if not results:
         if not failures:  # an unreadable directory is not known to be empty
@@ -85,8 +85,8 @@ def _sizes(result: CleaningResult) -> tuple[int, int]:
 
 def _reason_row(result: CleaningResult) -> list[str]:
     # An error was printed already, as a warning.
-    told = result.outcome == "skipped" and result.error is None
-    return [str(result.name), result.outcome, result.reason if told else ""]
+    shows_reason = result.outcome == "skipped" and result.error is None
+    return [str(result.name), result.outcome, result.reason if shows_reason else ""]
 
 
 def _row(result: CleaningResult) -> list[str]:

@@ -38,7 +38,7 @@ def note_missing_configs(output: Output, facts: BrokerFacts, log_dir: Path) -> N
     for warning in facts.warnings:
         output.warning(warning)
     if facts.zookeeper:
-        if not facts.told and not facts.zk_warnings:
+        if not facts.zk_topics and not facts.zk_warnings:
             output.note(f"{log_dir}: {NEVER_QUERIED} ({QUERY_HINT})")
     elif facts.metadata is None:
         output.note(

@@ -70,7 +70,7 @@ def spark_command(
         def verb(common: Common, *, master: str, conf: tuple[str, ...], **options: Any) -> int:
             given = {name: _from_anywhere(value) for name, value in options.items()}
             if is_driver():
-                return function(replace(common, told=None), **given)
+                return function(replace(common, noted=None), **given)
             common.load_settings()  # errors there are reported without starting Java
             if check is not None:
                 check(options)

@@ -108,9 +108,9 @@ def _print_report(common: Common, found: Sequence[Profile], settings: Settings) 
             "without a key": each.keyless, "not committed or below the log start": each.unseen,
             "with a malformed version": each.misversioned, "in the active segment": each.active,
         }  # fmt: skip
-        told = [f"{human_count(count)} {what}" for what, count in odd.items() if count]
-        if told:
-            common.output.line(f"{each.name}: records {', '.join(told)}")
+        oddities = [f"{human_count(count)} {what}" for what, count in odd.items() if count]
+        if oddities:
+            common.output.line(f"{each.name}: records {', '.join(oddities)}")
         if each.elsewhere:
             common.output.warning(
                 f"{each.name}: {counted(each.elsewhere, 'key')} of {each.keys:,} also have a value in another "

@@ -215,8 +215,8 @@ def _print_results(
     output: Output, results: Sequence[UndoResult], failures: Sequence[CleanerdError], state_dir: Path
 ) -> None:
     if output.as_json:
-        told = [result.to_json() for result in results]
-        output.json({"partitions": told, "errors": [error.to_json() for error in failures]})
+        rows = [result.to_json() for result in results]
+        output.json({"partitions": rows, "errors": [error.to_json() for error in failures]})
         return
     if not results:
         if not failures:  # otherwise nothing was read

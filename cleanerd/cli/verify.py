@@ -82,10 +82,10 @@ def verify(
     ends = CleanEnds(settings)
     verdicts: list[VerifyResult] = []
     unread: list[CleanerdError] = []
-    untold: list[MachineError] = []
+    without_expiration: list[MachineError] = []
     with common.output.progress("verify", total=_work(paths, wanted, passes=2 if against is None else 5)) as advance:
         for path in paths:
-            expiration_ms = _producer_expiration_ms(path, paths, settings, common.output, untold)
+            expiration_ms = _producer_expiration_ms(path, paths, settings, common.output, without_expiration)
             request = replace(question, advance=advance, producer_expiration_ms=expiration_ms)
             verdicts += _verify(path, request, settings, ends, wanted, unread)
     if against is not None:
@@ -94,16 +94,17 @@ def verify(
     # A disk that does not answer says nothing about its bytes.
     found = sum(verdict.findings.errors for verdict in verdicts) - len(unread)
     return worst_exit_code(
-        {error.exit_code for error in (*unread, *untold)} | ({CorruptionError.exit_code} if found else set())
+        {error.exit_code for error in (*unread, *without_expiration)}
+        | ({CorruptionError.exit_code} if found else set())
     )
 
 
 def _producer_expiration_ms(
-    path: Path, paths: Sequence[Path], settings: Settings, output: Output, untold: list[MachineError]
+    path: Path, paths: Sequence[Path], settings: Settings, output: Output, without_expiration: list[MachineError]
 ) -> int:
     """The value of the broker whose log directory ``path`` is or contains it (R192-2); else that of the settings.
 
-    ``untold`` gets the machine's error for which it is not known.
+    ``without_expiration`` gets the machine's error for which it is not known.
 
     Raises:
         ConfigError: they are invalid in Kafka.
@@ -117,7 +118,7 @@ def _producer_expiration_ms(
         error = as_cleanerd_error(caught, str(place))
         output.note(f"producer.id.expiration.ms of the broker is not known, the settings' counts: {error}")
         if isinstance(error, MachineError):
-            untold.append(error)
+            without_expiration.append(error)
     return resolve_producer_id_expiration_ms(settings_defaults=settings.broker_defaults())[0]
 
 

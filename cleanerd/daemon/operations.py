@@ -80,9 +80,9 @@ class Operations:
             words = (*words[:MAX_ARGUMENTS], f"and {len(words) - MAX_ARGUMENTS} more")
         words = tuple(_cut(word) for word in words)
         operation = replace(operation, partitions=words, refused=_cut(operation.refused))
-        told = {key: value for key, value in asdict(operation).items() if value not in (None, "", ())}
-        told.pop("at_ms")  # the log has its own
-        _log.info("asked for", **told)
+        fields = {key: value for key, value in asdict(operation).items() if value not in (None, "", ())}
+        fields.pop("at_ms")  # the log has its own
+        _log.info("asked for", **fields)
         return operation
 
     def save(self, operation: Operation) -> str:

@@ -162,8 +162,8 @@ class Service:
             looker=looker,
             watcher=watcher,
         )
-        for told in (*([unreadable] if unreadable else []), *self._savings.warnings):
-            self.publisher.warn(told)
+        for warning in (*([unreadable] if unreadable else []), *self._savings.warnings):
+            self.publisher.warn(warning)
         self.notifier = notifier or Notifier()
         self._hurry = asyncio.Event()
         self._stopping: asyncio.Future[int] | None = None
@@ -297,15 +297,15 @@ class Service:
 
     async def _ticks(self) -> None:
         """Update the progress every second, and send systemd's watchdog message."""
-        watchdog, told_at = self.notifier.watchdog_seconds, 0.0
+        watchdog, notified_at = self.notifier.watchdog_seconds, 0.0
         status_at = time.monotonic()
         while True:
             await asyncio.sleep(min(TICK_SECONDS, watchdog or TICK_SECONDS))
             if self.dispatcher.running or self.publisher.is_stale():
                 self.publisher.publish()
             self.notifier.resend()
-            if watchdog is not None and time.monotonic() - told_at >= watchdog / 2:
-                told_at = time.monotonic()
+            if watchdog is not None and time.monotonic() - notified_at >= watchdog / 2:
+                notified_at = time.monotonic()
                 self.notifier.watchdog()
             if self.publisher.ready and self.notifier.is_active and time.monotonic() - status_at >= STATUS_SECONDS:
                 status_at = time.monotonic()

@@ -32,11 +32,11 @@ def check_mode(findings: CheckResults, log_dir: LogDir, others: Sequence[Path], 
         fix = "see who else is connected to the agent's socket (ss -xp), and try again"
         findings.warning("mode", error.message, error.where or log_dir.path, fix)
         return
-    told = f"{choice.mode}: {choice.reason}"
+    described = f"{choice.mode}: {choice.reason}"
     if choice.mode == "on-start":
-        findings.note("mode", told, choice.socket or log_dir.path, _FIX)
+        findings.note("mode", described, choice.socket or log_dir.path, _FIX)
     else:
-        findings.ok("mode", told, choice.socket or log_dir.path)
+        findings.ok("mode", described, choice.socket or log_dir.path)
     if choice.info is not None:
         _check_agent(findings, choice.info, str(choice.socket))
 
@@ -49,7 +49,7 @@ def check_kafka_cleaner(
     if found.note:
         findings.warning("Kafka's cleaner", found.note, log_dir.path, found.fix)
     elif found.runs:
-        findings.ok("Kafka's cleaner", found.told, log_dir.path)
+        findings.ok("Kafka's cleaner", found.predicate, log_dir.path)
 
 
 def _check_agent(findings: CheckResults, info: AgentInfo, where: str) -> None:

@@ -250,8 +250,10 @@ def _check_topics(findings: CheckResults, facts: BrokerFacts, path: Path) -> Non
         for warning in facts.zk_warnings:
             where, _, what = warning.partition(": ")
             findings.warning("topics", what, where, QUERY_HINT)
-        if facts.told:
-            message = f"ZooKeeper mode: the broker reported {counted(len(facts.told), 'topic')} when it was last asked"
+        if facts.zk_topics:
+            message = (
+                f"ZooKeeper mode: the broker reported {counted(len(facts.zk_topics), 'topic')} when it was last asked"
+            )
             findings.ok("topics", message, path)
         elif not facts.zk_warnings:
             findings.warning("topics", NEVER_QUERIED, path, QUERY_HINT)

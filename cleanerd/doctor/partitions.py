@@ -61,13 +61,13 @@ def check_directories(findings: CheckResults, log_dir: LogDir, facts: BrokerFact
         findings.warning("broker start", obstacle.what, obstacle.where, obstacle.fix)
     if not obstacles:
         findings.ok("broker start", "nothing here keeps the broker from starting", log_dir.path)
-    told = {obstacle.where.name for obstacle in obstacles}
+    reported = {obstacle.where.name for obstacle in obstacles}
     try:
         names = sorted(entry.name for entry in os.scandir(log_dir.path) if entry.is_dir())
     except OSError:
         return  # the directory was read a moment ago
     for name in names:
-        if name not in told and name != REMOTE_INDEX_CACHE and parse_topic_partition_dir(name) is None:
+        if name not in reported and name != REMOTE_INDEX_CACHE and parse_topic_partition_dir(name) is None:
             passing = name.endswith(PASSING_SUFFIXES)
             what = "being moved or deleted" if passing else "cleanerd takes it for no partition"
             findings.note("partition", f"{what}: left alone", log_dir.path / name)
@@ -181,13 +181,13 @@ def check_rules(
     findings: CheckResults, log_dir: LogDir, compacted: Sequence[tuple[PartitionLog, TopicConfig]], store: StateStore
 ) -> None:
     """Topics that would be cleaned by other rules than before without the operator's confirmation (U-6)."""
-    told = set()
+    reported = set()
     for log, config in compacted:
-        if config.topic in told or not config.delegation.permits:
+        if config.topic in reported or not config.delegation.permits:
             continue
         refused = of_rules(rules_change(config, rules_of(store, log_dir, log, store.load(log_dir, log))))
         if refused is not None:
-            told.add(config.topic)
+            reported.add(config.topic)
             findings.problem("strategy", refused.reason, config.topic, refused.changes, exit_code=4)
 
 

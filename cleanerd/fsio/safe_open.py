@@ -349,8 +349,8 @@ def _planted(name: str, dir_fd: int | None, otherwise: str | None) -> OSError:
         status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     except OSError as error:
         return error
-    told = otherwise if stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode) else _kind(status)
-    return HostileNameError(errno.EINVAL, told or _kind(status), name)
+    message = otherwise if stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode) else _kind(status)
+    return HostileNameError(errno.EINVAL, message or _kind(status), name)
 
 
 def _kind(status: os.stat_result) -> str:

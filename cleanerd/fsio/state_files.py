@@ -254,8 +254,8 @@ def _wait_for(descriptor: int, name: str, wait_seconds: float) -> None:
             if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
                 raise
             if time.monotonic() >= deadline:
-                told = f"another process has held {name} for {wait_seconds:.0f} seconds"
-                raise OSError(errno.EBUSY, told, name) from error
+                message = f"another process has held {name} for {wait_seconds:.0f} seconds"
+                raise OSError(errno.EBUSY, message, name) from error
             time.sleep(_LOCK_RETRY_SECONDS)
         else:
             return

@@ -136,9 +136,9 @@ def worker_share(map_bytes: int = 0) -> MemoryShare:
     Where Spark limits its workers (``spark.executor.pyspark.memory``), each gets that limit.
     ``map_bytes``: the offset map that each of them may have.
     """
-    told = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "")
-    if told.isdecimal():
-        return _reader_share(Memory(int(told) * MIB, "spark.executor.pyspark.memory"), 1, map_bytes)
+    configured = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "")
+    if configured.isdecimal():
+        return _reader_share(Memory(int(configured) * MIB, "spark.executor.pyspark.memory"), 1, map_bytes)
     tasks = os.environ.get(TASKS_VARIABLE, "")
     at_once = int(tasks) if re.fullmatch(r"[1-9][0-9]{0,5}", tasks) else len(os.sched_getaffinity(0))
     return _reader_share(measure(), at_once, at_once * map_bytes)

@@ -78,7 +78,7 @@ class BrokerFacts:
     ``siblings``: those of ``log_dirs`` that the broker uses beside this one, without copies of it.
     ``full_isr``: when the ISR of partitions was full last, as the state directory remembers (U-72).
     ``ignored_replicas``: brokers of the cluster that no tombstone waits for (U-78).
-    ``zookeeper``: its metadata is in ZooKeeper; then ``told`` is its last report about its topics.
+    ``zookeeper``: its metadata is in ZooKeeper; then ``zk_topics`` is its last report about its topics.
     """
 
     metadata: ClusterMetadata | None
@@ -92,7 +92,7 @@ class BrokerFacts:
     log_dirs: tuple[Path, ...] = ()
     siblings: tuple[Path, ...] = ()
     zookeeper: bool = False
-    told: Mapping[str, CachedTopic] = field(default_factory=dict)
+    zk_topics: Mapping[str, CachedTopic] = field(default_factory=dict)
     full_isr: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     ignored_replicas: frozenset[int] = frozenset()
     cluster_id: str | None = None
@@ -177,7 +177,7 @@ class BrokerFacts:
             topic,
             overrides=self.settings.topic_overrides(topic),
             topic_configs=self._of_topic(topic),
-            topic_origin=ORIGIN if topic in self.told else TOPIC_ORIGIN,
+            topic_origin=ORIGIN if topic in self.zk_topics else TOPIC_ORIGIN,
             settings_defaults=self.settings.broker_defaults(),
             strategy_exclude=self.settings.daemon.cleanerd_strategy_exclude,
             saved=self.saved.get(topic),
@@ -287,7 +287,7 @@ class BrokerFacts:
         """The id of a topic of the cluster, as far as it is known."""
         if self.metadata is not None:
             return self.metadata.topics.get(topic)
-        cached = self.told.get(topic)
+        cached = self.zk_topics.get(topic)
         try:
             return None if cached is None or not cached.topic_id else uuid.UUID(cached.topic_id)
         except ValueError:
@@ -305,8 +305,8 @@ class BrokerFacts:
         )
 
     def _of_topic(self, topic: str) -> Mapping[str, str] | None:
-        if topic in self.told:
-            return self.told[topic].values
+        if topic in self.zk_topics:
+            return self.zk_topics[topic].values
         if self.metadata is None or topic not in self.metadata.topics:
             return None
         return self.metadata.topic_configs.get(topic, {})
@@ -371,7 +371,7 @@ def broker_facts(
     overrides its server.properties (U-24). ``younger``: it is read as well, into a second result.
     ``silent``: directories that do not answer, in which nothing is read.
     ``read_metadata``: reads the metadata log, for callers that cache it; not with ``younger``.
-    ``ask_topics``: as :func:`told_topics`.
+    ``ask_topics``: as :func:`zk_topics_of`.
 
     Raises:
         CorruptionError, CleanerdError: the metadata log or server.properties is there and cannot be read.
@@ -416,7 +416,7 @@ def broker_facts(
         log_dirs=tuple(own),
         siblings=_siblings(log_dir, own, [*others, *(listed if log_dir.path in listed else ())]),
         zookeeper=zookeeper,
-        told=reported.topics,
+        zk_topics=reported.topics,
         full_isr=full_isr,
         ignored_replicas=ignored,
         cluster_id=log_dir.meta.cluster_id,

@@ -57,9 +57,9 @@ def explain(
             refuse_obstacles(reading, resources)
         except (CleanerdError, OSError) as caught:
             found = replace(found, verdict=_verdict_of(as_cleanerd_error(caught, str(found.log.path))))
-    formats, told = formats_of(found)
+    formats, added_notes = formats_of(found)
     state = store.load(reading.log_dir, found.log)
-    return Explanation(replace(found, notes=(*found.notes, *told)), formats, state, reading.running)
+    return Explanation(replace(found, notes=(*found.notes, *added_notes)), formats, state, reading.running)
 
 
 def _verdict_of(error: CleanerdError) -> NotCleanedReason:
@@ -82,11 +82,11 @@ def formats_of(found: Survey) -> tuple[Formats | None, tuple[str, ...]]:
         return None, (str(error),)
     if not formats.legacy_segments:
         return formats, ()
-    told = (
+    added_notes = (
         f"{counted(formats.legacy_segments, 'segment', 'begins')} with message format v0 or v1, which has no delete "
         "horizon: how long its tombstones stay is estimated from the modification times of the segments"
     )
-    return formats, (told,)
+    return formats, (added_notes,)
 
 
 def _json(answer: Explanation) -> dict[str, Any]:

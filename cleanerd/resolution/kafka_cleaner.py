@@ -29,20 +29,20 @@ _FIX_SET_ASIDE: Final = "run cleanerd verify on them; the broker's log has the e
 
 @dataclass(frozen=True, slots=True)
 class KafkaCleaner:
-    """``runs``: None if neither settings nor agent show it. ``told``: a sentence without its subject.
+    """``runs``: None if neither settings nor agent show it. ``predicate``: a sentence without its subject.
 
     ``consequence`` and ``fix``: empty where nothing is wrong.
     """
 
     runs: bool | None
-    told: str
+    predicate: str
     consequence: str = ""
     fix: str = ""
 
     @property
     def note(self) -> str:
         """What an operator needs to know whose topic is not compacted; empty if all is well."""
-        return f"Kafka's own cleaner {self.told}, {self.consequence}" if self.consequence else ""
+        return f"Kafka's own cleaner {self.predicate}, {self.consequence}" if self.consequence else ""
 
 
 def kafka_cleaner(facts: BrokerFacts | None, info: AgentInfo | None) -> KafkaCleaner:
@@ -72,8 +72,8 @@ def _in_broker(info: AgentInfo, threads: str) -> KafkaCleaner:
         )
     if state.uncleanable:
         names = ", ".join(state.uncleanable_names[:5]) + (", ..." if state.uncleanable > 5 else "")
-        told = f"set {counted(state.uncleanable, 'partition')} aside after an error: {names}"
-        return KafkaCleaner(True, told, _SET_ASIDE, _FIX_SET_ASIDE)
+        predicate = f"set {counted(state.uncleanable, 'partition')} aside after an error: {names}"
+        return KafkaCleaner(True, predicate, _SET_ASIDE, _FIX_SET_ASIDE)
     if (idle_ms := state.since_last_run_ms or 0) > IDLE_MS:
         return KafkaCleaner(True, f"has not checked for work for {human_ms(idle_ms)}", _NO_CLEANER, _FIX_DEAD)
     return KafkaCleaner(True, "runs in this broker")

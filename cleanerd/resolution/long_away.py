@@ -42,13 +42,11 @@ class LongAway:
     def describe(self, now_ms: int) -> str:
         """``its replica was away for 3 days, longer than delete.retention.ms (1 day)``."""
         away = f"for {human_ms(now_ms - self.since_ms)}" if self.since_ms >= 0 else "for an unknown time"
-        told = f"its replica was away {away}, delete.retention.ms is {human_ms(self.retention_ms)}"
+        message = f"its replica was away {away}, delete.retention.ms is {human_ms(self.retention_ms)}"
         if self.lost is None:
-            return told
+            return message
         end, high_watermark = self.lost
-        return (
-            f"{told}; its log ends at offset {end}, below its high watermark {high_watermark}: records were lost here"
-        )
+        return f"{message}; its log ends at offset {end}, below its high watermark {high_watermark}: records were lost"
 
 
 def long_away(log_dir: LogDir, facts: BrokerFacts, now_ms: int, *, running: bool = False) -> list[LongAway]:

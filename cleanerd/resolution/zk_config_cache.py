@@ -156,14 +156,14 @@ def _query_broker(
                 f"the log directory belongs to cluster {cluster_id}, that one is {found}",
                 where=f"bootstrap.servers={servers}",
             )
-        told = cluster.topics(list(names), node_id)
+        reported = cluster.topics(list(names), node_id)
     return {
         name: CachedTopic(
             str(facts.topic_id or ""),
             {key: value.effective for key, value in facts.values.items() if key in TOPIC_KEYS},
             now_ms,
         )
-        for name, facts in told.items()
+        for name, facts in reported.items()
     }
 
 

@@ -81,8 +81,8 @@ class SparkCleaning(Cleaning):
         self._work = WorkDirectory(plan, pool.reader.directory)
         self._sizes = first_sizes(plan, shards=shards, cores=jobs.cores, split_bytes=split_bytes)
         self._bytes = sum(source.segment.size_bytes for source in plan.sources)
-        self._told: list[dict[str, Any]] = []
-        self._groups_told: list[dict[str, Any]] = []
+        self._segment_summaries: list[dict[str, Any]] = []
+        self._group_summaries: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
         sweep(Path(self.plan.path), alone=is_claimed(self.plan.path))
@@ -118,10 +118,10 @@ class SparkCleaning(Cleaning):
         guards, purge_note = self._guards(facts, sum(summary["candidates"] for summary in settled))
         deferred = list(_deferred(settled, guards, guard_all=bool(purge_note)))
         decided = self._run_locally("decide", _portions(deferred, self._jobs.cores), decide_deferred)
-        self._told = [
+        self._segment_summaries = [
             (summary if "decision" in summary else decided[row])["decision"] for row, summary in enumerate(settled)
         ]
-        segments = tuple(stored_decision(self.plan, summary, bits=False) for summary in self._told)
+        segments = tuple(stored_decision(self.plan, summary, bits=False) for summary in self._segment_summaries)
         return Decision(
             segments=segments,
             shards=self._sizes.shards,
@@ -225,7 +225,7 @@ class SparkCleaning(Cleaning):
         staged: list[tuple[StagedByTask, list[SegmentDecision], float]] = []
         waiting = self.groups()
         while waiting:
-            groups = [(number, [self._told[row] for row in rows]) for number, rows in enumerate(waiting)]
+            groups = [(number, [self._segment_summaries[row] for row in rows]) for number, rows in enumerate(waiting)]
             function = functools.partial(rewrite, self._text, self._reserve_bytes)
             work_bytes = sum(segments[row].source.segment.size_bytes for rows in waiting for row in rows)
             found = results_of(self._jobs.run("rewrite", [[each] for each in groups], function, work_bytes=work_bytes))
@@ -244,7 +244,11 @@ class SparkCleaning(Cleaning):
 
     def purged_keys(self) -> Iterator[NDArray[np.uint64]]:
         """As in :class:`Cleaning`; the executors find them, here they are only copied from file to file."""
-        wanted = [(row, summary["purged"]) for row, summary in enumerate(self._told) if summary["purged"] is not None]
+        wanted = [
+            (row, summary["purged"])
+            for row, summary in enumerate(self._segment_summaries)
+            if summary["purged"] is not None
+        ]
         found = self._run_locally("keys of tombstones that go", _portions(wanted, self._jobs.cores), write_purged_keys)
         for row, _ in wanted:
             yield np.frombuffer(read_file(self.plan, found[row]["keys"]), "<u8").astype(np.uint64)

@@ -37,8 +37,8 @@ def reason_at(segment: SegmentFile, position: int) -> str:
     return _READ_NOW
 
 
-def other_damage(told: Sequence[str], offsets: Iterable[int], files: Sequence[SegmentFile]) -> Iterator[str]:
-    """The damage at ``offsets``, of :func:`place_of`, except where ``told`` has it. ``files`` by number.
+def other_damage(reported: Sequence[str], offsets: Iterable[int], files: Sequence[SegmentFile]) -> Iterator[str]:
+    """The damage at ``offsets``, of :func:`place_of`, except where ``reported`` has it. ``files`` by number.
 
     Raises:
         CleanerdError: a file cannot be read.
@@ -47,5 +47,5 @@ def other_damage(told: Sequence[str], offsets: Iterable[int], files: Sequence[Se
         if place is not None:
             number, position = place
             where = f"{files[number].path} at byte {position}: "
-            if not any(text.startswith(where) for text in told):
+            if not any(text.startswith(where) for text in reported):
                 yield where + reason_at(files[number], position)

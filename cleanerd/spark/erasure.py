@@ -85,13 +85,13 @@ def search_records(
         walks = walk_headers(session, [list_partition(path).segments for path in partitions]) if partitions else []
         hidden = {path: walked.hidden for path, walked in zip(partitions, walks, strict=True)}
         again = {file.path: found for file, found in _search(session, hit, terms, rules_of, hidden, limit)}
-    told = [again.get(file.path, found) for file, found in first]
+    answers = [again.get(file.path, found) for file, found in first]
     return Erasure(
-        occurrences=tuple(_occurrence(each) for found in told for each in found["occurrences"]),
-        found=sum(found["found"] for found in told),
-        unread=tuple(text for found in told for text in found["unread"]),
+        occurrences=tuple(_occurrence(each) for found in answers for each in found["occurrences"]),
+        found=sum(found["found"] for found in answers),
+        unread=tuple(text for found in answers for text in found["unread"]),
         files=len(files),
-        size_bytes=sum(found["bytes"] for found in told),
+        size_bytes=sum(found["bytes"] for found in answers),
     )
 
 

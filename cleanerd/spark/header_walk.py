@@ -83,9 +83,9 @@ def walk_headers(
 def walk_one(item: Item) -> Iterator[pa.RecordBatch]:
     """The walk over one log, as a row of JSON."""
     files = [segment_from(fields) for fields in item["files"]]
-    told = Findings(limit=20)
+    findings = Findings(limit=20)
     log = HeaderWalk(
-        told,
+        findings,
         ProducerExpiry(0, 0),
         lambda _bytes: None,
         indexes=False,
@@ -100,7 +100,7 @@ def walk_one(item: Item) -> Iterator[pa.RecordBatch]:
         "ends": {str(facts.file.path): facts.end_offset for facts in log.segments if facts.batches},
         "damaged": [
             f"{each.file} at byte {each.position}: {each.what}"
-            for each in told.in_order()
+            for each in findings.in_order()
             if each.severity is Severity.ERROR
         ],
     }

@@ -146,10 +146,10 @@ def _require_java() -> None:
         place = "PATH" if home is None else f"JAVA_HOME={home}"
         raise ConfigError("no java there", where=place, hint=f"install Java {OLDEST_JAVA} or newer, or set JAVA_HOME")
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+        printed = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(f"cannot be run: {error}", where=java) from error
-    found = re.search(r'version "(?:1\.)?([0-9]+)', told)
+    found = re.search(r'version "(?:1\.)?([0-9]+)', printed)
     if found is None or int(found[1]) < OLDEST_JAVA:
         version = "no version" if found is None else f"version {found[1]}"
         raise ConfigError(

@@ -185,11 +185,11 @@ def guard(plan_text: str, facts: Mapping[int, str], rows: Iterable[Row]) -> Iter
             free[row.segment].append(row.payload)
     for segment in sorted(wanted):
         try:
-            told = _guard_of(plan, segment, facts[segment], free[segment], attempt)
+            guard = _guard_of(plan, segment, facts[segment], free[segment], attempt)
         except RefusedError as error:
             yield error_row(error)
             return
-        yield Row(0, RESULT, segment, payload=json.dumps(told).encode())
+        yield Row(0, RESULT, segment, payload=json.dumps(guard).encode())
 
 
 def _guard_of(plan: CleaningPlan, segment: int, facts: str, free: list[bytes], attempt: str) -> dict[str, Any]:

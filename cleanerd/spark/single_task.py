@@ -72,10 +72,10 @@ class SingleTaskCleaning(SparkCleaning):
         except LogTooLargeError:
             self._is_whole = False
             return super()._decide()
-        self._told, self._groups_told = found["segments"], found["groups"]
+        self._segment_summaries, self._group_summaries = found["segments"], found["groups"]
         oddities = RecordAnomalies(self.plan.rules, self.plan.now_ms)
         oddities.load(found["oddities"])
-        segments = tuple(stored_decision(self.plan, summary, bits=False) for summary in self._told)
+        segments = tuple(stored_decision(self.plan, summary, bits=False) for summary in self._segment_summaries)
         return Decision(segments=segments, oddities=oddities, **found["decision"])
 
     def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
@@ -84,7 +84,7 @@ class SingleTaskCleaning(SparkCleaning):
             yield from super().staged_groups(staging)
             return
         by_base = {segment.source.base: segment for segment in self.decision.segments}
-        for summary in self._groups_told:
+        for summary in self._group_summaries:
             each = StagedByTask.of_json(summary)
             members = [by_base[base] for base in each.group.sources]
             self._work.move(each.attempt, each.names, staging.directory)
@@ -96,7 +96,7 @@ class SingleTaskCleaning(SparkCleaning):
         if not self._is_whole:
             yield from super().purged_keys()
             return
-        for summary in self._told:
+        for summary in self._segment_summaries:
             if summary["purged"] is not None:
                 yield np.frombuffer(read_file(self.plan, summary["purged"]), "<u8").astype(np.uint64)
 

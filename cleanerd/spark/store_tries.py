@@ -68,8 +68,8 @@ def tried(path: RemotePath, what: str, call: Callable[[], T], *, whole: int | No
             raise_if_final(path, error)
             if number == policy.tries - 1:
                 hint = _HADOOP if path.parts[0] in ("hdfs:", "viewfs:") else None
-                told = f"{what}, tried {policy.tries} times: {brief(error)}"
-                raise MachineError(told, where=str(path), hint=hint) from None
+                message = f"{what}, tried {policy.tries} times: {brief(error)}"
+                raise MachineError(message, where=str(path), hint=hint) from None
         else:
             if whole is None or len(answer) == whole:  # type: ignore[arg-type]
                 return answer

@@ -152,9 +152,9 @@ def numbered(
     return found
 
 
-def numbered_rows(told: DataFrame) -> list[tuple[int, Any]]:
+def numbered_rows(frame: DataFrame) -> list[tuple[int, Any]]:
     """The contents of rows of :func:`numbered_row`, with ``NUMBERED_COLUMNS``."""
-    return [(row.number, json.loads(row.found)) for row in told.collect()]
+    return [(row.number, json.loads(row.found)) for row in frame.collect()]
 
 
 def numbered_row(number: int, document: Any) -> pa.RecordBatch:

@@ -21,13 +21,13 @@ class _ReportedWork:
     def __init__(self, advance: Callable[[int], None], work_bytes: int) -> None:
         self._advance = advance
         self._work_bytes = work_bytes
-        self._told = 0
+        self._reported = 0
 
     def report(self, share: float) -> None:
         reached = int(min(share, 1.0) * self._work_bytes)
-        if reached > self._told:
-            self._advance(reached - self._told)
-            self._told = reached
+        if reached > self._reported:
+            self._advance(reached - self._reported)
+            self._reported = reached
 
 
 class ProgressWatch:
@@ -35,7 +35,7 @@ class ProgressWatch:
 
     def __init__(self, share: Callable[[], float], advance: Callable[[int], None], work_bytes: int) -> None:
         self._share = share
-        self._told = _ReportedWork(advance, work_bytes)
+        self._reported = _ReportedWork(advance, work_bytes)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="cleanerd-progress", daemon=True)
 
@@ -45,12 +45,12 @@ class ProgressWatch:
     def __exit__(self, *_error: object) -> None:
         self._over.set()
         self._thread.join(PATIENCE_SECONDS)
-        self._told.report(1.0)
+        self._reported.report(1.0)
 
     def _poll(self) -> None:
         while not self._over.wait(POLL_SECONDS):
             try:
-                self._told.report(self._share())
+                self._reported.report(self._share())
             except BaseException:  # noqa: BLE001 - only about the progress: the job's caller gets its own error
                 return
 
@@ -81,7 +81,7 @@ class ConnectSession:
 
     def __init__(self, session: Any, advance: Callable[[int], None], work_bytes: int, steps: int) -> None:
         self._session = session
-        self._told = _ReportedWork(advance, work_bytes)
+        self._reported = _ReportedWork(advance, work_bytes)
         self._steps = steps
         self._shares: dict[str | None, float] = {}
         """By operation: finished tasks by all tasks of the stages that have begun."""
@@ -91,11 +91,11 @@ class ConnectSession:
 
     def __exit__(self, *_error: object) -> None:
         self._session.removeProgressHandler(self._hear)
-        self._told.report(1.0)
+        self._reported.report(1.0)
 
     def _hear(self, *, stages: Iterable[Any] | None, operation_id: str | None, **_more: object) -> None:
         begun = list(stages or ())
         count = sum(stage.num_tasks for stage in begun)
         if count:
             self._shares[operation_id] = sum(stage.num_completed_tasks for stage in begun) / count
-            self._told.report(sum(self._shares.values()) / self._steps)
+            self._reported.report(sum(self._shares.values()) / self._steps)

@@ -110,8 +110,8 @@ class LastSettings:
             def look(opened: int, directory: str = directory, place: Path = place) -> None:
                 topics = [by_name(topic)] if topic_id is None else [uuid_to_base64(topic_id), by_name(topic)]
                 stems = [stem for each in topics for stem in self._stems(directory, each, opened)]
-                told = (_read_state(place, stem, opened) for stem in stems)
-                found.update(dict.fromkeys(each for each in told if each is not None))
+                stored = (_read_state(place, stem, opened) for stem in stems)
+                found.update(dict.fromkeys(each for each in stored if each is not None))
 
             if unread := self._in(place, look):
                 found[unread] = None
@@ -165,16 +165,16 @@ def first(answers: Iterable[str | UnreadableState | None]) -> str | UnreadableSt
 def _read_state(place: Path, stem: str, directory: int) -> str | UnreadableState | None:
     """From the state file; if that has none, from one that was set aside."""
     try:
-        told = rules_in(json.loads(read_whole(stem + SUFFIX, dir_fd=directory, max_bytes=MAX_FACTS_BYTES)))
+        stored = rules_in(json.loads(read_whole(stem + SUFFIX, dir_fd=directory, max_bytes=MAX_FACTS_BYTES)))
     except FileNotFoundError:
-        told = None
+        stored = None
     except OSError as error:
         return UnreadableState.refused(place / (stem + SUFFIX), error)
     except DAMAGE as error:
         return UnreadableState(str(place / (stem + SUFFIX)), f"is {describe_damage(error)}")
-    if told is None and _is_there(stem + DAMAGED, directory):
+    if stored is None and _is_there(stem + DAMAGED, directory):
         return UnreadableState(str(place / (stem + DAMAGED)), "is damaged (it was set aside)")
-    return told
+    return stored
 
 
 def _is_there(name: str, directory: int) -> bool:

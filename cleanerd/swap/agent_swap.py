@@ -271,8 +271,8 @@ class Swapper:
 
     def _checked(self, done: SwapDone, staged: StagedGroup, output: BrokerSegment) -> SwapDone:
         """Raises StalePlanError when something else is in the log now."""
-        told = [each for each in done.outputs if each.get("base") == staged.base]
-        doubtful = staged.base not in done.done or (told and told[0] != output.to_json())
+        outputs = [each for each in done.outputs if each.get("base") == staged.base]
+        doubtful = staged.base not in done.done or (outputs and outputs[0] != output.to_json())
         if doubtful and not self._is_swapped(staged, output):
             raise StalePlanError(
                 f"the broker says that group {staged.base} is swapped, and holds another segment", where=self._plan.path

@@ -362,8 +362,8 @@ def _result(locked: LockedDir, name: TopicPartition, ready: ReadyFile) -> Cleani
         StalePlanError: the plan does not state it.
     """
     where = str(locked.log_dir.path)
-    told = {**ready.result, "log_dir": where, "outcome": "cleaned", "reason": "", "cause": None, "notes": ()}
+    fields = {**ready.result, "log_dir": where, "outcome": "cleaned", "reason": "", "cause": None, "notes": ()}
     try:
-        return CleaningResult.from_json(name, told)
+        return CleaningResult.from_json(name, fields)
     except (KeyError, TypeError, ValueError) as error:
         raise StalePlanError("the plan lacks its own figures", where=where, hint="stage again") from error

@@ -281,8 +281,8 @@ class PartitionFiles(Closeable):
             require_owner(self._fd, place, name)
         except HostileNameError as error:
             hint = "check it, then remove it"
-            told = f"its directory does not belong to cleanerd: {error.strerror}"
-            raise RefusedError(told, where=self.where(name), hint=hint) from error
+            message = f"its directory does not belong to cleanerd: {error.strerror}"
+            raise RefusedError(message, where=self.where(name), hint=hint) from error
 
     def _make(self, name: str, place: int) -> None:
         descriptor = new_directory(name, dir_fd=place, mode=os.fstat(self._fd).st_mode & 0o755)

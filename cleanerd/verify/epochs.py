@@ -56,7 +56,7 @@ class Epochs:
         self._largest = _UNKNOWN
         self._epochs = np.array([start.epoch for start in starts], np.int64)
         self._starts = np.array([start.start_offset for start in starts], np.int64)
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     def add(self, batches: _kernel.Batches, file: str) -> None:
         """The next batches, from ``file``. Epoch -1 is unknown: such batches were converted from v0 or v1."""
@@ -79,17 +79,17 @@ class Epochs:
         expected = self._epochs[np.maximum(at, 0)]
         for row in np.flatnonzero((at >= 0) & (expected != epochs)):
             epoch = int(epochs[row])
-            if epoch in self._told:
+            if epoch in self._reported:
                 continue
-            self._told.add(epoch)
+            self._reported.add(epoch)
             what = f"says epoch {expected[row]} for offset {offsets[row]}, the batch there has {epoch}"
             self._findings.error(FindingKind.LEADER_EPOCHS_WRONG, self._checkpoint, what, offset=int(offsets[row]))
         for row in np.flatnonzero((at < 0) & np.isin(epochs, self._epochs)):
             epoch = int(epochs[row])
             start = int(self._starts[np.searchsorted(self._epochs, epoch)])
             # Below the first entry the checkpoint was cut with the log start; a cut of a later epoch is another matter.
-            if epoch in self._told or start == int(self._starts[0]):
+            if epoch in self._reported or start == int(self._starts[0]):
                 continue
-            self._told.add(epoch)
+            self._reported.add(epoch)
             what = f"epoch {epoch} starts at {start}, the log has a batch of it at {offsets[row]}"
             self._findings.error(FindingKind.LEADER_EPOCHS_WRONG, self._checkpoint, what, offset=int(offsets[row]))

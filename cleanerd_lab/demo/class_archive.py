@@ -54,5 +54,5 @@ if __name__ == "__main__":
         try:
             make_archive(Path(libs))
         except (OSError, BrokerError) as error:
-            told = str(error).partition("\n")[0]  # what follows is the broker's log
-            sys.stderr.write(f"{libs}: no class archive was made, so its brokers start more slowly: {told}\n")
+            message = str(error).partition("\n")[0]  # what follows is the broker's log
+            sys.stderr.write(f"{libs}: no class archive was made, so its brokers start more slowly: {message}\n")

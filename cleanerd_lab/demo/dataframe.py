@@ -80,8 +80,8 @@ def read_by_spark(log_dir: Path, written: AcknowledgedTopic) -> SparkRead:
         raise CleanerdError(f"PySpark did not answer in {PATIENCE_SECONDS:.0f} seconds", where=written.topic) from error
     if done.returncode != 0:
         raise CleanerdError(f"PySpark ended with exit code {done.returncode}:\n{done.stderr}", where=written.topic)
-    told = json.loads(done.stdout.splitlines()[-1])
-    return compared(written, told["found"], told["newest"], seconds=time.monotonic() - started)
+    summary = json.loads(done.stdout.splitlines()[-1])
+    return compared(written, summary["found"], summary["newest"], seconds=time.monotonic() - started)
 
 
 def compared(
@@ -116,11 +116,11 @@ def main(log_dir: str, topic: str) -> None:
     def text(value: bytes | None) -> str | None:
         return None if value is None else bytes(value).hex()
 
-    told = {
+    summary = {
         "found": {offset: [text(key), text(value)] for offset, (key, value) in names["found"].items()},
         "newest": {text(key): text(value) for key, value in names["newest"].items()},
     }
-    print(json.dumps(told))  # noqa: T201
+    print(json.dumps(summary))  # noqa: T201
     names["spark"].stop()
 
 

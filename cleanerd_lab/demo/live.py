@@ -257,8 +257,8 @@ class LiveDemo:
             if time.monotonic() > deadline:
                 break
             time.sleep(_PAUSE_SECONDS)
-        told = [f"{topic}-{number} ({known.get((topic, number), {}).get('reason')})" for topic, number in behind]
-        raise DaemonError(f"not cleaned within {PATIENCE_SECONDS:.0f} s: {', '.join(told)}", where=self.url)
+        partitions = [f"{topic}-{number} ({known.get((topic, number), {}).get('reason')})" for topic, number in behind]
+        raise DaemonError(f"not cleaned within {PATIENCE_SECONDS:.0f} s: {', '.join(partitions)}", where=self.url)
 
     def _judged(self, writer: Writer) -> LiveTopic:
         found: dict[bytes, bytes | None] = {}

@@ -51,7 +51,7 @@ def test_no_room_for_the_trial() -> None:
         with Live(broker).asking() as agent:
             told = agent.ask("info")
             assert (told["self_test"], told["capable"]) == ("not_run", True), told
-            assert "No space left" in told["self_test_told"]
+            assert "No space left" in told["self_test_detail"]
             full.unlink()
             wait_until("it is tried again", lambda: agent.ask("info")["self_test"] == "passed")
     finally:

@@ -53,8 +53,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
         wait_until("the agent has measured and listens", Live(broker).socket.exists, seconds=900)
         with Live(broker).asking() as agent:
             info = agent.ask("info")
-        assert info["self_test"] == "passed", info["self_test_told"]
-        yield {**json.loads(info["self_test_told"]), "bounds_us": info["held"]["log"]["bounds_us"]}
+        assert info["self_test"] == "passed", info["self_test_detail"]
+        yield {**json.loads(info["self_test_detail"]), "bounds_us": info["held"]["log"]["bounds_us"]}
     finally:
         broker.kill()
         shutil.rmtree(work_dir)

@@ -109,7 +109,7 @@ def test_a_plan_is_swapped_in(release: Live) -> None:
     with release.asking() as agent:
         info = agent.ask("info")
     assert (info["capable"], info["self_test"]) == (True, "not_run")
-    assert str(temporary(broker.work_dir)) in info["self_test_told"]
+    assert str(temporary(broker.work_dir)) in info["self_test_detail"]
 
 
 def test_how_kafkas_own_cleaner_is(release: Live) -> None:

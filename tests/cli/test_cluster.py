@@ -115,7 +115,7 @@ def test_real_servers_in_a_table(shell: Shell, monkeypatch: pytest.MonkeyPatch) 
         answer = shell("cluster", "status", *hosts, nobody, "--json")
     assert answer.code == 4
     assert answer.json["ok"] is False
-    assert answer.json["rows"][2]["told"] == f"does not answer: {os.strerror(errno.ECONNREFUSED)}"
+    assert answer.json["rows"][2]["remarks"] == f"does not answer: {os.strerror(errno.ECONNREFUSED)}"
     assert [each["what"] for each in answer.json["undelegated"]] == ["orders"]
 
 
@@ -124,7 +124,7 @@ def test_a_server_that_is_no_daemon(shell: Shell) -> None:
     with serving(daemon()) as served:
         answer = shell("cluster", "status", f"http://127.0.0.1:{served.port}/page/app.js?", "--json")
     assert answer.code == 4
-    assert answer.json["rows"][0]["told"] == "responded, but is not a supported cleanerd version"
+    assert answer.json["rows"][0]["remarks"] == "responded, but is not a supported cleanerd version"
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         deaf.listen()
         port = deaf.getsockname()[1]
@@ -141,7 +141,7 @@ def test_an_answer_that_makes_no_sense(shell: Shell, body: bytes) -> None:
     with always_answering(body) as target:
         answer = shell("cluster", "status", target, "--json")
     assert answer.code == 4
-    assert answer.json["rows"][0]["told"] == "responded, but is not a supported cleanerd version"
+    assert answer.json["rows"][0]["remarks"] == "responded, but is not a supported cleanerd version"
 
 
 @contextmanager

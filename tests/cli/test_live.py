@@ -188,11 +188,11 @@ def test_a_broker_without_a_version(shell: Shell, agent: FakeAgent, verb: tuple[
 def test_the_trial_is_told(shell: Shell, agent: FakeAgent) -> None:
     """R-10: what the agent tried in a log of its own; that it could not is a warning, since the release is known."""
     told = "files were as they should be"
-    agent.info = {"self_test": "passed", "self_test_told": told}
+    agent.info = {"self_test": "passed", "self_test_detail": told}
     assert f"passed: {told}" in shell("agent", "info", agent.log_dir).out
     findings = shell("doctor", agent.log_dir, "--json").json["findings"]
     assert [f["level"] for f in findings if told in f["what"]] == ["ok"]
-    agent.info = {"self_test": "not_run", "self_test_told": "no place"}
+    agent.info = {"self_test": "not_run", "self_test_detail": "no place"}
     assert "could not be made: no place" in shell("agent", "info", agent.log_dir).out
     (found,) = [f for f in shell("doctor", agent.log_dir, "--json").json["findings"] if "no place" in f["what"]]
     assert found["level"] == "warning"

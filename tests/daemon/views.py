@@ -89,7 +89,7 @@ def log_dir(path: str = "/var/lib/kafka/data-1", **changes: Any) -> LogDirView:
             "cleaner": True,
             "java": "17.0.9",
             "self_test": "passed",
-            "self_test_told": "",
+            "self_test_detail": "",
             "swaps": 812,
             "accepting_swaps": True,
             "pauses": ["orders-0"],

@@ -558,7 +558,7 @@ DAEMON = (
         "a-change-in-the-same-moment",
         "a directory's time is too coarse",
         "cleanerd/daemon/discovery/log_dir_scanner.py",
-        "if told or changed_ns < 0 or seen.mtime_ns != changed_ns:",
+        "if reported or changed_ns < 0 or seen.mtime_ns != changed_ns:",
         "if changed_ns < 0 or seen.mtime_ns != changed_ns:",
         ("tests/daemon/test_log_dir_looker.py::test_a_reported_partition_is_looked_at_if_it_changed",),
     ),

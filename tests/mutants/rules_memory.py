@@ -64,8 +64,8 @@ RULES_MEMORY = (
         "what-was-set-aside-says-nothing",
         "U-6",
         "cleanerd/state/last_settings.py",
-        "if told is None and _is_there(stem + DAMAGED, directory):",
-        "if told is None and not stem:",
+        "if stored is None and _is_there(stem + DAMAGED, directory):",
+        "if stored is None and not stem:",
         ("tests/cli/test_forgotten_config.py::test_a_quarantine_does_not_take_the_place_of_what_could_not_be_read",),
     ),
     Mutant(

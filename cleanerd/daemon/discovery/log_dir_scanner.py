@@ -256,18 +256,18 @@ class LogDirScanner:
             if excluded and name in excluded:
                 self._seen.pop(name, None)
                 continue
-            if (only is None or context.only_due) and not self._is_due(target, kind, now_ms, told=context.only_due):
+            if (only is None or context.only_due) and not self._is_due(target, kind, now_ms, reported=context.only_due):
                 continue
             yield self._scan_partition(context, partitions, target, kind, now_ms)
 
-    def _is_due(self, target: TargetPartition, kind: str, now_ms: int, *, told: bool) -> bool:
-        """``told``: a change was reported; a time is too coarse to show it then."""
+    def _is_due(self, target: TargetPartition, kind: str, now_ms: int, *, reported: bool) -> bool:
+        """``reported``: a change was reported; a time is too coarse to show it then."""
         seen = self._seen.get(target.name)
         if seen is None or not seen.settled or seen.mode != kind:
             return True
         path = f"{self._path_text}/{target.name}"
         changed_ns = mtime_ns(path)
-        if told or changed_ns < 0 or seen.mtime_ns != changed_ns:
+        if reported or changed_ns < 0 or seen.mtime_ns != changed_ns:
             if seen.files != files_in(path):
                 return True
             seen.mtime_ns = changed_ns

@@ -318,14 +318,14 @@ def _not_listening(listen: str, error: OSError | UnicodeError) -> ConfigError:
     At boot an address, or the name server, may come later than the daemon; a port becomes free when its owner ends.
     """
     number = getattr(error, "errno", None) or 0
-    told = ConfigError(
+    refusal = ConfigError(
         f"cannot listen there: {getattr(error, 'strerror', None) or 'no name of a host'}",
         where=f"cleanerd.http.listen = {listen}",
         hint=_LISTEN_HINTS.get(number, "name an address of this host"),
     )
     if number in _MAY_PASS or isinstance(error, socket.gaierror):
-        told.exit_code = RefusedError.exit_code
-    return told
+        refusal.exit_code = RefusedError.exit_code
+    return refusal
 
 
 def parse_listen(listen: str) -> tuple[str | None, int]:

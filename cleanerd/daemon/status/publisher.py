@@ -84,8 +84,8 @@ class Publisher:
         if self._pending is not None:
             self._pending.cancel()
             self._pending = None
-        told, self._trend.warnings = self._trend.warnings, []
-        for warning in (*self._news(), *told):
+        trend_warnings, self._trend.warnings = self._trend.warnings, []
+        for warning in (*self._news(), *trend_warnings):
             self.warn(warning)
         began = time.thread_time()  # CPU time: a machine that slept meanwhile did not work for it
         self.view = self._make()

@@ -40,7 +40,7 @@ def log_dir_view(fleet: PartitionRegistry, found: LogDirScan) -> LogDirView:
         reserve_bytes=fleet.reserve_of(found),
         agent=None if info is None else asdict(info),
         error=found.error,
-        kafka_cleaner=kafka_cleaner(found.facts, info).told,
+        kafka_cleaner=kafka_cleaner(found.facts, info).predicate,
         node_id=None if found.facts is None else found.facts.node_id,
         cluster_id=None if found.facts is None else found.facts.cluster_id,
     )
@@ -57,9 +57,9 @@ def explain_answer(fleet: PartitionRegistry, tracked: PartitionEntry, answer: Ma
     else:
         standing = replace(standing, outlook="no", reason=answer["reason"])
     found = fleet.dirs.get(tracked.path)
-    told = "" if found is None else kafka_cleaner(found.facts, None if found.choice is None else found.choice.info).note
-    if told:
-        answer = {**answer, "notes": [*answer.get("notes", ()), told]}
+    note = "" if found is None else kafka_cleaner(found.facts, None if found.choice is None else found.choice.info).note
+    if note:
+        answer = {**answer, "notes": [*answer.get("notes", ()), note]}
     daemon = {
         "log_dir": tracked.path,
         "phase": view.phase,

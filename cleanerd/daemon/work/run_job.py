@@ -116,9 +116,9 @@ def _report_change(job: CleaningJob) -> None:
         if not found.to_clean:
             return
         with resources.readers(str(found.log.path)) as pool:
-            told = count_change(job.look.log_dir, found, resources, _options(job), pool, job.progress.advance)
-        if told:
-            _log.warning("its rules change", partition=str(job.name), cost=told)
+            change = count_change(job.look.log_dir, found, resources, _options(job), pool, job.progress.advance)
+        if change:
+            _log.warning("its rules change", partition=str(job.name), cost=change)
 
 
 def _with_remedy(job: CleaningJob, reason: str, error: CleanerdError | None) -> str:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from cleanerd.spark.archive.target import ArchivedFile, ArchiveTarget
     from cleanerd.spark.task_runner import Item
 
-SCHEMA: Final = pa.schema([("told", pa.string())])
-COLUMNS: Final = "told string"
+SCHEMA: Final = pa.schema([("result", pa.string())])
+COLUMNS: Final = "result string"
 
 STAGING: Final = ".kstage"
 
@@ -186,11 +186,11 @@ class _Remembering(StateStore):
 
     def __init__(self, root: Path, last_settings: str | UnreadableState | None) -> None:
         super().__init__(root)
-        self._told = last_settings
+        self._last_settings = last_settings
 
     def rules_of(self, log_dir: LogDir, log: PartitionLog, state: Any) -> str | UnreadableState | None:
         del log_dir, log, state
-        return self._told
+        return self._last_settings
 
 
 def _prepared(source: ArchiveLogDir, work: Work, path: Path, copied: list[CopiedFile]) -> Path:

@@ -188,7 +188,7 @@ def _all_done(
             steps=1,
         ):
             frame = spread(session, items, partial(clean, job), SCHEMA, COLUMNS)
-            return [ArchiveTaskResult.from_row(row.told) for row in frame.collect()]
+            return [ArchiveTaskResult.from_row(row.result) for row in frame.collect()]
     done = []
     for size, item in items:
         (batch,) = clean(job, item)

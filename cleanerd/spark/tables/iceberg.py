@@ -113,8 +113,8 @@ class IcebergOpen(OpenTable):
         fields = [(schema.find_field(name).field_id, name, kind) for name, kind in kinds.items()]
 
         def bounds(of: Mapping[int, bytes] | None) -> dict[str, Any]:
-            told = of or {}
-            return {name: from_bytes(kind, told[number]) for number, name, kind in fields if number in told}
+            values = of or {}
+            return {name: from_bytes(kind, values[number]) for number, name, kind in fields if number in values}
 
         return [
             TableFile(each.file.file_path, each.file, bounds(each.file.lower_bounds), bounds(each.file.upper_bounds))

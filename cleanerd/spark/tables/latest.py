@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from cleanerd.spark.source.rows import SourceRows
     from cleanerd.spark.task_runner import Item
 
-SUMMARY_SCHEMA: Final = pa.schema([("told", pa.string())])
+SUMMARY_SCHEMA: Final = pa.schema([("summary", pa.string())])
 """A task's result: JSON."""
-SUMMARY_COLUMNS: Final = "told string"
+SUMMARY_COLUMNS: Final = "summary string"
 
 _OFFSETS: Final = pa.schema([("offset", pa.int64())])
 

@@ -51,7 +51,7 @@ class Tasks:
 
     def run_on(self, frame: DataFrame) -> list[dict[str, Any]]:
         """The results of tasks that make a frame of :data:`TOLD`."""
-        return [self._note(row.told) for row in frame.collect()]
+        return [self._note(row.summary) for row in frame.collect()]
 
     def _note(self, text: str) -> dict[str, Any]:
         summary: dict[str, Any] = json.loads(text)

@@ -48,7 +48,7 @@ final class Broker {
 
     /** What keeps the agent from swapping in this broker, and what would help; empty: nothing. */
     String whyIncapable() {
-        String kafka = release.told() == null ? "a Kafka that does not tell its release" : "Kafka " + release.told();
+        String kafka = release.version() == null ? "a Kafka that does not state its release" : "Kafka " + release.version();
         List<String> missing = members.missing;
         if (!missing.isEmpty()) {
             return kafka + " lacks what the agent works with: " + String.join(", ", missing.subList(0,
@@ -60,10 +60,10 @@ final class Broker {
         }
         String trialOf = "the agent's trial in a log of its own, in " + kafka + ", ";
         if (trial.failed()) {
-            return trialOf + "went wrong: " + trial.told();
+            return trialOf + "went wrong: " + trial.detail();
         }
         if (!trial.passed() && !release.known()) {
-            return trialOf + "was not possible: " + trial.told();
+            return trialOf + "was not possible: " + trial.detail();
         }
         return "";
     }
@@ -83,7 +83,7 @@ final class Broker {
         tried = true;
         triedNanos = System.nanoTime();
         if (!trial.passed() && !trial.equals(before)) {
-            journal.warn("the trial in a log of its own: " + trial.state() + ": " + trial.told());
+            journal.warn("the trial in a log of its own: " + trial.state() + ": " + trial.detail());
         }
     }
 
@@ -212,11 +212,11 @@ final class Broker {
         answer.put("capable", capable());
         answer.put("missing", members.missing);
         answer.put("why_incapable", whyIncapable());
-        answer.put("version", release.told());
+        answer.put("version", release.version());
         answer.put("base_version", release.base());
         answer.put("version_known", release.known());
         answer.put("self_test", trial.state());
-        answer.put("self_test_told", trial.told());
+        answer.put("self_test_detail", trial.detail());
         answer.put("node_id", nodeId());
         answer.put("log_dirs", liveLogDirs());
         List<Object> cleaners = cleanerManagers();

@@ -102,7 +102,7 @@ final class Connection implements Runnable {
                 if (bytes > SMALL_LINE_BYTES && !large && !refused) {
                     large = largeLines.tryAcquire();
                     if (!large) {
-                        refused = true; // told at once; the rest of the line is passed over
+                        refused = true; // answered at once; the rest of the line is skipped
                         send(Requests.refused(idOf(line), "busy", "other long requests are being read", null));
                         line.reset();
                     }

@@ -115,7 +115,7 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
     private void begin(String foundVia) throws IOException {
         journal.use(broker);
         if (broker.failures == null) {
-            journal.warn("Kafka " + broker.release.told() + " is told of log directories that failed in a way that this "
+            journal.warn("Kafka " + broker.release.version() + " learns of failed log directories in a way that this "
                     + "agent does not know: a swap that stops half-way leaves the log online until the broker is restarted");
         }
         transport = Transport.of(options.transport(), journal);
@@ -147,7 +147,7 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
         server.listenOn(listener);
         identity.put("socket", path.toString());
         problem = "";
-        journal.info("build " + Build.ID + " listens on " + listener.told()
+        journal.info("build " + Build.ID + " listens on " + listener.address()
                 + (broker.capable() ? "" : ", but cannot swap: " + broker.whyIncapable()));
     }
 

@@ -6,7 +6,7 @@ import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 
 /**
- * Where a broker is told that one of its log directories failed, as its own cleaner tells it (A-24). From then on its code
+ * Reports a failed log directory to the broker, as its own cleaner does (A-24). From then on its code
  * appends to no log there and cuts none; a thread of its own takes them offline, or halts a broker that has no other.
  */
 final class FailureChannel {
@@ -55,9 +55,9 @@ final class FailureChannel {
     /** Comes back at once. {@code logDir}: as the broker calls it. */
     void report(Object manager, String logDir, String words, IOException failure) throws IOException {
         Class<?> type = report.getParameterTypes()[1];
-        Object told = type == String.class ? words
+        Object cause = type == String.class ? words
                 : Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, (proxy, called, values) -> words);
-        Reflect.call(report, Reflect.get(ofManager, manager), logDir, told, failure);
+        Reflect.call(report, Reflect.get(ofManager, manager), logDir, cause, failure);
     }
 
     boolean hasFailed(Object manager, String logDir) throws IOException {

@@ -144,7 +144,7 @@ final class Fields {
         return new Refusal(code, where + "." + name + ": " + what);
     }
 
-    /** A name out of a request, as it may be told. */
+    /** A name from a request, safe to print. */
     static String shortened(String text) {
         return shortened(text, 100);
     }

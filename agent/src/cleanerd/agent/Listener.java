@@ -10,7 +10,7 @@ interface Listener extends AutoCloseable {
     Path path();
 
     /** Where it listens, for the broker's log. */
-    String told();
+    String address();
 
     /** Whether a client that looks for the file finds this listener. */
     boolean isThere();

@@ -76,7 +76,7 @@ final class LoopbackListener implements Listener {
     }
 
     @Override
-    public String told() {
+    public String address() {
         return "port " + port + " of 127.0.0.1, which " + path + " announces";
     }
 

@@ -5,7 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** How far a swap came; kept up to date while it runs, because what is done is told after a refusal too. */
+/** How far a swap came; kept up to date while it runs, because what is done is reported after a refusal too. */
 final class Outcome {
     final List<Long> done = new ArrayList<>();
     final List<Map<String, Object>> outputs = new ArrayList<>();
@@ -14,7 +14,7 @@ final class Outcome {
     long validateUs;
     long pauseUs;
     boolean checkpoint;
-    /** Of such an outcome nothing is told again: the log is gone, and what a start makes of it shows there. */
+    /** Nothing is reported again of such an outcome: the log is gone, and what a start makes of it shows there. */
     boolean logDirFailed;
 
     Map<String, Object> toJson() {

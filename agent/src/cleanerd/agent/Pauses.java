@@ -10,7 +10,7 @@ import java.util.stream.Collectors;
 
 /**
  * Pauses of the broker's own cleaner (A-16, A-22). A pause also stops retention of the partition, so each is ended
- * exactly once, whatever happens. One that cannot be ended is told, and tried again every second.
+ * exactly once, whatever happens. One that cannot be ended is reported, and tried again every second.
  *
  * <p>States are looked at and changed with the cleaner manager's lock held: Kafka's methods tell its log of what they did,
  * and may fail over that. So whether a pause is there, and whose it is, is known from the state before and after.

@@ -23,36 +23,36 @@ final class Release {
     private static final String CONFLUENT_SERVER = "-ce";
     private static final int CONFLUENT_AHEAD = 4;
 
-    private final String told;
+    private final String version;
     private final String base;
 
     /**
-     * @param told what the broker says, null: nothing
-     * @param base the release of Apache Kafka, {@code 4.3}; null when it cannot be told
+     * @param version what the broker says, null: nothing
+     * @param base the release of Apache Kafka, {@code 4.3}; null when it cannot be version
      */
-    Release(String told, String base) {
-        this.told = told;
+    Release(String version, String base) {
+        this.version = version;
         this.base = base;
     }
 
-    static Release of(String told) {
-        Matcher matcher = NUMBER.matcher(told == null ? "" : told.trim());
+    static Release of(String version) {
+        Matcher matcher = NUMBER.matcher(version == null ? "" : version.trim());
         if (!matcher.matches() || matcher.group(3).endsWith(CONFLUENT_SERVER)) {
-            return new Release(told, null);
+            return new Release(version, null);
         }
         int major = Integer.parseInt(matcher.group(1));
         if (matcher.group(3).endsWith(CONFLUENT)) {
             major -= CONFLUENT_AHEAD;
         }
-        return new Release(told, major + "." + Integer.parseInt(matcher.group(2)));
+        return new Release(version, major + "." + Integer.parseInt(matcher.group(2)));
     }
 
     boolean known() {
         return base != null && KNOWN.contains(base);
     }
 
-    String told() {
-        return told;
+    String version() {
+        return version;
     }
 
     String base() {

@@ -11,7 +11,7 @@ final class Session implements AutoCloseable {
 
     /**
      * The evidence for a swap: new with the request's witnesses, else what its plan named before. It is forgotten unless
-     * it is kept again: what a swap that failed leaves has to be told anew.
+     * it is kept again: what a failed swap leaves has to be reported again.
      */
     Evidence evidence(BrokerLog log, SwapRequest request) throws Refusal {
         Evidence known = evidence;

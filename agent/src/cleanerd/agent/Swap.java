@@ -209,7 +209,7 @@ final class Swap {
         evidence.swapped(group, output, facts);
     }
 
-    /** A-20; the groups are in, so a failure is told and no more. */
+    /** A-20; the groups are in, so a failure is only reported. */
     private void checkpoint() {
         if (request.checkpoint() == null) {
             return;

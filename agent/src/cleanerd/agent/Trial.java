@@ -42,15 +42,15 @@ final class Trial {
     /** What came of it. */
     static final class Result {
         private final String state;
-        private final String told;
+        private final String detail;
 
         /**
          * @param state passed, failed, or not_run: nothing is known about the release
-         * @param told what was checked, or what went wrong
+         * @param detail what was checked, or what went wrong
          */
-        Result(String state, String told) {
+        Result(String state, String detail) {
             this.state = state;
-            this.told = told;
+            this.detail = detail;
         }
 
         boolean passed() {
@@ -65,8 +65,8 @@ final class Trial {
             return state;
         }
 
-        String told() {
-            return told;
+        String detail() {
+            return detail;
         }
 
         @Override
@@ -75,12 +75,12 @@ final class Trial {
                 return false;
             }
             Result result = (Result) other;
-            return state.equals(result.state) && told.equals(result.told);
+            return state.equals(result.state) && detail.equals(result.detail);
         }
 
         @Override
         public int hashCode() {
-            return Objects.hash(state, told);
+            return Objects.hash(state, detail);
         }
     }
 

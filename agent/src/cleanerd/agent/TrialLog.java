@@ -101,7 +101,7 @@ final class TrialLog extends BrokerLog implements AutoCloseable {
         }
     }
 
-    /** What is told of time, statistics and producers: the broker's own. */
+    /** What is reported of time, statistics and producers: the broker's own. */
     private static Object ofTheManager(Broker broker, Class<?> type) throws ReflectiveOperationException {
         Object manager = broker.anyManager();
         for (Field field : manager.getClass().getDeclaredFields()) {

@@ -10,7 +10,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ScheduledFuture;
 
-/** The scheduler of a log that is made for a trial: it keeps what it is asked to do, and does it when told. */
+/** The scheduler of a log that is made for a trial: it keeps what it is asked to do, and does it on request. */
 final class TrialTasks implements InvocationHandler {
     private final List<Task> tasks = new ArrayList<>();
 

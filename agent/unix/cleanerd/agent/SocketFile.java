@@ -100,7 +100,7 @@ final class SocketFile implements Listener {
     }
 
     @Override
-    public String told() {
+    public String address() {
         return path.toString();
     }
 

@@ -93,13 +93,13 @@ const TRIALS = {
 /** What the agent says of itself, for people; an agent of another release says what it says. */
 function agentFacts(agent) {
   if (!agent) return [["Agent", "none in the broker"]];
-  const kafka = agent.version ? `Kafka ${agent.version}` : "a Kafka that does not tell its release";
+  const kafka = agent.version ? `Kafka ${agent.version}` : "a Kafka that does not state its release";
   const cannot = agent.why_incapable || (agent.missing ?? []).join(", ") || "this broker does not fit";
   const held = agent.pauses ?? [];
   return [
     ["Agent", [kafka, agent.java ? `Java ${agent.java}` : "", agent.pid ? `process ${agent.pid}` : ""].filter(Boolean).join(", ")],
     ["It can", agent.capable === false ? `not swap: ${cannot}` : agent.ready === false ? "swap as soon as the broker has started" : agent.accepting_swaps === false ? "swap no more until the broker is started again: see errors" : "swap segments while the broker runs"],
-    ["Its trial", agent.self_test ? `${TRIALS[agent.self_test] ?? agent.self_test}${agent.self_test_told ? ` (${agent.self_test_told})` : ""}` : ""],
+    ["Its trial", agent.self_test ? `${TRIALS[agent.self_test] ?? agent.self_test}${agent.self_test_detail ? ` (${agent.self_test_detail})` : ""}` : ""],
     ["It swapped", agent.swaps === undefined ? "" : `${plural(agent.swaps, "group")} of segments since it was loaded`],
     ["Holds back", held.length ? `Kafka's cleaner at ${held.slice(0, 5).join(", ")}${held.length > 5 ? ` and ${held.length - 5} more` : ""}` : ""],
     ["Its errors", (agent.errors ?? []).join("; ")],
