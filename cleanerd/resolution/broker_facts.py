@@ -138,16 +138,18 @@ class BrokerFacts:
         return config if replicas is None else replace(config, replicas=replicas)
 
     def replicas_of(self, topic: str) -> TopicReplicas | None:
-        """The replicas of the topic's partitions (U-70); None where no metadata log shows them."""
+        """The replicas of the topic's partitions (U-70): none of a topic that the metadata log does not show yet.
+
+        None without a metadata log.
+        """
         if self.metadata is None:
             return None
-        facts, topic_id = self.metadata.replicas, self.metadata.topics.get(topic)
-        if topic_id is None:
-            return None
+        facts, younger = self.metadata.replicas, self.metadata.younger
+        topic_id = self.metadata.topics.get(topic) or (None if younger is None else younger.topics.get(topic))
         return TopicReplicas(
             facts,
-            facts.topics.get(topic_id, {}),
-            self.full_isr.get(topic_id.hex, {}),
+            {} if topic_id is None else facts.topics.get(topic_id, {}),
+            {} if topic_id is None else self.full_isr.get(topic_id.hex, {}),
             self.ignored_replicas,
             self._peers_of(topic),
             self.node_id,

@@ -16,7 +16,7 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -330,6 +330,18 @@ class Broker:
 
     def _failure(self, message: str) -> BrokerError:
         return BrokerError(f"{message}; the end of its log:\n{self.log_text()[-3000:]}", where=os.fspath(self.log_file))
+
+
+def beside(controller: Broker, node_id: int, work_dir: Path, *, properties: Mapping[str, str], **more: Any) -> Broker:
+    """One more broker of the cluster of ``controller``, with the same jars; not started yet."""
+    port = free_port()
+    own = {
+        "process.roles": "broker",
+        "node.id": str(node_id),
+        "controller.quorum.voters": controller.properties()["controller.quorum.voters"],
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+    }
+    return Broker(controller.libs_dir, work_dir, port=port, properties={**properties, **own}, **more)
 
 
 _SILENT: Final = logging.getLogger("cleanerd_lab.demo.broker")

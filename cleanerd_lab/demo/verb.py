@@ -20,6 +20,7 @@ from cleanerd_lab.demo.jars import find_kafka
 from cleanerd_lab.demo.live import LiveDemo
 from cleanerd_lab.demo.live_report import live_document, report_live
 from cleanerd_lab.demo.page import Page
+from cleanerd_lab.demo.returning import BY_CLEANERD, KEY, RETENTION_MS, Returned, ReturningReplica
 from cleanerd_lab.demo.story import OFF_LIMITS, Cleaned, Demo, KafkaResult, SecondCleaning, log_bytes
 from cleanerd_lab.demo.strategies_report import (
     report_cleaned,
@@ -88,6 +89,7 @@ def demo(
     Offline: five compacted topics, one for each codec; Kafka is stopped, `cleanerd clean` runs, Kafka starts again, and
     what consumers read is compared with what was acknowledged. Then Kafka's own cleaner gets a copy of the same data.
     On a sixth topic producers race out of order, and compaction.strategy=header keeps the highest versions.
+    A second broker is away while a key is deleted: by Kafka's cleaner the key comes back, by cleanerd it does not.
     Last, where cleanerd[spark] is installed, PySpark reads a cleaned topic as a DataFrame.
     Exit code 1 when anything differs.
     """
@@ -110,8 +112,40 @@ def demo(
             page.part("While it is down, and compared with Kafka's own cleaner")
             with Demo(release, work_dir, records=records, seed=seed) as run:
                 offline_good, offline = StepRunner(page, run).run()
-            good, document = good and offline_good, {**document, **offline}
+            with ReturningReplica(release, work_dir / "replicas") as replicas:
+                returned = report_returned(page, replicas)
+            good = good and offline_good and all(each.is_deleted for each in returned if each.topic == BY_CLEANERD)
+            document |= {
+                **offline,
+                "returned": [{"topic": each.topic, "deleted": each.is_deleted} for each in returned],
+            }
     return report_end(common.output, page, good=good, seconds=time.monotonic() - started, document=document)
+
+
+def report_returned(page: Page, replicas: ReturningReplica) -> list[Returned]:
+    """Play the scene of a replica that returns too late; what became of the deleted key."""
+    with page.step("A replica is away while a key is deleted, and returns"):
+        replicas.start()
+        replicas.delete_away()
+        returned = replicas.return_and_lead()
+    page.print(
+        f"Broker 2 stopped. The key {KEY.decode()} was deleted, and broker 1 was cleaned after\n"
+        f"delete.retention.ms ({human_ms(RETENTION_MS)} here). Then broker 2 returned and led; a consumer read from it."
+    )
+    page.table(
+        ("topic", "tombstone on broker 1 at the return", "the deleted key on broker 2", ""),
+        [
+            [
+                each.topic,
+                "still there" if each.tombstone else "gone",
+                "deleted" if each.is_deleted else "the old value is BACK",
+                "good" if each.is_deleted else "Kafka's rule",
+            ]
+            for each in returned
+        ],
+    )
+    page.print("cleanerd keeps a tombstone until every replica has it: docs/deleted-keys.md.")
+    return returned
 
 
 def report_end(output: Output, page: Page, *, good: bool, seconds: float, document: Mapping[str, object]) -> int:

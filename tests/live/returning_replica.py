@@ -18,11 +18,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from cleanerd.spark.launch import DRIVER_VARIABLE, require_spark
-from cleanerd_lab.demo.broker import Broker
+from cleanerd_lab.demo.broker import Broker, beside
 from tests.brokers.node import Run, aged, cleanerd, wait_until
 from tests.live.load import topic_config
 from tests.live.rounds import with_agent
-from tests.live.two_brokers import beside
 from tests.support.log_dirs import read_segments
 from tests.support.patience import PATIENCE_SECONDS
 

@@ -14,8 +14,7 @@ from confluent_kafka.admin import AdminClient, PartitionMetadata
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
-from cleanerd_lab.demo.broker import Broker
-from cleanerd_lab.demo.ports import free_port
+from cleanerd_lab.demo.broker import Broker, beside
 from tests.brokers.node import wait_until
 from tests.daemon.process import Daemon
 from tests.daemon.service import assignments
@@ -55,18 +54,6 @@ def two_brokers(
     finally:
         second.kill()
         first.kill()
-
-
-def beside(controller: Broker, node_id: int, work_dir: Path, *, properties: Mapping[str, str], **more: Any) -> Broker:
-    """One more broker of the cluster of ``controller``, with the same jars; not started yet."""
-    port = free_port()
-    own = {
-        "process.roles": "broker",
-        "node.id": str(node_id),
-        "controller.quorum.voters": controller.properties()["controller.quorum.voters"],
-        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-    }
-    return Broker(controller.libs_dir, work_dir, port=port, properties={**properties, **own}, **more)
 
 
 def replicas(broker: Broker, topic: str, partition: int) -> list[int]:

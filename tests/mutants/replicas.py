@@ -116,6 +116,14 @@ REPLICAS = (
         ("tests/segments/test_replica_history.py::test_one_replica_in_the_last_minutes",),
     ),
     Mutant(
+        "a-topic-that-the-log-does-not-show-expires-by-the-clock",
+        "U-70",
+        "cleanerd/resolution/broker_facts.py",
+        "        return TopicReplicas(\n",
+        "        if topic_id is None:\n            return None\n        return TopicReplicas(\n",
+        ("tests/resolution/test_young_metadata.py::test_tombstones_of_a_topic_of_the_last_minutes",),
+    ),
+    Mutant(
         "tombstones-wait-for-no-replica",
         "U-70",
         RULE,

@@ -8,12 +8,15 @@ import pytest
 
 from cleanerd.config.load import load_settings
 from cleanerd.host.clock import LastTime, steady_ms, wall_ms
+from cleanerd.policy.replicas import UNKNOWN_MS
 from cleanerd.resolution.broker_facts import METADATA_AGE_MS, broker_facts
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.last_time import boot_id, save_time
 from tests.cli.clean_log_dirs import good, write_metadata
+from tests.segments.metadata_logs import ID1
+from tests.segments.replica_records import partition
 from tests.support.format_bytes import config as config_record
-from tests.support.format_bytes import metadata_batch
+from tests.support.format_bytes import metadata_batch, topic
 from tests.support.log_dirs import make_log_dir
 
 if TYPE_CHECKING:
@@ -40,3 +43,25 @@ def test_a_clock_that_jumped_ahead(tmp_path: Path, ahead_ms: int) -> None:
     facts = broker_facts(settings, read_log_dir(path), [], running=True)
     assert facts.metadata is not None
     assert facts.metadata.topic_configs == {"orders": {"cleanup.policy": "compact", "segment.bytes": "77"}}
+
+
+@pytest.mark.parametrize(
+    ("records", "bound_ms"),
+    [
+        pytest.param((), UNKNOWN_MS, id="not in the log"),
+        pytest.param((topic("fresh", ID1), partition(ID1, 0, [1, 2], [1])), UNKNOWN_MS, id="two replicas"),
+        pytest.param((topic("fresh", ID1), partition(ID1, 0, [1], [1])), None, id="one replica"),
+    ],
+)
+def test_tombstones_of_a_topic_of_the_last_minutes(
+    tmp_path: Path, records: tuple[bytes, ...], bound_ms: int | None
+) -> None:
+    """U-70, U-71: they wait until the log shows its replicas, except with a single one (``bound_ms`` is None)."""
+    path = make_log_dir(tmp_path / "logs", {"fresh-0": good()})
+    log = write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}}) / f"{0:020d}.log"
+    if records:
+        log.write_bytes(log.read_bytes() + metadata_batch(2, *records, timestamp=wall_ms()))
+    facts = broker_facts(load_settings(), read_log_dir(path), [], running=True, younger=True)
+    replicas = facts.topic_config("fresh").replicas
+    assert replicas is not None
+    assert replicas.bound(0, wall_ms()).at_ms == bound_ms
