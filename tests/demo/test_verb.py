@@ -88,6 +88,10 @@ def test_small_from_end_to_end(jars: KafkaJars, tmp_path: Path) -> None:
     _check_strategies(result["strategies"])
     assert result["dataframe"]["good"] is True
     assert result["dataframe"]["records"] > result["dataframe"]["keys"] > 100
+    assert result["returned"] == [
+        {"topic": "cleaned-by-kafka", "deleted": False},
+        {"topic": "cleaned-by-cleanerd", "deleted": True},
+    ]
     assert list(tmp_path.iterdir()) == []
 
 
