@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.resources import Resources
@@ -38,6 +38,7 @@ NAME = TopicPartition("t", 0)
 META_PROPERTIES = "version=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\nnode.id=1\ndirectory.id=MkU3OEVBNTcwNTJENDM2Qg\n"
 SLOT_BYTES = 24
 NO_OFFSET = -1
+NO_EPOCH = -1
 NEVER_MS = 2**31 - 1
 
 
@@ -260,7 +261,7 @@ class _Duel:
         self._same_numbers(kafka, ours, dirty)
         equal_segments = self._same_index_bytes()
         assert _transactions(self._ours) == _transactions(self._theirs), "the transaction indexes differ"
-        self._same_loads(turn)
+        self._same_loads(turn, comparison)
         # A later round may leave such a batch where it is: its segment had nothing else to lose.
         self._ends |= kept_end(judge.jars.profile, before, comparison, kafka.end_offset)
         where = {"ours": self._ours, "before": self._before, "theirs": self._theirs}
@@ -313,7 +314,7 @@ class _Duel:
             equal += not before.exists() or before.read_bytes() != path.read_bytes()
         return equal
 
-    def _same_loads(self, turn: Turn) -> None:
+    def _same_loads(self, turn: Turn, comparison: Comparison) -> None:
         """A broker starts on it as if nothing had happened; without snapshots it finds the same producers."""
         started, ours, theirs = self._load(turn)
         for loaded in (started, ours, theirs):
@@ -321,15 +322,29 @@ class _Duel:
             assert loaded.log_end_offset == self._history.end_offset(turn)
         ours_by_id = {producer.producer_id: producer for producer in ours.producers}
         theirs_by_id = {producer.producer_id: producer for producer in theirs.producers}
+        closed = self._of_closing_batches(comparison)
         for producer in self._living(started, turn):
-            found = ours_by_id.get(producer.producer_id)
+            found, their = ours_by_id.get(producer.producer_id), theirs_by_id.get(producer.producer_id)
+            if producer.producer_id in closed and found and their and found.coordinator_epoch == NO_EPOCH:
+                their = replace(their, coordinator_epoch=NO_EPOCH)
             # A shrunken batch may make a producer look older than it was: equally in both.
-            assert found == theirs_by_id.get(producer.producer_id)
+            assert found == their
             # What only an emptied marker knew, a replay does not find (F-10): equally in both.
             if producer.last_offset != NO_OFFSET:
                 assert found is None or _identity(found) == _identity(producer)
         assert list(self._ours.glob("*.swap")) == []
         assert not (self._ours / ".kstage").exists()
+
+    def _of_closing_batches(self, comparison: Comparison) -> set[int]:
+        """The producers whose coordinator epoch a replay may forget (U-13).
+
+        Kafka drops a batch that ends a group, ours keeps it without a time. Where a segment ends there, a replay drops
+        the producer by that time. Its next batch brings all of it back but the coordinator epoch of an earlier marker,
+        which Kafka forgets as well once that marker is gone.
+        """
+        kept = {base for base, _ in comparison.additions}
+        data = (batch for batch in self._judge.dump(self._ours).batches if not batch.control) if kept else ()
+        return {batch.producer_id for batch in data if batch.base in kept and batch.max_timestamp <= 0}
 
     def _load(self, turn: Turn) -> list[Loaded]:
         scratch = self._work / "load"
