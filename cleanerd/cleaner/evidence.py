@@ -415,7 +415,7 @@ class SegmentEvidence:
 
     def changes_txn_index(self, entries: NDArray[np.void]) -> bool:
         """Whether the segment's transaction index has other entries now than ``entries``."""
-        return entries.tobytes() != self._plan.aborted.stored_between(self.source.base, self.source.end).tobytes()
+        return not self._plan.aborted.is_stored(entries, self.source.base, self.source.end)
 
     def excluded(self) -> NDArray[np.bool_]:
         """[b] bool: control batches and aborted data."""

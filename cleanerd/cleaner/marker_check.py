@@ -10,6 +10,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cleanerd.cleaner.hanging_transaction import abort_command
 from cleanerd.errors import CorruptionError
 from cleanerd.format.names import INDEX_SUFFIX, SNAPSHOT_SUFFIX, TXNINDEX_SUFFIX, file_name
@@ -20,7 +22,6 @@ from cleanerd.policy.transaction import AbortedTransactions
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from cleanerd import _kernel
@@ -56,16 +57,33 @@ def corrected_by_markers(
             check.add_markers(batches, plan.decided_offset)
             if not len(check.open):
                 break
-    if not len(check.suspects):
+    suspects, disordered = check.suspects, plan.aborted.disordered
+    if disordered:
+        suspects = np.union1d(suspects, plan.aborted.entries["producer_id"].astype(np.int64))
+    if not len(suspects):
         return None
-    marked = _marked(plan, reader, check.suspects)
-    if len(marked.producers) > len(check.suspects):
+    marked = _marked(plan, reader, suspects)
+    if len(marked.producers) > len(suspects):
         marked = _marked(plan, reader, marked.producers)
     if marked.doubt is not None:
         raise _refused(plan, marked.doubt)
-    if not len(marked.corrections):
+    if not len(marked.corrections) and not disordered:
         return None
-    return CorrectedTransactions(AbortedTransactions(marked.entries, plan.aborted.entries), _note(plan, marked))
+    entries = _without_stable_offsets(plan, marked.entries)
+    return CorrectedTransactions(AbortedTransactions(entries, plan.aborted.entries, disordered), _note(plan, marked))
+
+
+def _without_stable_offsets(plan: CleaningPlan, entries: NDArray[np.void]) -> NDArray[np.void]:
+    """The entries; of segments with a disordered index, each with its first offset as the last stable one.
+
+    A reader stops at the first entry with a high one, so those of another order would hide entries. The agent accepts
+    an added entry in this form only (A-40).
+    """
+    bases = [source.base for source in (*plan.sources, *plan.uncleanable)]
+    wrong = np.searchsorted(bases, sorted(plan.aborted.disordered), side="right")
+    rows = np.isin(np.searchsorted(bases, entries["last_offset"].astype(np.int64), side="right"), wrong)
+    entries["last_stable_offset"][rows] = entries["first_offset"][rows]
+    return entries
 
 
 def _marked(plan: CleaningPlan, reader: SegmentReader, producers: NDArray[np.int64]) -> MarkedTransactions:
@@ -98,16 +116,19 @@ def _behind(plan: CleaningPlan, reader: SegmentReader) -> Iterator[_kernel.Batch
 def _note(plan: CleaningPlan, marked: MarkedTransactions) -> str:
     """The first correction in words, and the first segment whose index stays wrong, as it is not cleaned."""
     end = plan.sources[-1].end if plan.sources else plan.bound_offset
-    behind = marked.corrections[marked.corrections >= end]
+    disordered = np.array(sorted(plan.aborted.disordered), np.int64)
+    wrong = np.union1d(marked.corrections, disordered)
+    behind = wrong[wrong >= end]
     stays = ""
     if len(behind):
         file = file_name(_base_at(plan, int(behind[0])), TXNINDEX_SUFFIX)
         stays = f"; {file} stays wrong until its segment is cleaned"
     first = "" if marked.corrected is None else f": {_describe(marked.corrected)}"
-    return (
-        "the transaction index disagrees with the log, and the markers in the log decide "
-        f"({counted(len(marked.corrections), 'correction')}){first}{stays}"
-    )
+    what = "the transaction index disagrees with the log"
+    if len(disordered):
+        file = file_name(_base_at(plan, int(disordered[0])), TXNINDEX_SUFFIX)
+        what = f"{file} has entries out of order, twice, or of another segment"
+    return f"{what}, and the markers in the log decide ({counted(len(marked.corrections), 'correction')}){first}{stays}"
 
 
 def _base_at(plan: CleaningPlan, offset: int) -> int:

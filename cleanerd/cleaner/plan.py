@@ -180,7 +180,10 @@ _CONVERSIONS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (frozenset, sorted),
     (tuple, lambda items: [_plain(item) for item in items]),
     (np.ndarray, np.ndarray.tolist),
-    (AbortedTransactions, lambda aborted: [_entries(aborted.entries), _entries(aborted.stored)]),
+    (
+        AbortedTransactions,
+        lambda aborted: [_entries(aborted.entries), _entries(aborted.stored), sorted(aborted.disordered)],
+    ),
 )
 
 
@@ -188,9 +191,12 @@ def _entries(entries: NDArray[np.void] | None) -> list[list[int]] | None:
     return None if entries is None else [list(entry) for entry in entries.tolist()]
 
 
-def _aborted(columns: Sequence[Sequence[Sequence[int]] | None]) -> AbortedTransactions:
-    entries, stored = (None if c is None else np.array([tuple(each) for each in c], TXN_ENTRY) for c in columns)
-    return AbortedTransactions(np.zeros(0, TXN_ENTRY) if entries is None else entries, stored)
+def _aborted(columns: Sequence[Any]) -> AbortedTransactions:
+    *rows, disordered = columns
+    entries, stored = (None if c is None else np.array([tuple(each) for each in c], TXN_ENTRY) for c in rows)
+    return AbortedTransactions(
+        np.zeros(0, TXN_ENTRY) if entries is None else entries, stored, disordered=frozenset(disordered)
+    )
 
 
 def _sources(values: Sequence[Mapping[str, Any]]) -> tuple[Source, ...]:

@@ -142,6 +142,7 @@ def _aborted(path: str, source: Source, bases: list[int]) -> list[bytes]:
     name = Path(path, file_name(source.base, TXNINDEX_SUFFIX))
     has_any = TXNINDEX_SUFFIX in source.segment.suffixes
     data = read_companion(Path(path), source.segment, TXNINDEX_SUFFIX) if has_any else None
-    entries = np.zeros(0, TXN_ENTRY) if data is None else read_txn_index(data, str(name))
+    entries = np.zeros(0, TXN_ENTRY) if data is None else read_txn_index(data, str(name), in_any_order=True)
+    entries = np.sort(entries, order="last_offset", kind="stable")
     rows = np.searchsorted(bases, entries["last_offset"].astype(np.int64), side="right") - 1
     return [entries[np.maximum(rows, 0) == row].tobytes() for row in range(len(bases))]

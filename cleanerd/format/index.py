@@ -41,9 +41,9 @@ def read_offset_index(data: Bytes, where: str = "offset index") -> NDArray[np.vo
     """
     entries = _entries(data, OFFSET_ENTRY, where)
     _check(entries["relative_offset"][:1] >= 0, OFFSET_ENTRY, where, "a negative offset")
-    _check(_rises(entries["relative_offset"]), OFFSET_ENTRY, where, "the offset does not rise", first=1)
+    _check(rises(entries["relative_offset"]), OFFSET_ENTRY, where, "the offset does not rise", first=1)
     _check(entries["position"][:1] >= 0, OFFSET_ENTRY, where, "a negative position")
-    _check(_rises(entries["position"]), OFFSET_ENTRY, where, "the position does not rise", first=1)
+    _check(rises(entries["position"]), OFFSET_ENTRY, where, "the position does not rise", first=1)
     return entries
 
 
@@ -58,18 +58,18 @@ def read_time_index(data: Bytes, where: str = "time index") -> NDArray[np.void]:
     entries = _entries(data, TIME_ENTRY, where)
     offsets = entries["relative_offset"]
     _check(entries["timestamp"][:1] >= 0, TIME_ENTRY, where, "a negative timestamp")
-    _check(_rises(entries["timestamp"]), TIME_ENTRY, where, "the timestamp does not rise", first=1)
+    _check(rises(entries["timestamp"]), TIME_ENTRY, where, "the timestamp does not rise", first=1)
     _check(offsets[:1] >= 0, TIME_ENTRY, where, "a negative offset")
     _check(offsets[1:] >= offsets[:-1], TIME_ENTRY, where, "the offset falls", first=1)
     return entries
 
 
-def read_txn_index(data: Bytes, where: str = "transaction index") -> NDArray[np.void]:
+def read_txn_index(data: Bytes, where: str = "transaction index", *, in_any_order: bool = False) -> NDArray[np.void]:
     """Entries of a ``.txnindex`` file, dtype ``TXN_ENTRY``; a partial entry at the end is left out (F-8).
 
     Raises:
-        CorruptionError: another version than 0 (only the first byte counts), marker offsets that do not rise, a
-            transaction that ends before it starts, a negative offset.
+        CorruptionError: another version than 0 (only the first byte counts), marker offsets that do not rise (unless
+            ``in_any_order``), a transaction that ends before it starts, a negative offset.
     """
     whole = len(data) // TXN_ENTRY.itemsize * TXN_ENTRY.itemsize
     entries = np.frombuffer(data, TXN_ENTRY, count=whole // TXN_ENTRY.itemsize)
@@ -81,7 +81,8 @@ def read_txn_index(data: Bytes, where: str = "transaction index") -> NDArray[np.
         where,
         "the transaction ends before its first offset",
     )
-    _check(_rises(entries["last_offset"]), TXN_ENTRY, where, "the marker's offset does not rise", first=1)
+    if not in_any_order:
+        _check(rises(entries["last_offset"]), TXN_ENTRY, where, "the marker's offset does not rise", first=1)
     return entries
 
 
@@ -98,7 +99,8 @@ def _entries(data: Bytes, entry: np.dtype[np.void], where: str) -> NDArray[np.vo
     return entries[: used[-1] // entry.itemsize + 1] if used.size else entries[:0]
 
 
-def _rises(column: NDArray[np.signedinteger]) -> NDArray[np.bool_]:
+def rises(column: NDArray[np.signedinteger]) -> NDArray[np.bool_]:
+    """[n - 1] bool: each element is above the one before it."""
     return column[1:] > column[:-1]
 
 

@@ -42,11 +42,19 @@ class AbortedTransactions:
 
     ``entries`` has dtype ``TXN_ENTRY``; ``last_offset`` is the offset of the ABORT marker, unique in a log.
     ``stored``: what the indexes have where the log's markers corrected it (U-44), else None.
+    ``disordered``: offsets, one or more in each segment whose index has entries out of order, twice, or of another
+    segment, or lacks one that is in the index of another segment.
     """
 
-    def __init__(self, entries: NDArray[np.void], stored: NDArray[np.void] | None = None) -> None:
+    def __init__(
+        self,
+        entries: NDArray[np.void],
+        stored: NDArray[np.void] | None = None,
+        disordered: frozenset[int] = frozenset(),
+    ) -> None:
         self.entries = entries[np.argsort(entries["last_offset"], kind="stable")]
         self.stored = stored
+        self.disordered = disordered
         self._markers = self.entries["last_offset"].astype(np.int64)
         if len(entries) == 0:  # true for most partitions, several times in a cleaning
             self._producers, self._keys, self._first_offsets = self._markers, self._markers, self._markers
@@ -82,10 +90,13 @@ class AbortedTransactions:
         result[rows] = same_producer & (self._first_offsets[inside] <= last_offset[rows])
         return result
 
-    def stored_between(self, base: int, end: int) -> NDArray[np.void]:
-        """The entries of the index of the segment from ``base`` up to ``end`` (exclusive), as it is stored (F-8)."""
+    def is_stored(self, entries: NDArray[np.void], base: int, end: int) -> bool:
+        """Whether the index of the segment from ``base`` up to ``end`` (exclusive) has these entries now (F-8)."""
+        if any(base <= offset < end for offset in self.disordered):
+            return False
         stored = self.entries if self.stored is None else self.stored
-        return stored[slice(*np.searchsorted(stored["last_offset"].astype(np.int64), (base, end)))]
+        rows = slice(*np.searchsorted(stored["last_offset"].astype(np.int64), (base, end)))
+        return stored[rows].tobytes() == entries.tobytes()
 
     def digest(self, base: int, end: int) -> str:
         """SHA-256, in hexadecimal, of the entries whose marker is in ``base`` up to ``end`` (exclusive).

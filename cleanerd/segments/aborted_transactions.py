@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cleanerd.errors import CleanerdError
-from cleanerd.format.index import TXN_ENTRY, read_txn_index
-from cleanerd.format.names import TXNINDEX_SUFFIX, file_name
+from cleanerd.format.index import TXN_ENTRY, read_txn_index, rises
+from cleanerd.format.names import MAX_OFFSET, TXNINDEX_SUFFIX, file_name
 from cleanerd.policy.transaction import AbortedTransactions
 from cleanerd.segments.same_file import read_companion
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from cleanerd.segments.partition import PartitionLog
     from cleanerd.segments.segment import Segment
+
+
+@dataclass(slots=True)
+class IndexEntries:
+    """The entries of a partition's transaction indexes, dtype ``TXN_ENTRY``.
+
+    ``disordered``: as in :class:`AbortedTransactions`.
+    """
+
+    parts: list[NDArray[np.void]] = field(default_factory=lambda: [np.zeros(0, dtype=TXN_ENTRY)])
+    disordered: set[int] = field(default_factory=set)
+
+    def add(self, entries: NDArray[np.void], base: int, end: int) -> None:
+        """The index of the segment from ``base`` up to ``end`` (exclusive), in any order (U-44)."""
+        ends = entries["last_offset"].astype(np.int64)
+        outside = ends[(ends < base) | (ends >= end)].tolist()
+        if outside or not rises(ends).all():
+            self.disordered.update((base, *outside))
+        self.parts.append(entries)
+
+    def began_below(self, bound: int, *, ended_below: int | None = None) -> AbortedTransactions:
+        """Those that began below the offset ``bound``, and ended below the other one, if it is given."""
+        entries = np.concatenate(self.parts, dtype=TXN_ENTRY)
+        counts = entries["first_offset"] < bound
+        if ended_below is not None:
+            counts &= entries["last_offset"] < ended_below
+        return AbortedTransactions(entries[counts], disordered=frozenset(self.disordered))
 
 
 def read_aborted(log: PartitionLog, bound: int) -> AbortedTransactions:
@@ -34,27 +60,26 @@ def read_aborted(log: PartitionLog, bound: int) -> AbortedTransactions:
         CorruptionError: an index is damaged.
         CleanerdError: it cannot be read.
     """
-    return began_below(index_entries(log, log.segments), bound)
+    found = IndexEntries()
+    for row, segment in enumerate(log.segments):
+        if TXNINDEX_SUFFIX in segment.suffixes:
+            found.add(read_entries(log, segment), segment.base, end_of(log, row))
+    return found.began_below(bound)
 
 
-def index_entries(log: PartitionLog, segments: Sequence[Segment]) -> NDArray[np.void]:
-    """The entries of the transaction indexes of ``segments``, dtype ``TXN_ENTRY``.
+def end_of(log: PartitionLog, row: int) -> int:
+    """Where the offsets of the segment ``row`` end (exclusive)."""
+    return log.segments[row + 1].base if row + 1 < len(log.segments) else MAX_OFFSET
+
+
+def read_entries(log: PartitionLog, segment: Segment) -> NDArray[np.void]:
+    """The entries of a segment's transaction index in the order of the file, dtype ``TXN_ENTRY``.
 
     Raises:
         CorruptionError, CleanerdError: as :func:`read_aborted`.
     """
-    parts = [np.zeros(0, dtype=TXN_ENTRY)]
-    for segment in segments:
-        if TXNINDEX_SUFFIX not in segment.suffixes:
-            continue
-        path = log.path / file_name(segment.base, TXNINDEX_SUFFIX)
-        data = read_companion(log.path, segment, TXNINDEX_SUFFIX)
-        if data is None:
-            raise CleanerdError("is gone", where=str(path))
-        parts.append(read_txn_index(data, str(path)))
-    return np.concatenate(parts, dtype=TXN_ENTRY)
-
-
-def began_below(entries: NDArray[np.void], bound: int) -> AbortedTransactions:
-    """The entries that began below the offset ``bound``."""
-    return AbortedTransactions(entries[entries["first_offset"] < bound])
+    path = log.path / file_name(segment.base, TXNINDEX_SUFFIX)
+    data = read_companion(log.path, segment, TXNINDEX_SUFFIX)
+    if data is None:
+        raise CleanerdError("is gone", where=str(path))
+    return read_txn_index(data, str(path), in_any_order=True)

@@ -21,7 +21,7 @@ from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.control import ControlType
 from cleanerd.format.index import TXN_ENTRY
 from cleanerd.format.names import INDEX_SUFFIX, MAX_OFFSET, TXNINDEX_SUFFIX
-from cleanerd.segments.aborted_transactions import began_below, index_entries, read_aborted
+from cleanerd.segments.aborted_transactions import IndexEntries, end_of, read_aborted, read_entries
 from cleanerd.segments.producers import NONE, read_producers
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def loaded_aborted(log: PartitionLog, reader: SegmentReader, bound: int) -> Abor
     Raises:
         CorruptionError, CleanerdError: as :func:`decided_aborted`.
     """
-    return began_below(_loaded_entries(log, reader, len(log.segments), torn_from=None), bound)
+    return _loaded_entries(log, reader, len(log.segments), torn_from=None).began_below(bound)
 
 
 def recovered_aborted(
@@ -79,32 +79,32 @@ def recovered_aborted(
         CorruptionError, CleanerdError: as :func:`decided_aborted`.
     """
     first = max((row for row, each in enumerate(log.segments) if each.base <= log.recovery_point), default=0)
-    flushed = _loaded_entries(log, reader, first, torn_from=log.recovery_point)
+    found = _loaded_entries(log, reader, first, torn_from=log.recovery_point)
     recovered, _ = _recovered_entries(log, reader, (first, len(log.segments)), below, log.recovery_point)
-    entries = np.concatenate([flushed, recovered], dtype=TXN_ENTRY)
-    return began_below(entries[entries["last_offset"] < below], bound)
+    found.parts.append(recovered)
+    return found.began_below(bound, ended_below=below)
 
 
-def _loaded_entries(log: PartitionLog, reader: SegmentReader, end: int, torn_from: int | None) -> NDArray[np.void]:
+def _loaded_entries(log: PartitionLog, reader: SegmentReader, end: int, torn_from: int | None) -> IndexEntries:
     """The entries of the segment rows below ``end``; from the log where the broker rebuilds their indexes."""
-    parts = [np.zeros(0, TXN_ENTRY)]
+    found = IndexEntries()
     anew = []
     for row, segment in enumerate(log.segments[:end]):
         if INDEX_SUFFIX not in segment.suffixes:
             anew.append(row)
         elif TXNINDEX_SUFFIX in segment.suffixes:
-            stored = index_entries(log, [segment])
+            stored = read_entries(log, segment)
             if (stored["last_offset"] < segment.base).any():
                 anew.append(row)
             else:
-                parts.append(stored)
+                found.add(stored, segment.base, end_of(log, row))
     before = None
     for run in np.split(np.array(anew, dtype=np.int64), np.flatnonzero(np.diff(anew) != 1) + 1):
         if len(run):  # a run of neighbours is read at once
             rows = int(run[0]), int(run[-1]) + 1
-            found, before = _recovered_entries(log, reader, rows, MAX_OFFSET, torn_from, before)
-            parts.append(found)
-    return np.concatenate(parts, dtype=TXN_ENTRY)
+            recovered, before = _recovered_entries(log, reader, rows, MAX_OFFSET, torn_from, before)
+            found.parts.append(recovered)
+    return found
 
 
 def _recovered_entries(

@@ -192,7 +192,8 @@ class Swapper:
     def _with_witnesses(self, request: dict[str, Any]) -> dict[str, Any]:
         """U-3: sent once for each connection; the agent keeps them, and updates them with each swap."""
         evidence: dict[str, Any] = {"witnesses": [self._evidence[base].to_json() for base in sorted(self._evidence)]}
-        if self._facts.compares_aborted:
+        # The agent's digest is that of sorted indexes, and the markers prove the entries of any other (U-44).
+        if self._facts.compares_aborted and not self._plan.aborted.disordered:
             aborted = AbortedTransactions(self._aborted)
             evidence["aborted"] = {"below": self._plan.bound_offset, "sha256": aborted.digest(0, MAX_OFFSET)}
         return {**request, **evidence}

@@ -140,6 +140,34 @@ STATES = {
         refused="without a marker, but the index says that it was not aborted",
         facts={"snapshots": SNAPSHOT},
     ),
+    "out of order": State({0: TWO, **TAIL}, {0: [entry(3, 4, 8), entry(1, 2)]}, [0], noted="entries out of order"),
+    "out of order, and one short": State(
+        {0: TWO + data(5, "c", producer=9) + end(6, producer=9), 7: plain(7, "tail", "t")},
+        {0: [entry(5, 6, 9), entry(1, 2)]},
+        [0],
+        noted="entries out of order, twice, or of another segment, and the markers in the log decide (1 correction)",
+    ),
+    "twice": State({0: ABORTED, **TAIL}, {0: [entry(1, 2), entry(1, 2)]}, [0], noted="twice"),
+    "twice, once of another producer": State(
+        {0: K + data(1, "new") + end(2), **TAIL},
+        {0: [entry(1, 2), entry(1, 2, 8)]},
+        [0],
+        noted="twice",
+    ),
+    "twice, beginning late first": State({0: ABORTED, **TAIL}, {0: [entry(2, 2), entry(1, 2)]}, [0], noted="twice"),
+    "twice, of a commit": State({0: COMMITTED, **TAIL}, {0: [entry(1, 2), entry(1, 2)]}, [1], noted="COMMIT"),
+    "in the index of the segment before": State(
+        {0: K + data(1, "new"), 2: end(2) + plain(3, "z", "z"), **TAIL},
+        {0: [entry(1, 2)]},
+        [0],
+        noted="of another segment",
+    ),
+    "over two segments, each in the other's index": State(
+        {0: ABORTED, 3: data(3, "b", producer=8) + end(4, producer=8), **TAIL},
+        {0: [entry(3, 4, 8)], 3: [entry(1, 2)]},
+        [0],
+        noted="of another segment",
+    ),
     "entry of a commit that reaches over a marker that is gone": State(
         {0: COMMITTED, **TAIL}, {0: [entry(1, 3)]}, None, refused="aborted at offset 3"
     ),
@@ -251,16 +279,27 @@ def test_the_way_out(root: Path, name: str) -> None:
     assert result.outcome == "cleaned"
 
 
-@pytest.mark.parametrize("name", ["of a commit", "of another producer", "begins in the transaction before"])
+CORRECTED = {
+    "of a commit": [],
+    "of another producer": [(7, 1, 2)],
+    "begins in the transaction before": [(7, 3, 4)],
+    "out of order": [(7, 1, 2), (8, 3, 4)],
+    "twice": [(7, 1, 2)],
+    "twice, once of another producer": [(7, 1, 2)],
+    "in the index of the segment before": [(7, 1, 2)],
+    "over two segments, each in the other's index": [(7, 1, 2), (8, 3, 4)],
+}
+
+
+@pytest.mark.parametrize("name", CORRECTED)
 def test_the_index_is_corrected_too(root: Path, name: str) -> None:
-    """U-44, C-69: readers go by the index, so the cleaned one says what the markers say; the next cleaning agrees."""
+    """U-44, C-69: readers use the index, so the cleaned one says what the markers say; the next cleaning agrees."""
     state = STATES[name]
     make_log_dir(root, {NAME: Partition({**state.segments, 5: plain(5, "z", "1"), 6: b""}, aborted=state.index)})
     clean_all(root, NOW)
-    index = root / NAME / f"{0:020d}.txnindex"
-    entries = read_txn_index(index.read_bytes(), "") if index.exists() else []
-    marker = {"of a commit": [], "of another producer": [(7, 1, 2)], "begins in the transaction before": [(7, 3, 4)]}
-    assert [(int(e["producer_id"]), int(e["first_offset"]), int(e["last_offset"])) for e in entries] == marker[name]
+    found = sorted((root / NAME).glob("*.txnindex"))
+    entries = [each for index in found for each in read_txn_index(index.read_bytes(), "")]
+    assert [(int(e["producer_id"]), int(e["first_offset"]), int(e["last_offset"])) for e in entries] == CORRECTED[name]
     assert "the markers in the log decide" not in "; ".join(clean_all(root, NOW).notes)
 
 
@@ -389,3 +428,35 @@ def test_spoiled_index(root: Path, seed: int) -> None:
         shutil.rmtree(root)
         shutil.rmtree(root.parent / "state", ignore_errors=True)
     assert cleaned > refused
+
+
+def disordered(
+    pick: random.Random, index: Mapping[int, list[Entry]], segments: Mapping[int, bytes]
+) -> dict[int, list[Entry]]:
+    """The index with the same entries: some twice, out of order, or in the index of an earlier segment."""
+    wrong = {base: [] for base in segments}
+    for base, entries in index.items():
+        for each in entries:
+            file = base if pick.random() < 0.8 else pick.choice([earlier for earlier in segments if earlier <= base])
+            wrong[file] += [each] * pick.choice((1, 1, 2))
+    for entries in wrong.values():
+        pick.shuffle(entries)
+    return {base: entries for base, entries in wrong.items() if entries}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_disordered_index(root: Path, seed: int) -> None:
+    """U-44: with the right entries in any order the same records stay, and the same index, as with the right index."""
+    pick = random.Random(seed)
+    for _ in range(8):
+        segments, index = random_log(pick)
+        found = []
+        for each in (index, disordered(pick, index, segments)):
+            make_log_dir(root, {NAME: Partition(segments, aborted=each)})
+            result = clean_all(root, NOW)
+            assert result.error is None, result.reason
+            sealed = sorted((root / NAME).glob("*.txnindex"))[: None if max(segments) not in each else -1]
+            found.append((offsets_of(root), [path.read_bytes() for path in sealed]))
+            shutil.rmtree(root)
+            shutil.rmtree(root.parent / "state", ignore_errors=True)
+        assert found[0] == found[1]

@@ -80,18 +80,16 @@ def test_entries_of_a_segment() -> None:
     """F-8: an entry lies in the segment of its marker; unchanged, whatever its last stable offset."""
     transactions = aborted((1, 10, 40), (2, 5, 20), (1, 60, 70), stable=77)
     assert len(transactions) == 3
-    assert [len(transactions.stored_between(base, end)) for base, end in ((0, 20), (0, 21), (20, 71), (41, 70))] == [
-        0,
-        1,
-        3,
-        0,
-    ]
+    rows = transactions.entries
+    for base, end, stored in ((0, 20, rows[:0]), (0, 21, rows[:1]), (20, 71, rows), (41, 70, rows[:0])):
+        assert transactions.is_stored(stored, base, end)
+    assert not transactions.is_stored(rows[:0], 0, 21)
     kept = transactions.ended_by(np.array([20, 30, 70], dtype=np.int64))
     assert kept.dtype == TXN_ENTRY
     assert [entry.tolist() for entry in kept] == [(0, 0, 2, 5, 20, 77), (0, 0, 1, 60, 70, 77)]
     assert transactions.ended_by(np.zeros(0, dtype=np.int64)).tolist() == []
     assert aborted().ended_by(np.array([4], dtype=np.int64)).tobytes() == b""
-    assert len(aborted().stored_between(0, 9)) == 0
+    assert aborted().is_stored(aborted().entries, 0, 9)
 
 
 def test_bytes_as_they_were() -> None:
