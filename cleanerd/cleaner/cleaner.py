@@ -189,7 +189,7 @@ class Cleaning:
         return (parts,)
 
     def _no_drop_note(self) -> tuple[str, ...]:
-        """Why segments are rewritten without removing a record, if so; with ``--up-to`` it can look odd."""
+        """Why segments are rewritten without removing a record, if so; with ``--cleanable-to`` it can look odd."""
         segments = self.decision.segments
         rewritten = [segments[row] for rows in self.groups() for row in rows]
         if not rewritten or any(each.kept < each.records for each in segments):

@@ -113,7 +113,7 @@ def survey(
 
     Raises:
         CorruptionError, CleanerdError: it cannot be read.
-        OutOfRangeError: ``--first-dirty`` or ``--up-to`` are outside the possible range.
+        OutOfRangeError: ``--first-dirty`` or ``--cleanable-to`` are outside the possible range.
     """
     return survey_log(log_dir, read_partition(log_dir, name), config, store, options)
 
@@ -322,7 +322,7 @@ def _end_offset(name: TopicPartition, bounds: CleanableRange, options: CleaningO
         return bounds.bound.offset
     if options.up_to_offset > bounds.bound.offset:
         raise OutOfRangeError(
-            f"--up-to {options.up_to_offset} is above the bound {bounds.bound.offset} of {name}, "
-            f"which is set by {bounds.bound.limited_by}",
+            f"--cleanable-to {options.up_to_offset} is above the first uncleanable offset {bounds.bound.offset} of "
+            f"{name}, which is set by {bounds.bound.limited_by}",
         )
     return options.up_to_offset

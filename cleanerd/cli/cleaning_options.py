@@ -44,7 +44,7 @@ def options_from(given: Mapping[str, Any], output: Output, settings: Settings) -
         force=given["force"],
         first_dirty_offset=given["first_dirty"],
         from_start=given["from_start"],
-        up_to_offset=given["up_to"],
+        up_to_offset=given["cleanable_to"],
         unclean=given["unclean"],
         change_strategy=given.get("change_strategy", False),
         waits_for_replicas=given["now_ms"] is None or given.get("wait_for_replicas", False),
@@ -80,7 +80,10 @@ _OPTIONS = (
     click.option("--from-start", is_flag=True, help="The whole log counts as dirty."),
     now_option,
     click.option(
-        "--up-to", type=click.IntRange(min=0), metavar="OFFSET", help="Clean up to this offset; never above the bound."
+        "--cleanable-to",
+        type=click.IntRange(min=0),
+        metavar="OFFSET",
+        help="Clean up to this offset; never above the first uncleanable one.",
     ),
     click.option(
         "--unclean", is_flag=True, help="The broker was not stopped cleanly: clean the log below the recovery point."

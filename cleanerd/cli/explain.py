@@ -71,7 +71,8 @@ class _ExplainRequest:
         self.paths = each_once([*paths, *settings.daemon.cleanerd_log_dirs])
         self.store = StateStore(settings.daemon.cleanerd_state_dir)
         given = {
-            "now_ms": now_ms, "force": False, "first_dirty": None, "from_start": False, "up_to": None, "unclean": False,
+            "now_ms": now_ms, "force": False, "first_dirty": None, "from_start": False, "cleanable_to": None,
+            "unclean": False,
         }  # fmt: skip
         self.options = options_from(given, output, settings)
         self.answers: list[_Answer] = []

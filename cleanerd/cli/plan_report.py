@@ -105,7 +105,7 @@ def print_plan(output: Output, rows: Sequence[PlanRow], modes: Mapping[Path, Mod
         *([Column("strategy")] if strategies else []),
         Column("dirty", right=True),
         Column("dirty from", right=True),
-        Column("clean to", right=True),
+        Column("cleanable to", right=True),
         Column("size", right=True),
         Column("cleanable", right=True),
     ]

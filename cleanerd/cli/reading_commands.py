@@ -76,7 +76,7 @@ def inspect() -> None:
 )
 @partition_option
 @click.option(
-    "--clean-to",
+    "--clean-below",
     type=click.IntRange(min=0),
     metavar="OFFSET",
     help="The log is clean below this offset. Default: what cleaner-offset-checkpoint says.",

@@ -51,7 +51,7 @@ _KEY_BYTES: Final = 16
 @click.argument("dirs", metavar="BEFORE AFTER | LOG_DIR...", nargs=-1, required=True,
                 type=ExistingPath(file_okay=False, urls=True))  # fmt: skip
 @partition_option
-@click.option("--up-to", type=click.IntRange(min=0), metavar="OFFSET",
+@click.option("--clean-below", type=click.IntRange(min=0), metavar="OFFSET",
               help="AFTER is clean below this offset. Default: the checkpoint, or cleanerd's own state.")  # fmt: skip
 @click.option("--first-dirty", type=click.IntRange(min=0), default=0, metavar="OFFSET",
               help="A key without a record at or above this offset was left as it was.")  # fmt: skip
@@ -73,7 +73,7 @@ def audit(
     dirs: tuple[Path, ...],
     *,
     partitions: tuple[str, ...],
-    up_to: int | None,
+    clean_below: int | None,
     first_dirty: int,
     log_start: int,
     strategy: tuple[str, str] | None,
@@ -104,7 +104,7 @@ def audit(
     if len(dirs) != 2:
         raise click.UsageError("two directories, BEFORE and AFTER; or --key and any number of them")
     names = _names(partitions, dirs)
-    if len(names) != 1 and (up_to is not None or first_dirty or log_start):
+    if len(names) != 1 and (clean_below is not None or first_dirty or log_start):
         raise click.UsageError("an offset is one partition's: give one --partition with it")
     from cleanerd.spark.api import ReadableLogs  # noqa: PLC0415 - needs pyspark, which only a driver has
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
@@ -121,7 +121,7 @@ def audit(
         with common.output.progress("audit", total=total) as advance:
             judged = logs.audit(
                 before,
-                up_to=partial(CleanEnds(settings).at_most, after) if up_to is None else up_to,
+                clean_below=partial(CleanEnds(settings).at_most, after) if clean_below is None else clean_below,
                 first_dirty=first_dirty,
                 log_start=log_start,
                 many_rounds=many_rounds,
@@ -187,7 +187,7 @@ def _of_partition(each: AuditedPartition) -> dict[str, object]:
         "partition": each.name.partition,
         "strategy": each.asked.rules.strategy,
         "log_start_offset": each.log_start,
-        "clean_to": each.asked.clean_end,
+        "clean_below": each.asked.clean_end,
         "before": side("before"),
         "after": side("after"),
         "kept_records": each.kept_records,
@@ -215,7 +215,7 @@ def _print_report(common: Common, judged: Sequence[AuditedPartition]) -> None:
 
     output = common.output
     columns = [
-        Column("partition"), Column("strategy"), Column("clean to", right=True), Column("before", right=True),
+        Column("partition"), Column("strategy"), Column("clean below", right=True), Column("before", right=True),
         Column("after", right=True), Column("verdict"),
     ]  # fmt: skip
     output.table(columns, [_row(each) for each in judged])
@@ -233,7 +233,7 @@ def _print_report(common: Common, judged: Sequence[AuditedPartition]) -> None:
         if each.is_unchecked:
             output.warning(
                 f"{each.name}: nothing says how far it is clean, so neither superseded records nor those that are "
-                "missing above the cleaned part were looked for; give --up-to OFFSET with --partition"
+                "missing above the cleaned part were looked for; give --clean-below OFFSET with --partition"
             )
         if each.is_head_missing:
             output.note(

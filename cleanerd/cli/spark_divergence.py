@@ -64,7 +64,7 @@ def _document(each: Divergence) -> dict[str, object]:
             "log_dir": str(side.log_dir),
             "begin_offset": side.begin,
             "stable_end_offset": side.end_offset,
-            "clean_to": side.clean_end,
+            "clean_below": side.clean_end,
         }
 
     return {

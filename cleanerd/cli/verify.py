@@ -57,7 +57,7 @@ def verify(
     paths: tuple[Path, ...],
     *,
     partitions: tuple[str, ...],
-    clean_to: int | None,
+    clean_below: int | None,
     against: Path | None,
     many_rounds: bool,
     limit: int,
@@ -73,7 +73,7 @@ def verify(
     wanted = select_in(partitions, paths)
     question = VerifyRequest(
         now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
-        clean_to=clean_to,
+        clean_below=clean_below,
         against=against,
         many_rounds=many_rounds,
         memory_bytes=settings.daemon.log_cleaner_dedupe_buffer_size,
@@ -135,11 +135,13 @@ def _ruled(
     if name is None:
         return question
     rules = key_rules(settings, name.topic)
-    clean_to = question.clean_to
-    if clean_to is None and (around is not None or rules != KAFKAS_RULES):
-        clean_to = ends.clean_end(around, place.parent, name, rules)
-    unproven_below = ends.unproven_below(place.parent, name) if question.clean_to is None else 0
-    return replace(question, rules=rules, clean_to=clean_to, checkpoint_counts=False, unproven_below=unproven_below)
+    clean_below = question.clean_below
+    if clean_below is None and (around is not None or rules != KAFKAS_RULES):
+        clean_below = ends.clean_end(around, place.parent, name, rules)
+    unproven_below = ends.unproven_below(place.parent, name) if question.clean_below is None else 0
+    return replace(
+        question, rules=rules, clean_below=clean_below, checkpoint_counts=False, unproven_below=unproven_below
+    )
 
 
 def _verify(
@@ -154,8 +156,8 @@ def _verify(
     if path.is_file():
         yield _verify_file(path, _ruled(question, path.parent, settings, ends))
     elif is_log_dir(path):
-        if question.clean_to is not None:
-            raise click.UsageError("--clean-to is for a partition, not for a log directory")
+        if question.clean_below is not None:
+            raise click.UsageError("--clean-below is for a partition, not for a log directory")
         findings = Findings(question.limit)
         around = read_surroundings(path, findings, unread, broker_runs=broker_runs(path))
         yield VerifyResult(str(path), findings)
@@ -291,19 +293,19 @@ def _show(output: Output, verdicts: list[VerifyResult], *, compared: bool) -> No
         f"{counted(segments, 'segment')}, {counted(batches, 'batch')}, {counted(records, 'record')}, "
         f"{human_bytes(size)}: {counted(errors, 'error')}, {counted(warnings, 'warning')}"
     )
-    unknown = [verdict for verdict in verdicts if verdict.segments and verdict.clean_to is None]
+    unknown = [verdict for verdict in verdicts if verdict.segments and verdict.clean_below is None]
     _print_unknown(output, unknown, "all of it counts as cleaned" if compared else "keys were not compared")
 
 
 def _print_unknown(output: Output, verdicts: list[VerifyResult], consequence: str) -> None:
     """The consequence, in one line: most topics of a broker may not be compacted at all."""
     if len(verdicts) == 1:
-        output.note(f"{verdicts[0].path}: nothing says how far it is clean (--clean-to), so {consequence}")
+        output.note(f"{verdicts[0].path}: nothing says how far it is clean (--clean-below), so {consequence}")
     elif verdicts:
         names = ", ".join(str(verdict.path) for verdict in verdicts[:3]) + (", ..." if len(verdicts) > 3 else "")
         output.note(
-            f"{len(verdicts)} partitions: nothing says how far they are clean (--clean-to), as of topics that are not "
-            f"compacted, so {consequence}: {names}"
+            f"{len(verdicts)} partitions: nothing says how far they are clean (--clean-below), as of topics that are "
+            f"not compacted, so {consequence}: {names}"
         )
 
 

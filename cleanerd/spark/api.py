@@ -245,7 +245,7 @@ class ReadableLogs:
         self,
         before: Place,
         *,
-        up_to: int | Callable[[TopicPartition, KeyRules], int | None] | None = None,
+        clean_below: int | Callable[[TopicPartition, KeyRules], int | None] | None = None,
         first_dirty: int = 0,
         log_start: int = 0,
         many_rounds: bool = False,
@@ -256,7 +256,7 @@ class ReadableLogs:
     ) -> AuditReport:
         """Whether this log directory is the result of a right cleaning of ``before``, whichever cleaner did it.
 
-        ``before``: a copy, or a directory of ``--keep-replaced``. ``up_to``: it is clean below; None: Kafka's
+        ``before``: a copy, or a directory of ``--keep-replaced``. ``clean_below``: it is clean below; None: Kafka's
         checkpoint, for topics with Kafka's rules. ``many_rounds``: several cleanings were in between.
 
         Raises:
@@ -264,11 +264,17 @@ class ReadableLogs:
             CleanerdError: a file cannot be read.
         """
         compared, notes = self.compared(before)
-        clean_end = self._checkpoints if up_to is None else up_to if callable(up_to) else lambda _name, _rules: up_to
+        clean_end = (
+            self._checkpoints
+            if clean_below is None
+            else clean_below
+            if callable(clean_below)
+            else lambda _name, _rules: clean_below
+        )
         questions = []
         for sides in compared:
             rules = self._rules(sides.name.topic)
-            is_hint = up_to is None or callable(up_to)
+            is_hint = clean_below is None or callable(clean_below)
             questions.append(
                 AuditQuestion(rules, clean_end(sides.name, rules), first_dirty, log_start, many_rounds, is_hint)
             )

@@ -80,7 +80,7 @@ class Swapper:
             witness.base: BrokerSegment(witness.base, witness.size, witness.mtime_ns // 1_000_000, witness.inode)
             for witness in (segment.witness for segment in cleaning.decision.segments)
         }
-        # The part that was clean before, above the end of this cleaning (--up-to), as it was then.
+        # The part that was clean before, above the end of this cleaning (--cleanable-to), as it was then.
         end = max(self._evidence, default=-1)
         self._above = {each.base: each for each in facts.segments[:-1] if each.base > end}
         self._agent_has_evidence = False

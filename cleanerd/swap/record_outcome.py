@@ -44,7 +44,7 @@ def record_checkpoints(
 ) -> None:
     """The clean point, then Kafka's checkpoint, in this order (U-10). ``last_base``: see :func:`save_clean_point`."""
     if found.moves_clean_point:
-        # The part that was clean beyond the end of this cleaning (--up-to) still is.
+        # The part that was clean beyond the end of this cleaning (--cleanable-to) still is.
         offset = max(plan.end_offset, found.proven_offset)
         record_clean(
             locked, after, offset, plan.fingerprint, result, last_base=last_base, unproven_below=found.unproven_below

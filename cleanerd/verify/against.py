@@ -99,11 +99,11 @@ class Expiry:
 
 
 class CleaningComparison:
-    """Compares batches (S-08). From ``clean_to`` on no record may be missing; all is new from ``old_end`` on.
+    """Compares batches (S-08). From ``clean_below`` on no record may be missing; all is new from ``old_end`` on.
 
-    The cleaning of a part that ends inside a segment rewrites the whole segment. Behind ``clean_to`` it leaves out, as
-    Kafka's cleaner does, ``aborted`` data, expired markers and batches without records. ``keeps_write_time``: a largest
-    timestamp may rise, and does not sink (U-65).
+    The cleaning of a part that ends inside a segment rewrites the whole segment. Behind ``clean_below`` it leaves out,
+    as Kafka's cleaner does, ``aborted`` data, expired markers and batches without records. ``keeps_write_time``: a
+    largest timestamp may rise, and does not sink (U-65).
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class CleaningComparison:
         findings: Findings,
         *,
         log_start: int,
-        clean_to: int,
+        clean_below: int,
         old_end: int,
         aborted: InvisibleRanges,
         expiry: Expiry,
@@ -119,7 +119,7 @@ class CleaningComparison:
     ) -> None:
         self._findings = findings
         self._log_start = log_start
-        self._clean_to = clean_to
+        self._clean_below = clean_below
         self._old_end = old_end
         self._aborted = aborted
         self._expiry = expiry
@@ -150,15 +150,17 @@ class CleaningComparison:
             self._check_removed(batch)
 
     def _check_removed(self, old: _ComparedBatch) -> None:
-        if old.last >= self._clean_to and old.last >= self._log_start and not self._may_be_removed(old):
-            what = f"the batch of offsets {old.base} to {old.last} is gone, and the log is clean up to {self._clean_to}"
+        if old.last >= self._clean_below and old.last >= self._log_start and not self._may_be_removed(old):
+            what = (
+                f"the batch of offsets {old.base} to {old.last} is gone, and the log is clean up to {self._clean_below}"
+            )
             where = old.stored
             self._findings.error(
                 FindingKind.DIRTY_RECORD_MISSING,
                 where.where,
                 f"{what} only",
                 position=where.position,
-                offset=max(old.base, self._clean_to),
+                offset=max(old.base, self._clean_below),
             )
 
     def _compare(self, batch: _ComparedBatch, matching: list[_ComparedBatch]) -> None:
@@ -199,9 +201,9 @@ class CleaningComparison:
                 self._report_removed(batch, of_batch.keys() - there)
 
     def _may_be_removed(self, old: _ComparedBatch) -> bool:
-        """Whether a cleaning up to ``clean_to`` leaves out what is in ``old``, also above that."""
+        """Whether a cleaning up to ``clean_below`` leaves out what is in ``old``, also above that."""
         header = old.header
-        if header is None or old.segment >= self._clean_to:
+        if header is None or old.segment >= self._clean_below:
             return False
         if not header.record_count:
             return True
@@ -211,8 +213,8 @@ class CleaningComparison:
 
     def _report_removed(self, batch: _ComparedBatch, left: AbstractSet[int]) -> None:
         """Report removed records above the clean section."""
-        for offset in sorted(offset for offset in left if offset >= max(self._clean_to, self._log_start)):
-            what = f"the record at offset {offset} is gone, and the log is clean up to {self._clean_to} only"
+        for offset in sorted(offset for offset in left if offset >= max(self._clean_below, self._log_start)):
+            what = f"the record at offset {offset} is gone, and the log is clean up to {self._clean_below} only"
             self._report(batch, FindingKind.DIRTY_RECORD_MISSING, what, offset)
 
     def _compare_headers(

@@ -97,7 +97,7 @@ def partitions_in(path: Path) -> list[Path]:
 def verify_in_surroundings(path: Path, around: Surroundings, question: VerifyRequest) -> VerifyResult:
     """Verify a partition of a log directory, with its entries in the directory's checkpoints.
 
-    A ``clean_to`` or ``log_start`` of the question wins over the checkpoint.
+    A ``clean_below`` or ``log_start`` of the question wins over the checkpoint.
 
     Raises:
         CleanerdError, OSError: see ``verify_partition``.
@@ -105,14 +105,14 @@ def verify_in_surroundings(path: Path, around: Surroundings, question: VerifyReq
     name = parse_topic_partition_dir(path.name)
     if name is None:
         return verify_partition(path, question)
-    clean_to = question.clean_to
-    if clean_to is None and question.checkpoint_counts:
-        clean_to = around.of(CLEANER_CHECKPOINT, name)
+    clean_below = question.clean_below
+    if clean_below is None and question.checkpoint_counts:
+        clean_below = around.of(CLEANER_CHECKPOINT, name)
     verdict = verify_partition(
         path,
         replace(
             question,
-            clean_to=clean_to,
+            clean_below=clean_below,
             log_start=max(question.log_start, around.of(LOG_START_CHECKPOINT, name) or 0),
             clean_shutdown=None if around.broker_runs else around.clean_shutdown,
             broker_runs=around.broker_runs,

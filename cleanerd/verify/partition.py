@@ -40,9 +40,9 @@ def _ignore_progress(_bytes: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """Facts about a partition besides its files. ``clean_to``: below it the log has been cleaned; None: unknown.
+    """Facts about a partition besides its files. ``clean_below``: below it the log has been cleaned; None: unknown.
 
-    ``checkpoint_counts``: where ``clean_to`` is unknown, use Kafka's checkpoint in the log directory.
+    ``checkpoint_counts``: where ``clean_below`` is unknown, use Kafka's checkpoint in the log directory.
     ``clean_shutdown`` is None without a log directory, or where the broker runs (``broker_runs``) and cuts nothing off
     any more. ``recovery_point``: from the log directory.
     ``unproven_below``: below this offset cleanerd did not clean the log itself, and two records of a key are a warning.
@@ -51,7 +51,7 @@ class VerifyRequest:
     now_ms: int
     producer_expiration_ms: int = 86_400_000
     log_start: int = 0
-    clean_to: int | None = None
+    clean_below: int | None = None
     checkpoint_counts: bool = True
     clean_shutdown: bool | None = None
     recovery_point: int = 0
@@ -84,7 +84,7 @@ class VerifyResult:
     batches: int = 0
     records: int = 0
     size_bytes: int = 0
-    clean_to: int | None = None
+    clean_below: int | None = None
     log_start: int = 0
     end_offset: int | None = None
     deleted: tuple[Path, ...] = ()
@@ -99,7 +99,7 @@ class VerifyResult:
             "bytes": self.size_bytes,
             "log_start_offset": self.log_start,
             "end_offset": self.end_offset,
-            "clean_to": self.clean_to,
+            "clean_below": self.clean_below,
             "errors": self.findings.errors,
             "warnings": self.findings.warnings,
             "findings": [finding.to_json() for finding in self.findings.in_order()],
@@ -120,7 +120,7 @@ def verify_partition(path: Path, question: VerifyRequest) -> VerifyResult:
     deleted = tuple(path for path in listing.leftovers if path.name.endswith(DELETED_SUFFIX))
     snapshots = read_snapshots(path, listing.snapshots, findings)
     log_start = max(question.log_start, listing.segments[0].base if listing.segments else 0)
-    verdict = VerifyResult(str(path), findings, clean_to=question.clean_to, log_start=log_start, deleted=deleted)
+    verdict = VerifyResult(str(path), findings, clean_below=question.clean_below, log_start=log_start, deleted=deleted)
     if not listing.segments:
         findings.error(FindingKind.NO_SEGMENT, str(path), "holds no segment")
         return verdict
@@ -219,18 +219,18 @@ def _check_snapshots(
 
 def _compare_records(log: LogSummary, log_start: int, question: VerifyRequest, findings: Findings) -> None:
     """Every record decoded; keys compared, with each other and with the copy."""
-    clean_to = NO_END if question.clean_to is None else question.clean_to
+    clean_below = NO_END if question.clean_below is None else question.clean_below
     where = Range(
         log_start,
-        clean_to,
-        clean=question.clean_to is not None,
+        clean_below,
+        clean=question.clean_below is not None,
         now_ms=question.now_ms,
         many_rounds=question.many_rounds,
         unproven_below=question.unproven_below,
     )
     against = None if question.against is None else _Against(question, log, findings)
     if against is not None:
-        against.compare(log, log_start, clean_to)
+        against.compare(log, log_start, clean_below)
     rows = log.records + (0 if against is None else against.log.records + log.records)
     with KeyTable(question.memory_bytes, rows) as table:
         if not where.clean and against is None:
@@ -278,14 +278,14 @@ class _Against:
                 what = f"{self._question.against} lacks segments that this one replaced: it is compared with a part"
                 findings.warning(FindingKind.NOT_COMPARED, str(facts.file.path), what)
 
-    def compare(self, log: LogSummary, log_start: int, clean_to: int) -> None:
+    def compare(self, log: LogSummary, log_start: int, clean_below: int) -> None:
         """Compare batches, segments' ends and producers with the copy's."""
         compared = [facts for facts in log.segments if not self._untouched(facts)]
         expiry = Expiry(self._question.now_ms, self._question.many_rounds)
         comparison = CleaningComparison(
             self._findings,
             log_start=log_start,
-            clean_to=clean_to,
+            clean_below=clean_below,
             old_end=self.copy_end,
             aborted=self.log.invisible,
             expiry=expiry,

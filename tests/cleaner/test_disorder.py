@@ -146,7 +146,7 @@ def test_random_disorder(root: Path, seed: int) -> None:
             assert after == cleaned(before, end), seed
         now_ms += 10 * DAY_MS
         clean_to = max(segments) if end == len(before) - 1 else 0
-        verdict = verify_partition(root / NAME, VerifyRequest(now_ms, clean_to=clean_to, clean_shutdown=True))
+        verdict = verify_partition(root / NAME, VerifyRequest(now_ms, clean_below=clean_to, clean_shutdown=True))
         assert not verdict.findings.errors, [each.what for each in verdict.findings.in_order()]
 
 

@@ -119,7 +119,7 @@ def test_a_marker_that_kafka_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_is_clean_above_the_end_of_a_cleaning_is_unknown(tmp_path: Path) -> None:
-    """R534-6: --up-to ends below the clean point, so another look has to find the horizons above."""
+    """R534-6: --cleanable-to ends below the clean point, so another look has to find the horizons above."""
     held = encode_batch([Record(b"b", None, T0)], base_offset=1, delete_horizon=LATE)
     log = {0: keyed_batch(0, [("a", "1")]), 1: held, 2: b""}
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(log, cleaner_offset=2)})

@@ -98,7 +98,7 @@ STRATEGY = {
     "the winner lies beyond the bound": Case(
         {0: batches(rec("k", 1), rec("k", 2))}, [1], [], active=batches(rec("k", 9), first=100)
     ),
-    "the winner lies beyond --up-to": one(
+    "the winner lies beyond --cleanable-to": one(
         rec("k", 2), rec("k", 1), rec("k", 9), up_to=2, stays=[0, 2], wrong=[2]
     ),
     "the winner lies below the log start": one(
@@ -264,7 +264,7 @@ TOMBSTONES = {
     "a loser in the active segment": Case(
         {0: encode_batch([rec("a", 9, value=None)], **EXPIRED)}, [0], [], active=batches(rec("a", 1), first=100)
     ),
-    "a loser beyond --up-to": Case(
+    "a loser beyond --cleanable-to": Case(
         {0: encode_batch([rec("a", 9, value=None)], **EXPIRED) + batches(rec("b", 1), rec("a", 1), first=1)},
         [0, 1, 2], [1, 2], up_to=2,
     ),

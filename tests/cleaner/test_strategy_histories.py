@@ -1,10 +1,10 @@
 """Histories of topics under strategies through the compiled kernel and the real cleaner, against a dictionary (U-4).
 
 Several rounds of writing and cleaning with late writes, every strategy, tombstone mode and encoding, shards, splits by
-``--up-to``, by segments and inside of batches, moves of the log start, transactions, old formats, every codec, rounds
-that are stopped between two groups, changes of strategy, compaction lags; and upsets: the log is truncated for a new
-leader, by a broker whose cleaner is on or off; the state directory is lost, damaged, of an older or a newer release.
-What must hold says ``strategy_world``.
+``--cleanable-to``, by segments and inside of batches, moves of the log start, transactions, old formats, every codec,
+rounds that are stopped between two groups, changes of strategy, compaction lags; and upsets: the log is truncated for
+a new leader, by a broker whose cleaner is on or off; the state directory is lost, damaged, of an older or a newer
+release. What must hold says ``strategy_world``.
 """
 
 from __future__ import annotations

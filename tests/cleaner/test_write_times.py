@@ -84,7 +84,7 @@ def test_the_batch_of_a_winner_takes_over_the_time_of_what_it_supersedes(tmp_pat
     assert times(log_dir) == {0: 10, 1: 20, 3: 30}
     assert (log_dir / NAME / f"{0:020d}.timeindex").read_bytes()[:8] == (T + 700).to_bytes(8, "big")
     for against in (None, copy):
-        question = VerifyRequest(now_ms=NOW, producer_expiration_ms=1, clean_to=4, against=against, rules=RULES)
+        question = VerifyRequest(now_ms=NOW, producer_expiration_ms=1, clean_below=4, against=against, rules=RULES)
         assert verify_partition(log_dir / NAME, question).findings.in_order() == []
     assert clean_all(log_dir, NOW, config(**WRITE_TIME)).outcome == "unchanged", "once is enough"
 
@@ -93,10 +93,10 @@ def test_verify_still_finds_a_largest_timestamp_that_is_too_low(tmp_path: Path) 
     """U-65, F-2: above its records' times is right, below is not; in a comparison with a copy neither may it sink."""
     log_dir = log_of(tmp_path, {0: encode_batch([rec("k", 9, at=10)], max_timestamp=T + 9), 1: b""})
     copy = log_of(tmp_path / "before", {0: encode_batch([rec("k", 9, at=10)], max_timestamp=T + 99), 1: b""})
-    question = VerifyRequest(now_ms=NOW, producer_expiration_ms=1, clean_to=1, rules=RULES)
+    question = VerifyRequest(now_ms=NOW, producer_expiration_ms=1, clean_below=1, rules=RULES)
     found = verify_partition(log_dir / NAME, question).findings.in_order()
     assert [each.kind.text for each in found] == ["max-timestamp-wrong"]
-    question = VerifyRequest(now_ms=NOW, producer_expiration_ms=1, clean_to=1, rules=RULES, against=copy / NAME)
+    question = VerifyRequest(now_ms=NOW, producer_expiration_ms=1, clean_below=1, rules=RULES, against=copy / NAME)
     found = verify_partition(log_dir / NAME, question).findings.in_order()
     assert "batch-header-changed" in [each.kind.text for each in found]
 

@@ -22,7 +22,7 @@ def test_the_cost_of_a_change_is_counted_before_it_happens(root: Path, shell: Sh
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: first, 2: later, 4: b""}, topic_id=TOPIC_ID)})
     write_metadata(path, topics={"orders": DELEGATED})
     told = "orders-0: 1 of 2 keys get another winner by offset than by header:v, by which it was last cleaned"
-    assert clean_forced(shell, path, *HEADER, "--up-to", "2").code == 0
+    assert clean_forced(shell, path, *HEADER, "--cleanable-to", "2").code == 0
     refused = clean_forced(shell, path)
     assert (refused.code, told in refused.err) == (4, True)
     assert refused.err.count("refused: ") == 1
@@ -46,7 +46,7 @@ def test_young_metadata_costs_nothing(root: Path, shell: Shell) -> None:
     logs = {0: versioned(0, "k", 9), 1: versioned(1, "k", 1), 2: b""}
     path = make_log_dir(root / "logs", {"orders-0": Partition(logs, topic_id=TOPIC_ID)})
     write_metadata(path, topics={"orders": DELEGATED})
-    assert clean_forced(shell, path, *HEADER, "--up-to", "1").code == 0
+    assert clean_forced(shell, path, *HEADER, "--cleanable-to", "1").code == 0
     (path / ".kafka_cleanshutdown").unlink()
     with lock_holder(path):
         assert "another winner" in shell("stage", path, "--force", *QUIET).err

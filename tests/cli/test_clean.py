@@ -233,7 +233,7 @@ def test_marker_stays(root: Path, shell: Shell) -> None:
     ("options", "code", "says"),
     [
         (("--first-dirty", "8"), 4, "--first-dirty 8 is outside the log 0..7"),
-        (("--up-to", "7"), 4, "--up-to 7 is above the bound 6"),
+        (("--cleanable-to", "7"), 4, "--cleanable-to 7 is above the first uncleanable offset 6"),
         (("--first-dirty", "-1"), 2, "--first-dirty"),
         (("--first-dirty", "x"), 2, "--first-dirty"),
         (("--first-dirty", "1", "--from-start"), 2, "not both"),
@@ -257,20 +257,20 @@ def test_options_that_make_no_sense(root: Path, shell: Shell, options: tuple[str
 
 
 def test_a_rewrite_that_drops_nothing_says_why(root: Path, shell: Shell) -> None:
-    """C-48: --up-to inside a segment: nothing can go yet, but its tombstones' time begins."""
+    """C-48: --cleanable-to inside a segment: nothing can go yet, but its tombstones' time begins."""
     logs = {0: batch(0, ("a", "1")) + batch(1, ("b", None)), 4: batch(4, ("b", "3")), 6: batch(6, ("z", "1"))}
     path = make_log_dir(root / "logs", {"orders-0": Partition(logs)})
     told = "no record is removed this time, but 1 segment is rewritten: in 1 batch, tombstones and markers get their"
-    (planned,) = shell("plan", path, "--exact", "--up-to", 1, "--force", "--json", *COMPACT).json["partitions"]
+    (planned,) = shell("plan", path, "--exact", "--cleanable-to", 1, "--force", "--json", *COMPACT).json["partitions"]
     assert told in " ".join(planned["exact"]["notes"])
-    (cleaned,) = shell.clean(path, "--up-to", 1, "--json").json["partitions"]
+    (cleaned,) = shell.clean(path, "--cleanable-to", 1, "--json").json["partitions"]
     assert cleaned["records_kept"] == cleaned["records_read"]
     assert told in " ".join(cleaned["notes"])
     (cleaned,) = shell.clean(path, "--json").json["partitions"]
     assert cleaned["notes"] == []
 
 
-@pytest.mark.parametrize("option", [("--first-dirty", "8"), ("--up-to", "7")])
+@pytest.mark.parametrize("option", [("--first-dirty", "8"), ("--cleanable-to", "7")])
 def test_offset_out_of_range_is_no_quarantine(root: Path, shell: Shell, option: tuple[str, str]) -> None:
     """A slip on the command line says nothing about the log: skipped, and nothing is remembered of it."""
     path = make(root)
@@ -281,14 +281,14 @@ def test_offset_out_of_range_is_no_quarantine(root: Path, shell: Shell, option: 
 
 
 def test_range_of_offsets(root: Path, shell: Shell) -> None:
-    """--first-dirty, --up-to: the end of the log and the bound themselves are allowed."""
+    """--first-dirty, --cleanable-to: the end of the log and the bound themselves are allowed."""
     path = make(root)
     answer = shell.clean(path, "--first-dirty", "7", "--json")
     assert (answer.code, answer.json["partitions"][0]["outcome"]) == (0, "skipped")
-    answer = shell.clean(path, "--up-to", "4", "--json")
+    answer = shell.clean(path, "--cleanable-to", "4", "--json")
     assert (answer.code, answer.json["partitions"][0]["end_offset"]) == (0, 4)
     assert read_checkpoint(path / CLEANER_CHECKPOINT) == {"orders-0": 4}
-    assert shell.clean(path, "--up-to", "6").code == 0
+    assert shell.clean(path, "--cleanable-to", "6").code == 0
     assert keys(path / "orders-0") == CLEANED
 
 

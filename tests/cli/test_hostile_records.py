@@ -101,7 +101,7 @@ def test_a_path_that_no_system_call_takes(root: Path, shell: Shell, field: str) 
 def test_a_clean_point_that_is_none(root: Path, shell: Shell, change_of: dict[str, Any]) -> None:
     """It is not believed, costs work only, and what is remembered afterwards can be read again."""
     path = make(root)
-    assert shell.clean(path, "--up-to", 4).code == 0
+    assert shell.clean(path, "--cleanable-to", 4).code == 0
     assert shell.clean(path, "--keep-replaced", root / "kept").code == 0
     (entry_file,) = (root / "state" / "trash").iterdir()
     point = json.loads(entry_file.read_text().splitlines()[0])["entry"]["clean_point"]

@@ -342,7 +342,7 @@ def test_keys_are_untouched(root: Path, shell: Shell) -> None:
     """Whatever is asked, ``plan`` changes no record."""
     path = make(root)
     before = keys(path / "orders-0")
-    for options in (("--exact",), ("--from-start",), ("--up-to", "3"), ("--first-dirty", "1"), ("--unclean",)):
+    for options in (("--exact",), ("--from-start",), ("--cleanable-to", "3"), ("--first-dirty", "1"), ("--unclean",)):
         assert shell("plan", path, "--force", *options, *COMPACT).code == 0
     assert keys(path / "orders-0") == before
 

@@ -195,7 +195,12 @@ CASES: Final = (
         everywhere("node.id is 2, but"),
         settings=(POLICY, "cleanerd.broker.properties={root}/server.properties"),
     ),
-    Case("more than the log has is asked for", nothing, everywhere("--up-to 99 is above"), options=("--up-to", "99")),
+    Case(
+        "more than the log has is asked for",
+        nothing,
+        everywhere("--cleanable-to 99 is above"),
+        options=("--cleanable-to", "99"),
+    ),
     Case("a file that is garbage", has_garbage, everywhere("leader-epoch-checkpoint")),
     Case("D-04: damage", is_damaged, everywhere("CRC"), exact=True),
     Case(

@@ -91,7 +91,7 @@ def test_an_undone_partition_can_be_cleaned_again(root: Path, shell: Shell) -> N
 def test_two_cleanings_one_after_the_other(root: Path, shell: Shell) -> None:
     """The last one first; then the one before it."""
     path = make(root)
-    clean_and_keep(shell, path, "--up-to", 4)
+    clean_and_keep(shell, path, "--cleanable-to", 4)
     middle = keys(path / "orders-0")
     clean_and_keep(shell, path)
     assert keys(path / "orders-0") == CLEANED != middle
@@ -210,7 +210,7 @@ def test_a_refusal_is_printed_once(root: Path, shell: Shell) -> None:
 def test_cleaned_again_without_keeping(root: Path, shell: Shell) -> None:
     """A later cleaning that left the outputs alone can still have dropped a tombstone of what would come back."""
     path = make(root)
-    clean_and_keep(shell, path, "--up-to", 4)
+    clean_and_keep(shell, path, "--cleanable-to", 4)
     assert shell.clean(path).code == 0
     answer = undo(shell, path, "--json")
     assert (answer.code, only_partition(answer)["outcome"]) == (4, "refused")

@@ -97,15 +97,15 @@ def test_warning_is_no_error(scene: Scene, shell: Shell) -> None:
     assert (code, finding["severity"]) == (0, "warning")
 
 
-def test_clean_to(scene: Scene, shell: Shell) -> None:
+def test_clean_below(scene: Scene, shell: Shell) -> None:
     """The clean point is the checkpoint's; the option wins; a partition on its own has none, which a note says."""
     assert read_checkpoint(scene.log_dir / CLEANER_CHECKPOINT) == {s.NAME: s.CLEAN_TO}
-    code, found = _verify(shell, scene.partition, "--clean-to", 18)
+    code, found = _verify(shell, scene.partition, "--clean-below", 18)
     assert (code, [each["offset"] for each in found]) == (5, [3]), "a@3 and a@17"
     (scene.log_dir / CLEANER_CHECKPOINT).unlink()
     answer = shell("verify", scene.partition, "--now-ms", NOW)
     assert answer.code == 0
-    assert "--clean-to" in answer.err
+    assert "--clean-below" in answer.err
 
 
 def test_against(scene: Scene, shell: Shell) -> None:
@@ -148,7 +148,7 @@ def test_staged_file(scene: Scene, shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("{log_dir}", "--clean-to", 3), "--clean-to is for a partition"),
+        (("{log_dir}", "--clean-below", 3), "--clean-below is for a partition"),
         (("{root}",), "neither segments nor a meta.properties"),
         (("{partition}", "--many-rounds"), "--many-rounds goes with --against"),
         (("{log_dir}/.kafka_cleanshutdown",), "not the name of a file that can be verified"),
@@ -277,7 +277,7 @@ def test_partition_that_is_a_link(root: Path, shell: Shell) -> None:
 def test_after_clean(root: Path, shell: Shell) -> None:
     """What ``cleanerd clean`` leaves is right; before it the same clean point would have been wrong."""
     path = make(root)
-    assert _verify(shell, path / "orders-0", "--clean-to", 6)[0] == 5
+    assert _verify(shell, path / "orders-0", "--clean-below", 6)[0] == 5
     assert shell.clean(path, *COMPACT).code == 0
     assert _verify(shell, path) == (0, [])
 
@@ -314,7 +314,7 @@ def test_strategy_of_the_topic(root: Path, shell: Shell) -> None:
     kept = batches(rec("k", 9)) + encode_batch([], base_offset=1)
     log_dir = make_log_dir(root / "d", {s.NAME: Partition({0: kept, 2: b""})})
     copy = make_log_dir(root / "copy", {s.NAME: Partition({0: batches(rec("k", 9)) + loser, 2: b""})})
-    told = [log_dir / s.NAME, "--clean-to", "2", "--against", copy / s.NAME]
+    told = [log_dir / s.NAME, "--clean-below", "2", "--against", copy / s.NAME]
     by_header = ["--set", "topics.orders.compaction.strategy=header"]
     by_header += ["--set", "topics.orders.compaction.strategy.header=version"]
     assert _verify(shell, *by_header, *told) == (0, [])

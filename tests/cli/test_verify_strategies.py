@@ -87,8 +87,8 @@ def log_of(seed: int) -> Partition:
     return Partition({**segments, offset: encode_batch([record("z")], base_offset=offset)})
 
 
-def verify(shell: Shell, path: Path, copy: Path, clean_to: int, *options: str) -> Answer:
-    arguments = ("--against", copy, "--clean-to", clean_to, "--now-ms", LATER, "--json")
+def verify(shell: Shell, path: Path, copy: Path, clean_below: int, *options: str) -> Answer:
+    arguments = ("--against", copy, "--clean-below", clean_below, "--now-ms", LATER, "--json")
     return shell("verify", path, *arguments, *options)
 
 
@@ -122,9 +122,9 @@ def test_the_clean_point_comes_from_cleanerds_state(root: Path, shell: Shell) ->
     for asked in (path, path / "orders-0"):
         answer = shell("verify", asked, "--json", "--now-ms", NOW, *rules)
         assert answer.code == 0
-        assert answer.json["verified"][-1]["clean_to"] == entry["end_offset"]
+        assert answer.json["verified"][-1]["clean_below"] == entry["end_offset"]
     shutil.rmtree(root / "state")
-    assert shell("verify", path / "orders-0", "--json", *rules).json["verified"][-1]["clean_to"] is None
+    assert shell("verify", path / "orders-0", "--json", *rules).json["verified"][-1]["clean_below"] is None
 
 
 def test_the_clean_point_holds_for_the_cleaned_log_only(root: Path, shell: Shell) -> None:
@@ -134,22 +134,22 @@ def test_the_clean_point_holds_for_the_cleaned_log_only(root: Path, shell: Shell
     done = shell("clean", path, "--yes", "--force", "--json", "--from-start", "--now-ms", NOW, *rules)
     (entry,) = done.json["partitions"]
 
-    def clean_to(asked: Path) -> int | None:
+    def clean_below(asked: Path) -> int | None:
         answer = shell("verify", asked, "--json", "--now-ms", NOW, *rules)
         assert answer.code == 0, answer.out
-        found: int | None = answer.json["verified"][-1]["clean_to"]
+        found: int | None = answer.json["verified"][-1]["clean_below"]
         return found
 
     shutil.copytree(path, root / "copy", copy_function=shutil.copyfile)
-    assert clean_to(root / "copy") == entry["end_offset"]
+    assert clean_below(root / "copy") == entry["end_offset"]
     last = max(int(log.stem) for log in (path / "orders-0").glob("*.log") if int(log.stem) < entry["end_offset"])
     truncate(path / "orders-0", last)
     again = [record("twice", 2), *[record("twice", 1)] * (entry["end_offset"] - last)]
     write_segment(path / "orders-0", last, encode_batch(again, base_offset=last))
     end = last + len(again)
     write_segment(path / "orders-0", end, b"")
-    assert clean_to(path) is None
-    assert shell("verify", path / "orders-0", "--clean-to", end, "--json", *rules).code == 5
+    assert clean_below(path) is None
+    assert shell("verify", path / "orders-0", "--clean-below", end, "--json", *rules).code == 5
 
 
 @pytest.mark.parametrize("whose", ["what cleanerd wrote", "what stood there before", "news"])
@@ -170,7 +170,7 @@ def test_kafkas_checkpoint_counts_as_for_a_cleaning(root: Path, shell: Shell, wh
     if whose != "what cleanerd wrote":
         write_checkpoint(checkpoint, {"orders-0": end})
     found = [shell("verify", each, "--json", "--now-ms", NOW, *KNOWN) for each in (path, path / "orders-0")]
-    told = [(answer.code, answer.json["verified"][-1]["clean_to"]) for answer in found]
+    told = [(answer.code, answer.json["verified"][-1]["clean_below"]) for answer in found]
     assert told == [(5, end) if whose == "news" else (0, None)] * 2
     planned = shell("plan", path, "--json", "--now-ms", NOW, *KNOWN).json["partitions"][0]
     assert planned["first_dirty_offset"] == (end if whose == "news" else 0)

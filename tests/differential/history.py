@@ -25,9 +25,9 @@ class Turn:
     ``segments``: how many segments of the history exist by now, the last being active (None: all). The dirty part
     begins where the round before ended, or at ``first_dirty_offset`` (first turn only: it is the checkpoint that both
     find), or at the log start with ``from_start``. ``bound_offset`` is the high watermark. ``map_keys`` is how many
-    keys Kafka's map takes, so that its round ends early and ours is told to end there too (``--up-to``). ``swapped``:
-    before this round the two change places, so that each cleans what the other has made. ``stable_offset``: where the
-    oldest transaction that is open by now began; Kafka's cleaner is told, ours has to find out (S-04).
+    keys Kafka's map takes, so that its round ends early, and ours has to end there too (``--cleanable-to``).
+    ``swapped``: before this round the two change places, so that each cleans what the other has made.
+    ``stable_offset``: where the oldest open transaction began; Kafka's cleaner is given it, ours has to find it (S-04).
     """
 
     now_ms: int = NOW

@@ -1,4 +1,4 @@
-"""Rounds that end early: Kafka's because its map is full, ours because ``--up-to`` says so (C-22, C-24, C-45.1)."""
+"""Cleanings that end early: Kafka's because its map is full, ours by ``--cleanable-to`` (C-22, C-24, C-45.1)."""
 
 from __future__ import annotations
 

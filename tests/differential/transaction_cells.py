@@ -254,7 +254,7 @@ PLACES = [
         )
     ),
     cell_of(
-        "the round ends before the markers (--up-to)",
+        "the round ends before the markers (--cleanable-to)",
         lambda rounds: (
             rounds[0].kafka.end_offset == 6 and rounds[0].dropped() == {1, 2, 3} and rounds[1].dropped() == {0, 4, 5, 7}
         ),

@@ -192,7 +192,7 @@ def check(day: Day) -> None:
         verified = cleanerd("verify", node.log_dirs, rounds.state_dir)
         assert verified.exit_code == 0, (verified.document, verified.stderr)
         # U-26: a clean point that is too high would be found.
-        ended = [cleanerd("verify", [path], rounds.state_dir, "--clean-to", "9" * 12) for path in places.values()]
+        ended = [cleanerd("verify", [path], rounds.state_dir, "--clean-below", "9" * 12) for path in places.values()]
         assert 5 in {each.exit_code for each in ended}, [each.exit_code for each in ended]
 
 

@@ -19,8 +19,8 @@ VERIFYING = (
         "aborted-data-stays-behind-the-end-of-a-cleaning",
         "U-56",
         "cleanerd/verify/against.py",
-        "if header is None or old.segment >= self._clean_to:",
-        "if header is None or old.last >= self._clean_to:",
+        "if header is None or old.segment >= self._clean_below:",
+        "if header is None or old.last >= self._clean_below:",
         (f"{FIELDS}::test_aborted_data_behind_the_end_of_a_cleaning",),
     ),
     Mutant(

@@ -287,7 +287,7 @@ def _called(session: Any, scene: Scene, verb: str) -> None:
         "clean": lambda: logs.stage(_said(scene, ("cleanup.policy",)), force=True, from_start=True),
         "snapshot": lambda: logs.latest().write_parquet(scene.root / "state.parquet"),
         "profile": logs.profile,
-        "audit": lambda: after.audit(scene.before, up_to=after.found()[0].segments[-1].base),
+        "audit": lambda: after.audit(scene.before, clean_below=after.found()[0].segments[-1].base),
         "divergence": lambda: logs.compare_replicas(scene.after),
     }
     calls[verb]()

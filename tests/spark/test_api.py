@@ -129,7 +129,7 @@ def test_audit(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     audit = logs.audit(path, now_ms=NOW)
     (judged,) = audit.partitions
     assert (judged.asked.clean_end, audit.found, dict(judged.findings)) == (9, 1, {"stale": 1})
-    assert logs.audit(path, up_to=0, now_ms=NOW).found == 6  # nothing may be gone there
+    assert logs.audit(path, clean_below=0, now_ms=NOW).found == 6  # nothing may be gone there
     with pytest.raises(ConfigError, match="reads one log directory"):
         Logs(spark, [path, after]).audit(path)
 

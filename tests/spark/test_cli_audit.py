@@ -69,7 +69,7 @@ def test_an_audit_of_a_right_log(capsys: pytest.CaptureFixture[str], scene: Scen
     assert code == 0
     assert document["schema"] == 1
     assert document["digest_key"] == "00" * 16
-    assert (partition["topic"], partition["clean_to"], partition["strategy"]) == ("orders", s.CLEAN_TO, "offset")
+    assert (partition["topic"], partition["clean_below"], partition["strategy"]) == ("orders", s.CLEAN_TO, "offset")
     assert set(partition["findings"].values()) == {0}
     again = audit(capsys, scene, "--digest-key", "00" * 16)[1]["partitions"][0]
     assert again["after"]["digest"] == partition["after"]["digest"] != partition["before"]["digest"]
@@ -131,7 +131,7 @@ def test_every_lost_record_is_counted_where_the_clean_point_no_longer_fits(
     sets = [word for each in settings for word in ("--set", each)]
     code, document = asked(capsys, "audit", before, after, "--now-ms", NOW, *sets)
     (partition,) = document["partitions"]
-    assert (code, partition["clean_to"], partition["superseded_checked"]) == (5, 60, True)
+    assert (code, partition["clean_below"], partition["superseded_checked"]) == (5, 60, True)
     assert {kind: count for kind, count in partition["findings"].items() if count} == {"lost": removed, "shortened": 1}
 
 
@@ -141,10 +141,10 @@ def test_a_checkpoint_above_the_end_of_the_log_says_nothing(capsys: pytest.Captu
     shutil.rmtree(tmp_path / "state")
     code, document = asked(capsys, "audit", before, after, "--now-ms", NOW)
     (partition,) = document["partitions"]
-    assert (code, partition["clean_to"], partition["superseded_checked"]) == (5, None, False)
+    assert (code, partition["clean_below"], partition["superseded_checked"]) == (5, None, False)
     assert partition["findings"]["duplicated"] == 0
-    sure = asked(capsys, "audit", before, after, "--now-ms", NOW, "--partition", "orders-0", "--up-to", 500)[1]
-    assert sure["partitions"][0]["clean_to"] == 500, "what you say counts as you say it"
+    sure = asked(capsys, "audit", before, after, "--now-ms", NOW, "--partition", "orders-0", "--clean-below", 500)[1]
+    assert sure["partitions"][0]["clean_below"] == 500, "what you say counts as you say it"
 
 
 @pytest.mark.long
@@ -164,7 +164,7 @@ def test_head_is_gone(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
     ("arguments", "message"),
     [
         (("ONE",), "two directories"),
-        (("ONE", "TWO", "--up-to", "3"), "give one --partition"),
+        (("ONE", "TWO", "--clean-below", "3"), "give one --partition"),
         (("ONE", "TWO", "--expect-absent"), "goes with --key"),
         (("ONE", "TWO", "--digest-key", "abc"), "32 hexadecimal digits"),
         (("ONE", "TWO", "--partition", "nope-0"), "no such partition"),
@@ -222,12 +222,12 @@ def test_what_was_replaced_and_kept(capsys: pytest.CaptureFixture[str], tmp_path
     for before in (kept, plans[1]):
         code, document = asked(capsys, "audit", before, log_dir, *settings)
         (partition,) = document["partitions"]
-        assert (code, partition["clean_to"], partition["strategy"]) == (0, 24, "header"), partition
+        assert (code, partition["clean_below"], partition["strategy"]) == (0, 24, "header"), partition
     code, document = asked(capsys, "audit", kept, log_dir, *settings)
     assert document["partitions"][0]["before"]["records"] == 24
     assert document["partitions"][0]["after"]["records"] == 3
     code, document = asked(
-        capsys, "audit", kept, log_dir, "--partition", "orders-0", "--up-to", "24", "--strategy", "offset"
+        capsys, "audit", kept, log_dir, "--partition", "orders-0", "--clean-below", "24", "--strategy", "offset"
     )
     assert (code, document["partitions"][0]["findings"]["stale"]) == (5, 2), "the right one is right by its rules only"
 

@@ -103,7 +103,7 @@ def test_jobs_find_what_a_local_run_finds(connect: SparkSession, path: Path, tmp
     assert there.profile() == here.profile()
     assert there.what_if(["offset", "timestamp"]) == here.what_if(["offset", "timestamp"])
     before = make_logs(tmp_path / "before", [user("a", 6, b"lost"), user("b", 0, b"overtaken")])
-    audits = [logs.audit(before, up_to=7, now_ms=NOW) for logs in (there, here)]
+    audits = [logs.audit(before, clean_below=7, now_ms=NOW) for logs in (there, here)]
     judged = [[(each.name, each.findings, each.kept_records) for each in audit.partitions] for audit in audits]
     assert judged[0] == judged[1]
     assert audits[0].found > 0

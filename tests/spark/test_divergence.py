@@ -60,7 +60,7 @@ class Two:
     findings: Mapping[str, int] = field(default_factory=dict)
     cleaned: int = 0
     expired: int = 0
-    clean_to: tuple[int | None, int | None] = (None, None)
+    clean_below: tuple[int | None, int | None] = (None, None)
     rules: KeyRules = KAFKAS_RULES
     high_watermarks: tuple[int | None, int | None] = (None, None)
     log_starts: tuple[int | None, int | None] = (None, None)
@@ -68,20 +68,22 @@ class Two:
 
 CASES = {
     "the same": Two(log({0: K1, 1: K2}), log({0: K1, 1: K2})),
-    "cleaned in one": Two(log({0: K1, 1: K2}), log({1: K2}), cleaned=1, clean_to=(None, END)),
-    "cleaned in the other": Two(log({1: K2}), log({0: K1, 1: K2}), cleaned=1, clean_to=(END, None)),
+    "cleaned in one": Two(log({0: K1, 1: K2}), log({1: K2}), cleaned=1, clean_below=(None, END)),
+    "cleaned in the other": Two(log({1: K2}), log({0: K1, 1: K2}), cleaned=1, clean_below=(END, None)),
     "nobody cleaned": Two(log({0: K1, 1: K2}), log({1: K2}), {"missing": 1}),
-    "the clean part ends below": Two(log({0: K1, 5: L1, 6: K2}), log({0: K1, 6: K2}), {"missing": 1}, clean_to=(0, 5)),
-    "the clean part ends above": Two(
-        log({0: K1, 4: L1, 5: L1, 6: K2}), log({0: K1, 5: L1, 6: K2}), cleaned=1, clean_to=(0, 5)
+    "the clean part ends below": Two(
+        log({0: K1, 5: L1, 6: K2}), log({0: K1, 6: K2}), {"missing": 1}, clean_below=(0, 5)
     ),
-    "the newest is gone": Two(log({0: K1, 1: K2}), log({0: K1}), {"latest": 1}, cleaned=1, clean_to=(None, END)),
-    "all of a key is gone": Two(log({0: K1, 1: L1}), log({1: L1}), {"latest": 1}, cleaned=1, clean_to=(None, END)),
+    "the clean part ends above": Two(
+        log({0: K1, 4: L1, 5: L1, 6: K2}), log({0: K1, 5: L1, 6: K2}), cleaned=1, clean_below=(0, 5)
+    ),
+    "the newest is gone": Two(log({0: K1, 1: K2}), log({0: K1}), {"latest": 1}, cleaned=1, clean_below=(None, END)),
+    "all of a key is gone": Two(log({0: K1, 1: L1}), log({1: L1}), {"latest": 1}, cleaned=1, clean_below=(None, END)),
     "a deletion is over in one": Two(
-        log({0: K1, 1: GONE, 2: L1}), log({2: L1}), cleaned=2, expired=1, clean_to=(None, END)
+        log({0: K1, 1: GONE, 2: L1}), log({2: L1}), cleaned=2, expired=1, clean_below=(None, END)
     ),
     "a deletion is over, and the key is back": Two(
-        log({1: GONE, 2: L1}), log({0: K1, 2: L1}), {"latest": 1}, cleaned=2, clean_to=(END, END)
+        log({1: GONE, 2: L1}), log({0: K1, 2: L1}), {"latest": 1}, cleaned=2, clean_below=(END, END)
     ),
     "by version a deletion is over, a late write came": Two(
         log({0: versioned(b"k", 9, None), 5: versioned(b"k", 3, b"late")}), log({5: versioned(b"k", 3, b"late")}),
@@ -98,19 +100,19 @@ CASES = {
     ),
     "another record by another leader": Two(log({0: K1}, epoch=3), log({0: K2}, epoch=4), {"altered": 1, "epoch": 1}),
     "another leader's, cleaned in one": Two(
-        log({0: K1, 1: K2}, epoch=3), log({1: K2}, epoch=3), cleaned=1, clean_to=(None, END)
+        log({0: K1, 1: K2}, epoch=3), log({1: K2}, epoch=3), cleaned=1, clean_below=(None, END)
     ),
     "an epoch in one, an old format in the other": Two(
         {0: encode_legacy(0, b"k", b"1", magic=1, timestamp=BASE_TIMESTAMP_MS), END: b""}, log({0: K1}, epoch=3)
     ),
-    "keyless goes": Two(log({0: Record(None, b"x"), 1: K1}), log({1: K1}), cleaned=1, clean_to=(None, END)),
+    "keyless goes": Two(log({0: Record(None, b"x"), 1: K1}), log({1: K1}), cleaned=1, clean_below=(None, END)),
     "acknowledged in one only": Two(log({0: K1, 7: K2}), log({0: K1}), high_watermarks=(8, 5)),
     "acknowledged in both": Two(log({0: K1, 7: K2}), log({0: K1}), {"missing": 1}, high_watermarks=(8, 8)),
     "retention came further in one": Two(log({0: K1, 7: K2}), log({7: K2}), log_starts=(None, 7)),
     "committed and aborted": Two(committed(commit=True), committed(commit=False), {"committed": 1}),
     "damaged: what is in there counts as gone": Two(
         log({0: K1}), {0: log({0: K1})[0][:-1] + b"\xff", END: b""}, {"damaged": 1, "latest": 1},
-        cleaned=1, clean_to=(END, END),
+        cleaned=1, clean_below=(END, END),
     ),
 }  # fmt: skip
 
@@ -122,8 +124,8 @@ def told(spark: SparkSession) -> dict[str, Divergence]:
     cases = dict(CASES)
     for name, case in pairs.items():
         if not any(case.expected.values()) and not case.log_start:
-            cases[name] = Two(case.before, case.after, rules=case.rules, clean_to=(0, case.clean_end))
-            cases[f"{name}, turned"] = Two(case.after, case.before, rules=case.rules, clean_to=(case.clean_end, 0))
+            cases[name] = Two(case.before, case.after, rules=case.rules, clean_below=(0, case.clean_end))
+            cases[f"{name}, turned"] = Two(case.after, case.before, rules=case.rules, clean_below=(case.clean_end, 0))
     names = {f"t{number}": name for number, name in enumerate(cases)}
     with scratch() as root:
         for side in (0, 1):
@@ -141,7 +143,7 @@ def told(spark: SparkSession) -> dict[str, Divergence]:
             find_logs([root / str(side)], (), lambda topic: cases[names[topic]].rules, lambda *_: True)
             for side in (0, 1)
         ]
-        ends = {(log.log_dir, log.name.topic): cases[names[log.name.topic]].clean_to[side]
+        ends = {(log.log_dir, log.name.topic): cases[names[log.name.topic]].clean_below[side]
                 for side in (0, 1) for log in found[side]}  # fmt: skip
         pairs_found, notes = pairs_of(found[0], [found[1]])
         assert notes == []

@@ -146,7 +146,7 @@ def test_audit(tmp_path: Path, log_dir: Path) -> None:
     (same,) = told(without_java(tmp_path, *verb))["partitions"]
     assert same["before"]["digest"] == same["after"]["digest"] != "0" * 32
     assert same["kept_records"] == same["before"]["records"] > 0
-    unclean = without_java(tmp_path, *verb, "--up-to", 10, "--partition", NAME)
+    unclean = without_java(tmp_path, *verb, "--clean-below", 10, "--partition", NAME)
     (judged,) = json.loads(unclean.stdout)["partitions"]
     assert (unclean.returncode, judged["findings"]["duplicated"] > 0) == (5, True)
     told(without_java(tmp_path, "clean", log_dir, "--yes", *CLEAN))

@@ -326,7 +326,7 @@ def test_verbs_in_tasks(store: Store, url: str, log_dir: Path, tmp_path: Path, s
     said = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
     with told_to_workers(spark, said):
         there, here = (
-            ReadableLogs(spark, after).audit(before, up_to=0, now_ms=NOW_MS, digest_key=bytes(16))
+            ReadableLogs(spark, after).audit(before, clean_below=0, now_ms=NOW_MS, digest_key=bytes(16))
             for after, before in ((cleaned, url), (worse, log_dir))
         )
         assert [(each.findings, each.before, each.after) for each in there.partitions] == [

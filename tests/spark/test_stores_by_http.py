@@ -141,9 +141,9 @@ def test_verbs(store: OtherStore, url: str, log_dir: Path) -> None:
     store.put(log_dir, "worse")
     worst = sorted((log_dir / NAME).glob("*.log"))[1]
     store.control.delete(f"worse/{NAME}/{worst.name}")
-    lost = ReadableLogs(None, f"{store.root}/worse").audit(url, up_to=0, now_ms=NOW_MS, digest_key=bytes(16))
+    lost = ReadableLogs(None, f"{store.root}/worse").audit(url, clean_below=0, now_ms=NOW_MS, digest_key=bytes(16))
     assert lost.found > 0
-    whole = ReadableLogs(None, url).audit(log_dir, up_to=0, now_ms=NOW_MS, digest_key=bytes(16))
+    whole = ReadableLogs(None, url).audit(log_dir, clean_below=0, now_ms=NOW_MS, digest_key=bytes(16))
     assert whole.found == 0
 
 

@@ -96,8 +96,8 @@ def test_verbs(root: str, url: str, log_dir: Path) -> None:
     assert isinstance(worse, StorePath)
     lost = sorted((log_dir / NAME).glob("*.log"))[1]
     worse.system.delete_file(f"{worse.inner}/{NAME}/{lost.name}")
-    assert ReadableLogs(None, str(worse)).audit(url, up_to=0, now_ms=NOW_MS, digest_key=bytes(16)).found > 0
-    assert ReadableLogs(None, url).audit(log_dir, up_to=0, now_ms=NOW_MS, digest_key=bytes(16)).found == 0
+    assert ReadableLogs(None, str(worse)).audit(url, clean_below=0, now_ms=NOW_MS, digest_key=bytes(16)).found > 0
+    assert ReadableLogs(None, url).audit(log_dir, clean_below=0, now_ms=NOW_MS, digest_key=bytes(16)).found == 0
 
 
 def test_a_read_in_tasks(hdfs: HdfsCluster, url: str, log_dir: Path, spark: SparkSession) -> None:

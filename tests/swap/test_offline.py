@@ -201,7 +201,7 @@ def test_an_outdated_clean_point_stays_outdated_after_a_gap(root: Path) -> None:
 
 
 def test_from_start_of_a_part(root: Path) -> None:
-    """--from-start --up-to below the clean point cleans that part again and takes nothing back."""
+    """--from-start --cleanable-to below the clean point cleans that part again and takes nothing back."""
     make_log_dir(root, {NAME: two_groups()})
     clean(root, force(), TOPIC)
     assert clean(root, force(from_start=True, up_to_offset=4), TOPIC).end_offset == 4
@@ -213,7 +213,10 @@ def test_from_start_of_a_part(root: Path) -> None:
     ("options", "says"),
     [
         (CleaningOptions(now_ms=NOW, force=True, first_dirty_offset=9), "--first-dirty 9"),
-        (CleaningOptions(now_ms=NOW, force=True, up_to_offset=9), "--up-to 9 is above the bound 8"),
+        (
+            CleaningOptions(now_ms=NOW, force=True, up_to_offset=9),
+            "--cleanable-to 9 is above the first uncleanable offset 8",
+        ),
     ],
 )
 def test_out_of_range(root: Path, options: CleaningOptions, says: str) -> None:

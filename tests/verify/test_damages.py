@@ -323,7 +323,7 @@ def test_log_has_grown_since_the_copy(scene: Scene) -> None:
     assert findings(scene, scene.copy) == []
     scene.put(13, encode_batch([], base_offset=13, leader_epoch=1))
     assert {each.rule for each in findings(scene, scene.copy)} == {"R280-9"}
-    assert {each.rule for each in findings(scene, scene.copy, clean_to=19)} == {"C-45"}, "a@3 and a@17"
+    assert {each.rule for each in findings(scene, scene.copy, clean_below=19)} == {"C-45"}, "a@3 and a@17"
 
 
 @pytest.mark.parametrize("memory_bytes", [1, 1 << 20])
@@ -339,7 +339,7 @@ def test_limit(scene: Scene) -> None:
     """Findings over the limit are counted."""
     batches = b"".join(encode_batch([record("k", "1", 0)], base_offset=offset) for offset in range(5))
     scene.put(0, batches + s.LAST_OF_7_CLEANED)
-    question = VerifyRequest(now_ms=NOW, limit=2, clean_to=7)
+    question = VerifyRequest(now_ms=NOW, limit=2, clean_below=7)
     verdict = verify_in_surroundings(scene.partition, read_surroundings(scene.log_dir, Findings()), question)
     assert [each.rule for each in verdict.findings.kept] == ["C-45", "C-45"]
     assert (verdict.findings.errors, verdict.findings.omitted) == (4, 2)

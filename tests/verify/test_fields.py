@@ -171,8 +171,8 @@ def test_a_marker_that_an_active_producer_hangs_on(scene: Scene, now_ms: int, wr
     assert any("the marker that holds epoch 1 of producer 11" in each.what for each in found) is wrong
 
 
-@pytest.mark.parametrize(("clean_to", "wrong"), [(14, True), (15, False)])
-def test_aborted_data_behind_the_end_of_a_cleaning(scene: Scene, clean_to: int, wrong: bool) -> None:
+@pytest.mark.parametrize(("clean_below", "wrong"), [(14, True), (15, False)])
+def test_aborted_data_behind_the_end_of_a_cleaning(scene: Scene, clean_below: int, wrong: bool) -> None:
     """C-45.1: a segment is rewritten whole; what was aborted goes anywhere in it, committed data does not."""
     first = encode_batch([record("f", "1", 0)], base_offset=14, leader_epoch=1)
     aborted = s.transactional(15, record("z", "1", 0), sequence=2, epoch=1)
@@ -180,7 +180,7 @@ def test_aborted_data_behind_the_end_of_a_cleaning(scene: Scene, clean_to: int, 
     last = encode_batch([record("f", "2", 0), record("g", "1", 1)], base_offset=17, leader_epoch=1)
     (scene.copy / f"{14:020d}.log").write_bytes(first + aborted + end + last)
     scene.put(14, first + end + encode_batch([record("g", "1", 1)], base_offset=17, leader_epoch=1))
-    found = [each.offset for each in findings(scene, scene.copy, clean_to=clean_to) if each.rule == "C-45.1"]
+    found = [each.offset for each in findings(scene, scene.copy, clean_below=clean_below) if each.rule == "C-45.1"]
     assert found == ([15, 17] if wrong else [17])
 
 

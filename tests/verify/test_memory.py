@@ -38,7 +38,7 @@ def test_a_segment_of_too_many_batches(tmp_path: Path, enough: bool) -> None:
     scene.patch(scene.file(7, ".timeindex"), 0, b"\0" * 7)
     damaged = scene.file(7).read_bytes()
     read_limits = ReadLimits(facts_bytes=BATCH_BYTES * MOST - (not enough))
-    question = VerifyRequest(now_ms=NOW, clean_to=CLEAN_TO, read_limits=read_limits)
+    question = VerifyRequest(now_ms=NOW, clean_below=CLEAN_TO, read_limits=read_limits)
     whole = verify_partition(scene.partition, question)
     kinds = [(found.kind, found.file) for found in whole.findings.kept]
     left_out = (FindingKind.NOT_VERIFIED, str(scene.file(7)))
@@ -91,7 +91,7 @@ def test_damage_takes_no_memory(tmp_path: Path) -> None:
         content = b"".join(number.to_bytes(8, "big") + one[8:] for number in range(count))
         path = make_log_dir(tmp_path / str(count), {"orders-0": Partition({0: content, count: b""})}) / "orders-0"
         tracemalloc.start()
-        verdict = verify_partition(path, VerifyRequest(now_ms=NOW, clean_to=0, limit=100, read_limits=read_limits))
+        verdict = verify_partition(path, VerifyRequest(now_ms=NOW, clean_below=0, limit=100, read_limits=read_limits))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         damaged = [found for found in verdict.findings.kept if found.kind is FindingKind.BATCH_DAMAGED]
@@ -148,7 +148,7 @@ def test_an_index_that_is_too_large(tmp_path: Path) -> None:
     scene = make_scene(tmp_path)
     with scene.file(7, ".index").open("r+b") as file:
         file.truncate(1 << 40)  # more than any machine has memory: what reads it does not come back with a finding
-    verdict = verify_partition(scene.partition, VerifyRequest(now_ms=NOW, clean_to=CLEAN_TO))
+    verdict = verify_partition(scene.partition, VerifyRequest(now_ms=NOW, clean_below=CLEAN_TO))
     assert (FindingKind.NOT_VERIFIED, str(scene.file(7, ".index"))) in [
         (one.kind, one.file) for one in verdict.findings.kept
     ]

@@ -69,7 +69,7 @@ def test_transactions_cleaned_by_kafka(judge_43: Judge, work: Path, seed: int) -
         shutil.copytree(path, before)
         first = segments[0].base if number == 0 else segments[-1].base // 2
         (cleaned,) = judge_43.clean(path, [Round(now_ms, first)], config=CONFIG)
-        question = VerifyRequest(now_ms=now_ms, clean_to=cleaned.end_offset, against=before)
+        question = VerifyRequest(now_ms=now_ms, clean_below=cleaned.end_offset, against=before)
         # A group's last batch may go (U-13): Kafka's own cleaner does not keep it.
         assert _told(verify_partition(path, question), but=("U-13",)) == []
         assert _told(verify_partition(path, replace(question, against=None))) == []
@@ -106,7 +106,7 @@ def test_legacy_cleaned_by_kafka(request: pytest.FixtureRequest, work: Path, pro
     judge: Judge = request.getfixturevalue(profile)
     (cleaned,) = judge.clean(path, [Round(NOWS[0], 0)], config=CONFIG)
     assert cleaned.messages_written < cleaned.messages_read
-    question = VerifyRequest(now_ms=NOWS[0], clean_to=cleaned.end_offset, against=before)
+    question = VerifyRequest(now_ms=NOWS[0], clean_below=cleaned.end_offset, against=before)
     assert _told(verify_partition(path, question), but=("U-13",)) == []
 
 
@@ -125,7 +125,7 @@ def _ours_is_right(judge: Judge, work: Path, history: History, nows: object) -> 
         question = VerifyRequest(
             now_ms=now_ms,
             producer_expiration_ms=history.producer_expiration_ms,
-            clean_to=history.segments[-1].base,
+            clean_below=history.segments[-1].base,
             against=before,
         )
         verdict = verify_partition(path, question)

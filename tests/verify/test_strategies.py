@@ -45,7 +45,7 @@ class VerifiedWorld(World):
             now_ms=step.now_ms,
             producer_expiration_ms=1,
             log_start=self.start,
-            clean_to=result.end_offset if step.first_dirty is None and result.outcome != "skipped" else None,
+            clean_below=result.end_offset if step.first_dirty is None and result.outcome != "skipped" else None,
             against=copy,
             rules=rules_of(self.shape),
         )
@@ -77,7 +77,7 @@ def verified(root: Path, before: bytes, after: bytes, rules: KeyRules, *, end: i
     """The rules that ``after`` breaks as a cleaning of ``before``."""
     new = make_log_dir(root / "new", {NAME: Partition({0: after, end: b""})}) / NAME
     old = make_log_dir(root / "old", {NAME: Partition({0: before, end: b""})}) / NAME
-    question = VerifyRequest(now_ms=NOW, clean_to=end, against=old, rules=rules)
+    question = VerifyRequest(now_ms=NOW, clean_below=end, against=old, rules=rules)
     return [finding.rule for finding in verify_partition(new, question).findings.in_order()]
 
 
