@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -13,7 +14,7 @@ from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.humanize import counted, human_bytes, human_count
 from cleanerd.inspection.report import bytes_fields, time_of
 from cleanerd.segments.log_dir import LOG_START_CHECKPOINT, partition_names
-from cleanerd.verify.audit import KeySearchResult, Occurrence, audit_place, files_of
+from cleanerd.verify.audit import LIVE, KeySearchResult, Occurrence, audit_place, files_of
 from cleanerd.verify.audit import audit as search
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.log_dir import read_surroundings
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
     from cleanerd.config.load import Settings
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.resolution.selection import PartitionSelection
     from cleanerd.verify.audit import Term
     from cleanerd.verify.record_places import RecordPlaces
     from cleanerd.verify.rules import KeyRules
@@ -52,36 +55,13 @@ def audit(
     terms = find_terms_asked(keys, keys_file, key_prefixes, value_parts, as_hex=as_hex, as_base64=as_base64)
     if not terms:
         raise click.UsageError("no key to look for: give --key, --keys-file, --key-prefix or --value-contains")
-    settings = common.load_settings()
-    elsewhere = other_record_places(settings, log_dirs)
-    also = [each.name for each in elsewhere.places]
-    also += [each.name for each in elsewhere.unsearched if each.name is not None]
-    names = select_in([partition], log_dirs, also=also)
-    elsewhere = elsewhere.of(names.names.__contains__)
-    paths = {path / str(name): name for path in log_dirs for name in names.names.intersection(partition_names(path))}
-    around = {path: read_surroundings(path, Findings()) for path in log_dirs}
-    # Backups and set-aside files of a partition belong to its directory, or to the backup's if that is gone.
-    owners = {name: path for path, name in sorted(paths.items(), reverse=True)}
-    for place in elsewhere.places:
-        common.output.note(f"{place.path}: has segments of {place.name} ({place.state}); it is searched too")
-        owners.setdefault(place.name, place.path)
-    places = [*paths, *(place.path for place in elsewhere.places)]
-    total = sum(file.stat().st_size for path in places for file, _ in _files_in(path) if file.exists())
-    audits: dict[Path, tuple[KeySearchResult, KeyRules]] = {}
-    with common.output.progress("audit", total=total) as advance:
-        for path, name in sorted(paths.items()):
-            rules = key_rules(settings, name.topic)
-            log_start = around[path.parent].of(LOG_START_CHECKPOINT, name) or 0
-            audits[path] = _search(path, terms, advance, log_start, rules), rules
-        for place in elsewhere.places:
-            rules = key_rules(settings, place.name.topic)
-            found, _ = audits.setdefault(owners[place.name], (KeySearchResult(), rules))
-            found.add(audit_place(place, terms, advance, rules=rules))
+    host = search_host(common, common.load_settings(), partition, log_dirs, terms)
+    audits, elsewhere = host.by_owner(), host.elsewhere
     if common.output.as_json:
         documents = [_document(path, terms, found) for path, (found, _) in audits.items()]
         unsearched = [each.what for each in elsewhere.unsearched]
         # A partition's name gives its fields, a topic's name or a pattern a list. During a move it is in two places.
-        is_one = partition in map(str, names.named) and len(documents) == 1
+        is_one = partition in map(str, host.names.named) and len(documents) == 1
         fields = documents[0] if is_one else {"partitions": documents}
         common.output.json({**fields, "unsearched": unsearched})
     whole = KeySearchResult()
@@ -95,6 +75,67 @@ def audit(
     if warn_of_unsearched(common.output, whole.unread, elsewhere):
         return CorruptionError.exit_code
     return FOUND if expect_absent and whole.occurrences else 0
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedPlace:
+    """A directory with records of partition ``name``, and what was found there. ``state``: live, or why it exists."""
+
+    path: Path
+    name: TopicPartition
+    state: str
+    rules: KeyRules
+    found: KeySearchResult
+
+
+@dataclass(frozen=True, slots=True)
+class HostSearch:
+    """A search of every place of some partitions on this host (U-47). ``names``: those partitions."""
+
+    places: tuple[SearchedPlace, ...]
+    elsewhere: RecordPlaces
+    names: PartitionSelection
+
+    def by_owner(self) -> dict[Path, tuple[KeySearchResult, KeyRules]]:
+        """The results by directory. Backups and set-aside files belong to the partition's directory, if it exists."""
+        live = {each.name: each.path for each in reversed(self.places) if each.state == LIVE}
+        owners: dict[Path, tuple[KeySearchResult, KeyRules]] = {}
+        for each in self.places:
+            owner = each.path if each.state == LIVE else live.setdefault(each.name, each.path)
+            owners.setdefault(owner, (KeySearchResult(), each.rules))[0].add(each.found)
+        return owners
+
+
+def search_host(
+    common: Common, settings: Settings, word: str, log_dirs: Sequence[Path], terms: Sequence[Term]
+) -> HostSearch:
+    """Search ``terms`` in every place of the partitions that ``word`` means.
+
+    Raises:
+        ConfigError: there is no such partition.
+    """
+    elsewhere = other_record_places(settings, log_dirs)
+    also = [each.name for each in elsewhere.places]
+    also += [each.name for each in elsewhere.unsearched if each.name is not None]
+    names = select_in([word], log_dirs, also=also)
+    elsewhere = elsewhere.of(names.names.__contains__)
+    paths = {path / str(name): name for path in log_dirs for name in names.names.intersection(partition_names(path))}
+    around = {path: read_surroundings(path, Findings()) for path in log_dirs}
+    for place in elsewhere.places:
+        common.output.note(f"{place.path}: has segments of {place.name} ({place.state}); it is searched too")
+    places = [*paths, *(place.path for place in elsewhere.places)]
+    total = sum(file.stat().st_size for path in places for file, _ in _files_in(path) if file.exists())
+    searched = []
+    with common.output.progress("audit", total=total) as advance:
+        for path, name in sorted(paths.items()):
+            rules = key_rules(settings, name.topic)
+            log_start = around[path.parent].of(LOG_START_CHECKPOINT, name) or 0
+            searched.append(SearchedPlace(path, name, LIVE, rules, _search(path, terms, advance, log_start, rules)))
+        for place in elsewhere.places:
+            rules = key_rules(settings, place.name.topic)
+            found = audit_place(place, terms, advance, rules=rules)
+            searched.append(SearchedPlace(place.path, place.name, place.state, rules, found))
+    return HostSearch(tuple(searched), elsewhere, names)
 
 
 def _search(

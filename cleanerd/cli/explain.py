@@ -48,7 +48,7 @@ _COMMANDS: Final = {"offline": "clean", "on-start": "stage", "live": "clean --li
 def explain(common: Common, partition: str, log_dirs: tuple[Path, ...], now_ms: int | None) -> int:
     """Run ``cleanerd explain``; its options are in ``cleaning_commands.py``."""
     log_dirs = common.log_dirs(log_dirs)
-    request = _ExplainRequest(common.output, common.load_settings(), log_dirs, partition, now_ms)
+    request = ExplainRequest(common.output, common.load_settings(), log_dirs, partition, now_ms)
     directories = [read_log_dir(path) for path in log_dirs]
     holders = [each for each in directories if request.wanted.names.intersection(partition_names(each.path))]
     for directory in holders or directories:
@@ -57,7 +57,7 @@ def explain(common: Common, partition: str, log_dirs: tuple[Path, ...], now_ms: 
     return worst_exit_code({error.exit_code for error in request.failures}, some_done=bool(request.answers))
 
 
-class _ExplainRequest:
+class ExplainRequest:
     """One question, and what is found out about it, one log directory after the other."""
 
     def __init__(
@@ -75,7 +75,7 @@ class _ExplainRequest:
             "unclean": False,
         }  # fmt: skip
         self.options = options_from(given, output, settings)
-        self.answers: list[_Answer] = []
+        self.answers: list[Answer] = []
         """Each with the verb that cleans its log directory now."""
         self.failures: list[CleanerdError] = []
         self.warnings: list[str] = []
@@ -102,9 +102,9 @@ class _ExplainRequest:
                         partitions.read(name), self.store, self.options, partitions.facts.resources()
                     )
                     daemon = daemon_facts(self.settings, directory.path, name)
-                    self.answers.append(_Answer(answer, verb, daemon.get(str(name))))
+                    self.answers.append(Answer(answer, verb, daemon.get(str(name))))
                 except NotCompactedError as reason:
-                    self.answers.append(_Answer(_NotCompacted(name, reason, choice.mode != "offline"), verb))
+                    self.answers.append(Answer(NotCompacted(name, reason, choice.mode != "offline"), verb))
                 except CleanerdError as error:
                     # A topic too young to be known looks like one in a directory that was not named.
                     note_young_topics(self.output, partitions, partitions.targets())
@@ -129,7 +129,7 @@ class _ExplainRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _NotCompacted:
+class NotCompacted:
     """The answer of a partition whose topic is not compacted."""
 
     name: TopicPartition
@@ -142,10 +142,10 @@ class _NotCompacted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class Answer:
     """The findings, the command that cleans it, and a running daemon's report about the partition."""
 
-    what: Explanation | _NotCompacted
+    what: Explanation | NotCompacted
     verb: str
     daemon: dict[str, Any] | None = None
 
@@ -154,7 +154,7 @@ class _Answer:
         return self.what.to_json() | ({} if self.daemon is None else {"daemon": self.daemon})
 
 
-def _print_all(output: Output, answers: Sequence[_Answer], *, is_one: bool, failed: bool) -> None:
+def _print_all(output: Output, answers: Sequence[Answer], *, is_one: bool, failed: bool) -> None:
     """``is_one``: a partition was named, not a topic or a pattern; then the JSON has its fields, not a list."""
     if output.as_json:
         documents = [each.to_json() for each in answers]
@@ -180,7 +180,7 @@ def _print_reason(output: Output, name: TopicPartition, rule: str, reason: str, 
     output.line(f"  changes: {changes}")
 
 
-def _print_answer(output: Output, answer: Explanation, each: _Answer) -> None:
+def _print_answer(output: Output, answer: Explanation, each: Answer) -> None:
     found, state = answer.found, answer.state
     bounds = found.bounds
     if found.verdict is None:

@@ -53,6 +53,7 @@ COMMANDS: Final[VerbTable] = {
         "Check segments, partitions and log directories for damage.",
     ),
     "audit": ("cleanerd.cli.reading_commands:audit", "Find every place where a key still occurs."),
+    "erase": ("cleanerd.cli.erase_commands:erase", "Erase a key, and prove that it is gone from every replica."),
     "status": ("cleanerd.cli.status:status", "Show the state of the running daemon."),
     "top": ("cleanerd.cli.top:top", "Watch the running daemon."),
     "cluster": ("cleanerd.cli.cluster:cluster", "All daemons of a cluster, side by side."),

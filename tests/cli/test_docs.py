@@ -20,7 +20,7 @@ PAGES = [
     *(f"docs/{page.name}" for page in ROOT.glob("docs/*.md")),
 ]
 TEXTS = [*PAGES, "config/prometheus/cleanerd.rules.yml", "config/compose.yml", "config/kubernetes/strimzi.yml"]
-CALL = re.compile(r"cleanerd ((?:agent|spark|config) [a-z]+|[a-z-]+)((?: +[^`\n#;|]*)?)")
+CALL = re.compile(r"cleanerd ((?:agent|erase|spark|config) [a-z]+|[a-z-]+)((?: +[^`\n#;|]*)?)")
 KEY = re.compile(r'[`"](cleanerd(?:\.[a-z]+){2,})[`"=]')
 
 

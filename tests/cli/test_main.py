@@ -93,11 +93,11 @@ def test_the_verbs_are_those_of_the_contract() -> None:
     assert set(COMMANDS) == {
         "plan", "clean", "stage", "apply", "undo", "explain", "verify", "audit", "inspect", "doctor", "config", "demo",
         "bench", "delegate", "hand-back", "agent", "run", "status", "top", "trigger", "pause", "resume",
-        "retry", "reload", "spark", "cluster", "move-aside", "ignore-replica",
+        "retry", "reload", "spark", "cluster", "move-aside", "ignore-replica", "erase",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("group", ["agent", "cluster", "config", "spark"])
+@pytest.mark.parametrize("group", ["agent", "cluster", "config", "erase", "spark"])
 def test_groups_call_them_verbs_too(group: str, capsys: pytest.CaptureFixture[str]) -> None:
     """One word for one thing, and each with a whole line."""
     assert run([group, "--help"]) == 0

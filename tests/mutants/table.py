@@ -9,6 +9,7 @@ from tests.mutants.clients import CLIENTS
 from tests.mutants.copies import COPIES
 from tests.mutants.daemon import DAEMON
 from tests.mutants.daemons_clock import DAEMONS_CLOCK
+from tests.mutants.erasing import ERASING
 from tests.mutants.estimates import ESTIMATES
 from tests.mutants.half_swaps import HALF_SWAPS
 from tests.mutants.hints import HINTS
@@ -48,6 +49,7 @@ MUTANTS = (
     *CLIENTS,
     *DAEMON,
     *DAEMONS_CLOCK,
+    *ERASING,
     *ESTIMATES,
     *REPLICAS,
     *LOOKS,

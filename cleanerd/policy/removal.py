@@ -1,0 +1,227 @@
+"""What has to happen before a copy of a key is gone, and by when at the latest (U-85).
+
+A value goes with the first cleaning that covers both the value and a tombstone of its key. The tombstone goes with a
+later one, after its delete horizon. Each event on the way is a :class:`Step`. A step without a bound names the setting
+that gives one, and then the whole has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from cleanerd.policy.replicas import BY_CLOCK, MARGIN_MS, held_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cleanerd.policy.replicas import ExpiryBound
+
+NO_LIMIT_MS: Final = 2**63 - 1
+
+CleanedBy = Literal["daemon", "kafka", "operator"]
+"""``daemon``: cleanerd's, which swaps live. ``kafka``: the broker's own cleaner. ``operator``: neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One event. It happens at ``from_ms`` at the earliest, at ``by_ms`` at the latest; None: there is no bound.
+
+    ``wait_ms``: how long after the step before it at the latest; None: it need not happen at all. ``setting``: what
+    sets the time; where it need not happen, what gives a bound.
+    """
+
+    event: str
+    from_ms: int
+    by_ms: int | None
+    wait_ms: int | None
+    setting: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTimes:
+    """A live segment: its first offset, and the times of its batches. ``is_active``: the broker appends to it."""
+
+    base: int
+    first_ms: int
+    largest_ms: int
+    is_active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalFacts:
+    """What is known of one partition. ``segments`` ascend; the last is the active one.
+
+    ``limits``: the offsets that no cleaning passes now, by name, without those of lag and active segment.
+    ``clean_offset``: below it the log was cleaned. ``has_request``: the daemon cleans for an open erasure request as
+    soon as it can. ``kept_ms``: how long the replaced segments of a cleaning are kept; None: they are not.
+    """
+
+    now_ms: int
+    segments: Sequence[SegmentTimes]
+    clean_offset: int
+    cleaned_by: CleanedBy
+    has_request: bool
+    segment_ms: int
+    min_lag_ms: int
+    max_lag_ms: int
+    delete_retention_ms: int
+    file_delete_delay_ms: int
+    scan_ms: int
+    kept_ms: int | None = None
+    limits: Mapping[str, int] = field(default_factory=dict)
+    expiry: ExpiryBound = BY_CLOCK
+    keeps_tombstones: bool = False
+
+
+NO_TOMBSTONE: Final = Step(
+    "a tombstone of the key is written", 0, None, None, "cleanerd erase request, or the producer that owns the key"
+)
+
+
+def bound_of(steps: Sequence[Step]) -> int | None:
+    """When the last of ``steps`` has happened at the latest; None: there is no bound."""
+    bounds = [step.by_ms for step in steps]
+    return None if None in bounds else max((each for each in bounds if each is not None), default=0)
+
+
+def steps_of_value(facts: RemovalFacts, offset: int, tombstone_offset: int | None) -> tuple[Step, ...]:
+    """The way of a record that a tombstone supersedes; ``tombstone_offset`` None: no tombstone wins its key."""
+    if tombstone_offset is None:
+        return (NO_TOMBSTONE,)
+    way, covered = _Way(facts), max(offset, tombstone_offset)
+    if covered < facts.clean_offset:
+        # Only a cleaning of the whole log compares records of the clean section.
+        way.unbounded("the log is cleaned from its start", "cleanerd clean --from-start")
+    else:
+        way.cleaned(covered)
+    way.replaced()
+    return tuple(way.steps)
+
+
+def steps_of_tombstone(
+    facts: RemovalFacts, offset: int, horizon_ms: int | None, last_offset: int | None = None
+) -> tuple[Step, ...]:
+    """The way of the tombstone. ``horizon_ms``: the delete horizon of its batch, None: it has none yet.
+
+    ``last_offset``: the last other record of its key, for which it waits (U-1).
+    """
+    way = _Way(facts)
+    covered = max(offset, offset if last_offset is None else last_offset)
+    if horizon_ms is None or covered >= facts.clean_offset:
+        way.cleaned(covered)
+    if facts.keeps_tombstones:
+        way.unbounded("it never expires", "tombstone.guard=horizon")
+    elif horizon_ms is None:
+        way.after("its delete horizon passes", facts.delete_retention_ms, "delete.retention.ms")
+    else:
+        way.at("its delete horizon passes", horizon_ms, "delete.retention.ms")
+    way.replicated(facts.expiry)
+    way.purged()
+    way.replaced()
+    return tuple(way.steps)
+
+
+class _Way:
+    """Steps one after the other: each begins when the one before has happened."""
+
+    def __init__(self, facts: RemovalFacts) -> None:
+        self.steps: list[Step] = []
+        self._facts = facts
+        self._from_ms = facts.now_ms
+        self._by_ms: int | None = facts.now_ms
+
+    def at(self, event: str, at_ms: int, setting: str) -> None:
+        """An event at a known time, unless that has passed."""
+        if at_ms > self._from_ms:
+            by_ms = None if self._by_ms is None else max(at_ms, self._by_ms)
+            self._add(Step(event, at_ms, by_ms, at_ms - self._from_ms, setting))
+
+    def after(self, event: str, wait_ms: int, setting: str, *, at_once_ms: int | None = None) -> None:
+        """An event at most so long after the one before; it may come after ``at_once_ms`` already."""
+        from_ms = self._from_ms + (wait_ms if at_once_ms is None else at_once_ms)
+        self._add(Step(event, from_ms, None if self._by_ms is None else self._by_ms + wait_ms, wait_ms, setting))
+
+    def unbounded(self, event: str, setting: str, from_ms: int = 0) -> None:
+        """An event that need not happen."""
+        self._add(Step(event, max(from_ms, self._from_ms), None, None, setting))
+
+    def _add(self, step: Step) -> None:
+        self.steps.append(step)
+        self._from_ms, self._by_ms = step.from_ms, step.by_ms
+
+    def cleaned(self, offset: int) -> None:
+        """A cleaning covers ``offset``."""
+        facts = self._facts
+        covering = [each for each in facts.segments if each.base <= offset]
+        if covering and covering[-1].is_active:
+            self._rolled(covering[-1])
+        for name, limit in sorted(facts.limits.items(), key=lambda item: item[1]):
+            if limit <= offset:
+                self.unbounded(f"{name}, now at offset {limit:,}, passes offset {offset:,}", _WHO_MOVES.get(name, name))
+        dirty = [each for each in covering if each.is_active or each.base >= facts.clean_offset] or covering[-1:]
+        if facts.min_lag_ms > 0 and dirty:
+            # A segment that is being written may get younger records until it is rolled.
+            young_ms = max(each.largest_ms for each in dirty) + facts.min_lag_ms
+            self.at("the segment is old enough to be cleaned", young_ms, "min.compaction.lag.ms")
+        self._started(min((each.first_ms for each in dirty if each.first_ms > 0), default=0))
+
+    def _rolled(self, active: SegmentTimes) -> None:
+        """Only a write rolls a segment of a compacted topic; cleanerd and its agent never do."""
+        wait_ms = min(self._facts.segment_ms, self._facts.max_lag_ms)
+        at_ms = active.first_ms + wait_ms if active.first_ms > 0 else self._from_ms
+        self.unbounded(
+            "the broker rolls the active segment, at the first write after that time",
+            "segment.ms, and any record that is written to the partition then",
+            min(at_ms, NO_LIMIT_MS),
+        )
+
+    def _started(self, first_ms: int) -> None:
+        facts = self._facts
+        if facts.cleaned_by == "operator":
+            self.unbounded(
+                "the partition is cleaned", "cleanerd.mode=auto and the agent, or run cleanerd clean --force"
+            )
+        elif facts.cleaned_by == "daemon" and facts.has_request:
+            event = "the daemon cleans the partition for the erasure request"
+            self.after(event, facts.scan_ms, "log.cleaner.backoff.ms", at_once_ms=0)
+        elif facts.max_lag_ms >= NO_LIMIT_MS:
+            self.unbounded("the partition is dirty enough to be cleaned", "max.compaction.lag.ms")
+        else:
+            whose = "the daemon" if facts.cleaned_by == "daemon" else "Kafka's cleaner"
+            wait_ms = max(first_ms + facts.max_lag_ms - self._from_ms, 0) + facts.scan_ms
+            self.after(f"{whose} cleans the partition", wait_ms, "max.compaction.lag.ms", at_once_ms=0)
+
+    def replicated(self, expiry: ExpiryBound) -> None:
+        """U-70, U-79: every replica has the tombstone."""
+        if expiry.missing or expiry.peers:
+            setting = "see cleanerd ignore-replica" if expiry.missing else "cleaning on the other brokers"
+            self.unbounded(f"every replica has it ({held_in_words(expiry)})", setting)
+        elif expiry is not BY_CLOCK:
+            self.after("the metadata log shows every replica in the ISR", MARGIN_MS, "the ISR stays full")
+
+    def purged(self) -> None:
+        """A cleaning after the horizon removes it."""
+        if self._facts.cleaned_by == "daemon":
+            event = "the daemon removes expired tombstones"
+            self.after(event, self._facts.scan_ms, "log.cleaner.backoff.ms", at_once_ms=0)
+        elif self._facts.cleaned_by == "kafka":
+            self.unbounded(
+                "Kafka's cleaner cleans the partition again, when it is dirty again",
+                "cleanerd.mode=auto with the agent, whose daemon removes tombstones by time",
+            )
+        else:
+            self.unbounded("the partition is cleaned again", "cleanerd.mode=auto with the agent, or run cleanerd clean")
+
+    def replaced(self) -> None:
+        """The files that the cleaning replaced are deleted, by the broker and where they are kept."""
+        self.after("the broker deletes the replaced segment", self._facts.file_delete_delay_ms, "file.delete.delay.ms")
+        if self._facts.kept_ms is not None:
+            self.after("the daemon deletes its kept copy", self._facts.kept_ms, "cleanerd.keep.replaced.retention.ms")
+
+
+_WHO_MOVES: Final = {
+    "the high watermark": "the followers catch up: start the brokers that are behind",
+    "the recovery point": "the broker flushes the log: start it, or stop it cleanly",
+    "an open transaction": "the transaction ends: transaction.max.timeout.ms, or kafka-transactions.sh abort",
+}
