@@ -21,8 +21,9 @@ Segments = dict[int, list["StoredBatch"]]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Everything that a cleaning may depend on; ``bound`` is where cleaning has to end at the latest.
+    """Everything that a cleaning may depend on.
 
+    ``bound`` is where cleaning has to end at the latest, never below the clean section (C-06).
     ``proven``: where the part begins that is neither known to be clean nor dirty; None: there is none.
     """
 
