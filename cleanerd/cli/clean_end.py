@@ -69,6 +69,16 @@ class CleanEnds:
         said = self._surroundings[path].of(CLEANER_CHECKPOINT, name) if rules == KAFKAS_RULES else None
         return point if said is None or said > self._log_end(path, name) else said
 
+    def cleaned_before(self, path: Path, copy: Path, name: TopicPartition, rules: KeyRules) -> int:
+        """How far the log was clean once: by cleanerd's checkpoint and, under Kafka's rules, that of an earlier copy.
+
+        Raises:
+            CleanerdError: a checkpoint of the copy cannot be read.
+        """
+        known = self._stored_checkpoint(path, name)
+        said = self.of(copy, name, rules) if rules == KAFKAS_RULES else None
+        return max(0 if known is None else known[0].offset, said or 0)
+
     def clean_end(self, around: Surroundings | None, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
         """Up to where the log ``name`` of the log directory ``path`` is clean; None if that is unknown.
 

@@ -118,10 +118,12 @@ def audit(
         compared, notes = logs.compared(before)
         total = sum(sides.size_bytes for sides in compared)
         common.output.note(f"{counted(len(compared), 'partition')}, {human_bytes(total)} to read twice")
+        ends = CleanEnds(settings)
         with common.output.progress("audit", total=total) as advance:
             judged = logs.audit(
                 before,
-                clean_below=partial(CleanEnds(settings).at_most, after) if clean_below is None else clean_below,
+                clean_below=partial(ends.at_most, after) if clean_below is None else clean_below,
+                cleaned_before=partial(ends.cleaned_before, after, before),
                 first_dirty=first_dirty,
                 log_start=log_start,
                 many_rounds=many_rounds,
@@ -230,7 +232,14 @@ def _print_report(common: Common, judged: Sequence[AuditedPartition]) -> None:
         for text in each.damaged:
             if not text.startswith(shown):
                 output.line(f"{each.name} damaged: {text}")
-        if each.is_unchecked:
+        if each.is_lowered:
+            end, once = each.asked.clean_end, each.asked.cleaned_before
+            output.warning(
+                f"{each.name}: Kafka's checkpoint says clean up to {end}, but the log was clean up to {once} before, "
+                f"so superseded records between were not looked for; give --clean-below {once} with --partition, or "
+                f"--clean-below {end} if the log was truncated since"
+            )
+        elif each.is_unchecked:
             output.warning(
                 f"{each.name}: nothing says how far it is clean, so neither superseded records nor those that are "
                 "missing above the cleaned part were looked for; give --clean-below OFFSET with --partition"

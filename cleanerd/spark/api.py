@@ -253,11 +253,13 @@ class ReadableLogs:
         examples: int = 10,
         digest_key: bytes | None = None,
         advance: Advance = ignore_progress,
+        cleaned_before: Callable[[TopicPartition, KeyRules], int] = lambda _name, _rules: 0,
     ) -> AuditReport:
         """Whether this log directory is the result of a right cleaning of ``before``, whichever cleaner did it.
 
         ``before``: a copy, or a directory of ``--keep-replaced``. ``clean_below``: it is clean below; None: Kafka's
         checkpoint, for topics with Kafka's rules. ``many_rounds``: several cleanings were in between.
+        ``cleaned_before``: how far it was clean once. If ``clean_below`` is lower, the records between are not judged.
 
         Raises:
             ConfigError: nothing to compare, or more than one directory.
@@ -275,9 +277,8 @@ class ReadableLogs:
         for sides in compared:
             rules = self._rules(sides.name.topic)
             is_hint = clean_below is None or callable(clean_below)
-            questions.append(
-                AuditQuestion(rules, clean_end(sides.name, rules), first_dirty, log_start, many_rounds, is_hint)
-            )
+            end, once = clean_end(sides.name, rules), cleaned_before(sides.name, rules) if is_hint else 0
+            questions.append(AuditQuestion(rules, end, first_dirty, log_start, many_rounds, is_hint, once))
         key = new_digest_key() if digest_key is None else digest_key
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         judged = audit_sides(

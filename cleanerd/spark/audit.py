@@ -54,6 +54,7 @@ class AuditQuestion:
     """The facts about one partition besides its files; ``clean_end`` None: it is unknown how far it is clean.
 
     ``is_hint``: from a checkpoint or state, not from the operator. Above the ends of both logs it is ignored.
+    ``cleaned_before``: the log was clean up to that offset once, as another checkpoint or state says; else 0.
     """
 
     rules: KeyRules
@@ -62,6 +63,7 @@ class AuditQuestion:
     log_start: int = 0
     many_rounds: bool = False
     is_hint: bool = False
+    cleaned_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +100,14 @@ class AuditedPartition:
 
     @property
     def is_unchecked(self) -> bool:
-        """Whether records differ and it is unknown how far the log is clean: superseded ones were not searched."""
-        return self.asked.clean_end is None and self.before.digest != self.after.digest
+        """Whether superseded records were not searched: it is unknown how far the log is clean, or that was lowered."""
+        return self.is_lowered or (self.asked.clean_end is None and self.before.digest != self.after.digest)
+
+    @property
+    def is_lowered(self) -> bool:
+        """Whether the log was clean further up than it is said to be now. After a truncation that is right."""
+        before = min(self.asked.cleaned_before, self.after.end_offset)
+        return self.asked.clean_end is not None and self.asked.clean_end < before
 
     @property
     def is_head_missing(self) -> bool:

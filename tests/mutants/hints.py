@@ -144,6 +144,14 @@ HINTS = (
         (f"{IDLE}::test_a_marker_that_kafka_left_alone",),
     ),
     Mutant(
+        "a-lowered-checkpoint-weakens-an-audit",
+        "U-10",
+        "cleanerd/spark/audit.py",
+        "return self.asked.clean_end is not None and self.asked.clean_end < before",
+        "return self.asked.clean_end is None and 0 < before",
+        ("tests/spark/test_cli_audit.py::test_a_lowered_checkpoint_does_not_weaken_an_audit",),
+    ),
+    Mutant(
         "audit-weakens-itself-where-the-clean-point-no-longer-fits",
         "U-10",
         "cleanerd/cli/clean_end.py",

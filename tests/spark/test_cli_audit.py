@@ -147,6 +147,30 @@ def test_a_checkpoint_above_the_end_of_the_log_says_nothing(capsys: pytest.Captu
     assert sure["partitions"][0]["clean_below"] == 500, "what you say counts as you say it"
 
 
+@pytest.mark.parametrize("witness", ["state", "copy"])
+def test_a_lowered_checkpoint_does_not_weaken_an_audit(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, witness: str
+) -> None:
+    """U-10: a superseded record above Kafka's lowered checkpoint is a check that was not made, not a right log."""
+    before, after, _ = _cleaned_and_tampered(tmp_path, 20, config())
+    shutil.rmtree(after / "orders-0")
+    shutil.copytree(before / "orders-0", after / "orders-0")  # every superseded record is there
+    write_checkpoint(after / "cleaner-offset-checkpoint", {"orders-0": 0})
+    if witness == "copy":
+        shutil.rmtree(tmp_path / "state")
+        write_checkpoint(before / "cleaner-offset-checkpoint", {"orders-0": 60})
+    asking = ("audit", before, after, "--now-ms", NOW)
+    code, document = asked(capsys, *asking)
+    (partition,) = document["partitions"]
+    assert (code, partition["clean_to"], partition["superseded_checked"]) == (5, 0, False)
+    _, out, err = told(capsys, *asking)
+    assert "not checked" in out
+    assert "says clean up to 0, but the log was clean up to 60 before" in err
+    for offset, superseded in ((60, 40), (0, 0)):
+        sure = asked(capsys, *asking, "--partition", "orders-0", "--clean-below", offset)[1]["partitions"][0]
+        assert (sure["superseded_checked"], sure["findings"]["duplicated"]) == (True, superseded)
+
+
 @pytest.mark.long
 def test_head_is_gone(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
     """No cleaner takes the first segment away; retention may have, and who audits says so."""
