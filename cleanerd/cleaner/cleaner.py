@@ -306,7 +306,12 @@ class Cleaning:
             LogGrowsError: the log would be larger, and nothing else is gained.
         """
         before = sum(member.source.segment.size_bytes for member in members)
-        if self.may_grow or self.totals.groups or staged.files["log"].bytes <= before or not self.is_for_saving:
+        if not self.totals.groups and staged.files["log"].bytes > before:
+            self.refuse_growth()
+
+    def refuse_growth(self) -> None:
+        """Raises LogGrowsError: the log would be larger, and nothing else is gained (U-54)."""
+        if self.may_grow or not self.is_for_saving:
             return
         if (grown := -self.saved_bytes()) > 0:
             raise LogGrowsError(

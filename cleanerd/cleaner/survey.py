@@ -14,6 +14,7 @@ from cleanerd.cleaner.rules_change import RulesChange, rules_change
 from cleanerd.cleaner.verdict import NOT_STOPPED_CLEANLY, NotCleanedReason, of_rules, verdict
 from cleanerd.config.fingerprint import describe_changes, fingerprint
 from cleanerd.errors import CorruptionError, OutOfRangeError
+from cleanerd.format.names import MAX_OFFSET
 from cleanerd.humanize import counted
 from cleanerd.policy.cleanable import LimitedBy, first_dirty
 from cleanerd.policy.replicas import BY_CLOCK, ExpiryBound, held_in_words, lowest, ways_out
@@ -99,6 +100,10 @@ class Survey:
         if end <= bounds.first_dirty_offset:
             end = min(end, _limit_of_clean_section(self.log, bounds))
         return end > self.log.segments[0].base
+
+    def may_grow(self, options: CleaningOptions) -> bool:
+        """U-54: whether it is cleaned even if that only makes it larger: by request, or records have to go in time."""
+        return options.force or self.config.max_compaction_lag_ms < MAX_OFFSET
 
     @property
     def refusal(self) -> str:

@@ -31,7 +31,7 @@ from cleanerd.config.topic_config import INTERNAL_TOPICS
 from cleanerd.daemon.control_client import daemon_facts
 from cleanerd.errors import CleanerdError, UnsupportedLogError, as_cleanerd_error, worst_exit_code
 from cleanerd.resolution.checkpoint_pair import FirstReadings
-from cleanerd.resolution.explanation import formats_of
+from cleanerd.resolution.explanation import formats_of, repacked_notes
 from cleanerd.resolution.kafka_cleaner import kafka_cleaner
 from cleanerd.resolution.log_dirs import configured_log_dirs
 from cleanerd.resolution.obstacles import refuse_long_deletions, refuse_obstacles
@@ -198,6 +198,8 @@ class _PlanRequest:
             log_dir = reading.log_dir
             found = reading.survey(self.store, self.options)
             formats, _ = formats_of(found)
+            if self.exact or self.budget_bytes:
+                found = replace(found, notes=(*found.notes, *repacked_notes(found)))
             if found.to_clean:
                 refuse_obstacles(reading, self.resources)
             if found.to_clean and self.exact:
@@ -239,7 +241,9 @@ class _PlanRequest:
         ):
             plan = make_plan(reading.log_dir, found, self.resources, self.options, pool.reader)
             cleaning = Cleaning(plan, pool, _Quiet(advance))
+            cleaning.may_grow = found.may_grow(self.options)
             outputs = cleaning.output_sizes()
+            cleaning.refuse_growth()
             segments = cleaning.decision.segments
             overflowed = cleaning.overflowed()
             notes = cleaning.notes()

@@ -9,8 +9,10 @@ from cleanerd.cleaner.staged_plan import staged_json
 from cleanerd.cleaner.verdict import NotCleanedReason
 from cleanerd.config.fingerprint import fingerprint
 from cleanerd.errors import Cause, CleanerdError, CorruptionError, NoSpaceError, RefusedError, as_cleanerd_error
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.humanize import counted
 from cleanerd.resolution.obstacles import refuse_obstacles
+from cleanerd.resolution.repacked import repacked_sample
 from cleanerd.segments.message_format import Formats, glance
 from cleanerd.segments.reading import SegmentReader
 
@@ -58,6 +60,7 @@ def explain(
         except (CleanerdError, OSError) as caught:
             found = replace(found, verdict=_verdict_of(as_cleanerd_error(caught, str(found.log.path))))
     formats, added_notes = formats_of(found)
+    added_notes += repacked_notes(found)
     state = store.load(reading.log_dir, found.log)
     return Explanation(replace(found, notes=(*found.notes, *added_notes)), formats, state, reading.running)
 
@@ -71,6 +74,14 @@ def _verdict_of(error: CleanerdError) -> NotCleanedReason:
         rule = "the machine" if error.cause is Cause.WORLD else "the partition's directory"
     changes = error.hint or "once that is fixed"
     return NotCleanedReason(rule, f"{error.where}: {error.message}", changes, is_refusal=True)
+
+
+def repacked_notes(found: Survey) -> tuple[str, ...]:
+    """OP-20: that batches become larger when they are compressed again, if they do."""
+    log = found.log
+    files = [(log.path / file_name(each.base, SEGMENT_SUFFIX), each.size_bytes) for each in log.segments[:-1]]
+    note = repacked_sample(files).note
+    return (note,) if note else ()
 
 
 def formats_of(found: Survey) -> tuple[Formats | None, tuple[str, ...]]:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cleanerd.humanize import counted
+from cleanerd.resolution.repacked import Repacked, repacked_beginning
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.damaged_places import other_damage
@@ -30,7 +31,7 @@ from cleanerd.spark.key_counts import (
 )
 from cleanerd.spark.local_threshold import local_rows
 from cleanerd.spark.logs import describe_names, known_clean_end, size_of_all, work_on
-from cleanerd.spark.record_scan import WITH_TIMESTAMP, scan
+from cleanerd.spark.record_scan import WITH_TIMESTAMP, scan, segment_from
 from cleanerd.spark.session_info import cores_of
 from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries, spread
 
@@ -84,6 +85,8 @@ class Profile:
     ``elsewhere``: keys that have a value here and in another partition of the topic (OP-19); None: the topic has
     several partitions here, and too many keys to compare without Spark.
 
+    ``sampled_bytes``, ``repacked_bytes``: of a few compressed batches, before and after they were compressed again.
+
     ``keys_by_records`` are rows (least number of records, keys), each up to the next power of two, and
     ``keys_by_missing`` the same by versions between the lowest and the highest that no record has, of keys with several
     versions. ``dirty_bytes`` were not cleaned yet, the oldest of them written at ``dirty_since_ms`` (None: it has no
@@ -120,6 +123,13 @@ class Profile:
     saved_bytes: int
     damaged: tuple[str, ...]
     elsewhere: int | None = None
+    sampled_bytes: int = 0
+    repacked_bytes: int = 0
+
+    @property
+    def repacked(self) -> Repacked:
+        """Whether a cleaning makes batches larger (OP-20)."""
+        return Repacked(self.sampled_bytes, self.repacked_bytes)
 
     @property
     def superseded_share(self) -> float:
@@ -221,9 +231,16 @@ def count_segment(
         if tally.add(batch) >= _SENT_KEYS:
             yield from _key_blocks(tally.keys(), shards)
             tally.forget_keys()
+    _add_repacked(tally, item)
     yield from _key_blocks(tally.keys(), shards)
     counts = json.dumps([item["part"], tally.totals.to_item()])
     yield _block(item["part"] % shards, counts, None)
+
+
+def _add_repacked(tally: KeyTally, item: Item) -> None:
+    segment = segment_from(item["segment"])
+    found = repacked_beginning(segment.path, segment.size_bytes)
+    tally.totals.numbers.update(sampled_bytes=found.before_bytes, repacked_bytes=found.after_bytes)
 
 
 def _key_blocks(keys: Keys, shards: int) -> Iterator[pa.RecordBatch]:
@@ -310,6 +327,8 @@ def _tallied(
             for batch in scan(item, WITH_TIMESTAMP):
                 if tally.add(batch) > most_keys:
                     return None
+            if shard == shards - 1:
+                _add_repacked(tally, item)
         keys = tally.keys()
         tallies += summary(keys)
         live.append({name: keys[name][keys["deleted"] == 0] for name in _LIVE})
@@ -367,6 +386,8 @@ def _profile(
         saved_bytes=log.sealed_bytes * gone // unpacked if unpacked else 0,
         damaged=damaged,
         elsewhere=numbers.get("elsewhere", 0),
+        sampled_bytes=number("sampled_bytes"),
+        repacked_bytes=number("repacked_bytes"),
     )
 
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.result import CleaningResult, untouched, worked_out
 from cleanerd.errors import CleanerdError, SegmentGrowsError, TooManyPassesError, as_cleanerd_error
-from cleanerd.format.names import MAX_OFFSET
 from cleanerd.segments.kernel_errors import translated_kernel_errors
 from cleanerd.swap.deferred_swap import DeferredSwap
 from cleanerd.swap.files import PartitionFiles
@@ -170,8 +169,7 @@ def _carried_out_or_split(
 def _carried_out(put: SwapStrategy, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> CleaningResult:
     before = put.swapped  # by tries before this one
     put.check(files, cleaning)
-    # With a compaction deadline records have to go, whatever room that takes.
-    cleaning.may_grow = put.options.force or found.config.max_compaction_lag_ms < MAX_OFFSET
+    cleaning.may_grow = found.may_grow(put.options)
     started = time.monotonic()
     if cleaning.groups():
         put.record_settings(files, found, cleaning)

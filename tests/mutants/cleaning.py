@@ -430,6 +430,22 @@ CLEANING = (
         ("tests/cleaner/test_marker_check.py::test_disordered_index",),
     ),
     Mutant(
+        "batches-that-grow-are-not-named",
+        "OP-20",
+        "cleanerd/resolution/repacked.py",
+        "if grown <= _NOTABLE * self.before_bytes:",
+        "if grown >= _NOTABLE * self.before_bytes:",
+        ("tests/resolution/test_repacked.py::test_every_report_names_it",),
+    ),
+    Mutant(
+        "an-exact-plan-promises-a-cleaning-that-is-refused",
+        "U-54",
+        "cleanerd/cli/plan.py",
+        "            cleaning.refuse_growth()\n",
+        "",
+        ("tests/resolution/test_repacked.py::test_an_exact_plan_refuses_as_the_cleaning_does",),
+    ),
+    Mutant(
         "an-older-agent-gets-a-corrected-index",
         "A-40",
         "cleanerd/cleaner/refusals.py",

@@ -176,7 +176,7 @@ def test_memory_of_a_task_and_a_shard() -> None:
     """
     rows_a_batch = 32_768
 
-    def scanned(item: dict[str, int], _schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def scanned(item: dict[str, Any], _schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         pick = np.random.default_rng(7)
         for number in range(item["batches"]):
             columns: dict[str, NDArray[Any]] = {
@@ -193,7 +193,8 @@ def test_memory_of_a_task_and_a_shard() -> None:
     def largest_mib(batches: int, *, shard: bool) -> float:
         tracemalloc.start()
         try:
-            blocks = profile.count_segment(1, {"part": 0, "batches": batches}, scanned)
+            item = {"part": 0, "batches": batches, "segment": ["gone.log", 0, 1, 1, True]}
+            blocks = profile.count_segment(1, item, scanned)
             kept = 0
             for told in profile.count_shard(blocks) if shard else blocks:
                 kept += len(told)

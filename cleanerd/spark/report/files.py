@@ -56,6 +56,8 @@ _SCHEMA: Final = pa.schema([
     ("dirty_share", pa.float64()),
     ("damaged", pa.list_(pa.string())),
     ("elsewhere", _NUMBER),
+    ("sampled_bytes", _NUMBER),
+    ("repacked_bytes", _NUMBER),
 ])  # fmt: skip
 
 
