@@ -66,7 +66,7 @@ class Consequence:
     moment may help; else the daemon waits longer each time.
     """
 
-    outcome: Literal["quarantined", "failed", "skipped", "busy"]
+    outcome: Literal["quarantined", "failed", "refused", "skipped", "busy"]
     remembered: bool
     passes: bool
 
@@ -74,7 +74,7 @@ class Consequence:
 CONSEQUENCES: Final[Mapping[Cause, Consequence]] = {
     Cause.LOG: Consequence("quarantined", remembered=True, passes=False),
     Cause.WORLD: Consequence("failed", remembered=False, passes=True),
-    Cause.OPERATOR: Consequence("skipped", remembered=False, passes=False),
+    Cause.OPERATOR: Consequence("refused", remembered=False, passes=False),
     Cause.MOMENT: Consequence("skipped", remembered=False, passes=True),
     Cause.BUSY: Consequence("busy", remembered=False, passes=True),
 }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cleanerd.errors import CleanerdError
     from cleanerd.format.names import TopicPartition
 
-Outcome = Literal["cleaned", "staged", "unchanged", "skipped", "quarantined", "failed", "busy"]
+Outcome = Literal["cleaned", "staged", "unchanged", "skipped", "refused", "quarantined", "failed", "busy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ def untouched(found: Survey, log_dir: str) -> CleaningResult:
     return CleaningResult(
         found.log.name,
         log_dir,
-        "skipped",
+        "refused" if refused else "skipped",
         found.refusal,
         strategy=found.config.compaction_strategy,
         first_dirty_offset=found.bounds.first_dirty_offset,

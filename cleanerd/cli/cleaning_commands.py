@@ -11,7 +11,7 @@ import click
 
 from cleanerd.cli.cleaning_options import cleaning_options
 from cleanerd.cli.lazy_command import lazy_command
-from cleanerd.cli.options import common_options, now_option
+from cleanerd.cli.options import by_option, common_options, now_option, top_option
 from cleanerd.cli.selecting import (
     ExistingPath,
     log_dirs_argument,
@@ -32,12 +32,15 @@ from cleanerd.cli.selecting import (
     "Count the keys that would have another winner under offset, timestamp or header:NAME. Reads everything.",
     "switch_to",
 )
+@by_option
+@top_option
 @click.option("--exit-code", "tell_by_exit", is_flag=True, help="Exit with 10 when there is work to do.")
 @lazy_command("cleanerd.cli.plan:plan")
 def plan() -> None:
-    """Show per compacted partition how dirty it is, what a clean would save, and if nothing is cleaned, why not.
+    """Show how dirty each compacted partition is, what a cleaning would save, and why nothing is cleaned.
 
-    Small partitions are worked out, of large ones a sample is read. Damage, and data that clean refuses, show up only
+    Begins with the total; then the partitions, or the topics if there are many, with the largest saving first. Small
+    partitions are read whole, large ones are sampled. Damage, and data that clean refuses, show up only
     with --exact. Allowed beside a running broker. With --keep-replaced it only checks that clean could use the
     directory.
     """

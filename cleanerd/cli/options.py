@@ -116,8 +116,11 @@ def common_options(function: Callable[..., R]) -> Callable[..., R]:
         )
         return function(common, **options)
 
+    # Last in --help: click shows what was declared first at the end.
+    own = vars(verb).pop("__click_params__", [])
     for option in reversed(_OPTIONS):
         option(verb)
+    vars(verb)["__click_params__"] += own
     return verb
 
 
@@ -132,6 +135,20 @@ now_option: Final = click.option(
     "--now-ms", type=click.IntRange(min=0), metavar="MS", help="As if it were that time. Default: the clock."
 )
 """For the verbs that judge by the time."""
+
+FEW_PARTITIONS: Final = 20
+"""Up to here each partition has a row of its own; more are shown by topic."""
+
+by_option: Final = click.option(
+    "--by",
+    type=click.Choice(["topic", "partition"]),
+    help="A row for each topic with work, or for each partition. Default: by partition, up to "
+    f"{FEW_PARTITIONS} of them.",
+)
+top_option: Final = click.option(
+    "--top", type=click.IntRange(min=0), metavar="N", help="At most N rows, the largest savings first. Default: all."
+)
+"""For the commands that show partitions by saving."""
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--json", "as_json", is_flag=True, help='Print the result as JSON ("schema": 1).'),

@@ -36,10 +36,14 @@ _INDENT: Final = " " * 4
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table. Numbers read better with ``right``."""
+    """One column of a table. Numbers read better with ``right``.
+
+    ``spare``: a terminal too narrow for the row leaves out these columns first, the highest number before the others.
+    """
 
     title: str
     right: bool = False
+    spare: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +76,17 @@ class Output:
         _write(sys.stdout, json.dumps(document, indent=2, default=_plain) + "\n")
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-        """Rows under their titles. Nothing is cut: a path that one cannot copy is of no use.
+        """Rows under their titles. No cell is cut: a path that one cannot copy is of no use.
 
-        On a terminal too narrow for a row, its last cell, if that is text, continues below it. If even the rest is too
-        wide, as with long topic names, all rows and the titles continue in further lines. Elsewhere a row is a line.
+        A narrow terminal gets no ``spare`` columns. If a row still does not fit, its last cell continues below it if it
+        is text. If even the rest is too wide, as with long topic names, all rows and the titles continue in further
+        lines. Elsewhere a row is a line.
         """
-        cells = [[printable(cell) for cell in row] for row in rows]
-        widths = [max(len(line[at]) for line in ([c.title for c in columns], *cells)) for at in range(len(columns))]
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+        cells = [[printable(cell) for cell in row] for row in rows]
+        used = fitting(columns, cells, width)
+        columns, cells = [columns[at] for at in used], [[row[at] for at in used] for row in cells]
+        widths = _widths(columns, cells)
         bands = _bands(columns, widths, width)
         for line in _folded([column.title for column in columns], columns, widths, bands):
             _write(sys.stdout, (_bold(line) if colours(sys.stdout) else line) + "\n")
@@ -250,6 +257,28 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    titles = [column.title for column in columns]
+    return [max(len(line[at]) for line in (titles, *rows)) for at in range(len(columns))]
+
+
+def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """The numbers of the columns that a terminal of ``width`` shows: without as many ``spare`` ones as needed.
+
+    0: no terminal, all columns. A last column of text needs no more room than its title, because it can continue below.
+    """
+    used = list(range(len(columns)))
+    taking = _widths(columns, rows)
+    if not columns[-1].right:
+        taking[-1] = len(columns[-1].title)
+    while width and sum(taking[at] + 2 for at in used) - 2 > width:
+        most = max(used, key=lambda at: columns[at].spare)
+        if not columns[most].spare:
+            break
+        used.remove(most)
+    return used
 
 
 def _bands(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[range]:

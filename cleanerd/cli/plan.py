@@ -72,6 +72,8 @@ def plan(
     switch_to: tuple[str, str] | None,
     tell_by_exit: bool,
     kept: Path | None,
+    by: str | None,
+    top: int | None,
     **given: Any,
 ) -> int:
     """Run ``cleanerd plan``; its options are in ``cleaning_commands.py``."""
@@ -89,6 +91,8 @@ def plan(
         tell_by_exit=tell_by_exit,
         switch_to=switch_to,
         kept=kept,
+        by=by,
+        top=top,
     )
 
 
@@ -103,6 +107,8 @@ def preview(
     tell_by_exit: bool = False,
     switch_to: tuple[str, str] | None = None,
     kept: Path | None = None,
+    by: str | None = None,
+    top: int | None = None,
 ) -> int:
     """Print the plan; returns the exit code.
 
@@ -152,7 +158,7 @@ def preview(
     print_config_warnings(common.output, [row.found.config for row in rows if row.found is not None])
     for warning in store.warnings:
         common.output.warning(warning)
-    print_plan(common.output, rows, modes, exact=exact)
+    print_plan(common.output, rows, modes, exact=exact, by=by, top=top)
     errors = [row.error for row in rows if row.error is not None]
     if errors:
         return worst_exit_code({error.exit_code for error in errors}, some_done=len(errors) < len(rows))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.cleaner.staged_plan import describe_staged, staged_json
+from cleanerd.cli.options import FEW_PARTITIONS
 from cleanerd.cli.output import NONE_COMPACTED, Column
 from cleanerd.config.fingerprint import describe_settings, fingerprint
-from cleanerd.humanize import counted, human_bytes, human_change, human_count
+from cleanerd.humanize import counted, describe_reclaimable, human_bytes, human_change, human_count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from cleanerd.broker.mode import ModeChoice
@@ -87,8 +89,20 @@ class PlanRow:
         return Reclaimable(saved, saved, saved, "exact")
 
 
-def print_plan(output: Output, rows: Sequence[PlanRow], modes: Mapping[Path, ModeChoice], *, exact: bool) -> None:
-    """Print the plan; ``modes``: how each log directory can be cleaned now."""
+def print_plan(
+    output: Output,
+    rows: Sequence[PlanRow],
+    modes: Mapping[Path, ModeChoice],
+    *,
+    exact: bool,
+    by: str | None = None,
+    top: int | None = None,
+) -> None:
+    """Print the plan; ``modes``: how each log directory can be cleaned now.
+
+    ``by``: a row for each ``partition``, or for each ``topic`` with work; None: by topic if there are many partitions.
+    ``top``: at most so many rows, the largest savings.
+    """
     if output.as_json:
         log_dirs = [{"log_dir": str(path), "mode": each.mode, "reason": each.reason} for path, each in modes.items()]
         total = {"total": asdict(Total.of(rows))} if exact else {}
@@ -97,47 +111,21 @@ def print_plan(output: Output, rows: Sequence[PlanRow], modes: Mapping[Path, Mod
     if not rows:
         output.line(NONE_COMPACTED)
         return
-    # A column with "offset" in every row is not worth its width.
-    strategies = any(row.found is not None and not row.found.config.is_kafkas for row in rows)
-    columns = [
-        Column("partition"),
-        *([Column("log directory")] if len(modes) > 1 else []),
-        *([Column("strategy")] if strategies else []),
-        Column("dirty", right=True),
-        Column("dirty from", right=True),
-        Column("cleanable to", right=True),
-        Column("size", right=True),
-        Column("cleanable", right=True),
-    ]
-    estimates = any(row.estimate is not None for row in rows)
-    if estimates:
-        columns.append(Column("would save", right=True))
-    if exact:
-        columns += [Column("records", right=True), Column("kept", right=True), Column("after", right=True)]
-    daemon = any(row.daemon is not None for row in rows)
-    if daemon:
-        columns.append(Column("daemon"))
-    cells = [
-        [
-            name,
-            *([str(row.log_dir.path)] if len(modes) > 1 else []),
-            *others[:-1],
-            *_phase(row, shown=daemon),
-            others[-1],
-        ]
-        for row in rows
-        for name, *others in [_cells(row, exact=exact, strategies=strategies, estimates=estimates)]
-    ]
-    output.table([*columns, Column("what would happen")], cells)
-    if exact:
-        output.line()
-        output.line(Total.of(rows).describe())
-    for row in rows:
-        if row.found is not None and (staged := describe_staged(row.found.log.path)):
-            output.note(f"{row.name}: {staged}")
-        found, saving = row.found, row.saving
-        for note in (*(() if found is None else found.notes), *(() if saving is None else saving.notes)):
-            output.note(f"{row.name}: {note}")
+    by = by or ("topic" if len(rows) > FEW_PARTITIONS else "partition")
+    groups = [[row] for row in rows] if by == "partition" else _by_topic(rows)
+    groups.sort(key=lambda group: (-saved_bytes(group), group[0].name))
+    shown = groups if by == "partition" else [group for group in groups if any(map(_needs_row, group))]
+    output.line(Total.of(rows).describe() if exact else _summary(rows))
+    output.line()
+    if shown:
+        columns = _columns(by, rows, has_dirs=len(modes) > 1, exact=exact)
+        cells = [[make(group) for _, make in columns] for group in shown[:top]]
+        output.table_of_used([column for column, _ in columns], cells)
+    if top is not None and len(shown) > top:
+        output.line(f"and {counted(len(shown) - top, by)} more; --top sets how many are shown")
+    if idle := [row for group in groups if group not in shown for row in group]:
+        output.line(_idle(idle))
+    _print_notes(output, rows if by == "partition" else [])
     _print_switches(output, rows)
     savings = [row.saving for row in rows if row.saving is not None]
     if savings:
@@ -147,6 +135,54 @@ def print_plan(output: Output, rows: Sequence[PlanRow], modes: Mapping[Path, Mod
             f"the largest partition needs {human_bytes(clean)} free for clean, {human_bytes(stage)} for stage, plus "
             f"the reserve of {human_bytes(max(s.reserve_bytes for s in savings))}"
         )
+
+
+def _by_topic(rows: Sequence[PlanRow]) -> list[list[PlanRow]]:
+    topics: dict[str, list[PlanRow]] = {}
+    for row in rows:
+        topics.setdefault(row.name.topic, []).append(row)
+    return list(topics.values())
+
+
+def _needs_row(row: PlanRow) -> bool:
+    """Whether there is something to clean, or something that an operator has to do."""
+    verdict = None if row.found is None else row.found.verdict
+    return row.error is not None or verdict is None or verdict.is_refusal
+
+
+def saved_bytes(group: Sequence[PlanRow]) -> int:
+    """The reclaimable bytes of some rows; for the order."""
+    return sum(row.reclaimable.bytes for row in group if row.reclaimable is not None)
+
+
+def _summary(rows: Sequence[PlanRow]) -> str:
+    """All rows in one line."""
+    found = [row.found for row in rows if row.found is not None]
+    work = sum(row.found is not None and row.error is None and row.found.to_clean for row in rows)
+    words = [
+        f"{counted(len(rows), 'partition')}, {human_bytes(sum(map(_size, found)))}: {work:,} to clean",
+        f"{human_bytes(sum(each.bounds.dirtiness.cleanable_bytes for each in found))} cleanable",
+    ]
+    if saves := _estimate(rows):
+        words.append(f"would save {saves}")
+    if errors := sum(row.error is not None for row in rows):
+        words.append(counted(errors, "error"))
+    return ", ".join(words)
+
+
+def _idle(rows: Sequence[PlanRow]) -> str:
+    rules = Counter(row.found.verdict.rule for row in rows if row.found is not None and row.found.verdict is not None)
+    reasons = ", ".join(f"{number:,} by {rule}" for rule, number in rules.most_common())
+    return f"{counted(len(rows), 'partition')} not cleaned now: {reasons}; --by partition shows each"
+
+
+def _print_notes(output: Output, rows: Sequence[PlanRow]) -> None:
+    for row in rows:
+        if row.found is not None and (staged := describe_staged(row.found.log.path)):
+            output.note(f"{row.name}: {staged}")
+        found, saving = row.found, row.saving
+        for note in (*(() if found is None else found.notes), *(() if saving is None else saving.notes)):
+            output.note(f"{row.name}: {note}")
 
 
 def _print_switches(output: Output, rows: Sequence[PlanRow]) -> None:
@@ -159,47 +195,136 @@ def _print_switches(output: Output, rows: Sequence[PlanRow]) -> None:
             cells.append([str(row.name), describe_settings(row.found.config), switched.to, *counts, without])
     if not cells:
         return
-    titles = ("keys", "other winner", "share", "records without version")
+    titles = ("keys", "other winner", "share", "no version")
     columns = [Column("partition"), Column("strategy"), Column("would be"), *(Column(t, right=True) for t in titles)]
     output.line()
     output.table(columns, cells)
 
 
-def _cells(row: PlanRow, *, exact: bool, strategies: bool, estimates: bool) -> list[str]:
-    if row.found is None:
-        return [str(row.name), *[""] * ((8 if exact else 5) + strategies + estimates), f"error: {row.error}"]
-    bounds = row.found.bounds
-    cells = [
-        str(row.name),
-        *([describe_settings(row.found.config)] if strategies else []),
-        f"{100 * bounds.dirtiness.ratio:.1f} %",
-        str(bounds.first_dirty_offset),
-        str(row.found.end_offset),
-        human_bytes(_size(row.found)),
-        human_bytes(bounds.dirtiness.cleanable_bytes),
-        *([_estimate(row)] if estimates else []),
+Group = list[PlanRow]
+"""The partitions of one row of the table."""
+
+
+def _columns(
+    by: str, rows: Sequence[PlanRow], *, has_dirs: bool, exact: bool
+) -> list[tuple[Column, Callable[[Group], str]]]:
+    """The columns and what makes their cells; those that are empty in every row are not printed."""
+    is_topic = by == "topic"
+    # A column with "offset" in every row is not worth its width.
+    strategies = any(row.found is not None and not row.found.config.is_kafkas for row in rows)
+    columns: list[tuple[Column, Callable[[Group], str] | None]] = [
+        (Column(by), lambda group: group[0].name.topic if is_topic else str(group[0].name)),
+        (Column("log directory", spare=1), _log_dir if has_dirs and not is_topic else None),
+        (Column("partitions", right=True, spare=2), (lambda group: f"{len(group):,}") if is_topic else None),
+        (Column("strategy", spare=4), _strategy if strategies else None),
+        (Column("dirty", right=True), _dirty),
+        (Column("first dirty", right=True, spare=9), None if is_topic else _first_dirty),
+        (Column("cleanable to", right=True, spare=8), None if is_topic else _cleanable_to),
+        (Column("size", right=True), _on_found(lambda found: human_bytes(sum(map(_size, found))))),
+        (Column("cleanable", right=True, spare=7), _on_found(_cleanable)),
+        (Column("would save", right=True), None if exact else _estimate),
+        (Column("records", right=True, spare=6), _records if exact else None),
+        (Column("kept", right=True, spare=5), _kept if exact else None),
+        (Column("after", right=True), _bytes_after if exact else None),
+        (Column("daemon", spare=3), None if is_topic else _phase),
+        (Column("what would happen"), _outcome),
     ]
-    if exact:
-        saving, after = row.saving, _after(row)
-        cells += [
-            "" if saving is None else human_count(saving.records),
-            "" if saving is None else human_count(saving.kept),
-            "" if after is None else human_bytes(after),
-        ]
-    overdue = "overdue by max.compaction.lag.ms; " if bounds.overdue_ms > 0 and bounds.dirtiness.cleanable_bytes else ""
-    why = row.found.refusal or "will be cleaned"
-    return [*cells, f"error: {row.error}" if row.error is not None else overdue + why]
+    return [(column, make) for column, make in columns if make is not None]
 
 
-def _phase(row: PlanRow, *, shown: bool) -> list[str]:
-    return [] if not shown else ["" if row.daemon is None else str(row.daemon["phase"])]
+def _on_found(make: Callable[[list[Survey]], str]) -> Callable[[Group], str]:
+    """A cell from the facts of a group; empty if none could be read."""
+
+    def cell(group: Group) -> str:
+        found = [row.found for row in group if row.found is not None]
+        return make(found) if found else ""
+
+    return cell
 
 
-def _estimate(row: PlanRow) -> str:
-    """The reclaimable bytes; below a thousandth of the log the number is meaningless."""
-    if row.estimate is None or row.found is None:
+def _log_dir(group: Group) -> str:
+    return str(group[0].log_dir.path)
+
+
+def _strategy(group: Group) -> str:
+    found = next((row.found for row in group if row.found is not None), None)
+    return "" if found is None else describe_settings(found.config)
+
+
+def _dirty(group: Group) -> str:
+    dirty = [row.found.bounds.dirtiness for row in group if row.found is not None]
+    if not dirty:
         return ""
-    return "< 0.1 %" if 0 < row.estimate.bytes < _size(row.found) // 1000 else row.estimate.describe()
+    cleanable, clean = sum(each.cleanable_bytes for each in dirty), sum(each.clean_bytes for each in dirty)
+    return f"{100 * cleanable / (cleanable + clean) if cleanable + clean else 0:.1f} %"
+
+
+def _first_dirty(group: Group) -> str:
+    return "" if group[0].found is None else str(group[0].found.bounds.first_dirty_offset)
+
+
+def _cleanable_to(group: Group) -> str:
+    return "" if group[0].found is None else str(group[0].found.end_offset)
+
+
+def _cleanable(found: Sequence[Survey]) -> str:
+    return human_bytes(sum(each.bounds.dirtiness.cleanable_bytes for each in found))
+
+
+def _records(group: Group) -> str:
+    savings = [row.saving for row in group if row.saving is not None]
+    return human_count(sum(each.records for each in savings)) if savings else ""
+
+
+def _kept(group: Group) -> str:
+    savings = [row.saving for row in group if row.saving is not None]
+    return human_count(sum(each.kept for each in savings)) if savings else ""
+
+
+def _bytes_after(group: Group) -> str:
+    known = [after for row in group if (after := _after(row)) is not None]
+    return human_bytes(sum(known)) if known else ""
+
+
+def _phase(group: Group) -> str:
+    daemon = group[0].daemon
+    return "" if daemon is None else str(daemon["phase"])
+
+
+def _outcome(group: Group) -> str:
+    if len(group) == 1:
+        return _outcome_of(group[0])
+    errors = [row for row in group if row.error is not None]
+    refused = [row for row in group if row.error is None and _needs_row(row) and not _to_clean(row)]
+    words = [f"{sum(map(_to_clean, group)):,} of {len(group):,} will be cleaned"]
+    if refused:
+        words.append(f"{len(refused):,} refused, such as {refused[0].name}: {_outcome_of(refused[0])}")
+    if errors:
+        words.append(f"{counted(len(errors), 'error')}, such as {errors[0].error}")
+    return "; ".join(words)
+
+
+def _to_clean(row: PlanRow) -> bool:
+    return row.found is not None and row.error is None and row.found.to_clean
+
+
+def _outcome_of(row: PlanRow) -> str:
+    if row.error is not None or row.found is None:
+        return f"error: {row.error}"
+    bounds = row.found.bounds
+    overdue = "overdue by max.compaction.lag.ms; " if bounds.overdue_ms > 0 and bounds.dirtiness.cleanable_bytes else ""
+    return overdue + (row.found.refusal or "will be cleaned")
+
+
+def _estimate(rows: Sequence[PlanRow]) -> str:
+    """The reclaimable bytes; below a thousandth of the log the number is meaningless."""
+    known = [(row.estimate, _size(row.found)) for row in rows if row.estimate is not None and row.found is not None]
+    if not known:
+        return ""
+    count, low, high = (sum(numbers) for numbers in zip(*((e.bytes, e.low, e.high) for e, _ in known), strict=True))
+    if 0 < count < sum(size for _, size in known) // 1000:
+        return "< 0.1 %"
+    return describe_reclaimable(count, low, high, exact=all(each.method == "exact" for each, _ in known))
 
 
 def _size(found: Survey) -> int:

@@ -74,7 +74,8 @@ def print_results(
             f"{counted(dropped, 'record')} dropped."
         )
     for result in results:
-        if counts and _reason_row(result)[-1]:
+        # An error was printed already, as a warning.
+        if counts and result.outcome == "skipped" and result.error is None:
             output.note(f"{result.name}: {result.reason}")
 
 
@@ -84,9 +85,7 @@ def _sizes(result: CleaningResult) -> tuple[int, int]:
 
 
 def _reason_row(result: CleaningResult) -> list[str]:
-    # An error was printed already, as a warning.
-    shows_reason = result.outcome == "skipped" and result.error is None
-    return [str(result.name), result.outcome, result.reason if shows_reason else ""]
+    return [str(result.name), result.outcome, result.reason]
 
 
 def _row(result: CleaningResult) -> list[str]:

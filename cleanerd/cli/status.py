@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
 from cleanerd.cli.operations import print_operations
-from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.options import FEW_PARTITIONS, Common, by_option, common_options, top_option
 from cleanerd.cli.output import NONE_COMPACTED, Column
 from cleanerd.cli.selecting import daemons_partitions
 from cleanerd.daemon.control_client import UNKNOWN, find_control_socket, send_request
@@ -33,12 +34,20 @@ _HANGS_MS: Final = 900_000
 PARTITION_COLUMNS = (
     Column("partition"),
     Column("state"),
-    Column("mode"),
-    Column("dirty", right=True),
-    Column("ratio", right=True),
-    Column("to reclaim", right=True),
-    Column("next purge", right=True),
+    Column("mode", spare=4),
+    Column("dirty", right=True, spare=2),
+    Column("ratio", right=True, spare=3),
+    Column("reclaimable", right=True),
+    Column("next purge", right=True, spare=1),
     Column("why"),
+)
+_TOPIC_COLUMNS: Final = (
+    Column("topic"),
+    Column("partitions", right=True, spare=2),
+    Column("dirty", right=True, spare=1),
+    Column("reclaimable", right=True),
+    Column("next purge", right=True, spare=3),
+    Column("states"),
 )
 
 
@@ -52,7 +61,8 @@ PARTITION_COLUMNS = (
     multiple=True,
     help="Only partitions in this state. Repeatable.",
 )
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N partitions. Default: all.")
+@by_option
+@top_option
 @click.option("--operations", is_flag=True, help="Show instead what operators asked for last, and who asked.")
 @click.option("--history", is_flag=True, help="Show instead the cleanings that ended last, the newest first.")
 def status(
@@ -60,34 +70,33 @@ def status(
     partitions: tuple[str, ...],
     *,
     states: tuple[str, ...],
-    limit: int | None,
+    by: str | None,
+    top: int | None,
     operations: bool,
     history: bool,
 ) -> int:
-    """Print what the daemon knows of its log directories and partitions, and what of it needs attention.
+    """Show the daemon's total, what needs attention, and its log directories and partitions.
 
-    Exit code 1 when the daemon is unhealthy.
+    The largest saving comes first; many partitions are shown by topic. Exit code 1 when the daemon is unhealthy.
     """
     socket = find_control_socket(common.load_settings())
     if operations:
         if partitions or states or history:
-            raise click.UsageError("--operations goes with --limit only")
-        print_operations(common.output, send_request(socket, "operations")["operations"], limit)
+            raise click.UsageError("--operations goes with --top only")
+        print_operations(common.output, send_request(socket, "operations")["operations"], top)
         return 0
     if history and states:
-        raise click.UsageError("--history goes with partitions and --limit, not with --state")
+        raise click.UsageError("--history goes with partitions and --top, not with --state")
     view = send_request(socket, "status")
     if history:
-        show_history(common.output, view, partitions, limit)
+        show_history(common.output, view, partitions, top)
         return 0
     found = matching(view, partitions, states)
-    rows = found if limit is None else found[:limit]
     if common.output.as_json:
-        common.output.json({**view, "partitions": rows, "matching_partitions": len(found)})
+        common.output.json({**view, "partitions": found[:top], "matching_partitions": len(found)})
     else:
-        print_status(common.output, view, rows)
-        if len(rows) < len(found):
-            common.output.note(f"{len(rows)} of {counted(len(found), 'partition')} shown")
+        by = by or ("partition" if states else None)
+        print_status(common.output, view, found, by=by, top=top)
     return 0 if view["healthy"] else 1
 
 
@@ -102,8 +111,15 @@ def matching(view: Mapping[str, Any], words: Sequence[str], states: Sequence[str
     return [each for name, each in rows if (not wanted or name in wanted) and (not states or each["state"] in states)]
 
 
-def print_status(output: Output, view: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
-    """A status in words, with these of its partitions."""
+def print_status(
+    output: Output,
+    view: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    by: str | None = None,
+    top: int | None = None,
+) -> None:
+    """A status in words, with these of its partitions; ``by`` and ``top`` as in ``print_plan``."""
     output.line(headline(view))
     output.line()
     for line in attention(view, int(time.time() * 1000)) or ["nothing needs attention"]:
@@ -119,18 +135,74 @@ def print_status(output: Output, view: Mapping[str, Any], rows: Sequence[Mapping
         ],
     )  # fmt: skip
     output.line()
-    # A single directory's name is not needed.
-    where = [Column("log directory")] if len(view["log_dirs"]) > 1 else []
-    cells = [
-        [name, *([each["log_dir"]] if where else []), *others]
-        for each in rows
-        for name, *others in [partition_row(each, view["made_ms"])]
-    ]
-    output.table([PARTITION_COLUMNS[0], *where, *PARTITION_COLUMNS[1:]], cells)
+    if (by or ("topic" if len(rows) > FEW_PARTITIONS else "partition")) == "topic":
+        _print_topics(output, rows, view["made_ms"], top)
+    else:
+        _print_partitions(output, view, sorted(rows, key=_by_saving), top)
     if view["ready"] and not view["partitions"]:
         output.note(_no_partition())
     for warning in view["warnings"]:
         output.warning(warning)
+
+
+def _by_saving(partition: Mapping[str, Any]) -> tuple[int, str, int]:
+    return -(partition["reclaimable_bytes"] or 0), partition["topic"], partition["partition"]
+
+
+def _print_partitions(
+    output: Output, view: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], top: int | None
+) -> None:
+    # A single directory's name is not needed.
+    where = [Column("log directory", spare=1)] if len(view["log_dirs"]) > 1 else []
+    cells = [
+        [name, *([each["log_dir"]] if where else []), *others]
+        for each in rows[:top]
+        for name, *others in [partition_row(each, view["made_ms"])]
+    ]
+    output.table([PARTITION_COLUMNS[0], *where, *PARTITION_COLUMNS[1:]], cells)
+    if len(cells) < len(rows):
+        output.line(f"and {counted(len(rows) - len(cells), 'partition')} more; --top sets how many are shown")
+
+
+def _print_topics(output: Output, rows: Sequence[Mapping[str, Any]], now_ms: int, top: int | None) -> None:
+    """A row for each topic with work or a saving; the others in one line."""
+    topics: dict[str, list[Mapping[str, Any]]] = {}
+    for row in sorted(rows, key=_by_saving):
+        topics.setdefault(row["topic"], []).append(row)
+    quiet = {
+        topic: partitions
+        for topic, partitions in topics.items()
+        if all(each["state"] in {"idle", "excluded"} and not each["reclaimable_bytes"] for each in partitions)
+    }
+    groups = sorted(
+        (partitions for topic, partitions in topics.items() if topic not in quiet),
+        key=lambda group: -sum(each["reclaimable_bytes"] or 0 for each in group),
+    )
+    if groups:
+        output.table(_TOPIC_COLUMNS, [_topic_row(group, now_ms) for group in groups[:top]])
+    if top is not None and len(groups) > top:
+        output.line(f"and {counted(len(groups) - top, 'topic')} more; --top sets how many are shown")
+    rest = Counter(each["state"] for partitions in quiet.values() for each in partitions)
+    if rest:
+        states = ", ".join(f"{counted(number, 'partition')} {state}" for state, number in rest.most_common())
+        output.line(f"nothing to reclaim in {counted(len(quiet), 'topic')}: {states}; --by partition shows each")
+
+
+def _topic_row(partitions: Sequence[Mapping[str, Any]], now_ms: int) -> list[str]:
+    dirty = [each["dirty_bytes"] for each in partitions if each["dirty_bytes"] is not None]
+    known = [each for each in partitions if _reclaimable(each)]
+    sums = [sum(each[f"reclaimable_{name}"] for each in known) for name in ("bytes", "low_bytes", "high_bytes")]
+    exact = all(each["reclaimable_exact"] for each in known)
+    purges = [each["next_purge_ms"] for each in partitions if each["next_purge_ms"] is not None]
+    states = Counter(each["state"] for each in partitions)
+    return [
+        partitions[0]["topic"],
+        f"{len(partitions):,}",
+        human_bytes(sum(dirty)) if dirty else "",
+        describe_reclaimable(*sums, exact=exact) if known else "",
+        _purge(min(purges), now_ms, ()) if purges else "",
+        ", ".join(f"{number:,} {state}" for state, number in states.most_common()),
+    ]
 
 
 def headline(view: Mapping[str, Any]) -> str:

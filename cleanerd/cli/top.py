@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.output import printable
+from cleanerd.cli.output import Column, fitting, printable
 from cleanerd.cli.status import PARTITION_COLUMNS, headline, partition_row
 from cleanerd.daemon.control_client import find_control_socket, send_request
 from cleanerd.errors import RefusedError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 ROWS = 30
+_REASON_CHARS = 24
 _ORDER = {
     "cleaning": 0,
     "queued": 1,
@@ -78,11 +80,13 @@ def frame(view: Mapping[str, Any]) -> Group:
     partitions = sorted(
         view["partitions"], key=lambda each: (_ORDER[each["state"]], -(each["dirty_bytes"] or 0), each["topic"])
     )
-    table = _table([column.title for column in PARTITION_COLUMNS])
-    for each in partitions[:ROWS]:
-        cells = [printable(cell) for cell in partition_row(each, view["made_ms"])]
-        # One line a partition: what does not fit is cut, and cleanerd explain has it.
-        table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells))
+    rows = [[printable(cell) for cell in partition_row(each, view["made_ms"])] for each in partitions[:ROWS]]
+    # The reason needs room: it continues on further lines, in what the other columns leave.
+    columns = [*PARTITION_COLUMNS[:-1], Column("why" + " " * _REASON_CHARS)]
+    used = fitting(columns, rows, shutil.get_terminal_size().columns)
+    table = _table([PARTITION_COLUMNS[at].title for at in used])
+    for row in rows:
+        table.add_row(*(Text(row[at]) for at in used))
     parts += [Text(), table]
     if len(partitions) > ROWS:
         parts.append(Text(f"and {len(partitions) - ROWS} more: cleanerd status"))

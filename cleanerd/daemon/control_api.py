@@ -290,7 +290,7 @@ class ControlApi:
                 found.append({"partition": name, "pending": True})
             else:
                 gone = OperatorOutcome(
-                    "skipped", "it is no longer in a log directory of this daemon", RefusedError.exit_code
+                    "refused", "it is no longer in a log directory of this daemon", RefusedError.exit_code
                 )
                 answered = gone if here is None or here.answered is None else here.answered
                 found.append({"partition": name, "pending": False, **asdict(answered)})

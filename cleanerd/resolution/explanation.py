@@ -77,7 +77,7 @@ def _verdict_of(error: CleanerdError) -> NotCleanedReason:
 
 
 def repacked_notes(found: Survey) -> tuple[str, ...]:
-    """OP-20: that batches become larger when they are compressed again, if they do."""
+    """OP-23: that batches become larger when they are compressed again, if they do."""
     log = found.log
     files = [(log.path / file_name(each.base, SEGMENT_SUFFIX), each.size_bytes) for each in log.segments[:-1]]
     note = repacked_sample(files).note

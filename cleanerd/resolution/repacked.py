@@ -1,4 +1,4 @@
-"""Whether the batches of a log become larger when a cleaning compresses them again (OP-20).
+"""Whether the batches of a log become larger when a cleaning compresses them again (OP-23).
 
 A cleaning compresses what it rebuilds at the codec's default level. A producer that compresses better makes batches
 that grow by that, although records are removed. A few batches at the beginning of segments show it.

@@ -128,7 +128,7 @@ class Profile:
 
     @property
     def repacked(self) -> Repacked:
-        """Whether a cleaning makes batches larger (OP-20)."""
+        """Whether a cleaning makes batches larger (OP-23)."""
         return Repacked(self.sampled_bytes, self.repacked_bytes)
 
     @property

@@ -110,7 +110,7 @@ def test_a_partition_in_two_directories(root: Path, shell: Shell) -> None:
     assert all("orders-0" in what and "good-0" not in what for what, _, _ in told)
     before = tree(path), tree(other)
     answer = shell.clean(path, other, "--json")
-    assert [entry["outcome"] for entry in answer.json["partitions"]] == ["skipped", "skipped"]
+    assert [entry["outcome"] for entry in answer.json["partitions"]] == ["refused", "refused"]
     assert f"{path} and {other}" in answer.out
     assert (tree(path), tree(other)) == before
     shutil.rmtree(other / "orders-0")

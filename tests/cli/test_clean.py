@@ -276,7 +276,7 @@ def test_offset_out_of_range_is_no_quarantine(root: Path, shell: Shell, option: 
     path = make(root)
     answer = shell.clean(path, *option, "--json")
     assert answer.code == 4
-    assert answer.json["partitions"][0]["outcome"] == "skipped"
+    assert answer.json["partitions"][0]["outcome"] == "refused"
     assert not list(root.rglob("partitions/*/*.json"))
 
 
@@ -351,7 +351,7 @@ def test_topic_created_again(root: Path, shell: Shell, options: tuple[str, ...])
     write_metadata(path, topics={"orders": compact, "good": compact}, ids={"orders": uuid.UUID(int=5)})
     answer = shell("clean", path, "--yes", "--force", "--quiet", "--json", *options)
     (entry,) = [entry for entry in answer.json["partitions"] if entry["topic"] == "orders"]
-    assert entry["outcome"] == "skipped"
+    assert entry["outcome"] == "refused"
     assert "created again" in entry["reason"]
     assert answer.code == (4 if "--partition" in options else 6)
     assert tree(path / "orders-0") == before

@@ -91,7 +91,7 @@ def test_something_else_stands_at_kstage(root: Path, shell: Shell, verb: str) ->
     answer = shell(verb, path, "--json", *yes, *STAGE)
     assert answer.code == 6
     found = outcomes(answer)
-    assert (found[0][0], found[1][0]) == ("skipped", "cleaned" if verb == "clean" else "staged")
+    assert (found[0][0], found[1][0]) == ("refused", "cleaned" if verb == "clean" else "staged")
     assert ".kstage is not a directory: cleanerd cannot stage here (remove it, or move it away)" in found[0][1]
     assert not [file for file in (root / "state").rglob("*.json") if '"quarantine": "' in file.read_text()]
 

@@ -127,6 +127,22 @@ def test_a_narrow_terminal_gets_the_reason_below(
     ]
 
 
+def test_a_narrow_terminal_gets_no_spare_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: Callable[[], None]
+) -> None:
+    """OP-20: the highest number goes first, and none that fits; a pipe gets all of them."""
+    columns = [Column("name"), Column("one", right=True, spare=1), Column("two", right=True, spare=2), Column("why")]
+    Output().table(columns, [["orders-0", "1", "2", "clean"]])
+    terminal()
+    monkeypatch.setenv("NO_COLOR", "1")
+    for width in ("23", "22", "18", "17"):
+        monkeypatch.setenv("COLUMNS", width)
+        Output().table(columns, [["orders-0", "1", "2", "clean"]])
+    titles = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("name")]
+    every, fewer = ["name", "one", "two", "why"], ["name", "one", "why"]
+    assert titles == [every, every, fewer, fewer, ["name", "why"]]
+
+
 @pytest.mark.parametrize("columns", ["1", "4", "5"])
 def test_a_terminal_of_hardly_any_width(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: Callable[[], None], columns: str

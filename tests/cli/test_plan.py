@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.cli import plan as plan_module
+from cleanerd.cli.options import FEW_PARTITIONS
 from cleanerd.humanize import human_bytes
 from cleanerd_lab.bench.generate import LogShape, make_log
 from tests.cli.clean_log_dirs import COMPACT, GOOD, NOW, Shell, batch, dirty, good, keys, lock_holder, make
@@ -64,7 +65,9 @@ def test_table(root: Path, shell: Shell) -> None:
         root / "logs", {"orders-0": dirty(), "good-0": good(), "good-1": Partition({0: batch(0, ("a", "1"))})}
     )
     answer = shell("plan", path, "--quiet", *COMPACT, *GOOD)
-    rows = {line.split()[0]: line for line in answer.out.splitlines()}
+    total, _, *table = answer.out.splitlines()
+    assert total.startswith("3 partitions, ")
+    rows = {line.split()[0]: line for line in table}
     assert rows.keys() == {"partition", "orders-0", "good-0", "good-1"}
     assert "100.0 %" in rows["orders-0"]
     assert "will be cleaned" in rows["orders-0"]
@@ -83,8 +86,9 @@ def test_the_expected_saving_of_a_small_log_is_exact(root: Path, shell: Shell) -
         answer = shell("plan", path, "--json", "--quiet", *settings)
         assert [each["reclaimable"] for each in answer.json["partitions"]] == [exact["reclaimable"]] * 2
     rows = shell("plan", path, "--quiet", *COMPACT).out.splitlines()
-    assert "would save" in rows[0]
-    assert f" {human_bytes(saved)} " in rows[1]
+    assert rows[0].endswith(f"would save {human_bytes(2 * saved)}"), rows[0]
+    assert "would save" in rows[2]
+    assert f" {human_bytes(saved)} " in rows[3]
     off = [*COMPACT, "--set", "cleanerd.estimate.bytes=0"]
     assert "would save" not in shell("plan", path, "--quiet", *off).out
     answer = shell("plan", path, "--json", "--quiet", *off)
@@ -136,7 +140,7 @@ def test_after_is_about_the_same_files_as_size(root: Path, shell: Shell) -> None
         root / "logs", {"orders-0": Partition({0: batch(0, ("a", "1" * 3000)), 1: batch(1, ("b", "1" * 90_000))})}
     )
     answer = shell("plan", path, "--exact", "--force", "--quiet", *COMPACT)
-    row = answer.out.splitlines()[1]
+    row = answer.out.splitlines()[3]
     assert "will be cleaned" in row
     assert row.count("91.0 KiB") == 2, row
 
@@ -182,7 +186,7 @@ def test_exact_ends_with_a_total(root: Path, shell: Shell) -> None:
         "partitions": 2, "bytes_before": size, "bytes_after": size - saved, "unknown": 1,
     }  # fmt: skip
     text = shell("plan", path, "--exact", "--quiet", *COMPACT).out
-    assert text.splitlines()[-1] == (
+    assert text.splitlines()[0] == (
         f"2 partitions: {size} -> {size - saved} B (-{round(100 * saved / size)} %); "
         "1 partition could not be worked out"
     )
@@ -194,7 +198,7 @@ def test_exact_ends_with_a_total(root: Path, shell: Shell) -> None:
 def test_after_is_what_clean_calls_after(root: Path, shell: Shell) -> None:
     """Both of the whole log, active segment included: who compares the two tables sees the same figures."""
     path = make(root)
-    planned = shell("plan", path, "--exact", "--force", "--quiet", *COMPACT).out.splitlines()[1].split("  ")
+    planned = shell("plan", path, "--exact", "--force", "--quiet", *COMPACT).out.splitlines()[3].split("  ")
     cleaned = shell.clean(path).out.splitlines()[1].split("  ")
     sizes = [cell.strip() for cell in cleaned if cell.strip().endswith(" B")]
     size = sum(segment.stat().st_size for segment in (path / "orders-0").glob("*.log"))
@@ -359,3 +363,25 @@ def test_linked_partition(root: Path, shell: Shell) -> None:
     assert named.code == 3
     assert "no such partition" in named.err
     assert "orders-7 is a symbolic link, and none is followed" in " ".join(named.err.split())
+
+
+def test_many_partitions_are_shown_by_topic(root: Path, shell: Shell) -> None:
+    """OP-22: the total, then topics by saving; those with nothing to clean in one line; each partition on request."""
+    young = Partition({0: batch(0, ("a", "1"))})
+    partitions = {"good-0": good(), **{f"orders-{number}": dirty() for number in range(FEW_PARTITIONS)}}
+    path = make_log_dir(root / "logs", {**partitions, "idle-0": young, "idle-1": young})
+    words = (path, "--quiet", *COMPACT, *GOOD, "--set", "topics.idle.cleanup.policy=compact")
+    total, _, titles, orders, kept, idle = shell("plan", *words).out.splitlines()
+    assert total.startswith(f"{FEW_PARTITIONS + 3} partitions, ")
+    assert f": {FEW_PARTITIONS + 1} to clean, " in total
+    assert titles.split()[:2] == ["topic", "partitions"]
+    assert orders.split()[:2] == ["orders", str(FEW_PARTITIONS)]
+    assert orders.endswith(f"{FEW_PARTITIONS} of {FEW_PARTITIONS} will be cleaned")
+    assert kept.split()[:2] == ["good", "1"]
+    assert idle == "2 partitions not cleaned now: 2 by the active segment; --by partition shows each"
+    *_, row, rest, again = shell("plan", *words, "--top", 1).out.splitlines()
+    assert row.startswith("orders ")
+    assert (rest, again) == ("and 1 topic more; --top sets how many are shown", idle)
+    rows = shell("plan", *words, "--by", "partition").out.splitlines()[3:]
+    assert [line.split()[0] for line in rows[:1] + rows[-3:]] == ["orders-0", "good-0", "idle-0", "idle-1"]
+    assert shell("plan", path, "--quiet", *GOOD).out.splitlines()[2].startswith("partition ")

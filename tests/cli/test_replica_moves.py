@@ -62,7 +62,7 @@ def test_a_replica_that_is_being_moved_is_left_alone(
         options += ["--set", f"cleanerd.broker.properties={root / 'server.properties'}"]
     answer = shell(verb, *named, *options)
     found = {entry["partition"]: entry for entry in answer.json["partitions"]}
-    assert found[0]["outcome"] == "skipped"
+    assert found[0]["outcome"] == "refused"
     assert f"being moved to another log directory, {other}" in found[0]["reason"]
     assert "moved" not in found[1]["reason"], found[1]
     assert tree(path / "orders-0") == before

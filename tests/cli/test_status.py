@@ -183,3 +183,23 @@ def test_history_in_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert '"ended_ms"' in capsys.readouterr().out
     show_history(Output(), view().to_json(), (), None)
     assert capsys.readouterr().out == "No cleaning has ended since the daemon started.\n"
+
+
+def test_many_partitions_are_shown_by_topic(capsys: pytest.CaptureFixture[str]) -> None:
+    """OP-22: topics by saving; idle and excluded ones without a saving in one line."""
+    unknown = {"reclaimable_bytes": None, "reclaimable_low_bytes": None, "reclaimable_high_bytes": None}
+    known = {"reclaimable_bytes": 10, "reclaimable_low_bytes": 10, "reclaimable_high_bytes": 10}
+    small = [partition("small", number, phase="idle", reclaimable_exact=True, **known) for number in range(2)]
+    large = [partition("large", number, phase="cleaning", reclaimable_exact=True, **known) for number in range(20)]
+    quiet = [partition("quiet", phase="idle", **unknown), partition("left", phase="excluded", **unknown)]
+    shown = view(partitions=(*small, *large, *quiet)).to_json()
+    print_status(Output(), shown, shown["partitions"])
+    titles, *topics, rest = capsys.readouterr().out.splitlines()[-4:]
+    assert titles.split()[:2] == ["topic", "partitions"]
+    assert [(line.split()[:2], line.split("  ")[-1]) for line in topics] == [
+        (["large", "20"], "20 cleaning"), (["small", "2"], "2 idle"),
+    ]  # fmt: skip
+    assert " 200 B " in topics[0]
+    assert rest == "nothing to reclaim in 2 topics: 1 partition excluded, 1 partition idle; --by partition shows each"
+    print_status(Output(), shown, shown["partitions"], by="partition", top=1)
+    assert capsys.readouterr().out.splitlines()[-1] == "and 23 partitions more; --top sets how many are shown"

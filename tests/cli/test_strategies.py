@@ -42,19 +42,19 @@ def test_an_undelegated_topic_is_refused(root: Path, shell: Shell, verb: str, ru
     yes = ["--yes"] if verb == "clean" else []
     answer = shell(verb, path, *yes, "--force", "--json", "--partition", "orders-0", "--now-ms", NOW, *rules)
     assert answer.code == 4
-    assert only_partition(answer)["outcome"] == "skipped"
+    assert only_partition(answer)["outcome"] == "refused"
     assert "run cleanerd delegate orders" in only_partition(answer)["reason"]
     assert "needs the broker's own cleaner to be kept away" in answer.err
     assert tree(path / "orders-0", without=()) == before
 
 
 def test_one_refused_topic_stops_no_other(root: Path, shell: Shell) -> None:
-    """U-8: the others are cleaned, and the exit code says that not all were."""
+    """U-8, OP-21: the others are cleaned, and the exit code says that not all were."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": dirty()})
     write_metadata(path, topics={name: {"cleanup.policy": "compact"} for name in ("orders", "good")})
     answer = shell("clean", path, "--yes", "--force", "--json", "--now-ms", NOW, *TIMESTAMP)
     assert answer.code == 6
-    assert [entry["outcome"] for entry in answer.json["partitions"]] == ["cleaned", "skipped"]
+    assert [entry["outcome"] for entry in answer.json["partitions"]] == ["cleaned", "refused"]
 
 
 def test_plan_and_explain_say_why_and_how(root: Path, shell: Shell) -> None:
@@ -176,9 +176,9 @@ def test_the_table_has_a_strategy_column_only_when_it_says_something(root: Path,
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": dirty()})
     write_metadata(path, topics={"orders": DELEGATED, "good": {"cleanup.policy": "compact"}})
     assert "strategy" not in shell("plan", path).out
-    told = shell("plan", path, *HEADER, *set_topic("tombstone.mode", "flag")).out.splitlines()
-    assert told[0].split()[:2] == ["partition", "strategy"]
-    assert [re.split("  +", line)[1] for line in told[1:3]] == ["offset", "header:v, flag tombstones"]
+    lines = shell("plan", path, *HEADER, *set_topic("tombstone.mode", "flag")).out.splitlines()
+    assert lines[2].split()[:2] == ["partition", "strategy"]
+    assert [re.split("  +", line)[1] for line in lines[3:5]] == ["offset", "header:v, flag tombstones"]
 
 
 def test_json_has_the_rules_and_the_formats(root: Path, shell: Shell) -> None:
@@ -313,7 +313,7 @@ def test_a_switch_is_shown_and_needs_no_delegation(root: Path, shell: Shell) -> 
     sealed = versioned(0, "a", 2) + versioned(1, "a", 1) + versioned(2, "b", 1)
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: sealed, 3: b""})})
     told = shell("plan", path, "--strategy", "header:v", *COMPACT).out.splitlines()
-    titles = ("partition", "strategy", "would be", "keys", "other winner", "share", "records without version")
+    titles = ("partition", "strategy", "would be", "keys", "other winner", "share", "no version")
     assert all(title in told[-2] for title in titles)
     assert told[-1].split() == ["orders-0", "offset", "header:v", "2", "1", "50.00", "%", "0"]
 

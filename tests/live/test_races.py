@@ -111,7 +111,7 @@ def own_cleaner(broker: Broker, topic: str) -> None:
 
 def is_deleted(rounds: Rounds, topic: str) -> None:
     """The directory goes with what was staged in it; a topic of the same name is cleaned as usual."""
-    assert rounds.results[-1].outcome == "skipped"
+    assert rounds.results[-1].outcome == "refused"
     assert rounds.swaps == []
     broker = rounds.broker
     wait_until("nothing is left", lambda: not [p for d in broker.log_dirs for p in d.glob(f"{topic}-0*")])
@@ -127,7 +127,7 @@ def wait_until_left(broker: Broker, topic: str) -> None:
 
 def is_moved(rounds: Rounds, topic: str) -> None:
     """Nothing more happens in the old place, and the next round works in the new one."""
-    assert rounds.results[-1].outcome == "skipped", rounds.results[-1].reason
+    assert rounds.results[-1].outcome == "refused", rounds.results[-1].reason
     assert rounds.swaps == []
     wait_until_left(rounds.broker, topic)
     assert rounds.clean(Name(topic, 0))[0].outcome == "cleaned"
@@ -168,7 +168,7 @@ def is_cleaned(rounds: Rounds, _topic: str) -> None:
 
 def is_not_compacted(rounds: Rounds, _topic: str) -> None:
     """Not eligible any more, by what the broker goes by then."""
-    assert rounds.results[-1].outcome == "skipped"
+    assert rounds.results[-1].outcome == "refused"
     assert "cleanup.policy is delete, not compact" in rounds.results[-1].reason
     assert rounds.swaps == []
 

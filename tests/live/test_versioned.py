@@ -54,7 +54,7 @@ def test_not_delegated(rounds: Rounds) -> None:
     rounds.assignments = tuple(words.replace(TOPIC, "not-delegated") for words in STRATEGY)
     create_topics(rounds.broker, ["not-delegated"], min_cleanable_dirty_ratio="0.9")
     (result,) = rounds.clean(Name("not-delegated", 0))
-    assert result.outcome == "skipped"
+    assert result.outcome == "refused"
     assert "cleanerd delegate" in result.reason
 
 

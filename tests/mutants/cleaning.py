@@ -431,7 +431,7 @@ CLEANING = (
     ),
     Mutant(
         "batches-that-grow-are-not-named",
-        "OP-20",
+        "OP-23",
         "cleanerd/resolution/repacked.py",
         "if grown <= _NOTABLE * self.before_bytes:",
         "if grown >= _NOTABLE * self.before_bytes:",

@@ -1,4 +1,4 @@
-"""Logs that become larger when their batches are compressed again (OP-20)."""
+"""Logs that become larger when their batches are compressed again (OP-23)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, 
 
 @pytest.mark.parametrize("grows", [True, False])
 def test_every_report_names_it(capsys: pytest.CaptureFixture[str], tmp_path: Path, grows: bool) -> None:
-    """OP-20: ``plan``, ``explain`` and ``spark profile``; a log that packs as well as before is not named."""
+    """OP-23: ``plan``, ``explain`` and ``spark profile``; a log that packs as well as before is not named."""
     logs = well_packed_log(3)
     if not grows:
         value = random.Random(4).randbytes(9000).hex().encode()

@@ -149,7 +149,7 @@ def test_stage(spark: SparkSession, tmp_path: Path) -> None:
     )
     by_version = Logs(spark, log_dir, {"orders": "header:version"}, topics=["orders"])
     (refused,) = by_version.stage(settings, **how)
-    assert (refused.outcome, "delegate" in refused.reason) == ("skipped", True)
+    assert (refused.outcome, "delegate" in refused.reason) == ("refused", True)
     with pytest.raises(ConfigError, match="unknown key"):
         Logs(spark, log_dir).stage(["cleanerd.state.dri=x"])
     with lock_holder(log_dir), pytest.raises(RefusedError, match="a broker runs"):

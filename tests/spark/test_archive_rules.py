@@ -78,7 +78,7 @@ def test_what_the_archives_own_metadata_says(tmp_path: Path, capsys: Capsys) -> 
     told = capsys.readouterr()
     rows = {row["topic"]: row for row in json.loads(told.out)["partitions"]}
     assert {topic: row["outcome"] for topic, row in rows.items()} == {
-        "offset": "cleaned", "transactions": "cleaned", "time": "skipped",
+        "offset": "cleaned", "transactions": "cleaned", "time": "refused",
     }  # fmt: skip
     assert "it was created again" in rows["time"]["reason"]
     assert "no KRaft metadata log found" not in told.err

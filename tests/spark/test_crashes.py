@@ -164,7 +164,7 @@ def test_the_place_is_a_file(path: Path) -> None:
     """``.kstage`` is something else: told, and left as it is."""
     (path / NAME / STAGING).write_text("mine")
     result = staged(path, functools.partial(stage_by_jobs, jobs_of=InlineJobs(), alone_bytes=0))
-    assert result.outcome == "skipped"
+    assert result.outcome == "refused"
     assert STAGING in result.reason
     assert (path / NAME / STAGING).read_text() == "mine"
 

@@ -344,7 +344,7 @@ def test_partitions_on_their_way(root: Path, facts: dict[str, Any], reason: str)
     with running(root) as agent:
         agent.facts = facts
         result = clean_beside(agent)
-        assert (result.outcome, len(agent.asked("swap"))) == ("skipped", 0)
+        assert (result.outcome, len(agent.asked("swap"))) == ("refused", 0)
         assert reason in result.reason
 
 
@@ -373,7 +373,7 @@ def test_old_message_formats_are_refused(root: Path) -> None:
     with running(root, partition) as agent:
         before = tree(root / NAME)
         result = clean_beside(agent)
-        assert (result.outcome, agent.asked("swap")) == ("skipped", [])
+        assert (result.outcome, agent.asked("swap")) == ("refused", [])
         assert "v0 or v1" in result.reason
         assert tree(root / NAME) == before
 
@@ -395,7 +395,7 @@ def test_more_segments_than_a_request_can_name(
     with running(root) as agent:
         before = tree(root / NAME)
         result = clean_beside(agent)
-        assert (result.outcome, agent.asked("swap"), len(agent.asked("log"))) == ("skipped", [], 1)
+        assert (result.outcome, agent.asked("swap"), len(agent.asked("log"))) == ("refused", [], 1)
         assert "too many segments" in result.reason
         assert tree(root / NAME) == before
 

@@ -176,7 +176,7 @@ def test_a_partition_that_left_its_log_directory_is_not_quarantined(root: Path) 
     with running(root) as agent:
         agent.fail("swap", move)
         result = clean_beside(agent)
-        assert result.outcome == "skipped"
+        assert result.outcome == "refused"
         assert "it left this log directory" in result.reason
         assert not (root.parent / "state").exists()
 

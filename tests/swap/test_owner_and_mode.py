@@ -121,7 +121,7 @@ def test_what_cannot_be_copied_is_refused(root: Path, monkeypatch: pytest.Monkey
     # A file system that refuses it, and one that has none, are not at hand.
     monkeypatch.setattr(os, "setxattr", refuse)
     result = clean(root, force(), TOPIC)
-    assert result.outcome == "skipped"
+    assert result.outcome == "refused"
     assert "extended attribute user.owner cannot be given" in result.reason
     assert "setfattr" in result.reason
     assert {path.name: (path.read_bytes(), path.stat().st_ino) for path in (root / NAME).iterdir()} == before

@@ -30,7 +30,7 @@ def log_done(done: JobDone) -> None:
                   bytes_before=done.saving.bytes_before, bytes_after=done.saving.bytes_after)  # fmt: skip
     elif result is not None and result.outcome == "failed":
         _log.warning("failed", partition=partition, reason=result.reason)
-    elif result is not None and result.outcome in {"skipped", "busy"}:
+    elif result is not None and result.outcome in {"skipped", "refused", "busy"}:
         # The operator who requested it needs the result.
         is_news = result.moved_on or job.trigger == "asked"
         (_log.info if is_news else _log.debug)("not cleaned", partition=partition, reason=result.reason)

@@ -6,7 +6,7 @@ import { isOverdue } from "./partitions.js";
 import { viewLink } from "./route.js";
 import { dirtyNow } from "./trend.js";
 
-const OTHER_OUTCOMES = ["unchanged", "skipped", "busy", "quarantined", "failed"];
+const OTHER_OUTCOMES = ["unchanged", "skipped", "refused", "busy", "quarantined", "failed"];
 const STALE_MS = 5 * 60 * 1000;
 
 export function trouble(status) {
