@@ -27,7 +27,7 @@ FROM python:3.11.13-slim-bookworm AS install
 COPY --from=build /dist /dist
 COPY constraints.txt /dist/
 RUN python -m venv /opt/cleanerd \
- && /opt/cleanerd/bin/pip install --no-cache-dir --constraint /dist/constraints.txt /dist/*.whl \
+ && /opt/cleanerd/bin/pip install --no-cache-dir --constraint /dist/constraints.txt "$(ls /dist/*.whl)[erase]" \
  && /opt/cleanerd/bin/pip uninstall --yes pip setuptools \
  && install -D --mode 644 "$(/opt/cleanerd/bin/cleanerd agent path)" /opt/cleanerd/agent/cleanerd-agent.jar
 

@@ -62,7 +62,7 @@ def stage(wheel: Path, tree: Path, python: str = "/usr/bin/python3") -> None:
     """Everything that the package installs, below ``tree``; ``python`` is the interpreter of the installed system."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--ignore-installed"]
     where = ["--root", str(tree), "--prefix", f"/{PREFIX}", "--no-compile", "--no-warn-script-location"]
-    subprocess.run([*pip, *where, "-c", str(ROOT / "constraints.txt"), str(wheel)], check=True)
+    subprocess.run([*pip, *where, "-c", str(ROOT / "constraints.txt"), f"{wheel}[erase]"], check=True)
     prefix = tree / PREFIX
     shutil.rmtree(prefix / "bin")
     (prefix / "bin").mkdir()

@@ -84,11 +84,12 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """A partition as the cluster knows it now. ``leader``: -1 without one."""
+    """A partition as the cluster knows it now. ``leader``: -1 without one. ``assigned``: its brokers."""
 
     topic_id: uuid.UUID | None
     leader: int
     isr: frozenset[int]
+    assigned: frozenset[int] = frozenset()
 
     def why_needed(self, broker: int, topic_id: uuid.UUID | None) -> str:
         """Why the replica on ``broker`` may be the only complete one (U-77); "": its leader has all records."""
@@ -213,7 +214,8 @@ class Cluster:
                 topic_id = uuid.UUID(str(topic["topic_id"])) if topic["topic_id"] else None
                 for each in () if topic["error_code"] else topic["partitions"]:
                     name = TopicPartition(topic["name"], each["partition_index"])
-                    found[name] = LeaderAndIsr(topic_id, each["leader_id"], frozenset(each["isr_nodes"]))
+                    isr, assigned = frozenset(each["isr_nodes"]), frozenset(each["replica_nodes"])
+                    found[name] = LeaderAndIsr(topic_id, each["leader_id"], isr, assigned)
         return found
 
     def topics(self, names: Sequence[str], node_id: int) -> dict[str, TopicFacts]:

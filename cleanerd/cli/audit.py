@@ -107,9 +107,14 @@ class HostSearch:
 
 
 def search_host(
-    common: Common, settings: Settings, word: str, log_dirs: Sequence[Path], terms: Sequence[Term]
+    common: Common,
+    settings: Settings,
+    word: str,
+    log_dirs: Sequence[Path],
+    terms: Sequence[Term],
+    before: Callable[[Path], None] = lambda _place: None,
 ) -> HostSearch:
-    """Search ``terms`` in every place of the partitions that ``word`` means.
+    """Search ``terms`` in every place of the partitions that ``word`` means; ``before`` is called for each place first.
 
     Raises:
         ConfigError: there is no such partition.
@@ -128,10 +133,12 @@ def search_host(
     searched = []
     with common.output.progress("audit", total=total) as advance:
         for path, name in sorted(paths.items()):
+            before(path)
             rules = key_rules(settings, name.topic)
             log_start = around[path.parent].of(LOG_START_CHECKPOINT, name) or 0
             searched.append(SearchedPlace(path, name, LIVE, rules, _search(path, terms, advance, log_start, rules)))
         for place in elsewhere.places:
+            before(place.path)
             rules = key_rules(settings, place.name.topic)
             found = audit_place(place, terms, advance, rules=rules)
             searched.append(SearchedPlace(place.path, place.name, place.state, rules, found))

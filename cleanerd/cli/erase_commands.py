@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from cleanerd.cli.commands import Subcommands
 from cleanerd.cli.lazy_command import lazy_command
 from cleanerd.cli.options import common_options, now_option
-from cleanerd.cli.selecting import existing_dirs
+from cleanerd.cli.selecting import ExistingPath, existing_dirs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+
+VALID_DAYS: Final = 90
 
 
 @click.group("erase", cls=Subcommands)
@@ -32,6 +36,14 @@ def _key_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+_command_config_option: Final = click.option(
+    "--command-config",
+    metavar="FILE",
+    type=click.Path(path_type=Path, readable=False),
+    help="Kafka's client properties: TLS, who logs in. Default: cleanerd.command.config.",
+)
+
+
 @erase.command("plan", short_help="Where a key is on this host, and what removes it by when.")
 @common_options
 @_key_options
@@ -43,4 +55,95 @@ def erase_plan() -> None:
 
     Without LOG_DIR it searches the directories of cleanerd.log.dirs. "no bound" means that an event need not happen;
     the line names what gives a bound. Changes nothing. Exit code 5 when a place could not be searched.
+    """
+
+
+_request_option: Final = click.option(
+    "--request",
+    "request_file",
+    type=ExistingPath(dir_okay=False),
+    metavar="FILE",
+    help="The request, as cleanerd erase request wrote it.",
+)
+
+
+@erase.command("keygen", short_help="Make a key that signs certificates.")
+@common_options
+@click.argument("file", required=False, metavar="[FILE]", type=click.Path(path_type=Path))
+@lazy_command("cleanerd.cli.erase_certify:keygen")
+def erase_keygen() -> None:
+    """Make an Ed25519 key in FILE, which only its owner may read, and print its public key.
+
+    Without FILE: erasure.key in cleanerd.state.dir, which certify reads by default. FILE.pub gets the public key.
+    """
+
+
+@erase.command("certify", short_help="Sign what this host has of a key.")
+@common_options
+@_key_options
+@existing_dirs("log_dirs", "[LOG_DIR...]", required=False)
+@_request_option
+@click.option("--key-file", type=click.Path(path_type=Path), metavar="FILE", help="The private key of erase keygen.")
+@click.option(
+    "--output", "output_file", type=click.Path(path_type=Path), metavar="FILE", help="Default: standard output."
+)
+@click.option(
+    "--also",
+    multiple=True,
+    type=ExistingPath(file_okay=False),
+    metavar="DIR",
+    help="Search every file below DIR too: snapshots of Spark, archives. Repeatable.",
+)
+@click.option(
+    "--valid-days",
+    type=click.IntRange(min=1, max=36_500),
+    default=VALID_DAYS,
+    show_default=True,
+    metavar="N",
+    help="erase verify refuses the certificate later.",
+)
+@lazy_command("cleanerd.cli.erase_certify:certify")
+def erase_certify() -> None:
+    """Search the key of TOPIC in every file on this host, and write a signed statement of what was found.
+
+    Name all directories of log.dirs, or none when the settings name them. The statement has a salted hash of the key,
+    the files with sizes and digests, and what could not be searched. Exit code 0 when the key is nowhere, 1 when a
+    record was found, 5 when something could not be searched; the statement is written in each case.
+    """
+
+
+@erase.command("verify", short_help="Put the certificates of all replicas together.")
+@common_options
+@click.argument("paths", metavar="CERTIFICATE...", nargs=-1, required=True, type=ExistingPath(dir_okay=False))
+@_request_option
+@click.option("--topic", metavar="TOPIC", help="Without --request: the topic.")
+@click.option("--key", metavar="K", help="The key. Needed without --request.")
+@click.option("--hex", "as_hex", is_flag=True, help="The key is given as hexadecimal digits.")
+@click.option("--base64", "as_base64", is_flag=True, help="The key is given in base64.")
+@click.option(
+    "--since-ms",
+    type=click.IntRange(min=0),
+    metavar="MS",
+    help="No earlier search counts. Default: the request's time.",
+)
+@click.option(
+    "--trust",
+    multiple=True,
+    required=True,
+    metavar="KEY|FILE",
+    help="A public key, or a file with one per line; a broker id behind a key limits it to that broker. Repeatable.",
+)
+@click.option(
+    "--metadata", type=ExistingPath(file_okay=False), metavar="LOG_DIR", help="Read the replicas from its metadata log."
+)
+@click.option("--bootstrap-server", "bootstrap", metavar="HOST:PORT", help="Ask the cluster for the replicas.")
+@_command_config_option
+@now_option
+@lazy_command("cleanerd.cli.erase_verify:verify")
+def erase_verify() -> None:
+    """Decide whether the certificates prove that the key is gone from every replica of the topic.
+
+    Complete only when each assigned replica has a statement that is newer than the request, searched past the
+    tombstone, and is signed by a trusted key. Exit code 0 when complete, 1 when not, 5 when a file is not a certificate
+    or was changed.
     """

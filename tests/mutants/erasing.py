@@ -1,4 +1,4 @@
-"""Mistakes about erasures: a date that is too early, a proof that proves nothing (U-85..U-88)."""
+"""Mistakes about erasures: a date that is too early, a proof that proves nothing (U-85..U-87)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from tests.mutants.mutant import Mutant
 
 REMOVAL = "cleanerd/policy/removal.py"
 STEPS = "tests/policy/test_removal.py"
+PROOF = "cleanerd/verify/erasure_proof.py"
+CERTIFICATES = "tests/cli/test_erase_certify.py"
 
 ERASING = (
     Mutant(
@@ -39,5 +41,61 @@ ERASING = (
         "    way.replicated(facts.expiry)\n",
         "",
         (f"{STEPS}::test_a_tombstone_waits_for_every_replica",),
+    ),
+    Mutant(
+        "a-changed-certificate-is-read",
+        "U-86",
+        "cleanerd/verify/certificate.py",
+        "    except InvalidSignature:\n        return False\n",
+        "    except InvalidSignature:\n        return True\n",
+        (f"{CERTIFICATES}::test_changed_after_it_was_signed",),
+    ),
+    Mutant(
+        "files-that-appear-during-the-search-are-not-named",
+        "U-86",
+        "cleanerd/verify/searched_files.py",
+        "for path, _ in files_of(place) if path not in known]",
+        "for path, _ in files_of(place) if False]",
+        (f"{CERTIFICATES}::test_files_that_change_during_the_search",),
+    ),
+    Mutant(
+        "a-directory-that-was-not-named-counts-as-searched",
+        "U-86",
+        "cleanerd/cli/erase_certify.py",
+        "    searched.unsearched += _not_named(settings, log_dirs)\n",
+        "",
+        (f"{CERTIFICATES}::test_a_directory_of_the_broker_that_was_not_named",),
+    ),
+    Mutant(
+        "an-untrusted-signature-counts",
+        "U-87",
+        PROOF,
+        "    if each.public_key not in trusted:\n",
+        "    if not trusted:\n",
+        (f"{CERTIFICATES}::test_a_foreign_signature",),
+    ),
+    Mutant(
+        "a-search-below-the-tombstone-counts",
+        "U-87",
+        PROOF,
+        "if end <= tombstones.get(number, -1)]",
+        "if end < tombstones.get(number, -1)]",
+        (f"{CERTIFICATES}::test_searched_before_the_tombstone",),
+    ),
+    Mutant(
+        "an-older-statement-counts",
+        "U-87",
+        PROOF,
+        "key=lambda each: each.statement.ended_ms)",
+        "key=lambda each: -each.statement.ended_ms)",
+        (f"{CERTIFICATES}::test_the_newest_statement_counts",),
+    ),
+    Mutant(
+        "a-replica-without-a-certificate-is-not-missed",
+        "U-87",
+        PROOF,
+        'return ProvenReplica(partition, broker, None, ("there is no certificate",))',
+        "return ProvenReplica(partition, broker, None, ())",
+        (f"{CERTIFICATES}::test_every_replica_is_needed",),
     ),
 )

@@ -1,0 +1,214 @@
+"""Open erasure requests: ``erasures.json`` in the state directory, and one request as a file for other hosts.
+
+A request has a salted hash of the key, never the key. The daemon works towards it until ``cleanerd erase certify`` has
+found the key nowhere on this host. A file that cannot be used counts as absent, with a warning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.errors import CleanerdError, ConfigError, system_error
+from cleanerd.fsio.json_text import document_bytes
+from cleanerd.fsio.state_files import (
+    DAMAGE,
+    NewerFormatError,
+    describe_damage,
+    entries_of,
+    locked,
+    make_directory,
+    owner_of,
+    read_state_file,
+    require_format,
+    set_aside,
+    write_state_file,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+FILE_NAME: Final = "erasures.json"
+KIND: Final = "cleanerd erasure request"
+FORMAT: Final = 1
+SALT_BYTES: Final = 32
+KEPT_MS: Final = 90 * 86_400_000
+"""How long a request is remembered after it was certified on this host."""
+_MAX_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHash:
+    """SHA-256 of a salt and a key. It identifies the key to a reader who has it, or who guesses it."""
+
+    salt: str
+    sha256: str
+
+    @classmethod
+    def of(cls, key: bytes, salt: bytes) -> KeyHash:
+        return cls(salt.hex(), hashlib.sha256(salt + key).hexdigest())
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> KeyHash:
+        """Raises one of ``DAMAGE``: it is not a salt and a hash."""
+        found = cls(str(document["salt"]), str(document["sha256"]))
+        if len(bytes.fromhex(found.salt)) != SALT_BYTES or len(bytes.fromhex(found.sha256)) != SALT_BYTES:
+            raise ValueError("salt and hash have 32 bytes each")
+        return found
+
+    def is_of(self, key: bytes) -> bool:
+        return hmac.compare_digest(self.sha256, KeyHash.of(key, bytes.fromhex(self.salt)).sha256)
+
+
+def new_salt() -> bytes:
+    return os.urandom(SALT_BYTES)
+
+
+def new_id() -> str:
+    return secrets.token_hex(8)
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureRequest:
+    """A key of a topic is to be gone by ``deadline_ms``. ``topic_id`` as Kafka writes it; None: unknown.
+
+    ``tombstones``: the offset of the tombstone by partition. ``certified_ms``: when the key was found nowhere on this
+    host; None: not yet.
+    """
+
+    id: str
+    cluster_id: str
+    topic: str
+    topic_id: str | None
+    key: KeyHash
+    requested_ms: int
+    deadline_ms: int
+    tombstones: Mapping[int, int] = field(default_factory=dict)
+    certified_ms: int | None = None
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> ErasureRequest:
+        """Raises one of ``DAMAGE``: it is not a request."""
+        return cls(
+            id=str(document["id"]),
+            cluster_id=str(document["cluster_id"]),
+            topic=str(document["topic"]),
+            topic_id=None if document["topic_id"] is None else str(document["topic_id"]),
+            key=KeyHash.from_json(document["key"]),
+            requested_ms=int(document["requested_ms"]),
+            deadline_ms=int(document["deadline_ms"]),
+            tombstones={int(number): int(offset) for number, offset in document["tombstones"].items()},
+            certified_ms=None if document.get("certified_ms") is None else int(document["certified_ms"]),
+        )
+
+    @property
+    def is_open(self) -> bool:
+        return self.certified_ms is None
+
+    def is_overdue(self, now_ms: int) -> bool:
+        return self.is_open and now_ms > self.deadline_ms
+
+
+class ErasureRequests:
+    """The requests of one state directory; ``warnings``: what could not be used."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.path = state_dir / FILE_NAME
+        self.warnings: list[str] = []
+
+    def load(self) -> list[ErasureRequest]:
+        """All of them, the oldest first. Never fails: see ``warnings``."""
+        return entries_of(self.path, _read, self.warnings)
+
+    def save(self, request: ErasureRequest) -> None:
+        """Remember a request, in place of one with its id.
+
+        Raises:
+            CleanerdError: the state directory cannot be written.
+            ConfigError: a newer release wrote the file.
+        """
+        self._change(lambda known: [*(each for each in known if each.id != request.id), request])
+
+    def certified(self, request_id: str, now_ms: int) -> None:
+        """The key of a request was found nowhere on this host. Raises as :meth:`save`."""
+
+        def change(known: list[ErasureRequest]) -> list[ErasureRequest]:
+            done = [replace(each, certified_ms=now_ms) if each.id == request_id else each for each in known]
+            return [each for each in done if each.certified_ms is None or each.certified_ms > now_ms - KEPT_MS]
+
+        self._change(change)
+
+    def forget(self, request_id: str) -> bool:
+        """Forget a request; False: there is none with this id. Raises as :meth:`save`."""
+        if request_id not in [each.id for each in self.load()]:
+            return False
+        self._change(lambda known: [each for each in known if each.id != request_id])
+        return True
+
+    def _change(self, change: Callable[[list[ErasureRequest]], list[ErasureRequest]]) -> None:
+        directory = self.path.parent
+        try:
+            make_directory(directory, owner_of(directory))
+            with locked(self.path.with_suffix(".lock"), directory.stat()):
+                requests = [_to_json(each) for each in change(self._load_for_change())]
+                document = {"format": FORMAT, "requests": requests}
+                write_state_file(self.path, document_bytes(document), directory.stat())
+        except OSError as error:
+            raise CleanerdError(
+                f"cannot be written: {error.strerror}",
+                where=str(error.filename or self.path),
+                hint="see cleanerd.state.dir",
+            ) from error
+
+    def _load_for_change(self) -> list[ErasureRequest]:
+        try:
+            return _read(read_state_file(self.path))
+        except FileNotFoundError:
+            return []
+        except NewerFormatError as error:
+            raise ConfigError(str(error), where=str(self.path), hint="use the newer release") from error
+        except DAMAGE as error:
+            aside = set_aside(self.path)
+            self.warnings.append(f"{self.path}: damaged ({error}); set aside as {aside.name}, counts as absent")
+            return []
+
+
+def _to_json(request: ErasureRequest) -> dict[str, Any]:
+    return {**asdict(request), "tombstones": {str(number): at for number, at in request.tombstones.items()}}
+
+
+def _read(data: bytes) -> list[ErasureRequest]:
+    document = json.loads(data)
+    require_format(document, FORMAT)
+    return [ErasureRequest.from_json(each) for each in document["requests"]]
+
+
+def request_bytes(request: ErasureRequest) -> bytes:
+    """A request as a file that other hosts read."""
+    return document_bytes({"kind": KIND, "format": FORMAT, "request": _to_json(request)}) + b"\n"
+
+
+def read_request(path: Path) -> ErasureRequest:
+    """The request in a file.
+
+    Raises:
+        ConfigError: it is not a request.
+        CleanerdError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            document = json.loads(file.read(_MAX_BYTES))
+        if document["kind"] != KIND:
+            raise ValueError(f"its kind is {document['kind']!r}")
+        require_format(document, FORMAT)
+        return ErasureRequest.from_json(document["request"])
+    except OSError as error:
+        raise system_error("cannot be read", str(path), error) from error
+    except DAMAGE as error:
+        raise ConfigError(f"is not an erasure request: {describe_damage(error)}", where=str(path)) from None
