@@ -89,8 +89,8 @@ class Winners:
     utilization: float
 
 
-class Keys(Protocol):
-    """The keys that one walk over the log decides: first all dirty records compete, then all clean ones."""
+class DirtyKeys(Protocol):
+    """Where the dirty records compete for their keys."""
 
     def put(self, chunk: _kernel.Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
         """The dirty records of ``mask`` [n] compete (C-20: tombstones too, null keys never).
@@ -98,6 +98,10 @@ class Keys(Protocol):
         Raises:
             OffsetMapFullError: not all of them fit.
         """
+
+
+class Keys(DirtyKeys, Protocol):
+    """The keys that one walk over the log decides: first all dirty records compete, then all clean ones."""
 
     def meet(self, chunk: _kernel.Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """The clean records of ``mask`` [n] compete; [n]: those whose key occurs in the dirty part, as far as known."""
@@ -182,7 +186,7 @@ class DirtyIndex:
         self._end_ordinal = FIRST_DIRTY_ORDINAL
         self._winners: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
 
-    def build(self, decoder: ChunkDecoding, keys: Keys) -> None:
+    def build(self, decoder: ChunkDecoding, keys: DirtyKeys) -> None:
         """Have every record of the dirty range compete for its key; the first walk remembers the evidence.
 
         Raises:
@@ -220,7 +224,7 @@ class DirtyIndex:
         first = (self.first_ordinals[row] - FIRST_DIRTY_ORDINAL) // 64
         return self._winners[first : first + (self.evidence[row].records + 63) // 64]
 
-    def _put_segment(self, chunks: Iterator[_kernel.Chunk], keys: Keys, row: int) -> None:
+    def _put_segment(self, chunks: Iterator[_kernel.Chunk], keys: DirtyKeys, row: int) -> None:
         evidence = self.evidence[row]
         for chunk in chunks:
             self._room.reserve(evidence.source, chunk)
@@ -229,7 +233,7 @@ class DirtyIndex:
             self.oddities.add(chunk, mask)
             keys.put(chunk, ordinal, mask)
 
-    def _put_again(self, chunks: Iterator[_kernel.Chunk], keys: Keys, row: int) -> None:
+    def _put_again(self, chunks: Iterator[_kernel.Chunk], keys: DirtyKeys, row: int) -> None:
         evidence = self.evidence[row]
         for known in evidence.replay(chunks):
             mask = keyed_rows(known.chunk, known.rows(evidence.dirty_from, evidence.dirty_to))

@@ -27,12 +27,14 @@ from tests.mutants.spark_profile import SPARK_PROFILE
 from tests.mutants.spark_source import SPARK_SOURCE
 from tests.mutants.spark_tables import SPARK_TABLES
 from tests.mutants.spark_values import SPARK_VALUES
+from tests.mutants.state_digests import STATE_DIGESTS
 from tests.mutants.strategies import STRATEGIES
 from tests.mutants.undoing import UNDOING
 from tests.mutants.verifying import VERIFYING
 
 MUTANTS = (
     *RETENTION,
+    *STATE_DIGESTS,
     *STRATEGIES,
     *RULES_MEMORY,
     *COPIES,

@@ -1,0 +1,263 @@
+"""U-90: a log's latest state at grid offsets, as digests that do not depend on what was cleaned.
+
+One pass fills the offset map with the whole log, and remembers at each grid offset who wins by then. Another pass adds
+up the digests of those records. A plan says how the log is read, but for where it ends: at the high watermark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd import _kernel
+from cleanerd.cleaner.index import FIRST_DIRTY_ORDINAL, ChunkDecoding, DirtyIndex
+from cleanerd.cleaner.map_size import MapPass, MapSizing, MapUse, with_map
+from cleanerd.cleaner.marker_check import corrected_by_markers
+from cleanerd.cleaner.metadata_budget import MetadataBudget
+from cleanerd.cleaner.plan import CleaningPlan, Source
+from cleanerd.cleaner.planning import make_plan
+from cleanerd.errors import RefusedError
+from cleanerd.policy.state_digest import DIGEST_BITS, StateDigest, digest_sum, grid_offsets, grid_start
+from cleanerd.segments.producers import read_producers
+from cleanerd.segments.torn_tail import loaded_aborted, recovered_aborted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.partition import PartitionLog
+    from cleanerd.segments.reading import SegmentReader
+
+NO_TOPIC_ID: Final = bytes(16)
+"""The key of the record digests is the topic's id, the same on all replicas; this, where topics have none."""
+
+
+def state_digests(
+    log_dir: LogDir,
+    found: Survey,
+    resources: Resources,
+    options: CleaningOptions,
+    *,
+    advance: Callable[[int], None] = lambda _: None,
+) -> tuple[StateDigest, ...]:
+    """The digests of the log at its grid offsets, ascending; none where no offset can be compared.
+
+    Under a strategy by version a deleted log start leaves none: which records lost to the deleted ones is unknown.
+
+    Raises:
+        CleanerdError: as a cleaning; also where offsets do not rise (U-45), or the keys need too many passes (D-11).
+    """
+    log = found.log
+    with replace(resources, workers=1).readers(str(log.path)) as pool:
+        end, grid = _grid(log_dir, found, pool.reader)
+        if not grid:
+            return ()
+        plan = make_plan(log_dir, found, resources, options, pool.reader)
+        if plan.rules.versioned and log.log_start_offset > 0:
+            return ()
+        plan = _whole_log(plan, log_dir, log, pool.reader, (*end, grid[-1]))
+        states = [_State(log.log_start_offset, offset) for offset in grid]
+        sizing = MapSizing(passes_bytes=resources.passes_bytes)
+
+        def walk(plan: CleaningPlan) -> DirtyIndex:
+            decoder = ChunkDecoding(plan, pool, advance)
+            return with_map(plan, lambda use: _walk(plan, decoder, use, states), sizing)
+
+        index = walk(plan)
+        edges = (edge for segment in index.evidence for edge in segment.marker_edges())
+        corrected = corrected_by_markers(plan, pool.reader, edges)
+        if corrected is not None:
+            index = walk(replace(plan, aborted=corrected.aborted))
+        if any(segment.disorder for segment in index.evidence):
+            raise RefusedError("offsets do not rise, so replicas cannot be compared", where=plan.path)
+        _add_up(plan, pool.reader, index, states, advance)
+    return tuple(state.result() for state in states)
+
+
+def newest_grid_offset(log: PartitionLog, clean_offset: int) -> int | None:
+    """The coarsest grid offset of a log by its checkpoints alone: a new one is worth a pass over the log."""
+    grid = grid_offsets(max(log.active.base, clean_offset), log.high_watermark)
+    return grid[0] if grid else None
+
+
+def _grid(log_dir: LogDir, found: Survey, reader: SegmentReader) -> tuple[tuple[int, int], list[int]]:
+    """Where the log ends for all replicas (position in the active segment, offset), and the grid offsets below.
+
+    That is the high watermark. The grid ends at the last stable offset: what is committed below that is decided.
+    """
+    log = found.log
+    position, end = 0, log.active.base
+    for batches in reader.headers_until_damage(log.active):
+        count = int(np.searchsorted(batches.last_offset, log.high_watermark))
+        position += int(batches.size[:count].sum())
+        end = int(batches.last_offset[count - 1]) + 1 if count else end
+        if count < len(batches):
+            break
+    torn_from = None if log_dir.clean_shutdown else log.recovery_point
+    first_open = read_producers(log, reader, below=log.high_watermark, torn_from=torn_from).first_open_offset()
+    stable = min(end, log.high_watermark, *([] if first_open is None else [first_open]))
+    low = max(log.active.base, found.proven_offset, log.cleaner_offset or 0, log.log_start_offset + 1)
+    return (position, end), grid_offsets(low, stable)
+
+
+def _whole_log(
+    plan: CleaningPlan, log_dir: LogDir, log: PartitionLog, reader: SegmentReader, ends: tuple[int, int, int]
+) -> CleaningPlan:
+    """The plan, for the log from its start to the last grid offset; markers count up to the high watermark."""
+    position, log_end, last = ends
+    sources = [Source(segment, log.end_of(row)) for row, segment in enumerate(log.segments[:-1])]
+    sources.append(Source(replace(log.active, size_bytes=position, is_active=False), max(log_end, log.active.base + 1)))
+    if log_dir.clean_shutdown:
+        aborted = loaded_aborted(log, reader, last)
+    else:
+        aborted = recovered_aborted(log, reader, last, below=log.high_watermark)
+    return replace(
+        plan,
+        sources=tuple(source for source in sources if source.end > log.log_start_offset),
+        uncleanable=(),
+        torn_from=None,
+        proven_offset=log.log_start_offset,
+        unproven_below=log.log_start_offset,
+        first_dirty_offset=log.log_start_offset,
+        end_offset=last,
+        bound_offset=last,
+        decided_offset=log_end,
+        aborted=aborted,
+        map_dir="",
+    )
+
+
+@dataclass(slots=True)
+class _State:
+    """The state at ``end_offset``; ``winners``: a bitmap by ordinal from FIRST_DIRTY_ORDINAL on."""
+
+    log_start_offset: int
+    end_offset: int
+    begin_offset: int = -1
+    first_ordinal: int = 0
+    winners: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    total: int = 0
+    keys: int = 0
+
+    def __post_init__(self) -> None:
+        self.begin_offset = grid_start(self.log_start_offset, self.end_offset)
+
+    def note_start(self, offsets: NDArray[np.int64], first_ordinal: int) -> None:
+        """Winners below ``begin_offset`` do not count: ``first_ordinal`` becomes the first that does."""
+        below = int(np.searchsorted(offsets, self.begin_offset))
+        if below:
+            self.first_ordinal = first_ordinal - FIRST_DIRTY_ORDINAL + below
+
+    def add_winners(self, bits: NDArray[np.uint64]) -> None:
+        """Those of another shard of the keys."""
+        if len(bits) > len(self.winners):
+            self.winners = np.concatenate([self.winners, np.zeros(len(bits) - len(self.winners), np.uint64)])
+        self.winners[: len(bits)] |= bits
+
+    def rows_of(self, ordinal: int, count: int) -> NDArray[np.bool_]:
+        """[count] bool: the records from ``ordinal`` on, a multiple of 64, that won and count."""
+        words = self.winners[ordinal // 64 : (ordinal + count + 63) // 64]
+        rows = np.zeros(count, np.bool_)
+        bits = _bits(words, min(count, 64 * len(words)))
+        rows[: len(bits)] = bits
+        rows[: min(max(self.first_ordinal - ordinal, 0), count)] = False
+        return rows
+
+    def result(self) -> StateDigest:
+        return StateDigest(self.begin_offset, self.end_offset, f"{self.total:032x}", self.keys)
+
+
+class _GridKeys:
+    """The keys of one pass, which note at each grid offset who has won by then."""
+
+    def __init__(self, keys: MapPass, states: Sequence[_State]) -> None:
+        self._keys = keys
+        self._states = states
+        self._passed = 0
+        self._ordinals = 0
+
+    def put(self, chunk: _kernel.Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
+        """As ``Keys.put``; a chunk that a grid offset is in is put in parts."""
+        offsets = chunk.records.offset
+        for state in self._states:
+            state.note_start(offsets, first_ordinal)
+        while self._passed < len(self._states) and len(offsets):
+            end = self._states[self._passed].end_offset
+            if offsets[-1] < end:
+                break
+            row = int(np.searchsorted(offsets, end))
+            below = mask.copy()
+            below[row:] = False
+            self._keys.put(chunk, first_ordinal, below)
+            self._ordinals = first_ordinal - FIRST_DIRTY_ORDINAL + row
+            self._pass()
+            mask = mask.copy()
+            mask[:row] = False
+        self._keys.put(chunk, first_ordinal, mask)
+        self._ordinals = first_ordinal - FIRST_DIRTY_ORDINAL + len(offsets)
+
+    def finish(self) -> None:
+        """The log has no record at or above the grid offsets that are left."""
+        while self._passed < len(self._states):
+            self._pass()
+
+    def _pass(self) -> None:
+        bits = self._keys.offset_map.winners(FIRST_DIRTY_ORDINAL, self._ordinals)
+        self._states[self._passed].add_winners(bits)
+        self._passed += 1
+
+
+def _walk(plan: CleaningPlan, decoder: ChunkDecoding, use: MapUse, states: Sequence[_State]) -> DirtyIndex:
+    """Fill the map with the whole log, shard by shard."""
+    index = DirtyIndex(plan, MetadataBudget(plan))
+    for state in states:
+        state.winners = np.zeros(0, np.uint64)
+    for keys in use.walks:
+        if not isinstance(keys, MapPass):
+            raise TypeError("keys on disk, although the plan names no directory")
+        noting = _GridKeys(keys, states)
+        index.build(decoder, noting)
+        noting.finish()
+    return index
+
+
+def _add_up(
+    plan: CleaningPlan,
+    reader: SegmentReader,
+    index: DirtyIndex,
+    states: Sequence[_State],
+    advance: Callable[[int], None],
+) -> None:
+    """Read the winners once more, and add their digests to the states that they belong to."""
+    hash_key = NO_TOPIC_ID if plan.topic_id is None else plan.topic_id.bytes
+
+    def digests_of(data: NDArray[np.uint8], position: int) -> _kernel.Digests:
+        return _kernel.content_digest(data, position, hash_key=hash_key, max_unpacked=plan.max_unpacked_bytes)
+
+    for evidence, first_ordinal in zip(index.evidence, index.first_ordinals, strict=True):
+        ordinal = first_ordinal - FIRST_DIRTY_ORDINAL
+        values = ~_bits(evidence.tombstone.words(), evidence.records)
+        rows = [state.rows_of(ordinal, evidence.records) & values for state in states]
+        if not any(each.any() for each in rows):
+            continue
+        record = 0
+        for found in reader.chunks(evidence.source.segment, digests_of):
+            following = record + len(found)
+            digests = found.digest.reshape(-1, 2)
+            for state, mask in zip(states, rows, strict=True):
+                counted = mask[record:following]
+                state.total = (state.total + digest_sum(digests[counted])) % (1 << DIGEST_BITS)
+                state.keys += int(np.count_nonzero(counted))
+            record = following
+            advance(found.consumed)
+
+
+def _bits(words: NDArray[np.uint64], count: int) -> NDArray[np.bool_]:
+    """[count] bool: the first bits of a bitmap."""
+    return np.unpackbits(words.astype("<u8").view(np.uint8), count=count, bitorder="little").astype(np.bool_)

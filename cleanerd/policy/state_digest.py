@@ -1,0 +1,116 @@
+"""U-90: the digest of a partition's latest state at an offset, equal on replicas whatever was cleaned when. Pure.
+
+The state at an offset ``end``: of each key the record that wins among the committed ones from the log start to ``end``
+(exclusive), unless that is a tombstone. A cleaning never removes a winner of the range that it cleans, so cleanings
+below ``end`` change nothing in it. Each replica takes ends at or above the base of its active segment: no cleaner of
+that broker has reached them. ``end`` is a grid offset, so that replicas of different lengths have some in common.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+MOST_OFFSETS: Final = 8
+"""Grid offsets of one pass, and digests that are remembered of a partition."""
+
+START_SHARE: Final = 4
+"""Where the log does not begin at 0, up to one part in so many of its offsets is left out at the beginning."""
+
+DIGEST_BITS: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class StateDigest:
+    """The state at ``end_offset``, without winners below ``begin_offset``: 32 hex digits, and how many ``keys``."""
+
+    begin_offset: int
+    end_offset: int
+    digest: str
+    keys: int
+
+
+@dataclass(frozen=True, slots=True)
+class DigestDifference:
+    """Two or more replicas have different states at the same offset. ``by_replica``: each one's digest."""
+
+    begin_offset: int
+    end_offset: int
+    by_replica: Mapping[str, StateDigest]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDigests:
+    """One replica's answer: ``clean_offset``, its clean point now, and its digests by these ``rules``."""
+
+    clean_offset: int | None
+    rules: str
+    digests: Sequence[StateDigest]
+
+
+def most_aligned(low: int, high: int) -> int:
+    """The multiple of the largest power of two in ``low`` to ``high`` (inclusive), with 0 <= low <= high."""
+    if low == 0:
+        return 0
+    shift = ((low - 1) ^ high).bit_length() - 1
+    return high >> shift << shift
+
+
+def grid_offsets(low: int, high: int, most: int = MOST_OFFSETS) -> list[int]:
+    """Ascending: for each power of two its largest multiple in ``low`` to ``high`` (inclusive), at most ``most``.
+
+    The coarse ones are common to replicas that are read at different times; ``high`` itself is to replicas of a log
+    that is no longer written. 0 is no state.
+    """
+    found: list[int] = []
+    low = max(low, 1)
+    while low <= high:
+        found.append(most_aligned(low, high))
+        low = found[-1] + 1
+    return [*found[: most - 1], found[-1]] if len(found) > most else found
+
+
+def grid_start(log_start_offset: int, end_offset: int) -> int:
+    """From which offset on winners count: the same for log starts that differ little."""
+    if log_start_offset >= end_offset:
+        return log_start_offset
+    return most_aligned(log_start_offset, log_start_offset + (end_offset - log_start_offset) // START_SHARE)
+
+
+def digest_sum(digests: NDArray[np.uint64]) -> int:
+    """The sum modulo 2^128 of digests [2n], low and high word in turn: the same in any order."""
+    words = digests.reshape(-1, 2)
+    halves = (words[:, 0] & 0xFFFFFFFF, words[:, 0] >> np.uint64(32), words[:, 1] & 0xFFFFFFFF, words[:, 1] >> 32)
+    total = sum(int(half.sum(dtype=np.uint64)) << 32 * place for place, half in enumerate(halves))
+    return total % (1 << DIGEST_BITS)
+
+
+def first_difference(replicas: Mapping[str, ReplicaDigests]) -> DigestDifference | None:
+    """The highest state in which two replicas differ, each pair judged by the highest state that both have.
+
+    States below a replica's clean point do not count: another replica may have copied what was cleaned above them.
+    Nor do replicas with other rules.
+    """
+    cleaned = max((each.clean_offset or 0 for each in replicas.values()), default=0)
+    states: dict[str, dict[tuple[int, int], StateDigest]] = {
+        name: {(d.end_offset, d.begin_offset): d for d in each.digests if d.end_offset >= cleaned}
+        for name, each in replicas.items()
+    }
+    found: list[DigestDifference] = []
+    for one, other in combinations(sorted(states), 2):
+        common = states[one].keys() & states[other].keys()
+        if not common or replicas[one].rules != replicas[other].rules:
+            continue
+        at = max(common)
+        pair = {one: states[one][at], other: states[other][at]}
+        if pair[one].digest != pair[other].digest:
+            found.append(DigestDifference(at[1], at[0], pair))
+    return max(found, key=lambda each: each.end_offset, default=None)
