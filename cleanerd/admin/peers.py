@@ -1,4 +1,4 @@
-"""The clean points of the cluster's other brokers, from ``/status`` of their daemons (U-79). Read only."""
+"""Clean points (U-79) and digests (U-90) at other brokers, from ``/status`` of their daemons. Read only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.policy.state_digest import ReplicaDigests, StateDigest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +28,9 @@ _MOST_PARTITION: Final = 2**31 - 1
 PeerPoints = dict[int, "dict[str, dict[int, int]] | str"]
 """By broker: the clean offsets by topic and partition, or why they are unknown."""
 
+PeerDigests = dict[int, dict[str, ReplicaDigests]]
+"""By broker: what its daemon reports of each partition, by its name (TOPIC-N)."""
+
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """An answer comes from the address in the settings, or not at all."""
@@ -35,6 +41,10 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 # A cluster's own daemons, without the proxy that the environment names for the web.
 _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
+
+
+_Answer = tuple[dict[str, dict[int, int]], dict[str, ReplicaDigests]] | str
+"""A daemon's clean points and digests, or why they are unknown."""
 
 
 class Peers:
@@ -56,6 +66,8 @@ class Peers:
         self._asked: tuple[object, ...] = ()
         self._asked_at = 0.0
         self._points: PeerPoints = {}
+        self.digests: PeerDigests = {}
+        """As of the last answers; replaced, never changed."""
 
     def points(
         self, addresses: Sequence[tuple[int, str]], cluster_id: str | None, own_id: int | None
@@ -70,18 +82,22 @@ class Peers:
         with self._lock:
             if key != self._asked or self._clock() >= self._asked_at + self._again_seconds:
                 others = {broker: address for broker, address in addresses if broker != own_id}
-                found = self._ask(others, cluster_id)
+                answers = self._ask(others, cluster_id)
+                found: PeerPoints = {
+                    broker: said if isinstance(said, str) else said[0] for broker, said in answers.items()
+                }
                 self._points = self._points if found == self._points else found
+                self.digests = {broker: said[1] for broker, said in answers.items() if not isinstance(said, str)}
                 self._asked, self._asked_at = key, self._clock()
             return self._points
 
-    def _ask(self, addresses: Mapping[int, str], cluster_id: str | None) -> PeerPoints:
+    def _ask(self, addresses: Mapping[int, str], cluster_id: str | None) -> dict[int, _Answer]:
         """All at once; nothing of an answer that comes too late is used."""
         silent = f"its daemon does not answer within {self._answer_seconds:g} s"
-        found: PeerPoints = {}
+        found: dict[int, _Answer] = {}
 
         def ask(broker: int, address: str) -> None:
-            found[broker] = self._points_of(broker, address, cluster_id)
+            found[broker] = self._answer_of(broker, address, cluster_id)
 
         threads = [threading.Thread(target=ask, args=each, daemon=True) for each in addresses.items()]
         deadline = time.monotonic() + self._answer_seconds
@@ -92,7 +108,7 @@ class Peers:
         answered = dict(found)
         return {broker: answered.get(broker, silent) for broker in addresses}
 
-    def _points_of(self, broker: int, address: str, cluster_id: str | None) -> dict[str, dict[int, int]] | str:
+    def _answer_of(self, broker: int, address: str, cluster_id: str | None) -> _Answer:
         try:
             body = self._read(f"http://{address}/status")
         except urllib.error.HTTPError as error:
@@ -103,7 +119,9 @@ class Peers:
         if body is None:
             return f"its daemon answers more than {self._most_bytes:,} bytes, or too slowly"
         try:
-            return clean_points(json.loads(body), broker, cluster_id)
+            status = json.loads(body)
+            points = clean_points(status, broker, cluster_id)
+            return points if isinstance(points, str) else (points, digests_in(status, broker))
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
             return f"{address} is not the daemon of a cleanerd release that this one knows"
 
@@ -117,6 +135,23 @@ class Peers:
                 if len(body) > self._most_bytes or time.monotonic() > deadline:
                     return None
         return bytes(body)
+
+
+def digests_in(status: Any, broker: int | None = None) -> dict[str, ReplicaDigests]:
+    """The digests in a daemon's status, by partition; ``broker``: of its log directories alone (U-90).
+
+    Of an earlier release there are none. Partitions whose entry is not as it should be are left out.
+    """
+    own = {each["path"] for each in status["log_dirs"] if broker is None or each["node_id"] == broker}
+    found: dict[str, ReplicaDigests] = {}
+    for each in status["partitions"]:
+        clean_offset = each["clean_offset"]
+        if each["log_dir"] in own and (clean_offset is None or type(clean_offset) is int):
+            with suppress(KeyError, TypeError, ValueError):
+                digests = tuple(StateDigest.from_json(document) for document in each.get("digests", ()))
+                name = f"{each['topic']}-{each['partition']}"
+                found[name] = ReplicaDigests(clean_offset, str(each["fingerprint"]), digests)
+    return found
 
 
 def clean_points(status: Any, broker: int, cluster_id: str | None) -> dict[str, dict[int, int]] | str:

@@ -59,7 +59,7 @@ def status(common: Common, hosts: tuple[str, ...], *, files: tuple[Path, ...]) -
 
     A HOST is where cleanerd.http.listen serves the status page; the port is 10280 unless it is named. Exit code 0 when
     all is well, 4 when a daemon does not answer, 1 when one is unwell, when topics are cleaned by different rules or
-    are not delegated, or when a partition is in quarantine.
+    are not delegated, when replicas have different latest states, or when a partition is in quarantine.
     """
     targets = tuple(dict.fromkeys([*hosts, *(target for path in files for target in read_targets(path))]))
     if not targets:
@@ -130,6 +130,7 @@ def print_cluster(output: Output, found: ClusterComparison) -> None:
         ("cleaned by different rules", found.drift),
         ("not delegated", found.undelegated),
         ("in quarantine", found.quarantined),
+        ("replicas with different latest states", found.states),
         ("replicas with other clean points", found.clean_points),
         ("replicas of other sizes", found.sizes),
     )

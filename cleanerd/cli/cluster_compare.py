@@ -6,10 +6,14 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from cleanerd.admin.peers import digests_in
 from cleanerd.humanize import human_bytes
+from cleanerd.policy.state_digest import first_difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from cleanerd.policy.state_digest import ReplicaDigests
 
 SIZES_DIFFER_RATIO: Final = 1.5
 SIZES_DIFFER_BYTES: Final = 16 * 1024 * 1024
@@ -53,9 +57,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ClusterComparison:
-    """All of it. ``drift``, ``undelegated`` and ``quarantined`` are wrong; the rest may pass by itself.
+    """All of it. ``drift``, ``undelegated``, ``quarantined`` and ``states`` are wrong; the rest may pass by itself.
 
     ``drift``: topics that are cleaned by different rules. ``clean_points``, ``sizes``: replicas that differ.
+    ``states``: replicas with different latest states (U-90).
     """
 
     rows: tuple[DaemonRow, ...]
@@ -64,6 +69,7 @@ class ClusterComparison:
     quarantined: tuple[Difference, ...]
     clean_points: tuple[Difference, ...]
     sizes: tuple[Difference, ...]
+    states: tuple[Difference, ...]
     versions: tuple[str, ...]
     bytes_before: int
     bytes_after: int
@@ -73,7 +79,8 @@ class ClusterComparison:
         """0 when all is well; 4 when a daemon does not answer; 1 when one is unwell, or something is wrong."""
         if any(not row.cleanerd for row in self.rows):
             return NO_ANSWER
-        wrong = self.drift or self.undelegated or self.quarantined or any(not row.healthy for row in self.rows)
+        differ = self.drift or self.undelegated or self.quarantined or self.states
+        wrong = differ or any(not row.healthy for row in self.rows)
         return UNWELL if wrong else 0
 
     def to_json(self) -> dict[str, Any]:
@@ -102,6 +109,7 @@ def compare(answers: Sequence[DaemonAnswer]) -> ClusterComparison:
         quarantined=tuple(_quarantined(ordered)),
         clean_points=tuple(_clean_points(ordered)),
         sizes=tuple(_sizes(ordered)),
+        states=tuple(_states(statuses)),
         versions=tuple(sorted({str(status["version"]) for status in statuses.values()})),
         bytes_before=sum(int(each["bytes_before"]) for each in totals),
         bytes_after=sum(int(each["bytes_after"]) for each in totals),
@@ -189,3 +197,16 @@ def _sizes(ordered: Sequence[Sequence[_Replica]]) -> Iterator[Difference]:
         least, most = min(sizes.values()), max(sizes.values())
         if most - least >= SIZES_DIFFER_BYTES and most >= SIZES_DIFFER_RATIO * least:
             yield Difference(_name(replicas[0]), {target: human_bytes(size) for target, size in sizes.items()})
+
+
+def _states(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[Difference]:
+    """U-90: replicas whose digests differ at the highest offset that both have."""
+    replicas: dict[str, dict[str, ReplicaDigests]] = defaultdict(dict)
+    for target, status in statuses.items():
+        for name, known in digests_in(status).items():
+            replicas[name][target] = known
+    for name, by_target in sorted(replicas.items()):
+        found = first_difference(by_target)
+        if found is not None:
+            texts = {target: f"{each.digest[:8]} ({each.keys:,} keys)" for target, each in found.by_replica.items()}
+            yield Difference(f"{name} below offset {found.end_offset}", texts)

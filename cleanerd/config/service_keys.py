@@ -94,6 +94,14 @@ class ServiceSettings(SettingsModel):
         "worked out exactly. The more of a large one is read, the smaller is the error. For the daemon, which does it "
         "while it has nothing to clean, and at most for cleanerd plan. 0: nothing is estimated.",
     )
+    cleanerd_digest_percent: Count = Field(
+        5,
+        ge=0,
+        le=50,
+        description="How much of one worker's time the daemon may use, while it has nothing to clean, to compute "
+        "digests of the partitions' latest states. cleanerd cluster status compares those of all replicas, and so does "
+        "the daemon where cleanerd.cluster.peers is set. Each digest reads the whole partition. 0: none.",
+    )
     cleanerd_passes_bytes: Size = Field(
         16 << 30,
         ge=0,

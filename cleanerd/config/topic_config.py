@@ -77,6 +77,9 @@ class ReplicaBounds(Protocol):
     ) -> Any:
         """An ``ExpiryBound``: up to which delete horizon a partition's tombstones may go."""
 
+    def is_alone(self, partition: int) -> bool:
+        """Whether the partition has a single replica."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:

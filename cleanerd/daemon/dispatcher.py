@@ -105,7 +105,7 @@ class Dispatcher:
         self.estimator = Estimator(
             fleet,
             workers,
-            lambda tracked: self._job(tracked, "ratio", "estimate"),
+            lambda tracked, kind: self._job(tracked, "ratio", kind),
             run=tools.run,
             limits=limits,
             now_ms=tools.clock.now_ms,

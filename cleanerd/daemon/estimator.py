@@ -1,7 +1,7 @@
-"""Finds out, while there is nothing to clean, what cleaning each partition would save.
+"""Computes, while there is nothing to clean, what cleaning each partition would save, and digests of its latest state.
 
-One at a time, by an idle worker, and for a twentieth of the time at most. A cleaning never waits for it: it is stopped,
-and tried again later.
+One at a time, by an idle worker, and for a twentieth of the time at most; savings come first. A cleaning never waits
+for it: it is stopped, and tried again later.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -23,14 +23,18 @@ if TYPE_CHECKING:
     from cleanerd.daemon.partition_scan import Key
     from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
-    from cleanerd.daemon.work.job import CleaningJob, JobDone
+    from cleanerd.daemon.work.job import CleaningJob, JobDone, JobReclaimable, Kind
     from cleanerd.daemon.workers import WorkerPool
+    from cleanerd.policy.state_digest import StateDigest
+
+DIGESTS_IN_A_ROW: Final = 4
+"""After so many it is looked for partitions to estimate."""
 
 _log = structlog.get_logger()
 
 
 class Estimator:
-    """``job_of`` makes the job of a partition, ``again`` is called when there may be time for another one.
+    """``job_of`` makes a partition's job of a kind, ``again`` is called when there may be time for another one.
 
     ``run`` does it, in a worker's thread. ``limits``: its share of the time, and how long a stop is waited for.
     """
@@ -39,7 +43,7 @@ class Estimator:
         self,
         fleet: PartitionRegistry,
         workers: WorkerPool,
-        job_of: Callable[[PartitionEntry], CleaningJob | None],
+        job_of: Callable[[PartitionEntry, Kind], CleaningJob | None],
         *,
         run: Callable[[CleaningJob], JobDone],
         limits: DaemonLimits,
@@ -55,7 +59,7 @@ class Estimator:
         self._now_ms = now_ms
         self._changed = changed
         self._again = again
-        self._waiting: deque[Key] = deque()
+        self._waiting: deque[tuple[Key, Kind]] = deque()
         self._running: CleaningJob | None = None
         self._resting: asyncio.TimerHandle | None = None
         self._overdue: asyncio.TimerHandle | None = None
@@ -66,12 +70,17 @@ class Estimator:
         """The next one, if it is time; there is a worker that is free."""
         if self._running is not None or self._resting is not None:
             return
+        fleet = self._fleet
         if not self._waiting:
-            self._waiting.extend(tracked.key for tracked in self._fleet.unknown_savings(now_ms))
+            self._waiting.extend((tracked.key, "estimate") for tracked in fleet.unknown_savings(now_ms))
+        if not self._waiting:
+            self._waiting.extend((tracked.key, "digest") for tracked in fleet.due_digests(now_ms)[:DIGESTS_IN_A_ROW])
         while self._waiting:
-            tracked = self._fleet.partitions.get(self._waiting.popleft())
-            if tracked is not None and self._fleet.may_be_estimated(tracked, now_ms):
-                self._running = self._job_of(tracked)
+            key, kind = self._waiting.popleft()
+            tracked = fleet.partitions.get(key)
+            may_be_read = fleet.may_be_estimated if kind == "estimate" else fleet.may_be_digested
+            if tracked is not None and may_be_read(tracked, now_ms):
+                self._running = self._job_of(tracked, kind)
                 if self._running is not None:
                     task = asyncio.create_task(self._work(tracked.key, self._running))
                     self.tasks.add(task)
@@ -106,18 +115,31 @@ class Estimator:
         try:
             done = await self._workers.submit(lambda: self._run(job))
         except WorkerDiedError:
-            _log.exception("a worker died while it estimated", partition=str(job.name))
-            self._fleet.estimated(key, job.look.topic_id, None, self._now_ms())
+            _log.exception("a worker died while it read a partition in idle time", partition=str(job.name))
+            self._take(key, job, None, (), self._now_ms())
         else:
             if not done.stopped:
-                self._fleet.estimated(key, job.look.topic_id, done.saving, done.ended_ms)
+                self._take(key, job, done.saving, done.digests, done.ended_ms)
         finally:
             self._ended()
+        percent = self._fleet.settings.digest_percent
+        share = 100 // percent if job.kind == "digest" and percent else self._limits.estimate_share
         loop = asyncio.get_running_loop()
-        self._resting = loop.call_later(
-            pause_seconds(time.monotonic() - began, self._limits.estimate_share), self._rested
-        )
+        self._resting = loop.call_later(pause_seconds(time.monotonic() - began, share), self._rested)
         self._changed()
+
+    def _take(
+        self,
+        key: Key,
+        job: CleaningJob,
+        saving: JobReclaimable | None,
+        digests: tuple[StateDigest, ...],
+        now_ms: int,
+    ) -> None:
+        if job.kind == "digest":
+            self._fleet.digested(key, job.look, digests, now_ms)
+        else:
+            self._fleet.estimated(key, job.look.topic_id, saving, now_ms)
 
     def _rested(self) -> None:
         self._resting = None

@@ -49,7 +49,7 @@ class PartitionScan:
     ``expiry``: up to which delete horizon tombstones may go (U-70).
     ``quarantine_outdated``: the subject of ``quarantine`` has changed. ``open_since_ms``: when the open transaction
     began that limits the cleaning (OP-14). ``has_wrong_times``: no deadline can be known (OP-18).
-    ``may_purge``: see `Survey`.
+    ``may_purge``: see `Survey`. ``digest_range``: where grid offsets of digests can be, both ends included (U-90).
     """
 
     name: TopicPartition
@@ -91,6 +91,7 @@ class PartitionScan:
     has_wrong_times: bool = False
     may_purge: bool = True
     expiry: ExpiryBound = BY_CLOCK
+    digest_range: tuple[int, int] = (0, 0)
 
     def purge_is_held(self, next_purge_ms: int | None, now_ms: int) -> bool:
         """Whether tombstones past their delete horizon wait for a replica (U-70)."""
@@ -186,6 +187,7 @@ def scan_result(
         open_since_ms=None if found.holds is None else found.holds.since_ms,
         may_purge=found.may_purge,
         expiry=found.expiry,
+        digest_range=(max(found.log.active.base, bounds.first_dirty_offset), found.log.high_watermark),
     )
 
 

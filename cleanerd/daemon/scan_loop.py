@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
+    from cleanerd.admin.peers import Peers
     from cleanerd.broker.agent_pool import AgentPool
     from cleanerd.daemon.configuration import Configuration
     from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
@@ -55,6 +56,7 @@ class ScanLoop:
         clock: Clock,
         *,
         agents: AgentPool,
+        peers: Peers,
         limits: DaemonLimits = DAEMON_LIMITS,
         after_look: Callable[[], None],
         looker: MakeLooker = LogDirScanner,
@@ -71,7 +73,7 @@ class ScanLoop:
         self._after_look = after_look
         self._limits = limits
         self.threads = ScanThreads(
-            self._merge, publisher.warn, self.wake, limits, looker=looker, caught_up=self._caught_up
+            self._merge, publisher.warn, self.wake, limits, looker=looker, caught_up=self._caught_up, peers=peers
         )
         self.threads.attend(configuration.log_dirs)
         self._watcher = watcher(self._noticed)

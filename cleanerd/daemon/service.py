@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from cleanerd import __version__
+from cleanerd.admin.peers import Peers
 from cleanerd.broker.agent_pool import AgentPool
 from cleanerd.daemon.configuration import Configuration
 from cleanerd.daemon.control import ControlServer
@@ -39,6 +40,7 @@ from cleanerd.daemon.registry.pauses import load_pauses
 from cleanerd.daemon.scan_loop import ScanLoop
 from cleanerd.daemon.status.counters import Counters
 from cleanerd.daemon.status.publisher import Publisher
+from cleanerd.daemon.status.replica_differences import ReplicaDifferences
 from cleanerd.daemon.status.standing_warnings import StandingWarnings
 from cleanerd.daemon.status.trend import TrendRing
 from cleanerd.daemon.superseded_by_reload import is_overtaken
@@ -137,6 +139,7 @@ class Service:
         self._writer = WorkerPool(1, "cleanerd-writer")
         self._written: asyncio.Future[str] | None = None
         self._trend = TrendRing(daemon.cleanerd_state_dir, self._write)
+        peers = Peers()
         self.publisher = Publisher(
             self.configuration,
             self.fleet,
@@ -144,6 +147,7 @@ class Service:
             counters,
             lambda: [*warnings.passed(), *hand_over.pop_warnings(), *self._keeping.pop_warnings(), *news()],
             self._trend,
+            ReplicaDifferences(self.fleet, lambda: peers.digests),
             version=__version__,
             started_ms=wall_ms(),
             limits=limits,
@@ -157,6 +161,7 @@ class Service:
             marks,
             clock,
             agents=agents,
+            peers=peers,
             limits=limits,
             after_look=self.dispatcher.schedule,
             looker=looker,

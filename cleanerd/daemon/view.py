@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from cleanerd.cleaner.reclaimable import Method
+    from cleanerd.policy.state_digest import StateDigest
 
 _PARTITION_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
@@ -100,6 +101,7 @@ class PartitionView:
     ``open_transaction_since_ms``: when the open transaction began that limits the cleaning (OP-14).
     ``waits_for``: brokers out of the ISR since ``waits_since_ms`` (U-70), or less clean (U-79; then that is None). For
     these, tombstones and markers past their delete horizon wait.
+    ``digests``: the newest ones of the latest state at grid offsets, for comparison with other replicas (U-90).
     """
 
     topic: str
@@ -131,6 +133,7 @@ class PartitionView:
     has_wrong_times: bool = False
     waits_for: tuple[int, ...] = ()
     waits_since_ms: int | None = None
+    digests: tuple[StateDigest, ...] = ()
 
     def is_held(self, now_ms: int) -> bool:
         """Whether tombstones or markers past their delete horizon wait for a replica."""
@@ -145,6 +148,7 @@ class PartitionView:
         return {
             **{name: getattr(self, name) for name in _PARTITION_FIELDS},
             "state": self.phase,
+            "digests": [each.to_json() for each in self.digests],
             "quarantine": None if self.quarantine is None else asdict(self.quarantine),
             "last_clean": None if self.last_clean is None else self.last_clean.summary(),
         }
@@ -276,7 +280,8 @@ class DaemonView:
     """The state at one moment, of the machine ``host``. ``ready``: every log directory was scanned since the start.
 
     ``map_utilization``: the fullest offset map of any last cleaning; ``last_round_ms``: when the scheduler last scanned
-    everything, ``round_every_ms``: its interval (log.cleaner.backoff.ms).
+    everything, ``round_every_ms``: its interval (log.cleaner.backoff.ms). ``differing_partitions``: how many have
+    another latest state than another replica (U-90).
     """
 
     version: str
@@ -301,6 +306,7 @@ class DaemonView:
     host: str = ""
     trend: Trend | None = None
     round_every_ms: int = 15_000
+    differing_partitions: int = 0
 
     def named(self, name: str) -> PartitionView | None:
         """``TOPIC-N``, found without a scan (D-15): ``partitions`` ascend by topic, partition and log directory."""

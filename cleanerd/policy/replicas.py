@@ -186,6 +186,11 @@ class TopicReplicas:
         of_peers = self._bound_of_peers(self.peers, partition, now_ms, ignored, clean_offset)
         return replace(lowest([found, of_peers]), below_offset=clean_offset)
 
+    def is_alone(self, partition: int) -> bool:
+        """Whether the metadata log shows a single replica."""
+        replicas = self.partitions.get(partition)
+        return replicas is not None and replicas.is_alone and not self.facts.unread
+
     def _bound_of_peers(
         self,
         peers: Mapping[int, Mapping[int, int] | str],
@@ -217,7 +222,7 @@ class TopicReplicas:
     def _bound_of_isr(self, partition: int, now_ms: int, ignored: frozenset[int]) -> ExpiryBound:
         replicas, facts = self.partitions.get(partition), self.facts
         margin_ms = facts.margin_ms
-        if replicas is not None and replicas.is_alone and not facts.unread:
+        if self.is_alone(partition):
             return BY_CLOCK
         full_ms = self.remembered.get(partition, UNKNOWN_MS)
         if facts.unread:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -36,6 +36,29 @@ class StateDigest:
     end_offset: int
     digest: str
     keys: int
+
+    def to_json(self) -> dict[str, int | str]:
+        """Its fields, for ``/status``."""
+        return {
+            "begin_offset": self.begin_offset,
+            "end_offset": self.end_offset,
+            "digest": self.digest,
+            "keys": self.keys,
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> StateDigest:
+        """Of another daemon's status.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not one.
+        """
+        found = cls(document["begin_offset"], document["end_offset"], document["digest"], document["keys"])
+        if type(found.digest) is not str or len(found.digest) != DIGEST_BITS // 4:
+            raise ValueError("not a digest")
+        if not all(type(each) is int and each >= 0 for each in (found.begin_offset, found.end_offset, found.keys)):
+            raise TypeError("not an offset or a number")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +116,10 @@ def digest_sum(digests: NDArray[np.uint64]) -> int:
     return total % (1 << DIGEST_BITS)
 
 
-def first_difference(replicas: Mapping[str, ReplicaDigests]) -> DigestDifference | None:
+def first_difference(replicas: Mapping[str, ReplicaDigests], own: str | None = None) -> DigestDifference | None:
     """The highest state in which two replicas differ, each pair judged by the highest state that both have.
+
+    ``own``: only pairs with this replica.
 
     States below a replica's clean point do not count: another replica may have copied what was cleaned above them.
     Nor do replicas with other rules.
@@ -107,7 +132,7 @@ def first_difference(replicas: Mapping[str, ReplicaDigests]) -> DigestDifference
     found: list[DigestDifference] = []
     for one, other in combinations(sorted(states), 2):
         common = states[one].keys() & states[other].keys()
-        if not common or replicas[one].rules != replicas[other].rules:
+        if not common or own not in {None, one, other} or replicas[one].rules != replicas[other].rules:
             continue
         at = max(common)
         pair = {one: states[one][at], other: states[other][at]}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.admin.peers import Peers, clean_points
+from cleanerd.policy.state_digest import ReplicaDigests, StateDigest
 from cleanerd_lab.demo.ports import free_port
 from tests.daemon.serving import serving
 from tests.daemon.views import log_dir, partition, view
@@ -166,6 +167,24 @@ def test_errors_and_silence() -> None:
     }
     assert "answer" in found[4]
     assert "within 1 s" in found[6] or "too slowly" in found[6]
+
+
+def test_digests_of_a_daemon() -> None:
+    """U-90: an entry that makes no sense has none, and takes nothing from the clean points."""
+    good = {"begin_offset": 0, "end_offset": 64, "digest": "ab" * 16, "keys": 3}
+    entries = [{**entry(number=number), "fingerprint": "f"} for number in range(6)]
+    for each, digests in zip(
+        entries, ([good], [{**good, "digest": 5}], "x", None, [{**good, "keys": -1}]), strict=False
+    ):
+        each["digests"] = digests
+    document = status(*entries)
+    with peer(body(json.dumps(document).encode())) as address:
+        peers = Peers()
+        points = peers.points([(1, "x:1"), (2, address)], CLUSTER, 1)
+    assert points == {2: {"t": dict.fromkeys(range(6), 5)}}
+    assert peers.digests == {
+        2: {"t-0": ReplicaDigests(5, "f", (StateDigest(0, 64, "ab" * 16, 3),)), "t-5": ReplicaDigests(5, "f", ())}
+    }
 
 
 def test_a_huge_answer() -> None:

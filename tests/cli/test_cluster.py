@@ -18,6 +18,7 @@ from cleanerd.cli.cluster import DEFAULT_PORT, read_targets, status_url
 from cleanerd.cli.cluster_compare import SIZES_DIFFER_BYTES, DaemonAnswer, compare
 from cleanerd.daemon.view import DaemonTotals, QuarantineView
 from cleanerd.errors import ConfigError
+from cleanerd.policy.state_digest import StateDigest
 from cleanerd_lab.demo.ports import free_port
 from tests.daemon.serving import serving
 from tests.daemon.views import GIB, HEADER_FINGERPRINT, NOW_MS, log_dir, partition, view
@@ -81,6 +82,21 @@ def test_replicas_that_differ_are_told_and_are_no_fault() -> None:
         assert compare(answers(a=daemon(small), b=daemon(replace(large, size_bytes=size)))).sizes == ()
     tiny = compare(answers(a=daemon(replace(small, size_bytes=1)), b=daemon(replace(small, size_bytes=1000))))
     assert tiny.sizes == ()
+
+
+def test_replicas_with_different_latest_states() -> None:
+    """U-90: by the highest offset that both have; they are wrong, also where a third daemon has no digest yet."""
+    of = {text: (StateDigest(0, 64, text * 16, 7), StateDigest(0, 96, text * 16, 9)) for text in ("0a", "0b")}
+    one, other = (partition("orders", 0, clean_offset=10, digests=of[text]) for text in of)
+    third = partition("orders", 0, clean_offset=10)
+    found = compare(answers(a=daemon(one), b=daemon(other), c=daemon(third)))
+    assert [(each.what, dict(each.by_target)) for each in found.states] == [
+        ("orders-0 below offset 96", {"a": "0a0a0a0a (9 keys)", "b": "0b0b0b0b (9 keys)"})
+    ]
+    assert found.exit_code == 1
+    cleaned = replace(third, clean_offset=100)
+    for same in (answers(a=daemon(one), b=daemon(one)), answers(a=daemon(one), b=daemon(other), c=daemon(cleaned))):
+        assert compare(same).states == ()
 
 
 def test_quarantine_illness_and_silence_have_their_codes() -> None:

@@ -8,6 +8,7 @@ READING = "cleanerd/cleaner/state_digest.py"
 RULES = "cleanerd/policy/state_digest.py"
 HISTORIES = "tests/cleaner/test_state_digest.py::test_replicas_of_a_history_have_the_digests_of_the_model"
 TESTS = "tests/cleaner/test_state_digest.py"
+DAEMON = "tests/daemon/test_digests.py"
 COMPARED = "tests/policy/test_state_digest.py::test_which_states_are_compared"
 
 STATE_DIGESTS = (
@@ -55,8 +56,8 @@ STATE_DIGESTS = (
         "a-state-has-the-winners-of-a-higher-one",
         "U-90",
         READING,
-        "mask[:row] = False",
-        "mask[:0] = False",
+        "below[row:] = False",
+        "below[len(below) :] = False",
         (HISTORIES,),
     ),
     Mutant(
@@ -66,6 +67,30 @@ STATE_DIGESTS = (
         "self.begin_offset = grid_start(self.log_start_offset, self.end_offset)",
         "self.begin_offset = self.log_start_offset",
         (f"{TESTS}::test_log_starts_that_differ_a_little",),
+    ),
+    Mutant(
+        "digests-by-other-rules-are-remembered",
+        "U-90",
+        "cleanerd/daemon/registry/partition_entry.py",
+        "old = self.digests if self.rules == later.rules else ()",
+        "old = self.digests",
+        (f"{DAEMON}::test_the_newest_digests_are_remembered",),
+    ),
+    Mutant(
+        "digests-of-a-log-that-was-cut-are-remembered",
+        "U-90",
+        "cleanerd/daemon/registry/partition_entry.py",
+        "and each.end_offset <= log_end]",
+        "]",
+        (f"{DAEMON}::test_the_newest_digests_are_remembered",),
+    ),
+    Mutant(
+        "the-only-replica-is-digested",
+        "U-90",
+        "cleanerd/daemon/registry/due.py",
+        "if not grid or (replicas is not None and replicas.is_alone(look.name.partition)):",
+        "if not grid:",
+        (f"{DAEMON}::test_partitions_that_are_not_digested",),
     ),
     Mutant(
         "the-lowest-common-state-decides",
@@ -87,8 +112,8 @@ STATE_DIGESTS = (
         "states-by-other-rules-are-compared",
         "U-90",
         RULES,
-        "if not common or replicas[one].rules != replicas[other].rules:",
-        "if not common:",
+        " or replicas[one].rules != replicas[other].rules:",
+        ":",
         (COMPARED,),
     ),
 )

@@ -71,6 +71,7 @@ class ScanThreads:
         looker: MakeLooker = LogDirScanner,
         sweeper: Callable[[], StateSweeper] = StateSweeper,
         caught_up: Callable[[], None] = lambda: None,
+        peers: Peers | None = None,
     ) -> None:
         self._limits = limits
         self._make_looker = looker
@@ -81,7 +82,7 @@ class ScanThreads:
         self._caught_up_with = caught_up
         self._lookers: dict[Path, _Attended] = {}
         self._readings = MetadataReadings()
-        self._peers = Peers()
+        self._peers = peers or Peers()
         self._context: ScanContext | None = None
         self.late: set[Path] = set()
         """Those that do not answer."""

@@ -137,6 +137,10 @@ DAEMON: Final = (
         "broker",
     ),
     _gauge(
+        "cleanerd_differing_partitions",
+        "Partitions whose latest state differs from that of another replica; needs cleanerd.cluster.peers.",
+    ),
+    _gauge(
         "cleanerd_fingerprint_changed_partitions", "Partitions whose last cleaning used another strategy than today's."
     ),
     _gauge(

@@ -182,6 +182,7 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
         "cleanerd_wrong_time_partitions": sum(p.has_wrong_times for p in view.partitions),
         "cleanerd_open_transaction_seconds": max((now_ms - each for each in open_since), default=0) / 1000,
         "cleanerd_next_purge_timestamp_seconds": _seconds(min(purges, default=None)),
+        "cleanerd_differing_partitions": view.differing_partitions,
         "cleanerd_fingerprint_changed_partitions": sum(p.fingerprint_changed for p in view.partitions),
     }
     for name, value in values.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.daemon.registry.partition_entry import RESTAGE_AFTER_MS, is_overdue, is_past, was_staged_lately
+from cleanerd.policy.state_digest import grid_offsets
 
 if TYPE_CHECKING:
     from cleanerd.daemon.discovery.modes import Work
@@ -19,6 +20,10 @@ GREW: Final = 10
 ESTIMATE_GREW: Final = 2
 ESTIMATE_INTERVAL_MS: Final = 3_600_000
 """A partition is estimated again when this many times as much is dirty, but not before this interval."""
+
+DIGEST_INTERVAL_MS: Final = 900_000
+DIGEST_AGAIN_MS: Final = 6 * 3_600_000
+"""A partition's digests are computed again after the first when the coarsest is missing, after the second when any."""
 
 
 def trigger_of(
@@ -67,6 +72,23 @@ def is_to_be_estimated(tracked: PartitionEntry, now_ms: int) -> bool:
     if saving is None or saving.now(look) is None:
         return True
     return look.dirty_bytes >= ESTIMATE_GREW * saving.dirty_bytes
+
+
+def is_digest_due(tracked: PartitionEntry, now_ms: int) -> bool:
+    """Whether the log has a grid offset without a digest: the coarsest one, or after a while another (U-90)."""
+    look, before = tracked.look, tracked.digested
+    if look is None or tracked.suspect is not None or tracked.quarantine is not None:
+        return False
+    grid = grid_offsets(*look.digest_range)
+    replicas = look.config.replicas
+    if not grid or (replicas is not None and replicas.is_alone(look.name.partition)):
+        return False
+    if before is None or before.rules != look.fingerprint:
+        return True
+    waited_ms = now_ms - before.at_ms
+    if before.digest_range == look.digest_range or 0 <= waited_ms < DIGEST_INTERVAL_MS:
+        return False
+    return grid[0] not in {each.end_offset for each in before.digests} or waited_ms >= DIGEST_AGAIN_MS
 
 
 def has_nothing_to_stage(tracked: PartitionEntry, work: Work | None) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.view import CleanView
+from cleanerd.policy.state_digest import MOST_OFFSETS
 from cleanerd.state.cleaner_checkpoint import Retry
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.view import PartitionView, Trigger
     from cleanerd.daemon.work.job import CleaningJob, JobDone, JobReclaimable
     from cleanerd.format.names import TopicPartition
+    from cleanerd.policy.state_digest import StateDigest
     from cleanerd.state.in_progress import CrashSuspect
 
 RESTAGE_AFTER_MS: Final = 3_600_000
@@ -86,6 +88,26 @@ HOLD_BACKOFF: Final = Backoff(15_000, 300_000)
 """After something that passes by itself: the broker was busy, or the log changed while it was read."""
 
 
+@dataclass(frozen=True, slots=True)
+class Digested:
+    """The digests of a log, the newest last, by these ``rules``; ``at_ms``: when some were computed last, or tried.
+
+    ``digest_range``: the log's then.
+    """
+
+    at_ms: int
+    rules: str
+    digest_range: tuple[int, int]
+    digests: tuple[StateDigest, ...]
+
+    def followed_by(self, later: Digested) -> Digested:
+        """With those of a later pass, as many as are remembered; without those of a log that was cut."""
+        ends, log_end = {each.end_offset for each in later.digests}, later.digest_range[1]
+        old = self.digests if self.rules == later.rules else ()
+        kept = [each for each in old if each.end_offset not in ends and each.end_offset <= log_end]
+        return replace(later, digests=(*kept, *later.digests)[-MOST_OFFSETS:])
+
+
 @dataclass(slots=True)
 class PartitionEntry:
     """One compacted partition.
@@ -93,6 +115,7 @@ class PartitionEntry:
     ``purge_known``: a worker or the state directory reported when tombstones below ``purge_to`` can be removed;
     ``purge_remembered``: the state directory's last answer. ``suspect``: a process was killed while it cleaned this.
     ``saving``: what a cleaning would save, worked out or estimated; ``estimated_ms``: when that was tried last.
+    ``digested``: the last digests of its latest state (U-90).
     ``done_to``: up to there a worker has cleaned, or found nothing to stage; ``observed_to``: up to there it was
     observed, however roughly. ``had_part``: its last cleaning ended early so that others can run (D-11). ``answered``:
     the result of the last trigger, None while unknown.
@@ -121,6 +144,7 @@ class PartitionEntry:
     had_part: bool = False
     saving: JobReclaimable | None = None
     estimated_ms: int | None = None
+    digested: Digested | None = None
     share: float = FIRST_SHARE
     last_clean: CleanView | None = None
     answered: OperatorOutcome | None = None
@@ -160,6 +184,12 @@ class PartitionEntry:
     def touch(self) -> None:
         """Its view is built again."""
         self.view = None
+
+
+def digests_of(tracked: PartitionEntry) -> tuple[StateDigest, ...]:
+    """The digests by the rules of today (U-90)."""
+    look, found = tracked.look, tracked.digested
+    return () if look is None or found is None or found.rules != look.fingerprint else found.digests
 
 
 def reclaimable_of(tracked: PartitionEntry) -> Reclaimable | None:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.partition_scan import FailedScan
-from cleanerd.daemon.registry.due import is_to_be_estimated, trigger_of
+from cleanerd.daemon.registry.due import is_digest_due, is_to_be_estimated, trigger_of
 from cleanerd.daemon.registry.job_outcome import note_done
 from cleanerd.daemon.registry.partition_entry import (
     HOLD_BACKOFF,
+    Digested,
     OperatorOutcome,
     PartitionEntry,
     Quarantine,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.view import CleanView, Trigger
     from cleanerd.daemon.work.job import JobDone, JobReclaimable, Kind
     from cleanerd.format.names import TopicPartition
+    from cleanerd.policy.state_digest import StateDigest
 
 
 SPARE_KINDS: Final[tuple[Kind, ...]] = ("drop", "horizons")
@@ -53,6 +55,7 @@ class RegistrySettings:
     ``backoff``: the waits after failures. ``plan_max_age_ms``: how old a staged plan may become. ``reserve_bytes``:
     what stays free on a disk, None: by the disk's size. ``spark_threshold_keys``: from how many keys on Spark cleans.
     ``estimate_bytes``: how much of a partition is read to estimate what a cleaning would save; 0: nothing.
+    ``digest_percent``: how much of a worker's time digests of the latest states may take; 0: there are none (U-90).
     ``hold``: the waits after what passes by itself.
     """
 
@@ -61,6 +64,7 @@ class RegistrySettings:
     reserve_bytes: int | None = None
     spark_threshold_keys: int | None = None
     estimate_bytes: int = 0
+    digest_percent: int = 0
     hold: Backoff = HOLD_BACKOFF
 
     @classmethod
@@ -73,6 +77,7 @@ class RegistrySettings:
             daemon.cleanerd_disk_reserve,
             daemon.cleanerd_spark_threshold_keys,
             daemon.cleanerd_estimate_bytes,
+            daemon.cleanerd_digest_percent,
         )
 
 
@@ -95,6 +100,7 @@ class PartitionRegistry:
         self.partitions: dict[Key, PartitionEntry] = {}
         self.stale_looks = StaleScans()
         self._by_name: list[PartitionEntry] | None = None
+        self.digest_changes = 0
 
     # -- input --------------------------------------------------------------------------------------------------------
 
@@ -351,11 +357,33 @@ class PartitionRegistry:
 
     def may_be_estimated(self, tracked: PartitionEntry, now_ms: int) -> bool:
         """Whether to estimate it: no job runs on it, and nothing forbids reading it."""
-        if not self.settings.estimate_bytes or not is_to_be_estimated(tracked, now_ms):
-            return False
+        wanted = bool(self.settings.estimate_bytes) and is_to_be_estimated(tracked, now_ms)
+        return wanted and self._may_be_read(tracked, now_ms)
+
+    def _may_be_read(self, tracked: PartitionEntry, now_ms: int) -> bool:
         found = self.dirs.get(tracked.path)
         reads = found is not None and not found.error and found.facts is not None
         return reads and not self._is_skipped(tracked, now_ms)
+
+    def due_digests(self, now_ms: int) -> list[PartitionEntry]:
+        """Partitions with grid offsets that have no digest yet; those that waited longest come first (U-90)."""
+        found = [tracked for tracked in self.partitions.values() if self.may_be_digested(tracked, now_ms)]
+        return sorted(found, key=lambda tracked: -1 if tracked.digested is None else tracked.digested.at_ms)
+
+    def may_be_digested(self, tracked: PartitionEntry, now_ms: int) -> bool:
+        """Whether to compute its digests: no job runs on it, and nothing forbids reading it."""
+        wanted = bool(self.settings.digest_percent) and is_digest_due(tracked, now_ms)
+        return wanted and self._may_be_read(tracked, now_ms)
+
+    def digested(self, key: Key, look: PartitionScan, digests: tuple[StateDigest, ...], now_ms: int) -> None:
+        """Its digests, of a job that began with this scan; none where they could not be computed."""
+        tracked = self.partitions.get(key)
+        if tracked is None or tracked.look is None or tracked.look.topic_id != look.topic_id:
+            return
+        found = Digested(now_ms, look.fingerprint, look.digest_range, digests)
+        tracked.digested = found if tracked.digested is None else tracked.digested.followed_by(found)
+        self.digest_changes += 1
+        tracked.touch()
 
     def estimated(self, key: Key, topic_id: UUID | None, saving: JobReclaimable | None, now_ms: int) -> None:
         """Its estimate; None: it could not be made."""

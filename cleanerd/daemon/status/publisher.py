@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.partition_scan import Key
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
     from cleanerd.daemon.status.counters import Counters
+    from cleanerd.daemon.status.replica_differences import ReplicaDifferences
     from cleanerd.daemon.status.trend import TrendRing
     from cleanerd.daemon.work.job import CleaningJob
 
@@ -53,6 +54,7 @@ class Publisher:
         counters: Counters,
         news: Callable[[], list[str]],
         trend: TrendRing,
+        replicas: ReplicaDifferences,
         *,
         version: str,
         started_ms: int,
@@ -65,6 +67,7 @@ class Publisher:
         self._counters = counters
         self._news = news
         self._trend = trend
+        self._replicas = replicas
         self._host = socket.gethostname()
         self._version = version
         self._started_ms = started_ms
@@ -159,6 +162,7 @@ class Publisher:
         views = tuple([tracked.view or partition_view(fleet, tracked) for tracked in fleet.by_name()])
         totals, now_ms = self._counters.totals(), wall_ms()
         held = self._counters.pop_longest_hold()
+        differing = self._replicas.current()
         return DaemonView(
             version=self._version,
             started_ms=self._started_ms,
@@ -177,11 +181,14 @@ class Publisher:
             partitions=views,
             running=tuple(running_view(job) for job in self._running.values()),
             history=self._counters.history,
-            warnings=tuple(dict.fromkeys([*self._about_settings(), *self._of_dirs(), *self._of_late()])),
+            warnings=tuple(
+                dict.fromkeys([*self._about_settings(), *self._of_dirs(), *differing.texts, *self._of_late()])
+            ),
             totals=totals,
             host=self._host,
             trend=self._trend.observe(now_ms, totals, held, lambda: sum(each.dirty_bytes or 0 for each in views)),
             round_every_ms=daemon.log_cleaner_backoff_ms,
+            differing_partitions=differing.count,
         )
 
     def _unhealthy_reason(self) -> str:

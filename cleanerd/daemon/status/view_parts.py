@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.daemon.registry.partition_entry import reclaimable_of
+from cleanerd.daemon.registry.partition_entry import digests_of, reclaimable_of
 from cleanerd.daemon.status.partition_status import about_to_be_cleaned, standing_of
 from cleanerd.daemon.view import LogDirView, PartitionView, QuarantineView, RunningView
 from cleanerd.resolution.kafka_cleaner import kafka_cleaner
@@ -130,6 +130,7 @@ def _partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> Partit
         open_transaction_since_ms=None if look is None else look.open_since_ms,
         waits_for=() if look is None else look.expiry.missing or look.expiry.peers,
         waits_since_ms=None if look is None or look.expiry.since_ms < 0 else look.expiry.since_ms,
+        digests=() if excluded else digests_of(tracked),
     )
 
 

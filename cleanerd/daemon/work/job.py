@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from cleanerd.daemon.work.progress import JobProgress
     from cleanerd.format.names import TopicPartition
     from cleanerd.host.clock import Clock
+    from cleanerd.policy.state_digest import StateDigest
     from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.resolution.partitions import ResolvedTopics
     from cleanerd.state.cleaner_checkpoint import LastSegment, Retry, StateStore
     from cleanerd.state.in_progress import InFlightMarkers
 
-Kind = Literal["live", "stage", "observe", "horizons", "drop", "estimate"]
+Kind = Literal["live", "stage", "observe", "horizons", "drop", "estimate", "digest"]
 
 
 class ExternalStager(Protocol):
@@ -131,6 +132,7 @@ class JobDone:
     horizons: bool = False
     next_purge_ms: int | None = None
     after: ScanAfterJob | None = None
+    digests: tuple[StateDigest, ...] = ()
 
     @property
     def began_ms(self) -> int:

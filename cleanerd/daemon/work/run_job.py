@@ -1,4 +1,4 @@
-"""A worker's operations on one partition: a cleaning beside the broker, a staged cleaning, an estimate.
+"""A worker's operations on one partition: a cleaning beside the broker, a staged cleaning, an estimate, digests.
 
 Everything that is to be expected ends in a :class:`JobDone`; only bugs get out.
 """
@@ -17,6 +17,7 @@ from cleanerd.cleaner.cleaner import Cleaning, CleaningStopped
 from cleanerd.cleaner.horizons import next_purge_ms
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.reclaimable import estimate_reclaimable
+from cleanerd.cleaner.state_digest import state_digests
 from cleanerd.cleaner.survey import CleaningOptions, survey_log
 from cleanerd.daemon.directory_snapshot import DirectorySnapshot, listed, matches_listing, mtime_ns
 from cleanerd.daemon.partition_scan import scan_partition
@@ -39,7 +40,7 @@ from cleanerd.swap.swapping_broker import SwappingBroker
 from cleanerd.swap.unfinished import refuse_unfinished
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cleanerd.broker.agent_pool import AgentPool
     from cleanerd.broker.partition_snapshot import PartitionSnapshot
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import Survey
     from cleanerd.daemon.work.backup_limits import BackupLimits
-    from cleanerd.daemon.work.job import CleaningJob
+    from cleanerd.daemon.work.job import CleaningJob, Kind
     from cleanerd.segments.partition import PartitionLog
     from cleanerd.swap.backup import BackupPlace
 
@@ -93,12 +94,11 @@ def _run(
         return JobDone(job, job.clock.now_ms(), result=result, after=_job_result(job, readings))
     try:
         with translated_kernel_errors(str(job.path / str(job.name))):
-            work = {"drop": _drop, "estimate": _estimate, "observe": _observe, "horizons": _horizons}[job.kind]
-            return work(job)
+            return _WORK[job.kind](job)
     except (CleanerdError, OSError) as caught:
         error = as_cleanerd_error(caught, str(job.path))
         if (
-            job.kind == "estimate"
+            job.kind in {"estimate", "digest"}
             or not error.consequence.remembered
             or has_changed(job.look.log_dir, job.name, listed)
         ):
@@ -227,6 +227,14 @@ def _estimate(job: CleaningJob) -> JobDone:
     return JobDone(job, job.clock.now_ms(), saving=_saving(found, estimate.bytes, estimate))
 
 
+def _digest(job: CleaningJob) -> JobDone:
+    """The digests of its latest state at grid offsets (U-90)."""
+    digests = state_digests(
+        job.look.log_dir, _survey(job), _resources(job), _options(job), advance=job.progress.advance
+    )
+    return JobDone(job, job.clock.now_ms(), digests=digests)
+
+
 def _saving(found: Survey, saved_bytes: int, estimate: Reclaimable | None = None) -> JobReclaimable:
     """The result, with the identity of the log."""
     before = sum(segment.size_bytes for segment in found.log.segments[:-1])
@@ -264,6 +272,11 @@ def _drop(job: CleaningJob) -> JobDone:
         refuse_unfinished(files, files.names())
         drop_plans(files, names_staged(files))
     return JobDone(job, job.clock.now_ms())
+
+
+_WORK: Final[Mapping[Kind, Callable[[CleaningJob], JobDone]]] = {
+    "drop": _drop, "estimate": _estimate, "digest": _digest, "observe": _observe, "horizons": _horizons,
+}  # fmt: skip
 
 
 def _survey(job: CleaningJob) -> Survey:
