@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from cleanerd.cleaner.survey import Survey
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.policy.state_digest import StateDigest
 
@@ -249,26 +248,21 @@ class Replica:
         write_checkpoint(root / LOG_STARTS, {NAME: found.log_start})
         return found
 
-    def survey(self) -> Survey:
-        """As the daemon scans it."""
-        options = CleaningOptions(now_ms=NOW_MS, unclean=True, indexes_only=True)
-        return survey(read_log_dir(self.root), ORDERS, self.history.config, StateStore(self.state), options)
-
     def digests(self, *, map_bytes: int = 1 << 20, map_load: float = 0.85) -> tuple[StateDigest, ...]:
         """As the daemon finds them, beside a running broker or a stopped one."""
+        return tuple(self.answer(map_bytes=map_bytes, map_load=map_load).digests)
+
+    def answer(self, *, map_bytes: int = 1 << 20, map_load: float = 0.85) -> ReplicaDigests:
+        """What the daemon's status says of it."""
         marker = self.root / CLEAN_SHUTDOWN
         if len(self.history.batches) % 2:
             marker.unlink(missing_ok=True)
-        options = CleaningOptions(now_ms=NOW_MS, unclean=True)
-        limits = resources(map_bytes=map_bytes, map_load=map_load)
-        digests = state_digests(read_log_dir(self.root), self.survey(), limits, options)
+        options = CleaningOptions(now_ms=NOW_MS, unclean=True, indexes_only=True)
+        log_dir = read_log_dir(self.root)
+        found = survey(log_dir, ORDERS, self.history.config, StateStore(self.state), options)
+        digests = state_digests(log_dir, found, resources(map_bytes=map_bytes, map_load=map_load), options)
         marker.touch()
-        return digests
-
-    def answer(self) -> ReplicaDigests:
-        """What the daemon's status says of it."""
-        found = self.survey()
-        return ReplicaDigests(found.bounds.first_dirty_offset, self.history.strategy, self.digests())
+        return ReplicaDigests(found.bounds.first_dirty_offset, self.history.strategy, digests)
 
 
 def play(seed: int, root: Path, seen: Counter[str]) -> None:
