@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
 
+from cleanerd.cli.audit import show_key
 from cleanerd.cli.clean_end import clean_end_of_logs
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
@@ -13,6 +15,7 @@ from cleanerd.cli.selecting import existing_dirs, partition_option
 from cleanerd.cli.spark import spark_command
 from cleanerd.errors import CorruptionError
 from cleanerd.humanize import counted, human_count
+from cleanerd.inspection.report import bytes_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,11 +28,13 @@ if TYPE_CHECKING:
 @spark_command(alone=lambda _options: True)
 @existing_dirs("dirs", "LOG_DIR LOG_DIR...", urls=True)
 @partition_option
-def divergence(common: Common, dirs: tuple[Path, ...], *, partitions: tuple[str, ...]) -> int:
-    """Hold the replicas in each further LOG_DIR against those in the first one: what nothing explains.
+@click.option("--examples", type=click.IntRange(1, 100_000), default=20, show_default=True, metavar="N",
+              help="At most N records of each kind a pair of replicas, with their keys.")  # fmt: skip
+def divergence(common: Common, dirs: tuple[Path, ...], *, partitions: tuple[str, ...], examples: int) -> int:
+    """Compare the replicas in each further LOG_DIR with those in the first one, and name the keys that differ.
 
-    What retention took, cleanings at other moments and tombstones whose time was over is counted apart. Compared is
-    what both have, up to the lower high watermark. Exit code 5 when replicas differ otherwise.
+    Differences by retention, by cleanings at other times and by expired tombstones are counted separately. Only what
+    both have is compared, up to the lower high watermark. Exit code 5 when replicas differ otherwise.
     """
     if len(dirs) < 2:
         raise click.UsageError("two directories at least")
@@ -43,7 +48,9 @@ def divergence(common: Common, dirs: tuple[Path, ...], *, partitions: tuple[str,
         logs = ReadableLogs(session, dirs[0], lambda topic: key_rules(settings, topic), partitions=names or None)
         total = logs.size_bytes * len(dirs)
         with common.output.progress("divergence", total=total) as advance:
-            compared = logs.compare_replicas(dirs[1:], clean_end_of=clean_end_of_logs(settings), advance=advance)
+            compared = logs.compare_replicas(
+                dirs[1:], clean_end_of=clean_end_of_logs(settings), advance=advance, examples=examples
+            )
     for note in compared.notes:
         common.output.warning(note)
     if common.output.as_json:
@@ -80,6 +87,16 @@ def _document(each: Divergence) -> dict[str, object]:
         "expired_in_one": each.expired,
         "attributes_zeroed": each.zeroed,
         "findings": {kind: each.findings[kind] for kind in KINDS},
+        "records": [
+            {
+                "kind": place.kind,
+                "offset": place.offset,
+                "file": place.file,
+                **({} if place.key is None else bytes_fields("key", place.key)),
+                "what": place.what,
+            }
+            for place in each.places
+        ],
         "first_offsets": {kind: offset for kind, offset in each.examples.items() if offset >= 0},
         "damaged": each.damaged,
     }
@@ -94,9 +111,13 @@ def _print_report(common: Common, compared: ReplicaComparison) -> None:
     ]  # fmt: skip
     common.output.table(columns, [_row(each) for each in compared.partitions])
     for each in compared.partitions:
-        for kind, offset in sorted(each.examples.items()):
-            if offset >= 0:
-                common.output.line(f"{each.name} {kind} from offset {offset}: {each.other.log_dir}")
+        for place in each.places:
+            key = "" if place.key is None else f" key {show_key(place.key)}"
+            common.output.line(f"{each.name} {place.kind} offset {place.offset}{key}: {place.file}: {place.what}")
+        shown = Counter(place.kind for place in each.places)
+        for kind, count in each.findings.items():
+            if kind != "damaged" and count > shown[kind]:
+                common.output.line(f"{each.name} {kind}: {counted(count - shown[kind], 'more record')} (--examples)")
         for text in each.damaged:
             common.output.line(f"{each.name} damaged: {text}")
     kinds = [kind for kind in KINDS if any(each.findings[kind] for each in compared.partitions)]

@@ -20,7 +20,7 @@ from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.segments.log_dir import CLEANER_CHECKPOINT
 from cleanerd.spark.audit import AuditedPartition, AuditQuestion, audit_sides, new_digest_key
 from cleanerd.spark.audit_inputs import sides_of
-from cleanerd.spark.divergence import ReplicaComparison, compare_logs, pairs_of
+from cleanerd.spark.divergence import EXAMPLES, ReplicaComparison, compare_logs, pairs_of
 from cleanerd.spark.erasure import Erasure, search_records
 from cleanerd.spark.latest_by_tasks import LARGE_BYTES
 from cleanerd.spark.listed import list_complete
@@ -292,12 +292,13 @@ class ReadableLogs:
         *,
         clean_end_of: Callable[[Log], int | None] = known_clean_end,
         advance: Advance = ignore_progress,
+        examples: int = EXAMPLES,
     ) -> ReplicaComparison:
         """Do these logs and those in each of ``others``, of other brokers or other times, hold the same?
 
         Differences by retention, cleanings at other moments and delete horizons are counted separately.
         ``clean_end_of``: up to where a replica was cleaned, None if unknown; by default Kafka's checkpoint, for topics
-        with Kafka's rules.
+        with Kafka's rules. ``examples``: how many records of each kind of difference are named, with their keys.
 
         Raises:
             ConfigError: nothing to compare.
@@ -306,7 +307,7 @@ class ReadableLogs:
         places = [others] if isinstance(others, str | Path) else others
         theirs = [ReadableLogs(None, p, self._rules, topics=self._topics, partitions=self._partitions) for p in places]
         pairs, notes = pairs_of(self.found(), [logs.found() for logs in theirs])
-        found = compare_logs(self._spark, pairs, clean_end_of=clean_end_of, advance=advance)
+        found = compare_logs(self._spark, pairs, clean_end_of=clean_end_of, advance=advance, examples=examples)
         return ReplicaComparison(tuple(found), tuple(notes))
 
     def find_keys(

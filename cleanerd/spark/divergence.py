@@ -15,6 +15,7 @@ from cleanerd.errors import ConfigError
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.damaged_places import other_damage
 from cleanerd.spark.divergence_rules import JUDGE
+from cleanerd.spark.example import find_differing
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.judging import judged
 from cleanerd.spark.logs import describe_names, known_clean_end, size_of_all
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.format.names import TopicPartition
+    from cleanerd.spark.example import Example
     from cleanerd.spark.header_walk import HeaderSummary
     from cleanerd.spark.logs import Log
     from cleanerd.spark.task_runner import Item
@@ -44,8 +46,8 @@ KINDS: Final[Mapping[str, str]] = {
 }
 """Unexplained differences, in the order of the output."""
 
-_EXAMPLES: Final = 20
-"""Limit of places of a kind for a pair: the lowest. Damage is listed completely, of others the first offset."""
+EXAMPLES: Final = 20
+"""Limit of records of a kind for a pair: the lowest offsets. Damage is listed completely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Divergence:
 
     ``records`` are in both. ``cleaned``: in one only, where the other one was cleaned; ``expired``: of them tombstones
     that were the newest of their key; ``zeroed``: attributes that Kafka's cleaner set to 0 in one. ``findings`` by
-    kind, and ``examples``: the lowest offset of each kind.
+    kind, ``examples``: the lowest offset of each kind, ``places``: the records at the lowest ones, with their keys.
     """
 
     name: TopicPartition
@@ -76,6 +78,7 @@ class Divergence:
     zeroed: int = 0
     findings: Counter[str] = field(default_factory=Counter)
     examples: dict[str, int] = field(default_factory=dict)
+    places: list[Example] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
 
     @property
@@ -121,8 +124,11 @@ def compare_logs(
     *,
     clean_end_of: Callable[[Log], int | None] = known_clean_end,
     advance: Callable[[int], None] = ignore_progress,
+    examples: int = EXAMPLES,
 ) -> list[Divergence]:
     """Compare each pair of replicas; ``clean_end_of`` says up to where one was cleaned, None: as far as possible.
+
+    ``examples``: how many records of each kind are named.
 
     Raises:
         CleanerdError: a file cannot be read.
@@ -140,7 +146,7 @@ def compare_logs(
             for part, (pair, each) in enumerate(zip(pairs, found, strict=True))
             for item in _work(part, pair, each, (walks[2 * part], walks[2 * part + 1]), files)
         ]
-        for part, summary in judged(session, items, JUDGE, _EXAMPLES, advance).items():
+        for part, summary in judged(session, items, JUDGE, examples, advance).items():
             each, numbers = found[part], summary.numbers
             each.records, each.cleaned, each.expired, each.zeroed = (
                 numbers["same"], numbers["cleaned"], numbers["expired"], numbers["zeroed"]
@@ -148,6 +154,8 @@ def compare_logs(
             each.findings.update(summary.findings)
             each.damaged += other_damage(each.damaged, summary.places.get("damaged", ()), files)
             each.examples |= {kind: places[0] for kind, places in summary.places.items()}
+            wanted = [(kind, at) for kind in KINDS for at in summary.places.get(kind, ()) if at >= 0]
+            each.places = find_differing(pairs[part][0].segments, pairs[part][1].segments, wanted)
     for each in found:
         if each.damaged and not each.findings["damaged"]:
             each.findings["damaged"] = len(each.damaged)

@@ -66,6 +66,27 @@ def find_examples(
     return examples
 
 
+def find_differing(
+    one: Sequence[SegmentFile], other: Sequence[SegmentFile], wanted: Sequence[tuple[str, int]]
+) -> list[Example]:
+    """The records of ``wanted`` (kind, offset) in one of two replicas, or in both if they differ there.
+
+    Raises:
+        CleanerdError: a file cannot be read.
+    """
+    offsets = {offset for _, offset in wanted}
+    in_one, in_other = _places(one, offsets), _places(other, offsets)
+    examples = []
+    for kind, offset in wanted:
+        places = [found[offset] for found in (in_one, in_other) if offset in found]
+        if places:
+            place, names = places[0], _different_fields(places[0].record, places[-1].record)
+            what = f"only here, {_brief(place)}" if len(places) == 1 else "in both"
+            what = f"in both, with another {names}" if names else what
+            examples.append(Example(kind, offset, place.file, place.position, place.number, place.record.key, what))
+    return examples
+
+
 def _places(files: Sequence[SegmentFile], offsets: Iterable[int]) -> dict[int, _Place]:
     found: dict[int, _Place] = {}
     left = sorted(offsets)
@@ -103,6 +124,12 @@ def _search_batch(file: SegmentFile, position: int, offsets: set[int], found: di
 
 
 def _changed(now: Record, then: Record) -> str:
+    names = _different_fields(now, then)
+    return f"another {names} than before" if names else "the same again: it was changed meanwhile"
+
+
+def _different_fields(now: Record, then: Record) -> str:
+    """``value and headers``; empty if all are the same."""
     pairs = {
         "key": (now.key, then.key),
         "value": (now.value, then.value),
@@ -110,8 +137,7 @@ def _changed(now: Record, then: Record) -> str:
         "headers": (now.headers, then.headers),
         "attributes": (now.attributes, then.attributes),
     }
-    changed = [name for name, (one, two) in pairs.items() if one != two]
-    return f"another {' and '.join(changed)} than before" if changed else "the same again: it was changed meanwhile"
+    return " and ".join(name for name, (one, two) in pairs.items() if one != two)
 
 
 def _brief(place: _Place) -> str:

@@ -93,6 +93,14 @@ STATE_DIGESTS = (
         (f"{DAEMON}::test_partitions_that_are_not_digested",),
     ),
     Mutant(
+        "records-of-one-replica-alone-are-named",
+        "U-90",
+        "cleanerd/spark/example.py",
+        "for found in (in_one, in_other) if offset in found]",
+        "for found in (in_one, in_one) if offset in found]",
+        ("tests/spark/test_divergence.py::test_the_records_that_differ_are_named_with_their_keys",),
+    ),
+    Mutant(
         "the-lowest-common-state-decides",
         "U-90",
         RULES,

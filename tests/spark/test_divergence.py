@@ -208,6 +208,26 @@ def test_damage_is_told_with_its_place(spark: SparkSession, tmp_path: Path) -> N
         assert [text.partition(": ")[0] for text in by_headers.damaged] == [f"{tmp_path}/1/u-0/{0:020d}.log at byte 0"]
 
 
+def test_the_records_that_differ_are_named_with_their_keys(tmp_path: Path) -> None:
+    """Of each kind the lowest offsets, in whichever replica a record is; the file says in which."""
+    three = {2: Record(b"x", b"1"), 3: Record(b"y", b"1"), 4: Record(b"z", b"1")}
+    sides = (log({0: K1, 1: L1, **three}), log({0: K2, 5: Record(b"m", b"1"), **three}), log({0: K1, 1: L1}))
+    one, other, short = (
+        make_log_dir(tmp_path / str(number), {"t-0": Partition(segments, cleaner_offset=END)})
+        for number, segments in enumerate(sides)
+    )
+    (found,) = Logs(None, one).compare_replicas(other).partitions
+    named = {(each.kind, each.offset, each.key, each.file.split("/")[-3], each.what) for each in found.places}
+    assert named == {
+        ("altered", 0, b"k", "0", "in both, with another value"),
+        ("latest", 1, b"l", "0", "only here, value of 1 bytes"),
+        ("latest", 5, b"m", "1", "only here, value of 1 bytes"),
+    }
+    (found,) = Logs(None, short).compare_replicas(one, examples=2).partitions
+    assert [each.key for each in found.places] == [b"x", b"y"]
+    assert found.findings["latest"] == 3
+
+
 @pytest.mark.long
 def test_the_verb_and_the_api(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -229,4 +249,8 @@ def test_the_verb_and_the_api(
     document = json.loads(capsys.readouterr().out)
     assert [each["findings"]["altered"] for each in document["partitions"]] == [0, 1]
     assert document["partitions"][1]["first_offsets"] == {"altered": 0}
+    (record,) = document["partitions"][1]["records"]
+    assert (record["kind"], record["offset"], record["key"]) == ("altered", 0, "k")
+    assert run(["spark", "divergence", str(places[0]), str(places[2]), "--quiet"]) == 5
+    assert "t-0 altered offset 0 key" in capsys.readouterr().out
     assert run(["spark", "divergence", str(places[0])]) == 2
