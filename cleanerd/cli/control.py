@@ -98,8 +98,12 @@ def pause(common: Common, partitions: tuple[str, ...]) -> None:
 @click.command("resume")
 @common_options
 @daemons_partitions()
-def resume(common: Common, partitions: tuple[str, ...]) -> None:
+@click.option("--canary", is_flag=True, help="Instead: clean on although the canary found a cleaning wrong.")
+def resume(common: Common, partitions: tuple[str, ...], *, canary: bool) -> None:
     """End the pause of partitions, or without names that of the whole daemon."""
+    if canary:
+        _release_canary(common, partitions)
+        return
     answer = _request(common, "resume", partitions)
     if answer["resumed"] == "all":
         lines = ["the daemon was not paused" if answer["not_paused"] else "all cleaning: resumed"]
@@ -113,11 +117,25 @@ def resume(common: Common, partitions: tuple[str, ...]) -> None:
     _print_answer(common, answer, lines)
 
 
+def _release_canary(common: Common, partitions: tuple[str, ...]) -> None:
+    if partitions:
+        raise click.UsageError("--canary goes without partitions")
+    answer = _request(common, "release-canary", ())
+    hold = answer["released"]
+    line = (
+        "the canary did not hold" if hold is None else f"{hold['partition'] or 'canary'}: released: {hold['finding']}"
+    )
+    _print_answer(common, answer, [line])
+
+
 @click.command("retry")
 @common_options
 @daemons_partitions()
 def retry(common: Common, partitions: tuple[str, ...]) -> None:
-    """End the quarantine of partitions, or without names all quarantines: those that are due are tried again."""
+    """End the quarantine of partitions, or without names all quarantines: those that are due are tried again.
+
+    When the canary holds, it verifies the partition again that it holds for.
+    """
     answer = _request(common, "retry", partitions)
     lines = [
         f"{name}: tried again, once its pause has ended (cleanerd resume)"
@@ -127,7 +145,14 @@ def retry(common: Common, partitions: tuple[str, ...]) -> None:
         else f"{name}: tried again"
         for name in answer["retried"]
     ]
-    lines += [f"{name}: nothing to try again, it has not failed" for name in answer["healthy"]]
+    again = answer.get("verified_again")
+    lines += [
+        f"{name}: nothing to try again, it has not failed"
+        for name in answer["healthy"]
+        if again is None or name != again
+    ]
+    if again is not None:
+        lines.append(f"{again or 'canary'}: verified again")
     _print_answer(common, answer, lines or ["nothing is quarantined"])
 
 

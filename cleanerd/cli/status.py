@@ -121,6 +121,8 @@ def print_status(
 ) -> None:
     """A status in words, with these of its partitions; ``by`` and ``top`` as in ``print_plan``."""
     output.line(headline(view))
+    if view.get("canary") is not None:
+        output.line(canary_line(view["canary"]))
     output.line()
     for line in attention(view, int(time.time() * 1000)) or ["nothing needs attention"]:
         output.line(line)
@@ -232,6 +234,13 @@ def headline(view: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
+def canary_line(canary: Mapping[str, Any]) -> str:
+    """How far ``cleanerd.canary`` is."""
+    now = f"verifies {canary['verifying']} now, " if canary["verifying"] else ""
+    waiting = counted(canary["unverified"], "partition")
+    return f"canary ({canary['budget']}): {now}{waiting} to verify, {canary['verified']:,} verified"
+
+
 def attention(view: Mapping[str, Any], now_ms: int) -> list[str]:
     """OP-17: what an operator should check, the worst first: kind, count, names, and the command for more."""
     partitions = view["partitions"]
@@ -270,6 +279,13 @@ def attention(view: Mapping[str, Any], now_ms: int) -> list[str]:
         ("whose last cleaning failed", _names(partitions, _has_failed), "cleanerd status --history"),
     ]
     lines = [f"the partitions were last scanned {human_ms(stale_ms)} ago"] if stale_ms > _STALE_MS else []
+    canary = view.get("canary")
+    if canary is not None and canary["held_partition"] is not None:
+        where = f"{canary['held_partition']} in {canary['held_log_dir']}: " if canary["held_partition"] else ""
+        lines.append(
+            f"nothing is cleaned: {where}{canary['finding']} "
+            "(verify again: cleanerd retry; go on: cleanerd resume --canary)"
+        )
     for what, names, way_out in kinds:
         if names:
             more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""

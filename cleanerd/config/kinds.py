@@ -14,6 +14,7 @@ from pydantic import BeforeValidator
 from cleanerd.config import strategy_keys
 from cleanerd.config.kafka_values import LONG_MAX, ChoiceRule, HeaderNameRule, PolicyRule, RatioRule
 from cleanerd.config.units import SIZE_HINT, format_size, format_time, parse_size, parse_time, time_hint
+from cleanerd.policy.canary import CANARY_HINT, CanaryBudget, parse_canary
 from cleanerd.policy.windows import WINDOWS_HINT, Windows, parse_windows
 
 if TYPE_CHECKING:
@@ -291,6 +292,11 @@ Flag = Annotated[bool, BeforeValidator(_bool), ValueKind(_BOOL_HINT, _write_bool
 KeyThreshold = Annotated[int | None, BeforeValidator(_keys), ValueKind(_KEYS_HINT, _write_keys, writes_none=True)]
 Master = Annotated[str, BeforeValidator(_master), ValueKind(_MASTER_HINT)]
 WindowsValue = Annotated[Windows, BeforeValidator(parse_windows), ValueKind(WINDOWS_HINT, str)]
+Canary = Annotated[
+    CanaryBudget | None,
+    BeforeValidator(parse_canary),
+    ValueKind(CANARY_HINT, lambda value: "off" if value is None else str(value), writes_none=True),
+]
 PathValue = Annotated[Path, BeforeValidator(_path), ValueKind("a path")]
 Version = Annotated[
     tuple[int, int] | None, BeforeValidator(_version), ValueKind(_VERSION_HINT, _write_version, writes_none=True)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from cleanerd.config.kafka_values import INT_MAX, LONG_MAX
 from cleanerd.config.kinds import (
+    Canary,
     Count,
     Flag,
     Hosts,
@@ -62,6 +63,13 @@ class ServiceSettings(SettingsModel):
         "semicolons. A partition that max.compaction.lag.ms makes overdue does not wait, nor one that an operator "
         "asked for. Default: always.",
         examples=["Mon-Fri 22:00-06:00; Sat,Sun"],
+    )
+    cleanerd_canary: Canary = Field(
+        None,
+        description="How much the daemon cleans before it verifies what it cleaned: a number of partitions, or a size "
+        "of logs per day. It goes on when nothing is wrong, else it cleans nothing more until an operator decides. "
+        "off: it cleans without a stop.",
+        examples=["5 partitions", "200 MiB per day"],
     )
     cleanerd_threads_per_log_dir: Count = Field(
         1024,

@@ -13,6 +13,7 @@ from cleanerd.daemon.control_client import UNKNOWN
 from cleanerd.daemon.http.status_body import StatusBody
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.operations import JOURNALED, Operation, Operations, read_operations
+from cleanerd.daemon.registry.canary import too_large
 from cleanerd.daemon.registry.partition_entry import OperatorOutcome, is_overdue
 from cleanerd.daemon.registry.pauses import save_pauses
 from cleanerd.daemon.status.partition_status import standing_of
@@ -31,6 +32,7 @@ from cleanerd.state.ignored_replicas import change_ignored_replicas, ignored_rep
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from cleanerd.daemon.canary import Canary
     from cleanerd.daemon.configuration import Configuration
     from cleanerd.daemon.control import Handler, Peer
     from cleanerd.daemon.discovery.log_dir_scan import ScanContext
@@ -63,6 +65,7 @@ class ControlApi:
         look_loop: ScanLoop,
         reload: Callable[[], dict[str, Any]],
         write: Callable[[Callable[[], str], Callable[[str], None]], None],
+        canary: Canary,
         *,
         limits: DaemonLimits = DAEMON_LIMITS,
     ) -> None:
@@ -75,6 +78,7 @@ class ControlApi:
         self._look_loop = look_loop
         self._reload_settings = reload
         self._write = write
+        self._canary = canary
         self._journal = Operations(self._state_dir)
         self._status_body = StatusBody()
         self._status_turn = asyncio.Lock()
@@ -87,6 +91,7 @@ class ControlApi:
             "pause": self._pause,
             "resume": self._resume,
             "retry": self._retry,
+            "release-canary": self._release_canary,
             "outcomes": self._outcomes,
             "reload": self._reload,
             "explain": self._explain,
@@ -225,6 +230,10 @@ class ControlApi:
             return "all cleaning is paused: cleanerd resume"
         if tracked.paused:
             return f"is paused: cleanerd resume {tracked.name}"
+        if self._fleet.work_of(tracked) in {"live", "stage"} and tracked.look is not None:
+            canary = self._fleet.held or too_large(self._fleet.settings.canary, tracked.look.size_bytes)
+            if canary:
+                return canary
         return self._fleet.dirs[tracked.path].mode.reason if self._fleet.work_of(tracked) is None else ""
 
     async def _pause(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -260,6 +269,7 @@ class ControlApi:
         everyone = self._fleet.partitions.values()
         asked = [t for t in everyone if (t.name in wanted if wanted else t.is_quarantined)]
         waiting = [tracked for tracked in asked if tracked.is_waiting]
+        hold = self._canary.release(accept=False, only=[str(name) for name in wanted] if wanted else None)
         for tracked in waiting:
             self._dispatcher.clear_failures(tracked)
         self._look_loop.wake()
@@ -268,7 +278,16 @@ class ControlApi:
         paused = {str(t.name) for t in waiting if t.paused or self._fleet.pauses.everything}
         healthy = {str(tracked.name) for tracked in asked} - retried
         not_due = {str(t.name): why for t in waiting if str(t.name) not in paused and (why := self._not_due_reason(t))}
-        return {"retried": sorted(retried), "healthy": sorted(healthy), "paused": sorted(paused), "not_due": not_due}
+        return {"retried": sorted(retried), "healthy": sorted(healthy), "paused": sorted(paused), "not_due": not_due,
+                "verified_again": None if hold is None else hold.partition}  # fmt: skip
+
+    async def _release_canary(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """D-20: go on although a cleaning was found wrong; returns what was found."""
+        hold = self._canary.release(accept=True)
+        self._schedule()
+        if not await self._written():
+            self._report_unwritten(f"{self._state_dir}: does not answer; the canary may hold again after a restart")
+        return {"released": None if hold is None else asdict(hold)}
 
     def _not_due_reason(self, tracked: PartitionEntry) -> str:
         """Why it is not cleaned although no failure counts any more; empty when it is."""

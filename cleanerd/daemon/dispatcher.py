@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.broker.agent_pool import AgentPool
+    from cleanerd.daemon.canary import Canary
     from cleanerd.daemon.configuration import Configuration
     from cleanerd.daemon.directory_snapshot import DirectorySnapshot
     from cleanerd.daemon.partition_scan import Key
@@ -81,6 +82,7 @@ class Dispatcher:
         counters: Counters,
         workers: WorkerPool,
         tools: JobTools,
+        canary: Canary,
         *,
         look_again: Callable[[PartitionEntry], Awaitable[None]],
         looked: Callable[[Path, TopicPartition, DirectorySnapshot], None],
@@ -93,6 +95,7 @@ class Dispatcher:
         self._counters = counters
         self.workers = workers
         self._tools = tools
+        self._canary = canary
         self._look_again = look_again
         self._looked = looked
         self._changed = changed
@@ -122,7 +125,8 @@ class Dispatcher:
         self._closed.passed(candidates, self._fleet.partitions, now_ms, window_open=limits.window_open)
         if any(job.alone for job in self.running.values()):
             return
-        self._begin_chosen(candidates, limits)
+        if not self._begin_chosen(candidates, limits):
+            self._verify()
         for candidate in candidates:
             tracked = self._fleet.partitions[candidate.log_dir, candidate.name]
             if tracked.trigger is None and not tracked.queued:
@@ -155,10 +159,17 @@ class Dispatcher:
 
     def _begin_chosen(self, candidates: list[Candidate], limits: ScheduleLimits) -> bool:
         """Those whose turn it is; returns whether there is any."""
-        chosen = choose(candidates, self.running.keys(), limits)
+        allowed = [each for each in candidates if not self._canary.refusal((each.log_dir, each.name))]
+        chosen = choose(allowed, self.running.keys(), limits)
         for candidate in chosen:
             self._begin(self._fleet.partitions[candidate.log_dir, candidate.name], candidate.trigger)
         return bool(chosen)
+
+    def _verify(self) -> None:
+        """D-19: nothing more may be cleaned now, so what was cleaned is verified."""
+        self._canary.verify(
+            self.workers, lambda tracked: self._job(tracked, "ratio", "verify"), self._tools.run, self.schedule
+        )
 
     def _estimate(self) -> None:
         """If a worker is idle; not beside a suspect, which has to be the only one if the process dies."""
@@ -179,7 +190,7 @@ class Dispatcher:
     def _begin(self, tracked: PartitionEntry, trigger: Trigger, kind: Kind | None = None) -> None:
         work = kind or self._fleet.work_of(tracked)
         job = None if work is None else self._job(tracked, trigger, work)
-        if job is None:
+        if job is None or not self._canary.charge(job):
             return
         # Cleaning comes first: an estimate's thread is free after its next range.
         self.estimator.stop(lambda _job: True)
@@ -226,13 +237,17 @@ class Dispatcher:
     async def _work(self, tracked: PartitionEntry, job: CleaningJob) -> None:
         key = tracked.key
         try:
-            done = await self.workers.submit(lambda: self._tools.run(job, self._tools.keeping, self._tools.agents))
+            done = await self.workers.submit(
+                lambda: self._canary.run(job, lambda: self._tools.run(job, self._tools.keeping, self._tools.agents))
+            )
         except WorkerDiedError as error:
             _log.exception("a worker died", partition=str(job.name))
             del self.running[key]
+            self._canary.ended(key, None)
             self._fleet.died(key, f"unexpected error: {error}", self._tools.clock.now_ms())
         else:
             del self.running[key]
+            self._canary.ended(key, done)
             self._counters.add(done, self._fleet.finished(done))
             log_done(done)
             if self._fleet.apply_job_scan(done, self._tools.clock.now_ms()) and done.after is not None:
@@ -282,7 +297,8 @@ class Dispatcher:
         self.begin_nothing()
         self._tools.marks.begin_shutdown()
         self.interrupt(lambda _job: True)
-        tasks = [*self._tasks, *self.estimator.tasks]
+        self._canary.stop()
+        tasks = [*self._tasks, *self.estimator.tasks, *self._canary.tasks]
         if not tasks:
             return
         ended: asyncio.Future[Any] = asyncio.gather(*tasks, return_exceptions=True)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-JOURNALED: Final = frozenset({"trigger", "pause", "resume", "retry", "reload", "ignore-replica", "wait-for-replica"})
+JOURNALED: Final = frozenset(
+    {"trigger", "pause", "resume", "retry", "reload", "ignore-replica", "wait-for-replica", "release-canary"}
+)
 """The operations of the control socket that change something."""
 
 MAX_OPERATIONS: Final = 500

@@ -25,6 +25,7 @@ import structlog
 from cleanerd import __version__
 from cleanerd.admin.peers import Peers
 from cleanerd.broker.agent_pool import AgentPool
+from cleanerd.daemon.canary import Canary
 from cleanerd.daemon.configuration import Configuration
 from cleanerd.daemon.control import ControlServer
 from cleanerd.daemon.control_api import ControlApi
@@ -124,20 +125,24 @@ class Service:
         warnings = StandingWarnings(store, clock)
         agents = AgentPool()
         counters = Counters(store, clock, self._throttle, workers, agents)
+        self._writer = WorkerPool(1, "cleanerd-writer")
+        self._written: asyncio.Future[str] | None = None
+        self.canary = Canary(
+            self.configuration, self.fleet, now_ms=clock.now_ms, changed=self._changed, write=self._write
+        )
         self.dispatcher = Dispatcher(
             self.configuration,
             self.fleet,
             counters,
             workers,
             JobTools(store, marks, clock, self._throttle, hand_over, self._keeping, agents, run=run_job),
+            self.canary,
             look_again=self._rescan,
             looked=self._scan_ended,
             changed=self._changed,
             broke=self._broke,
             limits=limits,
         )
-        self._writer = WorkerPool(1, "cleanerd-writer")
-        self._written: asyncio.Future[str] | None = None
         self._trend = TrendRing(daemon.cleanerd_state_dir, self._write)
         peers = Peers()
         self.publisher = Publisher(
@@ -148,6 +153,7 @@ class Service:
             lambda: [*warnings.passed(), *hand_over.pop_warnings(), *self._keeping.pop_warnings(), *news()],
             self._trend,
             ReplicaDifferences(self.fleet, lambda: peers.digests),
+            self.canary.view,
             version=__version__,
             started_ms=wall_ms(),
             limits=limits,
@@ -174,7 +180,7 @@ class Service:
         self._stopping: asyncio.Future[int] | None = None
         self.control_api = ControlApi(
             self.configuration, self.fleet, self.publisher, self.dispatcher, self.look_loop, self.reload, self._write,
-            limits=limits,
+            self.canary, limits=limits,
         )  # fmt: skip
         self._control = ControlServer(control_socket(settings), self.control_api.handlers(), note=self.control_api.note)
         self._http: HttpServer | None = None
@@ -388,6 +394,7 @@ class Service:
         self._throttle.set_rates(Rates.of(settings))
         self.dispatcher.workers.resize(settings.daemon.log_cleaner_threads)
         self.fleet.settings = RegistrySettings.of(settings)
+        self.canary.refresh()
         gone = self.look_loop.threads.attend(log_dirs)
         for path in gone:
             self.fleet.forget_dir(str(path))

@@ -276,6 +276,25 @@ class DaemonTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class CanaryView:
+    """The state of ``cleanerd.canary``: partitions cleaned since they were last verified, and verified ever.
+
+    ``verifying``: the partition that is verified now. ``held_partition``: the one with the ``finding`` for which
+    nothing is cleaned; None without a hold, "" where the finding is about no partition.
+    """
+
+    budget: str
+    unverified: int
+    unverified_bytes: int
+    verified: int
+    verifying: str = ""
+    held_partition: str | None = None
+    held_log_dir: str | None = None
+    finding: str = ""
+    held_since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonView:
     """The state at one moment, of the machine ``host``. ``ready``: every log directory was scanned since the start.
 
@@ -307,6 +326,7 @@ class DaemonView:
     trend: Trend | None = None
     round_every_ms: int = 15_000
     differing_partitions: int = 0
+    canary: CanaryView | None = None
 
     def named(self, name: str) -> PartitionView | None:
         """``TOPIC-N``, found without a scan (D-15): ``partitions`` ascend by topic, partition and log directory."""
@@ -333,6 +353,7 @@ class DaemonView:
             "history": [each.to_json() for each in self.history],
             "warnings": list(self.warnings),
             "totals": self.totals.to_json(),
+            "canary": None if self.canary is None else asdict(self.canary),
             "trend": None if self.trend is None else self.trend.to_json(),
             "swaps_total": self.totals.swaps,
         }

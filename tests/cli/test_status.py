@@ -6,7 +6,7 @@ import pytest
 
 from cleanerd.cli.output import Output
 from cleanerd.cli.status import attention, headline, matching, print_status, show_history
-from cleanerd.daemon.view import CleanView, DaemonTotals, QuarantineView
+from cleanerd.daemon.view import CanaryView, CleanView, DaemonTotals, QuarantineView
 from cleanerd.errors import ConfigError
 from cleanerd.humanize import counted, human_change
 from tests.daemon.views import GIB, NOW_MS, log_dir, partition, view
@@ -203,3 +203,16 @@ def test_many_partitions_are_shown_by_topic(capsys: pytest.CaptureFixture[str]) 
     assert rest == "nothing to reclaim in 2 topics: 1 partition excluded, 1 partition idle; --by partition shows each"
     print_status(Output(), shown, shown["partitions"], by="partition", top=1)
     assert capsys.readouterr().out.splitlines()[-1] == "and 23 partitions more; --top sets how many are shown"
+
+
+def test_the_canary(capsys: pytest.CaptureFixture[str]) -> None:
+    """D-20: how far it is, and what it holds for."""
+    well = CanaryView("5 partitions", 2, 4096, 1500, verifying="orders-1")
+    print_status(Output(as_json=False), view(canary=well).to_json(), [])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "canary (5 partitions): verifies orders-1 now, 2 partitions to verify, 1,500 verified"
+    held = CanaryView("5 partitions", 2, 4096, 7, "", "orders-0", "/a", "key-twice: 0.log: twice", NOW_MS)
+    (line,) = attention(view(canary=held).to_json(), NOW_MS)
+    assert line.startswith("needs attention: nothing is cleaned: orders-0 in /a: key-twice: 0.log: twice (")
+    assert "cleanerd retry" in line
+    assert "cleanerd resume --canary" in line

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleanerd.config.fingerprint import KAFKAS_FINGERPRINT
 from cleanerd.daemon.view import (
+    CanaryView,
     CleanView,
     DaemonTotals,
     DaemonView,
@@ -201,6 +202,9 @@ def busy(partitions: int = 60, *, seed: int = 7, now_ms: int = NOW_MS) -> Daemon
         started_ms=now_ms - 50 * HOUR_MS,
         last_round_ms=now_ms - 5_000,
         map_utilization=0.62,
+        canary=CanaryView(
+            "5 partitions", 1, 4096, 7, "", "orders-0", directories[0], "key-twice: 0.log: twice", now_ms
+        ),
         log_dirs=(
             log_dir(directories[0]),
             log_dir(directories[1], free_bytes=150 * GIB),

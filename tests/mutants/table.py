@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.agent import AGENT
 from tests.mutants.beside_brokers import BESIDE_BROKERS
+from tests.mutants.canary import CANARY
 from tests.mutants.cleaning import CLEANING
 from tests.mutants.clients import CLIENTS
 from tests.mutants.copies import COPIES
@@ -39,6 +40,7 @@ MUTANTS = (
     *RULES_MEMORY,
     *COPIES,
     *CLEANING,
+    *CANARY,
     *MOVING_LOGS,
     *REPLACING,
     *UNDOING,

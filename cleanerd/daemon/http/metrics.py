@@ -187,6 +187,11 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
     }
     for name, value in values.items():
         families.add(name, (), value)
+    if view.canary is not None:
+        families.add("cleanerd_canary_unverified_partitions", (), view.canary.unverified)
+        if view.canary.held_partition is not None:
+            labels = (view.canary.held_log_dir or "", view.canary.held_partition, view.canary.finding.partition(":")[0])
+            families.add("cleanerd_canary_held", labels, 1)
     running = Counter(each.log_dir for each in view.running)
     for log_dir in view.log_dirs:
         families.add("cleanerd_running_cleans", (log_dir.path,), running[log_dir.path])

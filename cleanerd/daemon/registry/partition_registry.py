@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.work.job import JobDone, JobReclaimable, Kind
     from cleanerd.format.names import TopicPartition
     from cleanerd.policy.state_digest import StateDigest
+    from cleanerd.policy.canary import CanaryBudget
 
 
 SPARE_KINDS: Final[tuple[Kind, ...]] = ("drop", "horizons")
@@ -56,7 +57,7 @@ class RegistrySettings:
     what stays free on a disk, None: by the disk's size. ``spark_threshold_keys``: from how many keys on Spark cleans.
     ``estimate_bytes``: how much of a partition is read to estimate what a cleaning would save; 0: nothing.
     ``digest_percent``: how much of a worker's time digests of the latest states may take; 0: there are none (U-90).
-    ``hold``: the waits after what passes by itself.
+    ``canary``: the budget of ``cleanerd.canary``. ``hold``: the waits after what passes by itself.
     """
 
     backoff: Backoff
@@ -65,6 +66,7 @@ class RegistrySettings:
     spark_threshold_keys: int | None = None
     estimate_bytes: int = 0
     digest_percent: int = 0
+    canary: CanaryBudget | None = None
     hold: Backoff = HOLD_BACKOFF
 
     @classmethod
@@ -78,13 +80,15 @@ class RegistrySettings:
             daemon.cleanerd_spark_threshold_keys,
             daemon.cleanerd_estimate_bytes,
             daemon.cleanerd_digest_percent,
+            daemon.cleanerd_canary,
         )
 
 
 class PartitionRegistry:
     """All partitions, and the log directories as of their last scan. ``settings`` may be replaced at any time.
 
-    ``recall``: the earlier daemon's estimate for a log at its first scan.
+    ``held``: why the canary lets nothing be cleaned, "" while it does. ``recall``: the earlier daemon's estimate for a
+    log at its first scan.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class PartitionRegistry:
         self.settings = settings
         self._recall = recall
         self.pauses = pauses
+        self.held = ""
         self.dirs: dict[str, LogDirScan] = {}
         self.partitions: dict[Key, PartitionEntry] = {}
         self.stale_looks = StaleScans()

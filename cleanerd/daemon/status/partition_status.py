@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.daemon.registry.canary import too_large
 from cleanerd.daemon.registry.due import has_nothing_to_stage
 from cleanerd.humanize import human_bytes
 
@@ -52,6 +53,8 @@ def _standings(fleet: PartitionRegistry, tracked: PartitionEntry) -> Iterator[Pa
         yield PartitionStatus("cleaning", outlook, tracked.trigger, _TRIGGERS[tracked.trigger])
     if tracked.paused or fleet.pauses.everything:
         yield PartitionStatus("paused", "no", "cleanerd pause", "cleaning is paused")
+    if fleet.held and fleet.work_of(tracked) in {"live", "stage"}:
+        yield PartitionStatus("paused", "no", "cleanerd.canary", fleet.held)
     if tracked.quarantine is not None:
         soon = _to_come(fleet, tracked) if tracked.queued else "no"
         yield PartitionStatus("quarantined", soon, "quarantine", tracked.quarantine.reason)
@@ -74,6 +77,8 @@ def _by_work(fleet: PartitionRegistry, tracked: PartitionEntry) -> Iterator[Part
     look, found = tracked.look, fleet.dirs.get(tracked.path)
     if look is not None and look.refused and look.staged is None:
         yield PartitionStatus("refused", "no", look.rule, look.reason, by_log=True)
+    if tracked.queued and look is not None and (reason := too_large(fleet.settings.canary, look.size_bytes)):
+        yield PartitionStatus("idle", "no", "cleanerd.canary", reason)
     if tracked.queued:
         yield PartitionStatus("queued", _to_come(fleet, tracked), "cleaner threads", "waiting for its turn")
     if look is not None and look.staged is not None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.status.counters import Counters
     from cleanerd.daemon.status.replica_differences import ReplicaDifferences
     from cleanerd.daemon.status.trend import TrendRing
+    from cleanerd.daemon.view import CanaryView
     from cleanerd.daemon.work.job import CleaningJob
 
 _log = structlog.get_logger()
@@ -44,7 +45,7 @@ STUCK_SECONDS: Final = 120.0
 
 
 class Publisher:
-    """Owns the view. ``running``: the workers' jobs. ``news``: events since the last call."""
+    """Owns the view. ``running``: the workers' jobs. ``news``: events since the last call. ``canary``: its state."""
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class Publisher:
         news: Callable[[], list[str]],
         trend: TrendRing,
         replicas: ReplicaDifferences,
+        canary: Callable[[], CanaryView | None] = lambda: None,
         *,
         version: str,
         started_ms: int,
@@ -68,6 +70,7 @@ class Publisher:
         self._news = news
         self._trend = trend
         self._replicas = replicas
+        self._canary = canary
         self._host = socket.gethostname()
         self._version = version
         self._started_ms = started_ms
@@ -153,6 +156,7 @@ class Publisher:
             f"{self._configuration.settings.daemon.cleanerd_mode}: {counted(len(partitions), 'partition')}, "
             f"{len(self._running)} being cleaned, {bad} quarantined"
             + (", paused" if self.view.paused else "")
+            + (f"; {self._fleet.held}" if self._fleet.held else "")
             + ("" if self.view.healthy else f"; unhealthy: {self.view.unhealthy_reason}")
         )
 
@@ -187,6 +191,7 @@ class Publisher:
             totals=totals,
             host=self._host,
             trend=self._trend.observe(now_ms, totals, held, lambda: sum(each.dirty_bytes or 0 for each in views)),
+            canary=self._canary(),
             round_every_ms=daemon.log_cleaner_backoff_ms,
             differing_partitions=differing.count,
         )

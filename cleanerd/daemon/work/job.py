@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cleanerd.state.cleaner_checkpoint import LastSegment, Retry, StateStore
     from cleanerd.state.in_progress import InFlightMarkers
 
-Kind = Literal["live", "stage", "observe", "horizons", "drop", "estimate", "digest"]
+Kind = Literal["live", "stage", "observe", "horizons", "drop", "estimate", "digest", "verify"]
 
 
 class ExternalStager(Protocol):
@@ -42,7 +42,7 @@ class CleaningJob:
 
     ``clock``: the time that its deletes use. ``resolved``: configurations from scans of the directory.
     ``marks``: where it records that it runs. ``alone``: no other job runs, because a process was killed while it worked
-    on this partition. ``hand_over``: stages it instead.
+    on this partition. ``hand_over``: stages it instead. ``started_ms`` of a verification: when the cleaning began.
     """
 
     name: TopicPartition
@@ -114,6 +114,14 @@ class ScanAfterJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Verification:
+    """A verified cleaning: the first error, "" without one. ``is_compared``: with the segments that it replaced."""
+
+    finding: str
+    is_compared: bool
+
+
+@dataclass(frozen=True, slots=True)
 class JobDone:
     """The result. ``result`` is None when nothing was to be cleaned (a scan), or it was stopped.
 
@@ -133,6 +141,7 @@ class JobDone:
     next_purge_ms: int | None = None
     after: ScanAfterJob | None = None
     digests: tuple[StateDigest, ...] = ()
+    verified: Verification | None = None
 
     @property
     def began_ms(self) -> int:

@@ -22,6 +22,7 @@ from cleanerd.cleaner.survey import CleaningOptions, survey_log
 from cleanerd.daemon.directory_snapshot import DirectorySnapshot, listed, matches_listing, mtime_ns
 from cleanerd.daemon.partition_scan import scan_partition
 from cleanerd.daemon.work.job import JobDone, JobReclaimable, ScanAfterJob
+from cleanerd.daemon.work.verify_cleaning import verify_cleaning
 from cleanerd.errors import CleanerdError, CorruptionError, TooManyPassesError, as_cleanerd_error
 from cleanerd.resolution.partitions import LivePartitions
 from cleanerd.segments.kernel_errors import translated_kernel_errors
@@ -94,11 +95,11 @@ def _run(
         return JobDone(job, job.clock.now_ms(), result=result, after=_job_result(job, readings))
     try:
         with translated_kernel_errors(str(job.path / str(job.name))):
-            return _WORK[job.kind](job)
+            return _WORKS[job.kind](job)
     except (CleanerdError, OSError) as caught:
         error = as_cleanerd_error(caught, str(job.path))
         if (
-            job.kind in {"estimate", "digest"}
+            job.kind in {"estimate", "digest", "verify"}
             or not error.consequence.remembered
             or has_changed(job.look.log_dir, job.name, listed)
         ):
@@ -274,11 +275,6 @@ def _drop(job: CleaningJob) -> JobDone:
     return JobDone(job, job.clock.now_ms())
 
 
-_WORK: Final[Mapping[Kind, Callable[[CleaningJob], JobDone]]] = {
-    "drop": _drop, "estimate": _estimate, "digest": _digest, "observe": _observe, "horizons": _horizons,
-}  # fmt: skip
-
-
 def _survey(job: CleaningJob) -> Survey:
     """Survey it as in the scan, with the files as they are now."""
     log = read_partition(job.look.log_dir, job.name)
@@ -322,3 +318,13 @@ def _resources(job: CleaningJob) -> Resources:
         map_bytes=max(resources.map_bytes // job.threads, 1 << 20),
         passes_bytes=None if job.kind == "stage" else job.facts.settings.daemon.cleanerd_passes_bytes,
     )
+
+
+_WORKS: Final[Mapping[Kind, Callable[[CleaningJob], JobDone]]] = {
+    "digest": _digest,
+    "drop": _drop,
+    "estimate": _estimate,
+    "horizons": _horizons,
+    "observe": _observe,
+    "verify": verify_cleaning,
+}

@@ -9,9 +9,12 @@ import { dirtyNow } from "./trend.js";
 const OTHER_OUTCOMES = ["unchanged", "skipped", "refused", "busy", "quarantined", "failed"];
 const STALE_MS = 5 * 60 * 1000;
 
+const isHeld = (status) => typeof status.canary?.held_partition === "string";
+
 export function trouble(status) {
   const partitions = status.partitions;
   return [
+    [isHeld(status) ? 1 : 0, "wrong cleaning found by the canary", viewLink("")],
     [partitions.filter((each) => each.quarantine).length, "in quarantine", viewLink("quarantine")],
     [partitions.filter((each) => each.delegated === false).length, "undelegated", viewLink("", { state: "undelegated" })],
     [partitions.filter(isOverdue).length, "overdue", viewLink("", { state: "overdue" })],
@@ -76,10 +79,12 @@ export function drawChips(parent, status) {
 
 export function drawNotices(parent, status) {
   const stale = status.last_round_ms !== null && now() - status.last_round_ms > Math.max(STALE_MS, 4 * status.round_every_ms);
-  redraw(parent, [status.mode, status.healthy, status.unhealthy_reason, status.paused, status.warnings, stale], () => [
+  redraw(parent, [status.mode, status.healthy, status.unhealthy_reason, status.paused, status.warnings, stale, status.canary], () => [
     status.healthy ? null : notice("bad", `cleanerd cannot do its work: ${status.unhealthy_reason || "no reason known"}`),
     stale ? notice("bad", "The scheduler has not looked at the partitions since ", time(status.last_round_ms), ".") : null,
     status.mode === "observe" ? notice("info", "Observe mode: cleanerd computes what cleaning would save and writes nothing. Set ", h("code", {}, "cleanerd.mode"), " to ", h("code", {}, "auto"), " to let it clean.") : null,
+    isHeld(status) ? notice("bad", `The canary holds, nothing is cleaned. ${status.canary.held_partition} in ${status.canary.held_log_dir}: ${status.canary.finding}. `,
+      h("code", {}, "cleanerd retry"), " verifies it again, ", h("code", {}, "cleanerd resume --canary"), " goes on.") : null,
     status.paused ? notice("warn", "Paused by an operator. ", h("code", {}, "cleanerd resume"), " starts cleaning again.") : null,
     status.warnings.length ? h("details", { class: "notice warn" },
       h("summary", { "data-focus": "warnings" }, plural(status.warnings.length, "warning")),

@@ -1,0 +1,279 @@
+"""Cleans up to a budget, then verifies what was cleaned before it goes on, or holds (``cleanerd.canary``, D-18..D-20).
+
+One partition is verified at a time, while nothing is cleaned. The event loop owns the state; the worker that is about
+to clean writes it down first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from cleanerd.daemon.registry.canary import FILE_NAME, CanaryHold, CleanedLog, load_canary
+from cleanerd.daemon.view import CanaryView
+from cleanerd.daemon.work.job import JobDone
+from cleanerd.daemon.workers import WorkerDiedError
+from cleanerd.fsio.state_files import try_write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.daemon.configuration import Configuration
+    from cleanerd.daemon.partition_scan import Key, PartitionScan
+    from cleanerd.daemon.registry.canary import CanaryState
+    from cleanerd.daemon.registry.partition_entry import PartitionEntry
+    from cleanerd.daemon.registry.partition_registry import PartitionRegistry
+    from cleanerd.daemon.work.job import CleaningJob, Kind
+    from cleanerd.daemon.workers import WorkerPool
+    from cleanerd.policy.canary import CanaryBudget
+
+MOST_TRIES: Final = 3
+"""After so many scans at which it cannot be verified, the canary holds."""
+
+CLEANS: Final[frozenset[Kind]] = frozenset({"live", "stage"})
+_UNCHANGED: Final = frozenset({"unchanged", "skipped", "busy"})
+
+_log = structlog.get_logger()
+
+
+class Canary:
+    """The budget of one daemon. ``now_ms``: the time that its deletes use. ``changed``: there is news to show."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        fleet: PartitionRegistry,
+        *,
+        now_ms: Callable[[], int],
+        changed: Callable[[], None],
+        write: Callable[[Callable[[], str], Callable[[str], None]], None],
+    ) -> None:
+        self._configuration = configuration
+        self._fleet = fleet
+        self._now_ms = now_ms
+        self._changed = changed
+        self._write = write
+        self._path: Path = configuration.settings.daemon.cleanerd_state_dir / FILE_NAME
+        self._writing = threading.Lock()
+        self._running: set[Key] = set()
+        self._tries: dict[Key, int] = {}
+        self._verifying: CleaningJob | None = None
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._state = load_canary(self._path.parent, now_ms())
+        self.refresh()
+
+    @property
+    def _budget(self) -> CanaryBudget | None:
+        return self._configuration.settings.daemon.cleanerd_canary
+
+    # -- cleanings ----------------------------------------------------------------------------------------------------
+
+    def refusal(self, key: Key) -> str:
+        """Why the partition may not be cleaned now; empty when it may."""
+        tracked, budget = self._fleet.partitions.get(key), self._budget
+        if tracked is None or tracked.look is None or budget is None or self._fleet.work_of(tracked) not in CLEANS:
+            return ""
+        self._state = state = self._state.at(self._now_ms())
+        if self._verifying is not None:
+            return f"{self._verifying.name} is verified first (cleanerd.canary)"
+        if tracked.look.staged is not None:
+            # It has changed nothing yet: it may be staged again until `cleanerd apply` swaps it in.
+            state = state.without(key)
+        return state.refusal(budget, key, tracked.look.size_bytes)
+
+    def charge(self, job: CleaningJob) -> bool:
+        """A cleaning is about to begin; returns whether it may."""
+        if job.kind not in CLEANS or self._budget is None:
+            return True
+        key = str(job.path), job.name
+        if self.refusal(key):
+            return False
+        name, began_ms = job.name, self._now_ms()
+        log = CleanedLog(key[0], name.topic, name.partition, _topic_id(job.look), job.look.size_bytes, began_ms)
+        self._set(self._state.without(key).charged(log))
+        self._running.add(key)
+        return True
+
+    def run(self, job: CleaningJob, work: Callable[[], JobDone]) -> JobDone:
+        """Do it, in a worker's thread: nothing is cleaned before the disk has the charge (D-18)."""
+        if job.kind in CLEANS and (str(job.path), job.name) in self._running and (unwritten := self.save()):
+            return JobDone(job, job.clock.now_ms(), passing=f"{unwritten}: nothing is cleaned (cleanerd.canary)")
+        return work()
+
+    def ended(self, key: Key, done: JobDone | None) -> None:
+        """A job has ended; None: its worker died."""
+        if key not in self._running:
+            return
+        self._running.discard(key)
+        result = None if done is None else done.result
+        if done is not None and (done.passing or (result is not None and _changed_nothing(result))):
+            self._set(self._state.without(key))
+        elif result is not None:
+            logs = (
+                replace(each, size_bytes=max(each.size_bytes, result.bytes_before)) if each.key == key else each
+                for each in self._state.unverified
+            )
+            self._set(replace(self._state, unverified=tuple(logs)))
+
+    # -- verifications ------------------------------------------------------------------------------------------------
+
+    def verify(
+        self,
+        workers: WorkerPool,
+        job_of: Callable[[PartitionEntry], CleaningJob | None],
+        run: Callable[[CleaningJob], JobDone],
+        again: Callable[[], None],
+    ) -> None:
+        """Verify the next partition, as nothing more can be cleaned now; ``again`` is called when that has ended."""
+        if self._budget is None or self._state.hold is not None or self._running or self._verifying is not None:
+            return
+        for log in self._state.unverified:
+            tracked = self._tracked(log)
+            job = None if tracked is None else job_of(tracked)
+            if job is not None:
+                self._verifying = replace(job, started_ms=log.began_ms)
+                task = asyncio.create_task(self._verify(log, self._verifying, workers, run, again))
+                self.tasks.add(task)
+                task.add_done_callback(self.tasks.discard)
+                return
+
+    def _tracked(self, log: CleanedLog) -> PartitionEntry | None:
+        """The partition, if it can be verified now. One that was deleted, or created again, is struck off."""
+        tracked, found = self._fleet.partitions.get(log.key), self._fleet.dirs.get(log.log_dir)
+        if Path(log.log_dir) not in self._configuration.log_dirs or (tracked is not None and tracked.excluded):
+            self._not_verified(log, "the daemon no longer manages it")
+            return None
+        if tracked is None and found is not None and found.present is not None:
+            self._strike_off(log, "its topic was deleted or is not compacted any more")
+            return None
+        if tracked is not None and tracked.failed is not None:
+            self._not_verified(log, tracked.failed.reason)
+            return None
+        if tracked is None or tracked.look is None or self._fleet.is_stale(tracked.key):
+            return None
+        if _topic_id(tracked.look) != log.topic_id:
+            self._strike_off(log, "its topic was created again")
+            return None
+        # What is staged is verified once `cleanerd apply` has swapped it in.
+        return None if tracked.look.staged is not None else tracked
+
+    def _strike_off(self, log: CleanedLog, reason: str) -> None:
+        _log.info("not verified", partition=str(log.key[1]), log_dir=log.log_dir, reason=reason)
+        self._set(self._state.without(log.key))
+
+    async def _verify(
+        self,
+        log: CleanedLog,
+        job: CleaningJob,
+        workers: WorkerPool,
+        run: Callable[[CleaningJob], JobDone],
+        again: Callable[[], None],
+    ) -> None:
+        try:
+            done = await workers.submit(lambda: run(job))
+        except WorkerDiedError as error:
+            done = JobDone(job, self._now_ms(), passing=f"unexpected error: {error}")
+        finally:
+            self._verifying = None
+        if done.stopped:
+            return
+        if done.verified is None:
+            self._not_verified(log, done.passing)
+        elif done.verified.finding:
+            self._hold(log, done.verified.finding)
+        else:
+            compared = "with the replaced segments" if done.verified.is_compared else "alone: no segments were kept"
+            _log.info("verified", partition=str(job.name), log_dir=log.log_dir, compared=compared)
+            self._tries.pop(log.key, None)
+            self._set(self._state.verified_log(log))
+        self._changed()
+        if done.verified is not None:
+            again()
+
+    def _not_verified(self, log: CleanedLog, why: str) -> None:
+        tries = self._tries[log.key] = self._tries.get(log.key, 0) + 1
+        if tries >= MOST_TRIES:
+            self._hold(log, f"cannot be verified: {why}")
+
+    def _hold(self, log: CleanedLog, finding: str) -> None:
+        hold = CanaryHold(log.log_dir, str(log.key[1]), finding, self._now_ms())
+        _log.error("the canary holds", partition=hold.partition, log_dir=hold.log_dir, finding=finding)
+        self._set(replace(self._state, hold=hold))
+
+    # -- operators ----------------------------------------------------------------------------------------------------
+
+    def release(self, *, accept: bool, only: Collection[str] | None = None) -> CanaryHold | None:
+        """End the hold, and return it; ``accept``: without another verification of that partition (D-20).
+
+        ``only``: if it is about one of these partitions.
+        """
+        hold, state = self._state.hold, self._state
+        if hold is None or (only is not None and hold.partition not in only):
+            return None
+        if not accept and not hold.partition:
+            return None  # there is nothing to verify
+        if accept:
+            left = (
+                each for each in state.unverified if (each.log_dir, str(each.key[1])) != (hold.log_dir, hold.partition)
+            )
+            state = replace(state, unverified=tuple(left))
+        self._tries.clear()
+        self._set(replace(state, hold=None))
+        return hold
+
+    def save(self) -> str:
+        """Write the state down; any thread may. Returns why that failed, or ""."""
+        with self._writing:
+            return try_write(self._path, self._state.to_bytes())
+
+    def stop(self) -> None:
+        """End a verification between two chunks; it is made again later."""
+        if self._verifying is not None:
+            self._verifying.progress.stop()
+
+    def view(self) -> CanaryView | None:
+        """What is shown; None without ``cleanerd.canary``."""
+        budget, state = self._budget, self._state
+        if budget is None:
+            return None
+        return CanaryView(
+            budget=str(budget),
+            unverified=len(state.unverified),
+            unverified_bytes=sum(each.size_bytes for each in state.unverified),
+            verified=state.verified,
+            verifying="" if self._verifying is None else str(self._verifying.name),
+            held_partition=None if state.hold is None else state.hold.partition,
+            held_log_dir=None if state.hold is None else state.hold.log_dir,
+            finding="" if state.hold is None else state.hold.finding,
+            held_since_ms=None if state.hold is None else state.hold.since_ms,
+        )
+
+    def _set(self, state: CanaryState) -> None:
+        self._state = state
+        self._write(self.save, lambda _unwritten: None)  # the next cleaning reports it
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Partitions show the hold too; also after other settings were read."""
+        held = "" if self._state.hold is None or self._budget is None else str(self._state.hold)
+        if held != self._fleet.held:
+            self._fleet.held = held
+            for tracked in self._fleet.partitions.values():
+                tracked.touch()
+
+
+def _changed_nothing(result: CleaningResult) -> bool:
+    """Of a failed cleaning it is not known; a damaged log is refused before its first swap."""
+    if result.groups:
+        return False
+    return result.outcome == "quarantined" or (result.outcome in _UNCHANGED and not result.notes)
+
+
+def _topic_id(look: PartitionScan) -> str:
+    return "" if look.topic_id is None else str(look.topic_id)
