@@ -6,33 +6,61 @@ made again. An estimate is used only if the log is the same to the byte.
 
 from __future__ import annotations
 
-import json
 import time
-import uuid
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+import uuid  # noqa: TC003 - pydantic resolves the annotation
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
 
-from cleanerd.cleaner.reclaimable import Reclaimable
-from cleanerd.daemon.work.job import JobReclaimable
+from cleanerd.daemon.work.job import JobReclaimable  # noqa: TC001 - as uuid
 from cleanerd.format.names import TopicPartition
-from cleanerd.fsio.state_files import entries_of, require_format, try_write
-from cleanerd.state.cleaner_checkpoint import LastSegment
+from cleanerd.state.document import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from cleanerd.daemon.partition_scan import Key, PartitionScan
     from cleanerd.daemon.registry.partition_entry import PartitionEntry
 
     Write = Callable[[Callable[[], str], Callable[[str], None]], None]
-    _Entry = tuple[Key, uuid.UUID | None, str, JobReclaimable]
 
 EVERY_SECONDS: Final = 600.0
 FILE_NAME: Final = "savings.json"
-_FORMAT: Final = 1
 _MAX_NUMBER: Final = 2**63 - 1
-_METHODS: Final = frozenset({"exact", "sample"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Saving:
+    log_dir: str
+    topic: str
+    partition: int
+    topic_id: uuid.UUID | None
+    fingerprint: str
+    saving: JobReclaimable
+
+    def numbers(self) -> Iterator[int]:
+        yield self.partition
+        for part in (self.saving, self.saving.closed, self.saving.estimate):
+            if part is not None:
+                yield from (value for value in asdict(part).values() if isinstance(value, int))
+
+
+@dataclass(frozen=True, slots=True)
+class _SavingsFile:
+    savings: tuple[_Saving, ...]
+
+
+def _check(file: _SavingsFile) -> None:
+    """Raises ValueError."""
+    for each in file.savings:
+        if not all(0 <= number <= _MAX_NUMBER for number in each.numbers()):
+            raise ValueError("a number in it is out of range")
+        found = each.saving.estimate
+        if found is not None and (found.method == "guess" or not found.low <= found.bytes <= found.high):
+            raise ValueError("a guess is kept, or bounds are out of order")
+
+
+_DOCUMENT: Final = Document(FILE_NAME, _SavingsFile, check=_check)
 
 
 class EstimateCache:
@@ -43,18 +71,20 @@ class EstimateCache:
 
     def __init__(self, state_dir: Path, write: Write, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._path = state_dir / FILE_NAME
+        self._state_dir = state_dir
         self._write = write
         self.warnings: list[str] = []
-        self._kept = {key: (topic, rules, saving) for key, topic, rules, saving in entries_of(
-            self._path, _read, self.warnings)}  # fmt: skip
+        known = _DOCUMENT.load(state_dir, self.warnings)
+        entries = () if known is None else known.savings
+        self._kept = {(each.log_dir, TopicPartition(each.topic, each.partition)): each for each in entries}
         self._saved_at = self._clock()
 
     def recall(self, key: Key, look: PartitionScan) -> JobReclaimable | None:
         """The estimate for a log at its first scan; None unless it is still the same log."""
-        topic_id, fingerprint, saving = self._kept.pop(key, (None, "", None))
-        if saving is None or (topic_id, fingerprint) != (look.topic_id, look.fingerprint):
+        known = self._kept.pop(key, None)
+        if known is None or (known.topic_id, known.fingerprint) != (look.topic_id, look.fingerprint):
             return None
+        saving = known.saving
         return saving if saving.is_of(look) and saving.closed == look.closed else None
 
     def save(self, partitions: Iterable[PartitionEntry], *, now: bool = False) -> None:
@@ -62,63 +92,17 @@ class EstimateCache:
         if not now and self._clock() - self._saved_at < EVERY_SECONDS:
             return
         self._saved_at = self._clock()
-        entries = [
-            ((tracked.path, tracked.name), tracked.look.topic_id, tracked.look.fingerprint, tracked.saving)
+        entries = tuple(
+            _Saving(
+                tracked.path,
+                tracked.name.topic,
+                tracked.name.partition,
+                tracked.look.topic_id,
+                tracked.look.fingerprint,
+                tracked.saving,
+            )
             for tracked in partitions
             if tracked.saving is not None and tracked.look is not None and tracked.saving.is_of(tracked.look)
-        ]
+        )
         # Thousands of them take a moment in JSON, and no request should wait for that.
-        self._write(lambda: try_write(self._path, _written(entries)), lambda _problem: None)
-
-
-def _written(entries: Iterable[_Entry]) -> bytes:
-    """The other way round: ``_read``."""
-    savings = [
-        {
-            "log_dir": log_dir,
-            "topic": name.topic,
-            "partition": name.partition,
-            "topic_id": None if topic_id is None else str(topic_id),
-            "fingerprint": fingerprint,
-            "saving": asdict(saving),
-        }
-        for (log_dir, name), topic_id, fingerprint, saving in entries
-    ]
-    return json.dumps({"format": _FORMAT, "savings": savings}).encode()
-
-
-def _read(data: bytes) -> list[_Entry]:
-    """Raises: one of ``DAMAGE``."""
-    document = json.loads(data)
-    require_format(document, _FORMAT)
-    return [_entry(each) for each in document["savings"]]
-
-
-def _entry(document: dict[str, Any]) -> _Entry:
-    name = TopicPartition(str(document["topic"]), _number(document["partition"]))
-    topic_id = None if document["topic_id"] is None else uuid.UUID(document["topic_id"])
-    return (str(document["log_dir"]), name), topic_id, str(document["fingerprint"]), _saving(document["saving"])
-
-
-def _saving(document: dict[str, Any]) -> JobReclaimable:
-    estimate, closed = document.pop("estimate"), document.pop("closed")
-    found = None
-    if estimate is not None:
-        method = estimate.pop("method")
-        if method not in _METHODS:
-            raise ValueError(f"its method is {method!r}")
-        found = Reclaimable(method=method, **_numbers(estimate))
-        if not 0 <= found.low <= found.bytes <= found.high:
-            raise ValueError("its bounds are out of order")
-    last = None if closed is None else LastSegment(**_numbers(closed))
-    return JobReclaimable(**_numbers(document), estimate=found, closed=last)
-
-
-def _numbers(document: dict[str, Any]) -> dict[str, int]:
-    return {name: _number(value) for name, value in document.items()}
-
-
-def _number(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= _MAX_NUMBER:
-        raise ValueError("it is made of whole numbers")
-    return value
+        self._write(lambda: _DOCUMENT.try_write(self._state_dir, _SavingsFile(entries)), lambda _problem: None)

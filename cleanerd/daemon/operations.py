@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from cleanerd.fsio.state_files import DAMAGE, make_directory, read_state_file, write_state_file
+from cleanerd.fsio.state_files import DAMAGE
+from cleanerd.state.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +28,6 @@ MAX_ARGUMENTS: Final = 20
 
 MOST_CHARACTERS: Final = 1000
 """Limit of a name's and an answer's length: the file is rewritten each time as a whole."""
-
-_FILE: Final = "operations.json"
-_FORMAT: Final = 1
 
 _log = structlog.get_logger()
 
@@ -49,22 +46,13 @@ class Operation:
     pid: int | None
     refused: str = ""
 
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Operation:
-        """From the file.
 
-        Raises:
-            One of ``DAMAGE``: it is nothing of the kind.
-        """
-        uid, pid = document["uid"], document["pid"]
-        return cls(
-            at_ms=int(document["at_ms"]),
-            operation=str(document["operation"]),
-            partitions=tuple(map(str, document["partitions"])),
-            uid=None if uid is None else int(uid),
-            pid=None if pid is None else int(pid),
-            refused=str(document["refused"]),
-        )
+@dataclass(frozen=True, slots=True)
+class _OperationsFile:
+    operations: tuple[Operation, ...]
+
+
+_DOCUMENT: Final = Document("operations.json", _OperationsFile)
 
 
 class Operations:
@@ -90,13 +78,10 @@ class Operations:
     def save(self, operation: Operation) -> str:
         """Write it down; why that was not possible, empty when it was. One at a time: the file is read and replaced."""
         try:
-            if not self._state_dir.exists():
-                make_directory(self._state_dir, self._state_dir.parent.stat())
-            kept = [asdict(each) for each in (*read_operations(self._state_dir), operation)[-self._most :]]
-            document = {"format": _FORMAT, "operations": kept}
-            write_state_file(self._state_dir / _FILE, json.dumps(document).encode(), self._state_dir.stat())
+            known = (*read_operations(self._state_dir), operation)
+            _DOCUMENT.write(self._state_dir, _OperationsFile(known[-self._most :]))
         except OSError as error:
-            return f"{self._state_dir / _FILE}: cannot be written ({error.strerror}); see the daemon's log"
+            return f"{self._state_dir / _DOCUMENT.name}: cannot be written ({error.strerror}); see the daemon's log"
         return ""
 
 
@@ -111,7 +96,7 @@ def read_operations(state_dir: Path) -> Sequence[Operation]:
         OSError: it cannot be read.
     """
     try:
-        document = json.loads(read_state_file(state_dir / _FILE))
-        return [Operation.from_json(each) for each in document["operations"]]
-    except (FileNotFoundError, *DAMAGE):
+        found = _DOCUMENT.get(state_dir)
+    except DAMAGE:
         return []
+    return [] if found is None else list(found.operations)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from typing import Any
+from uuid import UUID
 
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -18,16 +19,16 @@ def line_bytes(document: Any) -> bytes:
     """``document`` in one line, without spaces or a line end at its end.
 
     Raises:
-        TypeError: something that is not of JSON's own types is in it.
+        TypeError: something besides JSON's own types, UUIDs and dataclasses is in it.
     """
     try:
         return to_json(document)
     except PydanticSerializationError:
-        return json.dumps(document, separators=(",", ":")).encode()
+        return json.dumps(document, separators=(",", ":"), default=_plain).encode()
 
 
 def document_bytes(document: Any) -> bytes:
-    """``document``, made of JSON's own types and dataclasses, indented by one space; no line end at its end.
+    """``document``, made of JSON's own types, UUIDs and dataclasses, indented by one space; no line end at its end.
 
     Raises:
         TypeError: something else is in it.
@@ -36,4 +37,8 @@ def document_bytes(document: Any) -> bytes:
         return to_json(document, indent=1, ensure_ascii=True)
     except PydanticSerializationError:
         # A path whose bytes are not valid UTF-8 is a string with surrogates, which only this encoder writes.
-        return json.dumps(document, indent=1, default=asdict).encode()
+        return json.dumps(document, indent=1, default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, UUID) else asdict(value)

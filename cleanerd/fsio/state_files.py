@@ -87,7 +87,11 @@ class UnreadableState:
     @property
     def warning(self) -> str:
         """The warning of a caller that goes on without it."""
-        return f"{self.where}: {self.why.removeprefix('is ')}; ignored"
+        return f"{self.where}: {self.reason}; ignored"
+
+    @property
+    def reason(self) -> str:
+        return self.why.removeprefix("is ")
 
 
 def read_state_file(path: Path, root: Path | None = None, *, max_bytes: int = safe_open.MAX_SMALL_FILE_BYTES) -> bytes:

@@ -19,7 +19,7 @@ from cleanerd.segments.log_dir import (
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
-from cleanerd.segments.places import DirectoryPlaces
+from cleanerd.state.places import DirectoryPlaces
 from cleanerd.state.zk_topics import CachedTopic, CachedTopics, TopicCache
 
 if TYPE_CHECKING:

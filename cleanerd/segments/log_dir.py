@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,16 +13,17 @@ from cleanerd.errors import ConfigError, CorruptionError, system_error
 from cleanerd.format import meta
 from cleanerd.format.checkpoint import offset_in_checkpoint, read_offset_checkpoint
 from cleanerd.format.meta import MetaProperties, read_meta_properties
-from cleanerd.format.names import TopicPartition, parse_future_dir, parse_topic_partition_dir
+from cleanerd.format.names import TopicPartition, parse_future_dir, parse_topic_partition_dir, uuid_to_base64
 from cleanerd.fsio.directory_time import directory_time
 from cleanerd.fsio.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, close_quietly
 from cleanerd.fsio.small_file import read_small_file, unreadable
-from cleanerd.segments.places import DirectoryPlace
 from cleanerd.segments.remote import RemotePath
 
 if TYPE_CHECKING:
+    import uuid
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
+    from typing import Self
 
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
@@ -49,6 +52,36 @@ _INCOMING_REPLICAS: dict[Path, tuple[tuple[int, ...], frozenset[TopicPartition]]
 
 _CACHED_CHECKPOINTS = 2 * _CACHED_DIRS
 """One partition at a time needs two of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryPlace:
+    """Where a log directory is. ``path`` is resolved; ``file_system`` is the file system's id (``statvfs``).
+
+    ``directory_id``: ``directory.id`` as Kafka writes it; None where the broker is too old to have one.
+    """
+
+    directory_id: str | None
+    path: str
+    inode: int
+    file_system: int
+
+    @classmethod
+    def of(cls, path: Path, directory_id: uuid.UUID | None) -> Self:
+        """The place of the log directory at ``path``. Raises OSError."""
+        written_id = None if directory_id is None else uuid_to_base64(directory_id)
+        return cls(written_id, os.path.realpath(path), os.stat(path).st_ino, os.statvfs(path).f_fsid)
+
+    @property
+    def name(self) -> str:
+        """The name of its directory, once it has one."""
+        place = json.dumps([self.path, self.inode, self.file_system])
+        digest = hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        return f"{self.directory_id or 'path'}-{digest}"
+
+    def may_have_been(self, before: DirectoryPlace) -> bool:
+        """Whether the ids allow that this is the same directory; a broker that is upgraded gives it an id."""
+        return before.directory_id in {None, self.directory_id}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,14 @@ file costs work, never data. By which rules it was cleaned is not: a file that c
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from cleanerd import __version__
 from cleanerd.config.fingerprint import KAFKAS_FINGERPRINT, describe_fingerprint
 from cleanerd.errors import machine_error
 from cleanerd.format.names import TopicPartition, uuid_to_base64
-from cleanerd.fsio.json_text import document_bytes
 from cleanerd.fsio.safe_open import MAX_FACTS_BYTES
 from cleanerd.fsio.state_files import (
     DAMAGE,
@@ -24,12 +21,12 @@ from cleanerd.fsio.state_files import (
     UnreadableState,
     make_directory,
     read_state_file,
-    require_format,
     set_aside,
     write_state_file,
 )
-from cleanerd.segments.places import PARTITIONS, DirectoryPlaces
+from cleanerd.state.document import Document
 from cleanerd.state.last_settings import LastSettings, by_name
+from cleanerd.state.places import PARTITIONS, DirectoryPlaces
 
 if TYPE_CHECKING:
     import uuid
@@ -41,8 +38,6 @@ if TYPE_CHECKING:
     from cleanerd.segments.segment import Segment
 
 T = TypeVar("T")
-
-STATE_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +113,10 @@ class PartitionState:
         return self.rules if self.rules is not None or self.clean_point is None else self.clean_point.fingerprint
 
 
+STATE: Final = Document("", PartitionState)
+"""A partition's state file; it names the partition too."""
+
+
 class StateStore:
     """The state directory. Reading never fails: what cannot be used counts as absent, see ``warnings``.
 
@@ -165,7 +164,7 @@ class StateStore:
             return None
         path = self.path(log_dir, log)
         try:
-            found = state_in(json.loads(read_state_file(path, self.root, max_bytes=MAX_FACTS_BYTES)))
+            found = STATE.parse(read_state_file(path, self.root, max_bytes=MAX_FACTS_BYTES))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -241,7 +240,8 @@ class StateStore:
             if state.cleaned_by is None:
                 self._set_aside_unreadable(path)
             write_file = self._write_file or write_state_file
-            write_file(path, document_bytes(state_document(log.name, state)), owner, self.root)
+            data = STATE.to_bytes(state, topic=log.name.topic, partition=log.name.partition)
+            write_file(path, data, owner, self.root)
 
         self.in_place(path.parent, owner, write)
 
@@ -309,17 +309,6 @@ def topic_part(topic: str, topic_id: uuid.UUID | None) -> str:
     return by_name(topic) if topic_id is None else uuid_to_base64(topic_id)
 
 
-def state_document(name: TopicPartition, state: PartitionState) -> dict[str, Any]:
-    """The content of a partition's state file, for ``document_bytes``."""
-    return {
-        "format": STATE_FORMAT,
-        "cleanerd": __version__,
-        "topic": name.topic,
-        "partition": name.partition,
-        **{field.name: getattr(state, field.name) for field in fields(state)},
-    }
-
-
 def last_below(log: PartitionLog, offset: int) -> Segment | None:
     """The last segment that begins below ``offset``; None when there is none."""
     return next((segment for segment in reversed(log.segments) if segment.base < offset), None)
@@ -328,37 +317,3 @@ def last_below(log: PartitionLog, offset: int) -> Segment | None:
 def segment_at(log: PartitionLog, base: int) -> LastSegment | None:
     """The identity of the segment ``base`` as it is now; None if it does not exist."""
     return next((LastSegment.of(each) for each in log.segments if each.base == base), None)
-
-
-def state_in(document: dict[str, Any]) -> PartitionState:
-    """The state that a file of ours holds; raises one of ``DAMAGE``."""
-    require_format(document, STATE_FORMAT)
-    return PartitionState(
-        clean_point=None if (point := document["clean_point"]) is None else clean_point_in(point),
-        quarantine=document["quarantine"],
-        last_result=document["last_result"],
-        # Early releases did not write it.
-        retry=None if (retry := document.get("retry")) is None else Retry(**{k: int(v) for k, v in retry.items()}),
-        next_purge_ms=None if (purge := document.get("next_purge_ms")) is None else int(purge),
-        purge_as_of=None if (offset := document.get("purge_as_of")) is None else int(offset),
-        rules=None if (rules := document.get("rules")) is None else str(rules),
-        quarantined_segment=None if (about := document.get("quarantined_segment")) is None else _segment(about),
-    )
-
-
-def clean_point_in(document: dict[str, Any]) -> CleanerdCheckpoint:
-    """The clean point that a file of ours holds; raises one of ``DAMAGE``."""
-    return CleanerdCheckpoint(
-        offset=int(document["offset"]),
-        leader_epoch=int(document["leader_epoch"]),
-        fingerprint=str(document["fingerprint"]),
-        last_segment=_segment(document["last_segment"]),
-        last_output=None if (output := document.get("last_output")) is None else _segment(output),
-        checkpoint=None if (stored := document.get("checkpoint")) is None else int(stored),
-        log_start=None if (start := document.get("log_start")) is None else int(start),
-        unproven_below=None if (below := document.get("unproven_below")) is None else int(below),
-    )
-
-
-def _segment(document: dict[str, Any]) -> LastSegment:
-    return LastSegment(**{name: int(value) for name, value in document.items()})

@@ -7,35 +7,26 @@ decide when cleanerd cleans the topic.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping  # noqa: TC003 - pydantic resolves the annotation
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from cleanerd import __version__
 from cleanerd.errors import CleanerdError, RefusedError
-from cleanerd.fsio.json_text import document_bytes
 from cleanerd.fsio.state_files import (
     DAMAGE,
     DAMAGED,
     LOCK_WAIT_SECONDS,
     NewerFormatError,
     UnreadableState,
-    locked,
-    make_directory,
-    owner_of,
-    read_entries,
-    read_state_file,
-    require_format,
     set_aside,
-    write_state_file,
 )
+from cleanerd.state.document import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-FORMAT: Final = 1
 FILE_NAME: Final = "delegations.json"
 
 
@@ -64,6 +55,14 @@ class SavedDelegation:
         return {key: change.effective for key, change in self.changes.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class _SavedDelegations:
+    delegations: tuple[SavedDelegation, ...] = ()
+
+
+_DOCUMENT: Final = Document(FILE_NAME, _SavedDelegations)
+
+
 class Delegations:
     """The file. Reading never fails: what cannot be used counts as absent, see ``warnings`` and ``unread``."""
 
@@ -77,14 +76,14 @@ class Delegations:
 
         ``unread``: there may have been others, because the file or one that was set aside cannot be used.
         """
-        found = read_entries(self.path, _read)
+        found = _DOCUMENT.read(self.path.parent)
         if isinstance(found, UnreadableState):
             self.unread = found
             self.warnings.append(found.warning)
             return []
         aside = self.path.with_suffix(DAMAGED)
         self.unread = UnreadableState(str(aside), "is damaged (it was set aside)") if os.path.lexists(aside) else None
-        return found
+        return [] if found is None else list(found.delegations)
 
     def of_cluster(self, cluster_id: str | None) -> dict[str, SavedDelegation]:
         """Those of one cluster by topic; of all clusters when it is not known which one it is."""
@@ -101,27 +100,22 @@ class Delegations:
             CleanerdError: the state directory cannot be written. Then nothing may be changed in the cluster either.
             RefusedError: a newer release wrote the file.
         """
-        directory = self.path.parent
         try:
-            make_directory(directory, owner_of(directory))
-            with locked(self.path.with_suffix(".lock"), directory.stat(), wait_seconds=wait_seconds):
+            with _DOCUMENT.locked(self.path.parent, wait_seconds=wait_seconds):
                 yield _Changing(self, self._load_for_change())
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def _load_for_change(self) -> list[SavedDelegation]:
+    def _load_for_change(self) -> Sequence[SavedDelegation]:
         try:
-            data = read_state_file(self.path)
-        except FileNotFoundError:
-            return []
-        try:
-            return _read(data)
+            found = _DOCUMENT.get(self.path.parent)
         except NewerFormatError as error:
             raise RefusedError(str(error), where=str(self.path), hint="use the newer release") from error
         except DAMAGE as error:
             aside = set_aside(self.path)
             self.warnings.append(f"{self.path}: damaged ({error}); set aside as {aside.name}, counts as absent")
-            return []
+            return ()
+        return () if found is None else found.delegations
 
     def _unwritable(self, error: OSError) -> CleanerdError:
         return CleanerdError(
@@ -134,7 +128,7 @@ class Delegations:
 class _Changing:
     """The delegations while the file is locked."""
 
-    def __init__(self, file: Delegations, entries: list[SavedDelegation]) -> None:
+    def __init__(self, file: Delegations, entries: Sequence[SavedDelegation]) -> None:
         self._file = file
         self._entries = entries
 
@@ -153,30 +147,5 @@ class _Changing:
         return [e for e in self._entries if (e.cluster_id, e.topic) != (cluster_id, topic)]
 
     def _write(self, entries: list[SavedDelegation]) -> None:
-        document = {"format": FORMAT, "cleanerd": __version__, "delegations": [asdict(entry) for entry in entries]}
-        data = document_bytes(document)
-        write_state_file(self._file.path, data, self._file.path.parent.stat())
+        _DOCUMENT.write(self._file.path.parent, _SavedDelegations(tuple(entries)))
         self._entries = entries
-
-
-def _read(data: bytes) -> list[SavedDelegation]:
-    document = json.loads(data)
-    require_format(document, FORMAT)
-    return [_entry(entry) for entry in document["delegations"]]
-
-
-def _entry(entry: dict[str, Any]) -> SavedDelegation:
-    return SavedDelegation(
-        cluster_id=str(entry["cluster_id"]),
-        topic=str(entry["topic"]),
-        topic_id=str(entry["topic_id"]),
-        delegated_ms=int(entry["delegated_ms"]),
-        changes={
-            str(key): KeyChange(
-                before=None if change["before"] is None else str(change["before"]),
-                effective=str(change["effective"]),
-                after=str(change["after"]),
-            )
-            for key, change in entry["changes"].items()
-        },
-    )

@@ -6,14 +6,12 @@ One JSON file, by topic id, and each number only grows. Without it tombstones wa
 
 from __future__ import annotations
 
-import json
 import os
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from cleanerd import __version__
-from cleanerd.fsio.json_text import document_bytes
-from cleanerd.fsio.state_files import entries_of, locked, require_format, write_state_file
 from cleanerd.policy.replicas import UNKNOWN_MS
+from cleanerd.state.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,13 +19,20 @@ if TYPE_CHECKING:
 
     from cleanerd.policy.replicas import ReplicaFacts
 
-FORMAT: Final = 1
 FILE_NAME: Final = "replicas.json"
 KEPT_MS: Final = 90 * 24 * 60 * 60_000
 """A topic without a full ISR for this long is deleted, or its cluster is gone."""
 
 FullIsr = dict[str, dict[int, int]]
 """By topic id (32 hex digits) and partition: milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FullIsrs:
+    topics: FullIsr = field(default_factory=dict)
+
+
+_DOCUMENT: Final = Document(FILE_NAME, _FullIsrs)
 
 
 def remember_full_isr(
@@ -46,20 +51,21 @@ def remember_full_isr(
     is_ahead = facts.newest_ms > now_ms + facts.margin_ms
     if not (short or is_ahead or facts.unread):
         return {}
-    path = state_dir / FILE_NAME
-    known = _load(path, warnings)
+    known = _load(state_dir, warnings)
     if is_ahead or facts.unread or not os.access(state_dir, os.W_OK) or not _grows(known, short):
         return known
     try:
-        with locked(path.with_suffix(".lock"), state_dir.stat()):
-            known = _merged(_load(path, warnings), short, now_ms - KEPT_MS)
-            document = {"format": FORMAT, "cleanerd": __version__, "topics": known}
-            write_state_file(path, document_bytes(document), state_dir.stat())
+        with _DOCUMENT.locked(state_dir):
+            known = _merged(_load(state_dir, warnings), short, now_ms - KEPT_MS)
+            _DOCUMENT.write(state_dir, _FullIsrs(known))
     except OSError as error:
-        warnings.append(
-            f"{path}: cannot be written ({error.strerror}): tombstones may wait longer than their replicas need"
-        )
+        problem = f"cannot be written ({error.strerror}): tombstones may wait longer than their replicas need"
+        warnings.append(f"{state_dir / FILE_NAME}: {problem}")
     return known
+
+
+def _load(state_dir: Path, warnings: list[str]) -> FullIsr:
+    return (_DOCUMENT.load(state_dir, warnings) or _FullIsrs()).topics
 
 
 def _is_short(replicas: Any) -> bool:
@@ -83,17 +89,3 @@ def _merged(known: FullIsr, short: FullIsr, since_ms: int) -> FullIsr:
         if kept:
             merged[topic_id] = kept
     return merged
-
-
-def _load(path: Path, warnings: list[str]) -> FullIsr:
-    return dict(entries_of(path, _read, warnings))
-
-
-def _read(data: bytes) -> list[tuple[str, dict[int, int]]]:
-    """Raises one of ``DAMAGE``: it is not such a file."""
-    document = json.loads(data)
-    require_format(document, FORMAT)
-    return [
-        (str(topic_id), {int(number): int(full_ms) for number, full_ms in partitions.items()})
-        for topic_id, partitions in document["topics"].items()
-    ]

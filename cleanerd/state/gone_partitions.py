@@ -6,23 +6,22 @@ cleaned there. Until then only the old directory's file shows by which rules its
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cleanerd.config.fingerprint import KAFKAS_FINGERPRINT
 from cleanerd.errors import CleanerdError
 from cleanerd.format.meta import read_partition_metadata
 from cleanerd.format.names import TopicPartition
-from cleanerd.fsio.json_text import document_bytes
 from cleanerd.fsio.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, plain_name, read_whole
 from cleanerd.fsio.small_file import read_small_file
 from cleanerd.fsio.state_files import DAMAGE, opened, write_state_file
 from cleanerd.segments.log_dir import LogDir, incoming_replicas, read_log_dir
 from cleanerd.segments.partition import PARTITION_METADATA
-from cleanerd.state.cleaner_checkpoint import PartitionState, StateStore, state_document, state_file_name
-from cleanerd.state.last_settings import LastSettings, rules_in
+from cleanerd.state.cleaner_checkpoint import STATE, PartitionState, StateStore, state_file_name
+from cleanerd.state.document import validated
+from cleanerd.state.last_settings import LastSettings, RulesInState
 
 if TYPE_CHECKING:
     import uuid
@@ -40,6 +39,14 @@ class OtherPlacesOfTopic:
     log_dirs: tuple[Path, ...] = ()
     topic_id: Callable[[str], uuid.UUID | None] = lambda _: None
     all_seen: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedState(RulesInState):
+    """The part of a state file that shows the partition, and its rules."""
+
+    topic: str = ""
+    partition: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +72,18 @@ def delete_gone_state(store: StateStore, log_dir: LogDir, elsewhere: OtherPlaces
         with opened(place, store.root) as directory:
             for file in sorted(name for name in os.listdir(directory) if name.endswith(".json")):
                 try:
-                    document = json.loads(read_whole(file, dir_fd=directory, max_bytes=MAX_FACTS_BYTES))
-                    name = TopicPartition(plain_name(str(document["topic"])), int(document["partition"]))
+                    data = read_whole(file, dir_fd=directory, max_bytes=MAX_FACTS_BYTES)
+                    state = validated(_NamedState, data)
+                    name = TopicPartition(plain_name(state.topic), state.partition)
                     if not _is_gone(log_dir.path, name, file):
                         continue
-                    if sweep.has_to_stay(name, file, document):
+                    if sweep.has_to_stay(name, file, state.fingerprint):
                         kept += 1
-                        _cut_down(store, log_dir, place / file, name, document)
+                        # The rest is about a log that is not there any more.
+                        cut = PartitionState(None, None, None, rules=state.fingerprint)
+                        rest = STATE.to_bytes(cut, topic=name.topic, partition=name.partition)
+                        if data != rest:
+                            write_state_file(place / file, rest, store.owner(log_dir), store.root)
                     else:
                         os.unlink(file, dir_fd=directory)
                         removed += 1
@@ -91,9 +103,9 @@ class _StateSweep:
         self._elsewhere = elsewhere
         self._names: dict[Path, str] = {}
 
-    def has_to_stay(self, name: TopicPartition, file: str, document: dict[str, Any]) -> bool:
-        """Whether the state file of a gone partition is the only source of its rules."""
-        if rules_in(document) in {None, KAFKAS_FINGERPRINT} or file == state_file_name(name, None):
+    def has_to_stay(self, name: TopicPartition, file: str, rules: str | None) -> bool:
+        """Whether the state file of a gone partition is the only source of its ``rules``, a fingerprint."""
+        if rules in {None, KAFKAS_FINGERPRINT} or file == state_file_name(name, None):
             return False
         found = False
         for path in self._elsewhere.log_dirs:
@@ -111,14 +123,6 @@ class _StateSweep:
         if path not in self._names:
             self._names[path] = self._store.directory(read_log_dir(path)).name
         return isinstance(self._memory.of_partition(self._names[path], os.path.splitext(file)[0]), str)
-
-
-def _cut_down(store: StateStore, log_dir: LogDir, path: Path, name: TopicPartition, document: dict[str, Any]) -> None:
-    """Leave the rules: the rest is about a log that is not there any more. Raises OSError."""
-    state = PartitionState(None, None, None, rules=rules_in(document))
-    cut = state_document(name, state)
-    if document != cut | {"cleanerd": document.get("cleanerd")}:
-        write_state_file(path, document_bytes(cut), store.owner(log_dir), store.root)
 
 
 def _is_gone(log_dir: Path, name: TopicPartition, file: str) -> bool:

@@ -6,43 +6,43 @@ that cannot be used ignores no broker: tombstones wait then.
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.fsio.json_text import document_bytes
-from cleanerd.fsio.state_files import entries_of, require_format, try_write
+from cleanerd.state.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
 FILE_NAME: Final = "ignored-replicas.json"
-_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _IgnoredReplica:
+    cluster_id: str
+    broker: int
+
+
+@dataclass(frozen=True, slots=True)
+class _IgnoredReplicas:
+    ignored: tuple[_IgnoredReplica, ...] = ()
+
+
+_DOCUMENT: Final = Document(FILE_NAME, _IgnoredReplicas)
 
 
 def ignored_replicas(state_dir: Path, cluster_id: str | None, warnings: list[str]) -> frozenset[int]:
     """The ignored brokers of a cluster. ``warnings``: why the file cannot be used."""
-    return frozenset(
-        broker for cluster, broker in entries_of(state_dir / FILE_NAME, _read, warnings) if cluster == cluster_id
-    )
+    known = _DOCUMENT.load(state_dir, warnings) or _IgnoredReplicas()
+    return frozenset(each.broker for each in known.ignored if each.cluster_id == cluster_id)
 
 
 def change_ignored_replicas(
     state_dir: Path, clusters: Collection[str], brokers: Collection[int], *, ignored: bool
 ) -> str:
     """Ignore brokers of these clusters, or wait for them again. Returns why that was not possible, "" when it was."""
-    known = set(entries_of(state_dir / FILE_NAME, _read, []))
-    changed = {(cluster, broker) for cluster in clusters for broker in brokers}
+    known = set((_DOCUMENT.load(state_dir, []) or _IgnoredReplicas()).ignored)
+    changed = {_IgnoredReplica(cluster, broker) for cluster in clusters for broker in brokers}
     entries = sorted(known | changed if ignored else known - changed)
-    document = {
-        "format": _FORMAT,
-        "ignored": [{"cluster_id": cluster, "broker": broker} for cluster, broker in entries],
-    }
-    return try_write(state_dir / FILE_NAME, document_bytes(document))
-
-
-def _read(data: bytes) -> list[tuple[str, int]]:
-    """Raises one of ``DAMAGE``: it is not such a file."""
-    document = json.loads(data)
-    require_format(document, _FORMAT)
-    return [(str(each["cluster_id"]), int(each["broker"])) for each in document["ignored"]]
+    return _DOCUMENT.try_write(state_dir, _IgnoredReplicas(tuple(entries)))

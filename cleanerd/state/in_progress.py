@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import secrets
 import threading
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.fsio.safe_open import close_quietly, create, names_in, open_to_read, read_whole, write_all
 from cleanerd.fsio.small_file import ignore_owner_errors
-from cleanerd.fsio.state_files import DAMAGE, held, require_format
+from cleanerd.fsio.state_files import DAMAGE, held
+from cleanerd.state.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,6 @@ TOO_MANY_DEATHS: Final = 2
 SAME_BOOT_SECONDS: Final = 120.0
 """Tolerance for the time of the last boot, which changes when the clock is corrected."""
 
-_FORMAT: Final = 1
 _MODE: Final = 0o600
 _MOST_BYTES: Final = 64 * 1024
 _TEMPORARY: Final = ".tmp"
@@ -82,7 +81,9 @@ class _InFlightMarker:
     at_ms: int
     boot_seconds: float
     left: bool
-    format: int = _FORMAT
+
+
+_DOCUMENT: Final = Document("", _InFlightMarker)
 
 
 class InFlightMarkers:
@@ -228,7 +229,7 @@ def _write(name: str, place: int, mark: _InFlightMarker, owner: os.stat_result, 
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with ignore_owner_errors():
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
-        write_all(descriptor, json.dumps(asdict(mark)).encode())
+        write_all(descriptor, _DOCUMENT.to_bytes(mark))
         if not lock:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.rename(temporary, name, src_dir_fd=place, dst_dir_fd=place)
@@ -243,11 +244,7 @@ def _write(name: str, place: int, mark: _InFlightMarker, owner: os.stat_result, 
 def _read(name: str, place: int) -> _InFlightMarker | None:
     """None if the file does not exist or cannot be parsed."""
     try:
-        document = json.loads(read_whole(name, dir_fd=place, max_bytes=_MOST_BYTES, one_name=True))
-        require_format(document, _FORMAT)
-        return _InFlightMarker(
-            int(document["deaths"]), int(document["at_ms"]), float(document["boot_seconds"]), bool(document["left"])
-        )
+        return _DOCUMENT.parse(read_whole(name, dir_fd=place, max_bytes=_MOST_BYTES, one_name=True))
     except (OSError, *DAMAGE):
         return None
 

@@ -7,16 +7,17 @@ said anything: the answer is ``UnreadableState``.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.fsio.directory_time import directory_time
 from cleanerd.fsio.safe_open import MAX_FACTS_BYTES, names_in, read_whole
 from cleanerd.fsio.state_files import DAMAGE, DAMAGED, UnreadableState, describe_damage, held
-from cleanerd.segments.places import PARTITIONS
+from cleanerd.state.document import validated
+from cleanerd.state.places import PARTITIONS
 
 if TYPE_CHECKING:
     import uuid
@@ -144,12 +145,21 @@ class LastSettings:
             return UnreadableState.refused(place, error)
 
 
-def rules_in(document: dict[str, Any]) -> str | None:
-    """The fingerprint of the last cleaning in a state file; raises one of ``DAMAGE``."""
-    rules, point = document.get("rules"), document["clean_point"]
-    if rules is None and point is not None:
-        rules = point["fingerprint"]
-    return None if rules is None else str(rules)
+@dataclass(frozen=True, slots=True)
+class _RulesOfPoint:
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class RulesInState:
+    """The part of a partition's state file, of whichever release, that shows the rules of the last cleaning."""
+
+    clean_point: _RulesOfPoint | None
+    rules: str | None = None
+
+    @property
+    def fingerprint(self) -> str | None:
+        return self.rules if self.rules is not None or self.clean_point is None else self.clean_point.fingerprint
 
 
 def first(answers: Iterable[str | UnreadableState | None]) -> str | UnreadableState | None:
@@ -165,7 +175,8 @@ def first(answers: Iterable[str | UnreadableState | None]) -> str | UnreadableSt
 def _read_state(place: Path, stem: str, directory: int) -> str | UnreadableState | None:
     """From the state file; if that has none, from one that was set aside."""
     try:
-        stored = rules_in(json.loads(read_whole(stem + SUFFIX, dir_fd=directory, max_bytes=MAX_FACTS_BYTES)))
+        data = read_whole(stem + SUFFIX, dir_fd=directory, max_bytes=MAX_FACTS_BYTES)
+        stored = validated(RulesInState, data).fingerprint
     except FileNotFoundError:
         stored = None
     except OSError as error:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from cleanerd.fsio.safe_open import MAX_FACTS_BYTES
 from cleanerd.fsio.state_files import DAMAGE, UnreadableState, read_state_file
-from cleanerd.segments.places import PARTITIONS
-from cleanerd.state.cleaner_checkpoint import state_in, topic_part
+from cleanerd.state.cleaner_checkpoint import STATE, topic_part
 from cleanerd.state.first_dirty_offset import may_descend_from
 from cleanerd.state.last_settings import first
+from cleanerd.state.places import PARTITIONS
 
 if TYPE_CHECKING:
     from cleanerd.segments.log_dir import LogDir
@@ -61,6 +60,6 @@ def copied_point(store: StateStore, log_dir: LogDir, log: PartitionLog) -> Clean
 def _point_in(store: StateStore, place: str, stem: str) -> CleanerdCheckpoint | None:
     path = store.root / PARTITIONS / place / f"{stem}.json"
     try:
-        return state_in(json.loads(read_state_file(path, store.root, max_bytes=MAX_FACTS_BYTES))).clean_point
+        return STATE.parse(read_state_file(path, store.root, max_bytes=MAX_FACTS_BYTES)).clean_point
     except (OSError, *DAMAGE):
         return None

@@ -7,26 +7,15 @@ and node, but may have other topic configurations (U-46).
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping  # noqa: TC003 - pydantic resolves the annotation
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
-from cleanerd import __version__
-from cleanerd.fsio.json_text import document_bytes
-from cleanerd.fsio.state_files import (
-    entries_of,
-    locked,
-    make_directory,
-    owner_of,
-    require_format,
-    write_state_file,
-)
+from cleanerd.state.document import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
-FORMAT: Final = 1
 FILE_NAME: Final = "topics.json"
 KEPT_MS: Final = 7 * 24 * 60 * 60_000
 """A topic that was not queried since is deleted, or its log directory does not belong to the broker any more."""
@@ -63,11 +52,19 @@ class CachedTopics:
         return self.cluster_id, self.node_id, self.place
 
 
+@dataclass(frozen=True, slots=True)
+class _AllTopics:
+    brokers: tuple[CachedTopics, ...] = ()
+
+
+_DOCUMENT: Final = Document(FILE_NAME, _AllTopics)
+
+
 class TopicCache:
     """The file. Reading never fails: what cannot be used counts as absent, see ``warnings``."""
 
     def __init__(self, state_dir: Path) -> None:
-        self.path = state_dir / FILE_NAME
+        self._state_dir = state_dir
         self.warnings: list[str] = []
 
     def of(self, cluster_id: str, node_id: int, place: str) -> CachedTopics | None:
@@ -78,10 +75,8 @@ class TopicCache:
 
         Where it cannot be kept, that is a warning.
         """
-        directory = self.path.parent
         try:
-            make_directory(directory, owner_of(directory))
-            with locked(self.path.with_suffix(".lock"), directory.stat()):
+            with _DOCUMENT.locked(self._state_dir):
                 others = []
                 for each in self._load():
                     if each.about != topics_now.about:
@@ -90,47 +85,11 @@ class TopicCache:
                     since_ms = topics_now.asked_ms - KEPT_MS
                     kept = {name: topic for name, topic in each.topics.items() if topic.asked_ms > since_ms}
                     topics_now = replace(topics_now, topics=kept | dict(topics_now.topics))
-                entries = [_document(each) for each in (*others, topics_now)]
-                document = {"format": FORMAT, "cleanerd": __version__, "brokers": entries}
-                write_state_file(self.path, document_bytes(document), directory.stat())
+                _DOCUMENT.write(self._state_dir, _AllTopics((*others, topics_now)))
         except OSError as error:
-            self.warnings.append(
-                f"{self.path}: cannot be written ({error.strerror}): the broker's topic configuration is not cached"
-            )
+            problem = f"cannot be written ({error.strerror}): the broker's topic configuration is not cached"
+            self.warnings.append(f"{self._state_dir / FILE_NAME}: {problem}")
         return topics_now
 
-    def _load(self) -> list[CachedTopics]:
-        return entries_of(self.path, _read, self.warnings)
-
-
-def _read(data: bytes) -> list[CachedTopics]:
-    """Raises one of ``DAMAGE``: it is not such a file."""
-    document = json.loads(data)
-    require_format(document, FORMAT)
-    return [_entry(entry) for entry in document["brokers"]]
-
-
-def _document(topics_now: CachedTopics) -> dict[str, Any]:
-    """Readable by earlier releases: only topics with a time of their own have an extra field."""
-    document = asdict(topics_now)
-    for topic in document["topics"].values():
-        if topic["asked_ms"] == topics_now.asked_ms:
-            del topic["asked_ms"]
-    return document
-
-
-def _entry(entry: dict[str, Any]) -> CachedTopics:
-    return CachedTopics(
-        cluster_id=str(entry["cluster_id"]),
-        node_id=int(entry["node_id"]),
-        place=str(entry["place"]),
-        asked_ms=int(entry["asked_ms"]),
-        topics={
-            str(topic): CachedTopic(
-                str(topics_now["topic_id"]),
-                {str(k): str(v) for k, v in topics_now["values"].items()},
-                int(topics_now.get("asked_ms", entry["asked_ms"])),
-            )
-            for topic, topics_now in entry["topics"].items()
-        },
-    )
+    def _load(self) -> tuple[CachedTopics, ...]:
+        return (_DOCUMENT.load(self._state_dir, self.warnings) or _AllTopics()).brokers

@@ -9,53 +9,44 @@ each of them once. A last line without an end was never followed by a swap, and 
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import uuid
+import uuid  # noqa: TC003 - pydantic resolves the annotation
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
+from pydantic import ConfigDict, Field
 
-from cleanerd import __version__
 from cleanerd.cleaner.manifest import PLAN_ID, FileFact, FileKind
 from cleanerd.errors import UnsupportedLogError, system_error
-from cleanerd.format.adapters import Long, Offset, adapter_of
-from cleanerd.format.names import TopicPartition, uuid_from_base64, uuid_to_base64
+from cleanerd.format.adapters import Long, Offset  # noqa: TC001 - as uuid
+from cleanerd.format.names import TopicPartition
+from cleanerd.fsio.json_text import line_bytes
 from cleanerd.fsio.safe_open import MAX_KEPT_BYTES, close_quietly, open_to_write, write_all
 from cleanerd.fsio.state_files import (
     DAMAGE,
+    NewerFormatError,
     make_directory,
     opened,
     read_state_file,
     set_aside,
     write_state_file,
 )
-from cleanerd.segments.places import DirectoryPlaces
+from cleanerd.state.document import Document, validated
+from cleanerd.state.places import DirectoryPlaces
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.segments.log_dir import LogDir
 
-FORMAT: Final = 2
 KEPT_DIR: Final = "trash"
 
 _Moment = Annotated[int, Field(ge=0, le=253_402_300_799_999)]
 """Milliseconds; up to the year 9999, which is as far as they can be shown."""
-_Path = Annotated[str, Field(pattern=r"^[^\x00]*$")]
-"""No system call takes a NUL."""
 _STRICT = ConfigDict(strict=True, extra="forbid")
-
-
-def _uuid(value: object) -> uuid.UUID:
-    return value if isinstance(value, uuid.UUID) else uuid_from_base64(str(value))
-
-
-_KafkaUuid = Annotated[uuid.UUID, PlainValidator(_uuid), PlainSerializer(uuid_to_base64)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +101,16 @@ class KeptEntry:
     logs of all segments that the cleaning covered, by base offset, as before it. ``checkpoint``, ``clean_point`` and
     ``rules``: Kafka's checkpoint and cleanerd's state before; ``end_offset``: the highest value of either unless
     another cleaning followed. ``aborted``: the aborted transactions that reach beyond the sources, as (producer, first
-    offset, offset of the ABORT marker); None: format 1 did not say.
+    offset, offset of the ABORT marker).
     """
 
     plan: str
     topic: str
     partition: int
-    topic_id: _KafkaUuid | None
+    topic_id: uuid.UUID | None
     place: str
-    log_dir: _Path
-    kept: _Path
+    log_dir: str
+    kept: str
     cleaned_ms: _Moment
     end_offset: Offset
     checkpoint: Long | None
@@ -127,7 +118,7 @@ class KeptEntry:
     sources: Annotated[dict[Offset, FileMark], Field(min_length=1)]
     groups: tuple[KeptGroup, ...]
     rules: str | None = None
-    aborted: tuple[tuple[Long, Offset, Offset], ...] | None = None
+    aborted: tuple[tuple[Long, Offset, Offset], ...] = ()
 
     __pydantic_config__ = _STRICT
 
@@ -140,6 +131,14 @@ class KeptEntry:
     def kept_bytes(self) -> int:
         """Bytes of the kept files."""
         return sum(f.bytes for group in self.groups for segment in group.segments for f in segment.files.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    entry: KeptEntry
+
+
+_HEAD: Final = Document("", _Head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,12 +252,7 @@ class KeptSegments:
 
     def save(self, entry: KeptEntry, owner: os.stat_result) -> None:
         """Add ``entry``, in the place of one with its plan id. On the disk when this returns."""
-        head = {
-            "format": FORMAT,
-            "cleanerd": __version__,
-            "entry": adapter_of(KeptEntry).dump_python(_bare(entry), mode="json"),
-        }
-        lines = [json.dumps(head).encode(), *(adapter_of(KeptGroup).dump_json(group) for group in entry.groups)]
+        lines = [_HEAD.to_line(_Head(replace(entry, groups=()))), *map(line_bytes, entry.groups)]
         self._write(self._file(entry.plan), b"".join(line + b"\n" for line in lines), owner)
 
     def add(self, plan: str, group: KeptGroup) -> None:
@@ -268,7 +262,7 @@ class KeptSegments:
             with opened(self.path, self._root) as directory:
                 descriptor = open_to_write(path.name, dir_fd=directory, flags=os.O_APPEND)
                 try:
-                    write_all(descriptor, adapter_of(KeptGroup).dump_json(group) + b"\n")
+                    write_all(descriptor, line_bytes(group) + b"\n")
                     os.fsync(descriptor)
                 finally:
                     close_quietly(descriptor)
@@ -307,10 +301,6 @@ class KeptSegments:
             raise system_error("cannot be removed", str(path), error) from error
 
 
-def _bare(entry: KeptEntry) -> KeptEntry:
-    return replace(entry, groups=())
-
-
 def _parse(data: bytes, plan: str, where: str) -> KeptEntry:
     """The entry in ``data``.
 
@@ -318,17 +308,16 @@ def _parse(data: bytes, plan: str, where: str) -> KeptEntry:
         UnsupportedLogError: a newer cleanerd wrote it. One of ``DAMAGE``: it is not such a file.
     """
     first, *more = data.split(b"\n")
-    document = json.loads(first)
-    version = int(document["format"])
-    if version > FORMAT:
+    try:
+        entry = _HEAD.parse(first).entry
+    except NewerFormatError as error:
         hint = "a newer cleanerd kept segments: undo that with the newer one"
-        raise UnsupportedLogError(f"format {version} is unknown, only {FORMAT} is", where=where, hint=hint)
-    entry = adapter_of(KeptEntry).validate_json(json.dumps(document["entry"]))
+        raise UnsupportedLogError(str(error), where=where, hint=hint) from None
     if entry.plan != plan:
         raise ValueError("it is another plan's")
     groups = groups_of(entry)
     for line in more[:-1]:
-        add_group(groups, adapter_of(KeptGroup).validate_json(line))
+        add_group(groups, validated(KeptGroup, line))
     entry = replace(entry, groups=tuple(groups.values()))
     _check(entry)
     return entry
@@ -336,6 +325,8 @@ def _parse(data: bytes, plan: str, where: str) -> KeptEntry:
 
 def _check(entry: KeptEntry) -> None:
     """Check that the parts fit together, as far as an undo needs; raises ValueError."""
+    if "\0" in entry.log_dir + entry.kept:
+        raise ValueError("a path in it has a NUL, which no system call takes")
     for group in entry.groups:
         bases = [segment.base for segment in group.segments]
         if bases[:1] != [group.base] or any(low >= high for low, high in pairwise([*bases, group.end])):

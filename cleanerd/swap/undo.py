@@ -22,6 +22,7 @@ from cleanerd.cleaner.plan import new_plan_id
 from cleanerd.cleaner.switch import rules_of_fingerprint
 from cleanerd.config.fingerprint import KAFKAS_FINGERPRINT
 from cleanerd.errors import CleanerdError, RefusedError, StalePlanError, as_cleanerd_error
+from cleanerd.format.adapters import adapter_of
 from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.control import ControlType
 from cleanerd.fsio.state_files import DAMAGE, UnreadableState
@@ -30,7 +31,7 @@ from cleanerd.segments.kernel_errors import translated_kernel_errors
 from cleanerd.segments.partition import PartitionLog, read_partition
 from cleanerd.segments.reading import SegmentReader
 from cleanerd.segments.segment import Segment
-from cleanerd.state.cleaner_checkpoint import CleanerdCheckpoint, LastSegment, clean_point_in
+from cleanerd.state.cleaner_checkpoint import CleanerdCheckpoint, LastSegment
 from cleanerd.state.other_places import rules_of
 from cleanerd.swap.checkpoint import write_cleaner_checkpoint
 from cleanerd.swap.enter import enter_partition
@@ -303,9 +304,6 @@ def _require_matching_marker(
 
     None: there is none.
     """
-    if entry.aborted is None:
-        known = "its entry, of an earlier release, does not say which transactions were aborted"
-        raise _stale(log, f"data of producer {producer} at offset {first} would come back, and {known}")
     aborted_at = min((at for producer_id, _, at in entry.aborted if producer_id == producer), default=None)
     if marker is not None and (marker == aborted_at if is_abort else aborted_at is None):
         return
@@ -441,7 +439,7 @@ def _set_rules_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> N
 
 def _point(document: dict[str, Any] | None) -> CleanerdCheckpoint | None:
     try:
-        return None if document is None else clean_point_in(document)
+        return None if document is None else adapter_of(CleanerdCheckpoint).validate_python(document)
     except DAMAGE:
         return None  # it costs work only
 

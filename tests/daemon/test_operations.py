@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.cli.operations import format_user
-from cleanerd.daemon import operations
 from cleanerd.daemon.control_client import send_request
 from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.operations import MAX_ARGUMENTS, Operation, Operations, read_operations
 from cleanerd.daemon.registry import pauses
 from cleanerd.errors import CleanerdError
+from cleanerd.state import document
 from tests.daemon.service import asking, assignments, broker, serve, until
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import ModuleType
 
     from cleanerd.daemon.service import Service
 
@@ -93,16 +92,16 @@ def test_a_journal_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert "operations.json: cannot be written" in unwritten
 
 
-@pytest.mark.parametrize("file", [operations, pauses])
-def test_a_disk_that_hangs_holds_up_nobody(root: Path, monkeypatch: pytest.MonkeyPatch, file: ModuleType) -> None:
+@pytest.mark.parametrize("file", ["operations.json", "daemon.json"])
+def test_a_disk_that_hangs_holds_up_nobody(root: Path, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
     """The event loop waits for no disk; what was asked for is done, told, and written in its order when the disk is."""
     released, gave_up = threading.Event(), []
-    write = file.write_state_file
+    write = document.write_state_file
 
-    def hangs(*told: Any) -> None:
-        if not released.wait(10):
-            gave_up.append(told)
-        write(*told)
+    def hangs(path: Path, *rest: Any) -> None:
+        if path.name == file and not released.wait(10):
+            gave_up.append(path)
+        write(path, *rest)
 
     with broker(root):
         control = asking(root)
@@ -110,7 +109,7 @@ def test_a_disk_that_hangs_holds_up_nobody(root: Path, monkeypatch: pytest.Monke
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
             # No file system that hangs can be made without root: what writes the one file hangs instead.
-            monkeypatch.setattr(file, "write_state_file", hangs)
+            monkeypatch.setattr(document, "write_state_file", hangs)
             for paused in (True, False, True):
                 await control("pause" if paused else "resume")
                 assert (await control("status"))["paused"] is paused

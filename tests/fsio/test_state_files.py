@@ -54,7 +54,9 @@ def test_a_lock_that_is_released_is_taken(tmp_path: Path) -> None:
     [
         ('{"format": 2, "paused": true}', "written by a newer cleanerd (format 2, this one knows 1)"),
         ('{"format": 0}', "damaged (its format is 0, not 1)"),
-        ('{"format": true, "paused": true}', "damaged ('paused_partitions')"),
+        ('{"format": true, "paused": true}', "damaged (its format is True, not 1)"),
+        ('{"format": 1, "paused": true}', "damaged (paused_partitions: Field required)"),
+        ('{"format": 1, "paused": 1, "paused_partitions": []}', "damaged (paused: Input should be a valid boolean)"),
         ('{"format": "2"}', "damaged (its format is '2', not 1)"),
         ("[]", "damaged ("),
     ],

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-PLACES = "cleanerd/segments/places.py"
+PLACES = "cleanerd/state/places.py"
 RECORD_PLACES = "cleanerd/verify/record_places.py"
 AUDIT = "cleanerd/verify/audit.py"
-TESTS = "tests/segments/test_places.py"
+TESTS = "tests/state/test_places.py"
 
 COPIES = (
     Mutant(

@@ -9,7 +9,7 @@ DAEMONS_CLOCK = (
         "a-start-believes-the-clock",
         "U-42",
         "cleanerd/state/last_time.py",
-        "last=found[0] if found else None",
+        "last=_DOCUMENT.load(state_dir, warnings)",
         "last=None",
         ("tests/cli/test_clock.py::test_nothing_goes_by_a_clock_that_is_ahead",),
     ),

@@ -19,6 +19,14 @@ REPLACING = (
         ("tests/state/test_cleaner_checkpoint.py::test_a_newer_release_wrote_it",),
     ),
     Mutant(
+        "state-files-are-read-whatever-they-hold",
+        "U-10",
+        "cleanerd/state/document.py",
+        "validate_json(data, strict=True)",
+        "validate_json(data)",
+        ("tests/state/test_document.py::test_what_cannot_be_used",),
+    ),
+    Mutant(
         "a-newer-releases-plan-is-dropped-in-doubt",
         "S-28",
         "cleanerd/swap/recover.py",

@@ -31,8 +31,8 @@ REPLICAS = (
         "a-broker-is-ignored-in-every-cluster",
         "U-78",
         "cleanerd/state/ignored_replicas.py",
-        "if cluster == cluster_id",
-        "if cluster",
+        "if each.cluster_id == cluster_id",
+        "if each.cluster_id",
         ("tests/daemon/test_ignored_replicas.py::test_another_cluster_with_the_same_node_ids",),
     ),
     Mutant(

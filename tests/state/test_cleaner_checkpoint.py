@@ -14,12 +14,10 @@ import pytest
 from cleanerd.format.checkpoint import EpochStart
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir, uuid_to_base64
 from cleanerd.fsio.state_files import set_aside
-from cleanerd.segments.log_dir import LogDir, read_log_dir
+from cleanerd.segments.log_dir import DirectoryPlace, LogDir, read_log_dir
 from cleanerd.segments.partition import PartitionLog, read_partition
-from cleanerd.segments.places import DirectoryPlace
 from cleanerd.state import cleaner_checkpoint
 from cleanerd.state.cleaner_checkpoint import (
-    STATE_FORMAT,
     CleanerdCheckpoint,
     LastSegment,
     PartitionState,
@@ -267,10 +265,10 @@ def test_a_newer_release_wrote_it(tmp_path: Path, found: tuple[LogDir, Partition
     store = StateStore(tmp_path / "state")
     path = store.path(*found)
     path.parent.mkdir(parents=True)
-    content = variant(format=STATE_FORMAT + 1, novelty=[1])
+    content = variant(format=2, novelty=[1])
     path.write_bytes(content)
     assert store.load(*found) is None
-    words = f"written by a newer cleanerd (format {STATE_FORMAT + 1}, this one knows {STATE_FORMAT})"
+    words = "written by a newer cleanerd (format 2, this one knows 1)"
     assert store.warnings == [f"{path}: {words}; counts as absent until the next cleaning"]
     assert path.read_bytes() == content
     assert not path.with_suffix(".damaged").exists()

@@ -24,25 +24,19 @@ NOT_TRACKED: Final = ("cleanerd/_kernel.abi3.so", "cleanerd/agent/cleanerd-agent
 Change = tuple[str, str]
 
 FORMATS: Final[Mapping[str, Change]] = {
-    "cleanerd/state/cleaner_checkpoint.py": ("STATE_FORMAT = 1", "STATE_FORMAT = 2"),
-    "cleanerd/state/delegations.py": ("FORMAT: Final = 1", "FORMAT: Final = 2"),
-    "cleanerd/state/zk_topics.py": ("FORMAT: Final = 1", "FORMAT: Final = 2"),
-    "cleanerd/state/in_progress.py": ("_FORMAT: Final = 1", "_FORMAT: Final = 2"),
-    "cleanerd/state/last_time.py": ("_FORMAT: Final = 1", "_FORMAT: Final = 2"),
-    "cleanerd/daemon/estimate_cache.py": ("_FORMAT: Final = 1", "_FORMAT: Final = 2"),
-    "cleanerd/daemon/operations.py": ("_FORMAT: Final = 1", "_FORMAT: Final = 2"),
-    "cleanerd/daemon/registry/pauses.py": ("_FORMAT: Final = 1", "_FORMAT: Final = 2"),
-    "cleanerd/daemon/status/trend.py": ("_FORMAT: Final = 1", "_FORMAT: Final = 2"),
+    "cleanerd/state/document.py": ("version: int = 1", "version: int = 2"),
     "cleanerd/cleaner/manifest.py": ("FORMAT: Final = 1", "FORMAT: Final = 2"),
     "cleanerd/swap/restore.py": ("FORMAT: Final = 1", "FORMAT: Final = 2"),
-    "cleanerd/swap/kept_segments.py": ("FORMAT: Final = 2", "FORMAT: Final = 3"),
     "cleanerd/swap/ready_file.py": ("FORMAT: Final = 3", "FORMAT: Final = 4"),
 }
 """Every file that outlives a process has another format in the next release."""
 
 READS_THE_LAST_ONES: Final[Mapping[str, Change]] = {
     "cleanerd/swap/ready_file.py": ('("format") == FORMAT', '("format") in {FORMAT - 1, FORMAT}'),
-    "cleanerd/fsio/state_files.py": ("    if found != known:\n", "    if found not in (known - 1, known):\n"),
+    "cleanerd/state/document.py": (
+        "or found != self._version:\n",
+        "or found not in (self._version - 1, self._version):\n",
+    ),
 }
 """A release reads what the one before it wrote (docs/install.md)."""
 

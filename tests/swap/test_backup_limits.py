@@ -251,12 +251,15 @@ def test_an_entry_is_read_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_entry_of_a_newer_release_is_left_alone(root: Path) -> None:
     """It stays, counts for nothing, and the limits hold for all else: a daemon went back by a release."""
     newer = root / "state" / "trash" / "20270101t000000-0123abcd.json"
-    newer.write_text('{"format": 3}\n')
+    newer.write_text('{"format": 2}\n')
     found = kept_segments(root)
     limits = KeepLimits(NOW - 1, EVERYTHING)
     assert prune_kept(found, read_log_dir(root / "logs"), root / "kept", limits, ClockReadings(NOW, 0)).forgotten == 1
     assert [str(error) for error in found.newer.values()] == [
-        f"{newer}: format 3 is unknown, only 2 is (a newer cleanerd kept segments: undo that with the newer one)"
+        (
+            f"{newer}: written by a newer cleanerd (format 2, this one knows 1) "
+            "(a newer cleanerd kept segments: undo that with the newer one)"
+        )
     ]
     assert newer.exists()
 

@@ -26,7 +26,7 @@ from cleanerd.segments.segment import BatchWitness, Witness
 from cleanerd.state.delegations import Delegations
 from cleanerd.swap import lock as lock_module
 from cleanerd.swap.files import PartitionFiles
-from cleanerd.swap.kept_segments import FORMAT, FileMark, KeptEntry, KeptSegments
+from cleanerd.swap.kept_segments import FileMark, KeptEntry, KeptSegments
 from cleanerd.swap.lock import LogDirLock
 from cleanerd.swap.validate import check_witness
 from tests.support.log_dirs import make_log_dir
@@ -200,7 +200,7 @@ def test_a_number_that_is_none_is_damage(tmp_path: Path, number: str) -> None:
     kept = KeptSegments(tmp_path)
     kept.save(ENTRY, tmp_path.stat())
     (path,) = kept.path.iterdir()
-    path.write_text(path.read_text().replace(f'"format": {FORMAT}', f'"format": {number}'))
+    path.write_text(path.read_text().replace('"format":1', f'"format":{number}'))
     assert kept.entries() == ()
     assert kept.warnings
 

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from cleanerd.fsio.json_text import document_bytes
-from cleanerd.fsio.state_files import (
-    DAMAGE,
-    describe_damage,
-    make_directory,
-    read_state_file,
-    require_format,
-    write_state_file,
-)
+from cleanerd.fsio.state_files import UnreadableState
+from cleanerd.state.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
-
-_FILE: Final = "daemon.json"
-_FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +30,24 @@ class Pauses:
 NO_PAUSES: Final = Pauses()
 
 
+@dataclass(frozen=True, slots=True)
+class _PausesFile:
+    paused: bool
+    paused_partitions: tuple[str, ...]
+
+
+_DOCUMENT: Final = Document("daemon.json", _PausesFile)
+
+
 def load_pauses(state_dir: Path) -> tuple[Pauses, str]:
     """The pauses, and a warning: a damaged file is ignored."""
-    path = state_dir / _FILE
-    try:
-        document: dict[str, Any] = json.loads(read_state_file(path))
-        require_format(document, _FORMAT)
-        return Pauses(bool(document["paused"]), frozenset(str(name) for name in document["paused_partitions"])), ""
-    except FileNotFoundError:
-        return NO_PAUSES, ""
-    except OSError as error:
-        reason = f"cannot be read ({error.strerror})"
-    except DAMAGE as error:
-        reason = describe_damage(error)
-    return NO_PAUSES, f"{path}: {reason}; nothing counts as paused"
+    found = _DOCUMENT.read(state_dir)
+    if isinstance(found, UnreadableState):
+        return NO_PAUSES, f"{found.where}: {found.reason}; nothing counts as paused"
+    return NO_PAUSES if found is None else Pauses(found.paused, frozenset(found.paused_partitions)), ""
 
 
 def save_pauses(state_dir: Path, pauses: Pauses) -> str:
     """Remember them; returns a warning, empty when that worked."""
-    document = {"format": _FORMAT, "paused": pauses.everything, "paused_partitions": sorted(pauses.names)}
-    try:
-        if not state_dir.exists():
-            make_directory(state_dir, state_dir.parent.stat())
-        write_state_file(state_dir / _FILE, document_bytes(document), state_dir.stat())
-    except OSError as error:
-        return f"{state_dir / _FILE}: cannot be written ({error.strerror}); pauses end with the daemon"
-    return ""
+    problem = _DOCUMENT.try_write(state_dir, _PausesFile(pauses.everything, tuple(sorted(pauses.names))))
+    return problem and f"{problem}; pauses end with the daemon"

@@ -6,14 +6,13 @@ a damaged or unwritable one is reported, and the day begins again.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.daemon.view import Trend
-from cleanerd.fsio.state_files import entries_of, require_format, try_write
+from cleanerd.state.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +30,6 @@ SUM_EVERY_MS: Final = 10_000
 """Dirty bytes are summed over all partitions no more often."""
 
 FILE_NAME: Final = "trend.json"
-_FORMAT: Final = 1
 _MAX_NUMBER: Final = 2**63 - 1
 
 
@@ -46,6 +44,23 @@ class _Point:
     held_us: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _TrendFile:
+    points: tuple[_Point, ...]
+
+
+def _check(file: _TrendFile) -> None:
+    """Raises ValueError."""
+    if any(one.slot >= other.slot for one, other in pairwise(file.points)):
+        raise ValueError("its points are not in order")
+    numbers = (each for p in file.points for each in (p.slot, p.reclaimed_bytes, p.cleans, p.dirty_bytes, p.held_us))
+    if any(abs(each) > _MAX_NUMBER for each in numbers):
+        raise ValueError("a number in it is too large")
+
+
+_DOCUMENT: Final = Document(FILE_NAME, _TrendFile, check=_check)
+
+
 class TrendRing:
     """The points of the last day, oldest first; called by the daemon's event loop alone.
 
@@ -54,10 +69,11 @@ class TrendRing:
     """
 
     def __init__(self, state_dir: Path, write: Write | None = None) -> None:
-        self._path = state_dir / FILE_NAME
+        self._state_dir = state_dir
         self._write = write or _at_once
         self.warnings: list[str] = []
-        self._points = entries_of(self._path, _read, self.warnings)
+        known = _DOCUMENT.load(state_dir, self.warnings)
+        self._points = [] if known is None else list(known.points[-POINTS:])
         self._counted = (0, 0)
         self._summed_ms = -SUM_EVERY_MS
         self._unwritten = False
@@ -88,8 +104,8 @@ class TrendRing:
         """Store it; a state directory that cannot be written is reported once, and costs nothing else."""
         if not self._points:
             return
-        document = {"format": _FORMAT, "points": [asdict(point) for point in self._points[-POINTS:]]}
-        self._write(partial(_store, self._path, json.dumps(document).encode()), self._stored)
+        points = tuple(replace(point) for point in self._points[-POINTS:])  # the last one still changes
+        self._write(partial(_store, self._state_dir, _TrendFile(points)), self._stored)
 
     def _stored(self, problem: str) -> None:
         if problem and not self._unwritten:
@@ -109,27 +125,10 @@ class TrendRing:
         )
 
 
-def _store(path: Path, data: bytes) -> str:
-    problem = try_write(path, data)
+def _store(state_dir: Path, file: _TrendFile) -> str:
+    problem = _DOCUMENT.try_write(state_dir, file)
     return problem and f"{problem}; figures are lost at a restart"
 
 
 def _at_once(work: Callable[[], str], done: Callable[[str], None]) -> None:
     done(work())
-
-
-def _read(data: bytes) -> list[_Point]:
-    """Raises: one of ``DAMAGE``."""
-    document = json.loads(data)
-    require_format(document, _FORMAT)
-    points = [_point(each) for each in document["points"][-POINTS:]]
-    if any(one.slot >= other.slot for one, other in pairwise(points)):
-        raise ValueError("its points are not in order")
-    return points
-
-
-def _point(document: dict[str, Any]) -> _Point:
-    numbers = {name: document[name] for name in _Point.__dataclass_fields__}
-    if not all(type(value) is int and abs(value) <= _MAX_NUMBER for value in numbers.values()):
-        raise ValueError("a point is made of whole numbers")
-    return _Point(**numbers)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from cleanerd.cleaner.reclaimable import Reclaimable
+from cleanerd.state.cleaner_checkpoint import LastSegment  # noqa: TC001 - pydantic resolves the annotation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from cleanerd.policy.state_digest import StateDigest
     from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.resolution.partitions import ResolvedTopics
-    from cleanerd.state.cleaner_checkpoint import LastSegment, Retry, StateStore
+    from cleanerd.state.cleaner_checkpoint import Retry, StateStore
     from cleanerd.state.in_progress import InFlightMarkers
 
 Kind = Literal["live", "stage", "observe", "horizons", "drop", "estimate", "digest", "verify"]

@@ -15,9 +15,9 @@ import pytest
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.segments.log_dir import LogDir, read_log_dir
 from cleanerd.segments.partition import PartitionLog, read_partition
-from cleanerd.segments.places import DirectoryPlaces
 from cleanerd.state.cleaner_checkpoint import CleanerdCheckpoint, LastSegment, PartitionState, StateStore
 from cleanerd.state.other_places import copied_point, rules_of
+from cleanerd.state.places import DirectoryPlaces
 from tests.support.log_dirs import Partition, make_log_dir, with_directory_id
 from tests.support.logs import keyed_batch
 

@@ -9,65 +9,29 @@ cleaning left, and nothing with its id and inode is left where it was. A copy st
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from cleanerd.errors import CleanerdError
 from cleanerd.format.meta import META_PROPERTIES, read_meta_properties
 from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, file_name, uuid_to_base64
 from cleanerd.fsio.directory_time import directory_time
-from cleanerd.fsio.json_text import document_bytes
 from cleanerd.fsio.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, names_in, plain_name, read_whole
 from cleanerd.fsio.small_file import read_small_file
-from cleanerd.fsio.state_files import DAMAGE, held, require_format, write_state_file
-
-if TYPE_CHECKING:
-    import uuid
-    from typing import Self
+from cleanerd.fsio.state_files import DAMAGE, held, write_state_file
+from cleanerd.segments.log_dir import DirectoryPlace
+from cleanerd.state.document import Document, validated
 
 PARTITIONS: Final = "partitions"
 """The directory of the state directory that has a directory for each place."""
 
 _FILE: Final = "place"
-_FORMAT: Final = 1
 _MAX_BYTES: Final = 64 * 1024
 _CLOCK_REALTIME_COARSE: Final = 5
 """The clock that Linux takes the times of files from: a file that is made later is never older."""
-
-
-@dataclass(frozen=True, slots=True)
-class DirectoryPlace:
-    """Where a log directory is. ``path`` is resolved; ``file_system`` is the file system's id (``statvfs``).
-
-    ``directory_id``: ``directory.id`` as Kafka writes it; None where the broker is too old to have one.
-    """
-
-    directory_id: str | None
-    path: str
-    inode: int
-    file_system: int
-
-    @classmethod
-    def of(cls, path: Path, directory_id: uuid.UUID | None) -> Self:
-        """The place of the log directory at ``path``. Raises OSError."""
-        written_id = None if directory_id is None else uuid_to_base64(directory_id)
-        return cls(written_id, os.path.realpath(path), os.stat(path).st_ino, os.statvfs(path).f_fsid)
-
-    @property
-    def name(self) -> str:
-        """The name of its directory, once it has one."""
-        place = json.dumps([self.path, self.inode, self.file_system])
-        digest = hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        return f"{self.directory_id or 'path'}-{digest}"
-
-    def may_have_been(self, before: DirectoryPlace) -> bool:
-        """Whether the ids allow that this is the same directory; a broker that is upgraded gives it an id."""
-        return before.directory_id in {None, self.directory_id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +43,50 @@ class KnownPlace:
 
     place: DirectoryPlace
     since_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _PlaceFile(DirectoryPlace):
+    since_ns: int
+
+
+_DOCUMENT: Final = Document(_FILE, _PlaceFile)
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    base: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+    def is_in(self, partition: Path) -> bool:
+        try:
+            status = os.lstat(partition / file_name(self.base, SEGMENT_SUFFIX))
+        except OSError:
+            return False
+        return (status.st_ino, status.st_size, status.st_mtime_ns) == (self.inode, self.size, self.mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Segments:
+    last_segment: _Segment
+    last_output: _Segment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _SegmentsInState:
+    """The part of a partition's state file, of whichever release, that shows segments that a cleaning left."""
+
+    topic: str
+    partition: int
+    clean_point: _Segments | None = None
+
+    def has_one_in(self, log_dir: Path) -> bool:
+        partition = log_dir / str(TopicPartition(plain_name(self.topic), self.partition))
+        point = self.clean_point
+        left = () if point is None else (point.last_segment, point.last_output)
+        return any(each is not None and each.is_in(partition) for each in left)
 
 
 class DirectoryPlaces:
@@ -139,8 +147,8 @@ class DirectoryPlaces:
         if known is not None and known.place == place:
             return
         since_ns = _now_ns() if known is None else known.since_ns
-        document = {"format": _FORMAT, **asdict(place), "since_ns": since_ns}
-        write_state_file(self._path / name / _FILE, document_bytes(document), owner, self._root)
+        file = _PlaceFile(place.directory_id, place.path, place.inode, place.file_system, since_ns)
+        write_state_file(self._path / name / _FILE, _DOCUMENT.to_bytes(file), owner, self._root)
 
     def _find(self, place: DirectoryPlace, places: dict[str, KnownPlace | None]) -> str:
         known = {name: found.place for name, found in places.items() if found is not None}
@@ -167,26 +175,26 @@ class DirectoryPlaces:
         try:
             with held(self._path / name, self._root) as directory:
                 files = [each for each in names_in(".", directory) if each.endswith(".json")]
-                return any(_has_segment(_document(each, directory), log_dir) for each in files)
+                return any(_has_segment(each, directory, log_dir) for each in files)
         except OSError:
             return False
 
     def _read(self, name: str) -> KnownPlace | None:
         try:
             with held(self._path / name, self._root) as directory:
-                document = json.loads(read_whole(_FILE, dir_fd=directory, max_bytes=_MAX_BYTES))
-            require_format(document, _FORMAT)
-            written_id = document["directory_id"]
-            place = DirectoryPlace(
-                None if written_id is None else str(written_id),
-                str(document["path"]),
-                int(document["inode"]),
-                int(document["file_system"]),
-            )
-            since_ns = int(document["since_ns"])
-            return KnownPlace(place, since_ns if since_ns <= _now_ns() else 0)
+                found = _DOCUMENT.parse(read_whole(_FILE, dir_fd=directory, max_bytes=_MAX_BYTES))
         except (OSError, *DAMAGE):
             return None
+        place = DirectoryPlace(found.directory_id, found.path, found.inode, found.file_system)
+        return KnownPlace(place, found.since_ns if found.since_ns <= _now_ns() else 0)
+
+
+def _has_segment(file: str, directory: int, log_dir: Path) -> bool:
+    try:
+        data = read_whole(file, dir_fd=directory, max_bytes=MAX_FACTS_BYTES)
+        return validated(_SegmentsInState, data).has_one_in(log_dir)
+    except (OSError, *DAMAGE):
+        return False
 
 
 def _now_ns() -> int:
@@ -229,30 +237,3 @@ def _is_there(before: DirectoryPlace, now: DirectoryPlace | None) -> bool:
     except (OSError, ValueError, CleanerdError):
         return True
     return before.directory_id in {None, directory_id and uuid_to_base64(directory_id)}
-
-
-def _document(file: str, directory: int) -> dict[str, Any]:
-    try:
-        document = json.loads(read_whole(file, dir_fd=directory, max_bytes=MAX_FACTS_BYTES))
-    except (OSError, *DAMAGE):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def _has_segment(state: dict[str, Any], log_dir: Path) -> bool:
-    try:
-        name = TopicPartition(plain_name(str(state["topic"])), int(state["partition"]))
-        point = state["clean_point"] or {}
-        segments = [point[key] for key in ("last_segment", "last_output") if point.get(key) is not None]
-        return any(_is_file(log_dir / str(name), each) for each in segments)
-    except DAMAGE:
-        return False
-
-
-def _is_file(partition: Path, segment: dict[str, Any]) -> bool:
-    try:
-        status = os.lstat(partition / file_name(int(segment["base"]), SEGMENT_SUFFIX))
-    except OSError:
-        return False
-    found = (status.st_ino, status.st_size, status.st_mtime_ns)
-    return found == (segment["inode"], segment["size"], segment["mtime_ns"])
