@@ -6,36 +6,32 @@ lists what must still be true at the swap (S-29, U-3).
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
-import uuid
+import uuid  # noqa: TC003 - pydantic resolves the annotation
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
+from pydantic import ConfigDict, Field
 
-from cleanerd import __version__
 from cleanerd.errors import CorruptionError, UnsupportedLogError, system_error
-from cleanerd.format.adapters import Offset, adapter_of
-from cleanerd.format.names import MAX_OFFSET, file_name, uuid_from_base64, uuid_to_base64
-from cleanerd.fsio.json_text import document_bytes
+from cleanerd.format.adapters import Offset  # noqa: TC001 - pydantic resolves the annotation
+from cleanerd.format.names import MAX_OFFSET, file_name
 from cleanerd.fsio.safe_open import MAX_MANIFEST_BYTES, close_quietly, create, write_all
-from cleanerd.segments.segment import Witness  # noqa: TC001 - pydantic resolves the annotation
+from cleanerd.fsio.state_files import DAMAGE, NewerFormatError
+from cleanerd.segments.segment import Witness  # noqa: TC001 - as uuid
+from cleanerd.state.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pydantic import TypeAdapter
 
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.policy.transaction import AbortedTransactions
 
 T = TypeVar("T")
 
-FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 READY: Final = "ready.json"
 """Beside the manifest where ``cleanerd stage`` made the plan, to be applied later: ``swap/apply_staged.py``."""
@@ -51,12 +47,6 @@ FileKind = Literal["log", "index", "timeindex", "txnindex"]
 KINDS: Final[tuple[FileKind, ...]] = ("log", "index", "timeindex", "txnindex")
 
 
-def _uuid(value: object) -> uuid.UUID:
-    """Kafka's base64 form, or a UUID as it is; raises ValueError."""
-    return value if isinstance(value, uuid.UUID) else uuid_from_base64(str(value))
-
-
-_KafkaUuid = Annotated[uuid.UUID, PlainValidator(_uuid), PlainSerializer(uuid_to_base64)]
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
 
@@ -129,9 +119,9 @@ class Manifest:
 
     plan: str
     topic: str
-    topic_id: _KafkaUuid | None
+    topic_id: uuid.UUID | None
     partition: Offset
-    directory_id: _KafkaUuid | None
+    directory_id: uuid.UUID | None
     log_start_offset: Offset
     bound: Offset
     strategy_fingerprint: str
@@ -165,7 +155,7 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """The file's bytes: indented JSON, UTF-8."""
-        return write_document(self, adapter_of(Manifest), version=FORMAT)
+        return _DOCUMENT.to_bytes(self) + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes, where: str, max_bytes: int = MAX_MANIFEST_BYTES) -> Manifest:
@@ -177,66 +167,48 @@ class Manifest:
         """
         if len(data) > max_bytes:
             raise CorruptionError(f"{len(data)} bytes are more than a manifest has", where=where)
-        manifest = read_document(data, where, adapter_of(Manifest), newest=FORMAT)
-        _check(manifest, where)
-        return manifest
+        return read_document(data, where, _DOCUMENT)
 
 
-def write_document(body: T, adapter: TypeAdapter[T], *, version: int) -> bytes:
-    """``body`` as a file of the staging directory: indented JSON, UTF-8, with its format and the writer's version."""
-    values = adapter.dump_python(body, mode="json")
-    return document_bytes({"format": version, "cleanerd": __version__, **values}) + b"\n"
-
-
-def read_document(data: bytes, where: str, adapter: TypeAdapter[T], *, newest: int) -> T:
-    """The body from :func:`write_document`, of a format up to ``newest``.
+def read_document(data: bytes, where: str, document: Document[T]) -> T:
+    """A file of the staging directory.
 
     Raises:
         UnsupportedLogError: a newer cleanerd wrote it.
         CorruptionError: anything else that is not such a document.
     """
     try:
-        body = json.loads(data)
-    except (ValueError, RecursionError):
-        raise CorruptionError("not JSON", where=where) from None
-    version = body.pop("format", None) if isinstance(body, dict) else None
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise CorruptionError("it names no format", where=where)
-    if version > newest:
-        raise UnsupportedLogError(
-            f"format {version} is unknown, only {newest} is",
-            where=where,
-            hint="a newer cleanerd staged this; use that one, or delete the staging directory",
-        )
-    body.pop("cleanerd", None)
-    try:
-        return adapter.validate_json(json.dumps(body))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = "".join(f"{part}." for part in first["loc"])[:-1]
-        raise CorruptionError(f"{place}: {first['msg']}" if place else first["msg"], where=where) from None
+        return document.parse(data)
+    except NewerFormatError as error:
+        hint = "a newer cleanerd staged this; use that one, or delete the staging directory"
+        raise UnsupportedLogError(str(error), where=where, hint=hint) from None
+    except DAMAGE as error:
+        raise CorruptionError(str(error), where=where) from None
 
 
-def _check(manifest: Manifest, where: str) -> None:
-    """Check that the parts fit together; raises CorruptionError."""
+def _check(manifest: Manifest) -> None:
+    """Check that the parts fit together; raises ValueError."""
     if PLAN_ID.fullmatch(manifest.plan) is None:
-        raise CorruptionError(f"{manifest.plan[:60]!r} is not a plan id", where=where)
+        raise ValueError(f"{manifest.plan[:60]!r} is not a plan id")
     bases = [witness.base for witness in manifest.witnesses]
     if any(left >= right for left, right in pairwise(bases)):
-        raise CorruptionError("the witnesses do not ascend", where=where)
+        raise ValueError("the witnesses do not ascend")
     known = set(bases)
     previous_end = 0
     for group in manifest.groups:
         edges = (*group.sources, group.end)
         if not group.sources or group.sources[0] != group.base or group.base < previous_end:
-            raise CorruptionError(f"group {group.base} does not begin with its first source", where=where)
+            raise ValueError(f"group {group.base} does not begin with its first source")
         if any(left >= right for left, right in pairwise(edges)) or group.end > manifest.bound:
-            raise CorruptionError(f"the sources of group {group.base} do not ascend to its end", where=where)
+            raise ValueError(f"the sources of group {group.base} do not ascend to its end")
         if not known.issuperset(group.sources):
-            raise CorruptionError(f"a source of group {group.base} has no witness", where=where)
+            raise ValueError(f"a source of group {group.base} has no witness")
         if not {"log", "index", "timeindex"} <= group.files.keys():
-            raise CorruptionError(f"group {group.base} lacks a log, index or timeindex", where=where)
+            raise ValueError(f"group {group.base} lacks a log, index or timeindex")
         previous_end = group.end
+
+
+_DOCUMENT: Final = Document(MANIFEST, Manifest, check=_check, only_known=True)
 
 
 def staging_path(plan_id: str) -> str:

@@ -47,7 +47,7 @@ class Document(Generic[T]):
     """One kind of state file, ``name`` in the state directory.
 
     ``body``: the dataclass of its fields. ``version``: the format that this release writes and reads. ``check`` raises
-    ValueError if valid fields do not fit together.
+    ValueError if valid fields do not fit together. ``only_known``: another field than those is damage, not ignored.
     """
 
     def __init__(
@@ -58,12 +58,14 @@ class Document(Generic[T]):
         *,
         check: Callable[[T], None] | None = None,
         max_bytes: int = MAX_SMALL_FILE_BYTES,
+        only_known: bool = False,
     ) -> None:
         self.name = name
         self._body = body
         self._version = version
         self._check = check
         self._max_bytes = max_bytes
+        self._only_known = only_known
 
     def parse(self, data: bytes) -> T:
         """The document in ``data``.
@@ -77,6 +79,9 @@ class Document(Generic[T]):
             raise NewerFormatError(f"written by a newer cleanerd (format {found}, this one knows {self._version})")
         if type(found) is not int or found != self._version:
             raise ValueError(f"its format is {found!r}, not {self._version}")
+        if self._only_known:  # ``body`` forbids the others
+            own = {"format", "cleanerd"}
+            data = line_bytes({name: value for name, value in json.loads(data).items() if name not in own})
         body = validated(self._body, data)
         if self._check is not None:
             self._check(body)

@@ -20,6 +20,7 @@ from cleanerd.cleaner.plan import HASH_KEY_BYTES, uncleanable_sources
 from cleanerd.errors import CleanerdError, StalePlanError
 from cleanerd.fsio.safe_open import raw_file
 from cleanerd.segments.reading import SegmentReader, by_chunk, until_damage
+from cleanerd.swap.ready_file import KeysFact
 from cleanerd.swap.validate import has_fact
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ KEY_BYTES: Final = 16
 _PORTION_KEYS: Final = 1 << 16
 
 
-def stage_purged_keys(files: PartitionFiles, cleaning: Cleaning, owner: FileOwner) -> FileFact | None:
+def stage_purged_keys(files: PartitionFiles, cleaning: Cleaning, owner: FileOwner) -> KeysFact | None:
     """Write :data:`PURGED` into the plan's directory, on the disk when this returns; None without a removed tombstone.
 
     Raises:
@@ -52,14 +53,14 @@ def stage_purged_keys(files: PartitionFiles, cleaning: Cleaning, owner: FileOwne
     if not plan.rules.versioned:
         return None  # by offset a late record supersedes any tombstone
     name = _name(plan.plan_id)
-    fact = FileFact(0, 0)
+    fact = KeysFact(0, 0)
     for hashes in cleaning.purged_keys():
         if not fact.bytes:
             files.write(name, plan.hash_key, owner)
-            fact = FileFact(len(plan.hash_key), crc32c(np.frombuffer(plan.hash_key, np.uint8)))
+            fact = KeysFact(len(plan.hash_key), crc32c(np.frombuffer(plan.hash_key, np.uint8)))
         data = hashes.astype("<u8").tobytes()
         files.append(name, data)
-        fact = FileFact(fact.bytes + len(data), crc32c(np.frombuffer(data, np.uint8), fact.crc32c))
+        fact = KeysFact(fact.bytes + len(data), crc32c(np.frombuffer(data, np.uint8), fact.crc32c))
     if not fact.bytes:
         return None
     files.fsync(name)
@@ -69,7 +70,7 @@ def stage_purged_keys(files: PartitionFiles, cleaning: Cleaning, owner: FileOwne
 def refuse_late_records(
     files: PartitionFiles,
     manifest: Manifest,
-    purged: FileFact | None,
+    purged: KeysFact | None,
     log: PartitionLog,
     resources: Resources,
     *,
@@ -103,7 +104,7 @@ def refuse_late_records(
 def _first_late(
     files: PartitionFiles,
     plan_id: str,
-    purged: FileFact,
+    purged: KeysFact,
     path: str,
     later: list[Source],
     resources: Resources,
@@ -155,11 +156,11 @@ def _portions(files: PartitionFiles, plan_id: str) -> Iterator[NDArray[np.uint64
             yield np.frombuffer(data, "<u8").astype(np.uint64)
 
 
-def _checked(files: PartitionFiles, plan_id: str, purged: FileFact) -> bytes:
+def _checked(files: PartitionFiles, plan_id: str, purged: KeysFact) -> bytes:
     """The hash key of a file that is what was written: that, and whole hashes of one key at least."""
     name = _name(plan_id)
     is_whole = purged.bytes > HASH_KEY_BYTES and (purged.bytes - HASH_KEY_BYTES) % KEY_BYTES == 0
-    if not is_whole or not has_fact(files, name, purged):
+    if not is_whole or not has_fact(files, name, FileFact(purged.bytes, purged.crc32c)):
         raise _stale(files, f"{name} is missing or not what was written")
     with BufferedReader(raw_file(files.open(name), "rb")) as file:
         return file.read(HASH_KEY_BYTES)

@@ -41,11 +41,10 @@ from cleanerd.cleaner.manifest import (
     read_document,
     staged_name,
     staging_path,
-    write_document,
 )
-from cleanerd.errors import CorruptionError
-from cleanerd.format.adapters import Offset, adapter_of
+from cleanerd.format.adapters import Offset  # noqa: TC001 - pydantic resolves the annotation
 from cleanerd.format.names import DELETED_SUFFIX
+from cleanerd.state.document import Document
 from cleanerd.swap.group_swap import (
     MOVE_ORDER,
     CommitGuard,
@@ -62,8 +61,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cleanerd.swap.files import PartitionFiles
-
-FORMAT: Final = 1
 
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
@@ -104,7 +101,7 @@ class RestorePlan:
 
     def to_json(self) -> bytes:
         """The bytes of the file that :meth:`from_json` reads."""
-        return write_document(self, adapter_of(RestorePlan), version=FORMAT)
+        return _DOCUMENT.to_bytes(self) + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes, where: str) -> RestorePlan:
@@ -114,23 +111,24 @@ class RestorePlan:
             UnsupportedLogError: a newer cleanerd wrote it.
             CorruptionError: anything else that is not such a plan.
         """
-        plan = read_document(data, where, adapter_of(RestorePlan), newest=FORMAT)
-        _check(plan, where)
-        return plan
+        return read_document(data, where, _DOCUMENT)
 
 
-def _check(plan: RestorePlan, where: str) -> None:
-    """Check that the parts fit together; raises CorruptionError."""
+def _check(plan: RestorePlan) -> None:
+    """Check that the parts fit together; raises ValueError."""
     if PLAN_ID.fullmatch(plan.plan) is None:
-        raise CorruptionError(f"{plan.plan[:60]!r} is not a plan id", where=where)
+        raise ValueError(f"{plan.plan[:60]!r} is not a plan id")
     if any(later.base < earlier.end for later, earlier in pairwise(plan.groups)):
-        raise CorruptionError("the groups do not descend", where=where)
+        raise ValueError("the groups do not descend")
     for group in plan.groups:
         edges = (*(segment.base for segment in group.segments), group.end)
         if not group.segments or edges[0] != group.base or any(left >= right for left, right in pairwise(edges)):
-            raise CorruptionError(f"the segments of group {group.base} do not ascend to its end", where=where)
+            raise ValueError(f"the segments of group {group.base} do not ascend to its end")
         if any("log" not in segment.files for segment in group.segments):
-            raise CorruptionError(f"a segment of group {group.base} lacks its log", where=where)
+            raise ValueError(f"a segment of group {group.base} lacks its log")
+
+
+_DOCUMENT: Final = Document(RESTORE, RestorePlan, check=_check, only_known=True)
 
 
 def write_restore(files: PartitionFiles, plan: RestorePlan) -> None:

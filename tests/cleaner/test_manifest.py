@@ -84,7 +84,7 @@ def test_the_keys_are_those_of_the_format() -> None:
     ]
     assert body["format"] == 1
     assert body["cleanerd"] == __version__
-    assert body["topic_id"] == "AAAAAAAAAAAAAAAAAAAABQ"
+    assert body["topic_id"] == "00000000-0000-0000-0000-000000000005"
     assert list(body["witnesses"][0]) == [
         "base",
         "dev",

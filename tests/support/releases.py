@@ -25,14 +25,10 @@ Change = tuple[str, str]
 
 FORMATS: Final[Mapping[str, Change]] = {
     "cleanerd/state/document.py": ("version: int = 1", "version: int = 2"),
-    "cleanerd/cleaner/manifest.py": ("FORMAT: Final = 1", "FORMAT: Final = 2"),
-    "cleanerd/swap/restore.py": ("FORMAT: Final = 1", "FORMAT: Final = 2"),
-    "cleanerd/swap/ready_file.py": ("FORMAT: Final = 3", "FORMAT: Final = 4"),
 }
 """Every file that outlives a process has another format in the next release."""
 
 READS_THE_LAST_ONES: Final[Mapping[str, Change]] = {
-    "cleanerd/swap/ready_file.py": ('("format") == FORMAT', '("format") in {FORMAT - 1, FORMAT}'),
     "cleanerd/state/document.py": (
         "or found != self._version:\n",
         "or found not in (self._version - 1, self._version):\n",
