@@ -39,28 +39,6 @@ On the command line: --set topics.orders.v1.cleanup.policy=compact
 _IN_USE: Final = frozenset({"cleanerd.mode"})
 """Keys that the file sets although it sets their default, so that a reader sees that the daemon only observes."""
 
-_TOPIC_EXAMPLES: Final = {
-    "cleanup.policy": "compact",
-    "compaction.strategy": "header",
-    "compaction.strategy.header": "version",
-    "compaction.strategy.header.encoding": "long",
-    "compaction.winner.retention": "write-time",
-    "tombstone.mode": "null",
-    "tombstone.header": "deleted",
-    "tombstone.guard": "horizon",
-    "cleanerd.tombstone.replicated": "required",
-    "min.cleanable.dirty.ratio": "0.5",
-    "min.compaction.lag.ms": "0",
-    "max.compaction.lag.ms": "7d",
-    "delete.retention.ms": "1d",
-    "segment.bytes": "1GiB",
-    "segment.index.bytes": "10MiB",
-    "index.interval.bytes": "4KiB",
-    "max.message.bytes": "1MiB",
-    "retention.ms": "7d",
-    "remote.storage.enable": "true",
-}
-
 
 def generate() -> str:
     """The text of ``config/cleanerd.toml``."""
@@ -81,7 +59,7 @@ def _lines() -> Iterator[str]:
     for key, field in TOPIC_FIELDS.items():
         yield ""
         yield from _about(field)
-        yield f'#"{key}" = {_toml(_TOPIC_EXAMPLES[key])}'
+        yield f'#"{key}" = {_toml(_example(field))}'
 
 
 def _about(field: FieldInfo) -> Iterator[str]:

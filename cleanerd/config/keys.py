@@ -1,8 +1,8 @@
 """Every key that this release honours, with its default, its range and what it does.
 
 Two models: :class:`DaemonSettings` for broker-level keys (Kafka's names) and cleanerd's own (``cleanerd.``),
-:class:`TopicSettings` for keys of one topic. A field's key is its name with dots. The models convert text (see
-``sources``) to typed values and check Kafka's ranges.
+``TopicSettings`` for keys of one topic, made of the table in ``topic_keys``. A field's key is its name with dots. The
+models convert text (see ``sources``) to typed values and check Kafka's ranges.
 
 A key of a later release is not here, so that setting it is an error and not a wish.
 """
@@ -10,24 +10,20 @@ A key of a later release is not here, so that setting it is an error and not a w
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_args
 
 from annotated_types import Ge, Le
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
 from cleanerd.config import strategy_keys
-from cleanerd.config.kafka_values import INT_MAX, LONG_MAX
+from cleanerd.config.kafka_values import INT_MAX, LONG_MAX, NumberRule
 from cleanerd.config.kinds import (
     CleanupPolicy,
     Count,
-    Encoding,
-    Flag,
     Fraction,
-    Guard,
     Header,
     Milliseconds,
     PathValue,
-    Replicated,
     Reserve,
     Retention,
     RetentionHours,
@@ -35,20 +31,32 @@ from cleanerd.config.kinds import (
     Servers,
     Size,
     Strategy,
-    TombstoneMode,
     Topics,
     ValueKind,
     Version,
-    WinnerRetention,
+    as_kind,
     write_policy,
     write_topics,
 )
 from cleanerd.config.model import SettingsModel, key_of
 from cleanerd.config.service_keys import ServiceSettings
-from cleanerd.config.topic_keys import default_of
+from cleanerd.config.topic_keys import TOPIC_RULES, rule_of_broker_key
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
+
+    from cleanerd.config.kafka_values import ValueRule
+
+
+def _range_of(rule: ValueRule) -> dict[str, Any]:
+    """The limits of a number, for pydantic."""
+    return {"ge": rule.least, "le": rule.most} if isinstance(rule, NumberRule) else {}
+
+
+def _of_broker(key: str, description: str, examples: list[Any] | None = None) -> Any:
+    """The field of one of Kafka's broker keys: default and range are those of ``topic_keys``."""
+    rule, default = rule_of_broker_key(key)
+    return Field(default, description=description, examples=examples, **_range_of(rule))
 
 
 class DaemonSettings(ServiceSettings):
@@ -90,14 +98,14 @@ class DaemonSettings(ServiceSettings):
         description="How large that file may become, for each cleaning. Where the keys need more, they are read in "
         "several passes. 0: there is no file.",
     )
-    log_cleaner_compaction_strategy: Strategy = Field(
-        default_of("log.cleaner.compaction.strategy"),
-        description="Which record of a key is retained where a topic does not say: offset keeps the highest offset, "
+    log_cleaner_compaction_strategy: Strategy = _of_broker(
+        "log.cleaner.compaction.strategy",
+        "Which record of a key is retained where a topic does not say: offset keeps the highest offset, "
         "timestamp the highest timestamp, header the highest version in a header. Internal topics always use offset.",
     )
-    log_cleaner_compaction_strategy_header: Header = Field(
-        default_of("log.cleaner.compaction.strategy.header"),
-        description="The header that holds a record's version, for topics of the header strategy that do not name "
+    log_cleaner_compaction_strategy_header: Header = _of_broker(
+        "log.cleaner.compaction.strategy.header",
+        "The header that holds a record's version, for topics of the header strategy that do not name "
         "one. While it is blank such a topic is cleaned by offset. Not set by default.",
         examples=["version"],
     )
@@ -106,65 +114,49 @@ class DaemonSettings(ServiceSettings):
         description="Topics that the default strategy above never reaches, because other programs rely on how Kafka "
         "compacts them. A strategy that is set for such a topic itself counts.",
     )
-    log_cleaner_min_cleanable_ratio: Fraction = Field(
-        default_of("log.cleaner.min.cleanable.ratio"),
-        description="A log is cleaned when its dirty ratio is above this: the bytes that were not cleaned yet, as a "
+    log_cleaner_min_cleanable_ratio: Fraction = _of_broker(
+        "log.cleaner.min.cleanable.ratio",
+        "A log is cleaned when its dirty ratio is above this: the bytes that were not cleaned yet, as a "
         "part of all bytes below the point up to which it can be cleaned.",
     )
-    log_cleaner_min_compaction_lag_ms: Milliseconds = Field(
-        default_of("log.cleaner.min.compaction.lag.ms"),
-        ge=0,
-        le=LONG_MAX,
-        description="Records younger than this are left alone.",
+    log_cleaner_min_compaction_lag_ms: Milliseconds = _of_broker(
+        "log.cleaner.min.compaction.lag.ms",
+        "Records younger than this are left alone.",
     )
-    log_cleaner_max_compaction_lag_ms: Milliseconds = Field(
-        default_of("log.cleaner.max.compaction.lag.ms"),
-        ge=1,
-        le=LONG_MAX,
-        description="A log with a dirty record older than this is cleaned whatever its dirty ratio. The default, "
+    log_cleaner_max_compaction_lag_ms: Milliseconds = _of_broker(
+        "log.cleaner.max.compaction.lag.ms",
+        "A log with a dirty record older than this is cleaned whatever its dirty ratio. The default, "
         "9223372036854775807, means no such limit.",
     )
-    log_cleaner_delete_retention_ms: Milliseconds = Field(
-        default_of("log.cleaner.delete.retention.ms"),
-        ge=0,
-        le=LONG_MAX,
-        description="How long a tombstone stays after the first cleaning that met it.",
+    log_cleaner_delete_retention_ms: Milliseconds = _of_broker(
+        "log.cleaner.delete.retention.ms",
+        "How long a tombstone stays after the first cleaning that met it.",
     )
-    log_cleanup_policy: CleanupPolicy = Field(
-        default_of("log.cleanup.policy"),
-        description="cleanup.policy of topics that set none themselves. Not enough for a topic without metadata: it "
+    log_cleanup_policy: CleanupPolicy = _of_broker(
+        "log.cleanup.policy",
+        "cleanup.policy of topics that set none themselves. Not enough for a topic without metadata: it "
         "is cleaned only with a cleanup.policy of its own.",
     )
-    log_segment_bytes: Size = Field(
-        default_of("log.segment.bytes"),
-        ge=14,
-        le=INT_MAX,
-        description="Neighbouring segments are merged up to this size.",
+    log_segment_bytes: Size = _of_broker(
+        "log.segment.bytes",
+        "Neighbouring segments are merged up to this size.",
     )
-    log_index_size_max_bytes: Size = Field(
-        default_of("log.index.size.max.bytes"),
-        ge=4,
-        le=INT_MAX,
-        description="Largest offset and time index of a segment; also limits merging.",
+    log_index_size_max_bytes: Size = _of_broker(
+        "log.index.size.max.bytes",
+        "Largest offset and time index of a segment; also limits merging.",
     )
-    log_index_interval_bytes: Size = Field(
-        default_of("log.index.interval.bytes"),
-        ge=0,
-        le=INT_MAX,
-        description="Bytes of log between two entries of the indexes that are written.",
+    log_index_interval_bytes: Size = _of_broker(
+        "log.index.interval.bytes",
+        "Bytes of log between two entries of the indexes that are written.",
     )
-    message_max_bytes: Size = Field(
-        default_of("message.max.bytes"),
-        ge=0,
-        le=INT_MAX,
-        description="Nothing is refused because of it: a rewritten batch that is larger is written nevertheless, "
+    message_max_bytes: Size = _of_broker(
+        "message.max.bytes",
+        "Nothing is refused because of it: a rewritten batch that is larger is written nevertheless, "
         "counted and logged.",
     )
-    producer_id_expiration_ms: Milliseconds = Field(
-        default_of("producer.id.expiration.ms"),
-        ge=1,
-        le=INT_MAX,
-        description="A producer that wrote nothing for this long is no longer protected: its last batch can go.",
+    producer_id_expiration_ms: Milliseconds = _of_broker(
+        "producer.id.expiration.ms",
+        "A producer that wrote nothing for this long is no longer protected: its last batch can go.",
     )
     log_retention_ms: Retention | None = Field(
         None,
@@ -269,82 +261,23 @@ class DaemonSettings(ServiceSettings):
         return self
 
 
-class TopicSettings(SettingsModel):
-    """Keys of ``[topics."name"]``: stronger than the topic's configuration in the cluster (U-24)."""
+def _topic_kind(key: str, rule: ValueRule) -> Any:
+    """The sort of value of a topic key in cleanerd's settings, which take units; None: it is not set."""
+    if isinstance(rule, NumberRule):
+        return (Milliseconds if key.endswith(".ms") else Size) | None
+    return as_kind(rule) | None
 
-    cleanup_policy: CleanupPolicy | None = Field(
-        None,
-        description="Compacted topics are cleaned. Set this for a topic whose configuration cleanerd cannot find.",
-    )
-    compaction_strategy: Strategy | None = Field(
-        None,
-        description="Which record of a key wins: the highest offset, the highest timestamp, or the highest version in "
-        "a header. All but offset need cleanerd delegate: the broker's own cleaner keeps the highest offset.",
-    )
-    compaction_strategy_header: Header | None = Field(
-        None, description="The header that holds the version. Blank: cleaned by offset."
-    )
-    compaction_strategy_header_encoding: Encoding | None = Field(
-        None, description="How the version is written: 8 bytes, big-endian and signed, or a zigzag varlong."
-    )
-    compaction_winner_retention: WinnerRetention | None = Field(
-        None,
-        description="When retention may delete a record that won by timestamp or header: by its own time, or by that "
-        "of its key's last write, which its batch then takes over. For cleanup.policy=compact,delete.",
-    )
-    tombstone_mode: TombstoneMode | None = Field(
-        None,
-        description="What deletes a key: a null value, KIP-87's flag in the record's attributes, or a header (and a "
-        "null value). All but null need cleanerd delegate.",
-    )
-    tombstone_header: Header | None = Field(
-        None, description="With tombstone.mode=header: the header that makes a record a tombstone, value or not."
-    )
-    tombstone_guard: Guard | None = Field(
-        None,
-        description="Whether a tombstone of the timestamp and header strategies is removed after its delete horizon, "
-        "or stays indefinitely to guard its key against late data.",
-    )
-    cleanerd_tombstone_replicated: Replicated | None = Field(
-        None,
-        description="Whether tombstones and transaction markers wait, after their delete horizon, until the metadata "
-        "log has shown every replica in the ISR. ignore: as Kafka, which brings deleted keys back when a replica was "
-        "away longer than delete.retention.ms.",
-    )
-    min_cleanable_dirty_ratio: Fraction | None = Field(None, description="Cleaned when more than this part is dirty.")
-    min_compaction_lag_ms: Milliseconds | None = Field(
-        None, ge=0, le=LONG_MAX, description="Records younger than this are left alone."
-    )
-    max_compaction_lag_ms: Milliseconds | None = Field(
-        None, ge=1, le=LONG_MAX, description="Cleaned when a dirty record is older than this, whatever the ratio."
-    )
-    delete_retention_ms: Milliseconds | None = Field(
-        None, ge=0, le=LONG_MAX, description="How long a tombstone stays after the first cleaning that met it."
-    )
-    segment_bytes: Size | None = Field(None, ge=14, le=INT_MAX, description="Segments are merged up to this size.")
-    segment_index_bytes: Size | None = Field(None, ge=4, le=INT_MAX, description="Largest index of a segment.")
-    index_interval_bytes: Size | None = Field(
-        None, ge=0, le=INT_MAX, description="Bytes of log between two index entries."
-    )
-    max_message_bytes: Size | None = Field(
-        None,
-        ge=0,
-        le=INT_MAX,
-        description="A rewritten batch that is larger is written nevertheless, counted and logged.",
-    )
-    retention_ms: Milliseconds | None = Field(
-        None,
-        ge=-1,
-        le=LONG_MAX,
-        description="With compact,delete: segments are merged only while they span at most a tenth of it, so that the "
-        "broker can delete by age.",
-    )
-    remote_storage_enable: Flag | None = Field(
-        None,
-        description="A tiered topic is not cleaned. Set this for one of which neither its configuration nor its files "
-        "say so; this key does not change whether a topic is tiered.",
-    )
 
+_TOPIC_FIELDS: Final[dict[str, Any]] = {
+    key.replace(".", "_"): (
+        _topic_kind(key, rule.value),
+        Field(None, description=rule.about, examples=[rule.example], **_range_of(rule.value)),
+    )
+    for key, rule in TOPIC_RULES.items()
+    if rule.about
+}
+TopicSettings: Final = create_model("TopicSettings", __base__=SettingsModel, **_TOPIC_FIELDS)
+"""Keys of ``[topics."name"]``: stronger than the topic's configuration in the cluster (U-24)."""
 
 DAEMON_FIELDS: Final = {key_of(name): field for name, field in DaemonSettings.model_fields.items()}
 TOPIC_FIELDS: Final = {key_of(name): field for name, field in TopicSettings.model_fields.items()}

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BeforeValidator
 
 from cleanerd.config import strategy_keys
-from cleanerd.config.kafka_values import LONG_MAX, ChoiceRule, HeaderNameRule, PolicyRule, RatioRule
+from cleanerd.config.kafka_values import LONG_MAX, BooleanRule, ChoiceRule, HeaderNameRule, PolicyRule, RatioRule
 from cleanerd.config.units import SIZE_HINT, format_size, format_time, parse_size, parse_time, time_hint
 from cleanerd.policy.canary import CANARY_HINT, CanaryBudget, parse_canary
 from cleanerd.policy.windows import WINDOWS_HINT, Windows, parse_windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from cleanerd.config.kafka_values import ValueRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,11 +254,6 @@ def _bool(text: str) -> bool:
 _BOOL_HINT: Final = "true or false"
 
 _STRATEGY: Final = ChoiceRule(strategy_keys.STRATEGIES, empty="offset")
-_ENCODING: Final = ChoiceRule(strategy_keys.ENCODINGS, empty="long")
-_WINNER_RETENTION: Final = ChoiceRule(strategy_keys.WINNER_RETENTIONS, empty="record-time")
-_TOMBSTONE_MODE: Final = ChoiceRule(strategy_keys.TOMBSTONE_MODES, empty="null")
-_GUARD: Final = ChoiceRule(strategy_keys.GUARDS, empty="horizon")
-_REPLICATED: Final = ChoiceRule(strategy_keys.REPLICATED, empty="required")
 
 Size = Annotated[int, BeforeValidator(parse_size), ValueKind(SIZE_HINT, format_size)]
 Milliseconds = Annotated[int, BeforeValidator(parse_time), _time_kind(1)]
@@ -271,11 +268,6 @@ CleanupPolicy = Annotated[
     frozenset[str], BeforeValidator(PolicyRule().read), ValueKind(PolicyRule().valid, write_policy, is_list=True)
 ]
 Strategy = Annotated[str, BeforeValidator(_STRATEGY.read), ValueKind(_STRATEGY.valid)]
-Encoding = Annotated[str, BeforeValidator(_ENCODING.read), ValueKind(_ENCODING.valid)]
-TombstoneMode = Annotated[str, BeforeValidator(_TOMBSTONE_MODE.read), ValueKind(_TOMBSTONE_MODE.valid)]
-WinnerRetention = Annotated[str, BeforeValidator(_WINNER_RETENTION.read), ValueKind(_WINNER_RETENTION.valid)]
-Guard = Annotated[str, BeforeValidator(_GUARD.read), ValueKind(_GUARD.valid)]
-Replicated = Annotated[str, BeforeValidator(_REPLICATED.read), ValueKind(_REPLICATED.valid)]
 Header = Annotated[str, BeforeValidator(HeaderNameRule().read), ValueKind(HeaderNameRule().valid)]
 Topics = Annotated[tuple[str, ...], BeforeValidator(_topics), ValueKind(_TOPICS_HINT, write_topics, is_list=True)]
 Servers = Annotated[str, BeforeValidator(_servers), ValueKind(_SERVERS_HINT, is_list=True)]
@@ -302,3 +294,10 @@ Version = Annotated[
     tuple[int, int] | None, BeforeValidator(_version), ValueKind(_VERSION_HINT, _write_version, writes_none=True)
 ]
 Reserve = Annotated[int | None, BeforeValidator(_reserve), ValueKind(_RESERVE_HINT, _write_reserve, writes_none=True)]
+
+
+def as_kind(rule: ValueRule) -> Any:
+    """The kind of a key whose text cleanerd's settings read as Kafka does."""
+    if isinstance(rule, ChoiceRule):
+        return Annotated[str, BeforeValidator(rule.read), ValueKind(rule.valid)]
+    return {PolicyRule: CleanupPolicy, RatioRule: Fraction, BooleanRule: Flag, HeaderNameRule: Header}[type(rule)]

@@ -43,20 +43,25 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """One topic key: how its text is read, Kafka's default, and the broker keys that count when the topic is silent."""
+    """One topic key: how its text is read, Kafka's default, and the broker keys that count when the topic is silent.
+
+    ``about``, ``example``: for keys that cleanerd's own settings may have too, ``[topics."orders"]``.
+    """
 
     value: ValueRule
     default: object
     synonyms: tuple[Synonym, ...]
+    about: str = ""
+    example: str = ""
 
 
-def _rule(value: ValueRule, default: object, *names: str) -> KeyRule:
-    return KeyRule(value, default, tuple(Synonym(name, value) for name in names))
+def _rule(value: ValueRule, default: object, *names: str, about: str = "", example: str = "") -> KeyRule:
+    return KeyRule(value, default, tuple(Synonym(name, value) for name in names), about, example)
 
 
-def _choice(choices: tuple[str, ...], *names: str) -> KeyRule:
+def _choice(choices: tuple[str, ...], *names: str, about: str, example: str) -> KeyRule:
     """One of ``choices``; missing or empty means the first (R280-2)."""
-    return _rule(ChoiceRule(choices, empty=choices[0]), choices[0], *names)
+    return _rule(ChoiceRule(choices, empty=choices[0]), choices[0], *names, about=about, example=example)
 
 
 _MINUTE_MS: Final = 60_000
@@ -68,23 +73,80 @@ VENDORS_TIER: Final = "confluent.tier.enable"
 """Confluent's own tiered storage; a setting of topics and, as their default, of brokers."""
 
 TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
-    "cleanup.policy": _rule(PolicyRule(), frozenset({"delete"}), "log.cleanup.policy"),
-    strategy_keys.STRATEGY: _choice(strategy_keys.STRATEGIES, "log.cleaner.compaction.strategy"),
-    strategy_keys.STRATEGY_HEADER: _rule(HeaderNameRule(), "", "log.cleaner.compaction.strategy.header"),
-    strategy_keys.HEADER_ENCODING: _choice(strategy_keys.ENCODINGS),
-    strategy_keys.WINNER_RETENTION: _choice(strategy_keys.WINNER_RETENTIONS),
-    strategy_keys.TOMBSTONE_MODE: _choice(strategy_keys.TOMBSTONE_MODES),
-    strategy_keys.TOMBSTONE_HEADER: _rule(HeaderNameRule(), ""),
-    strategy_keys.TOMBSTONE_GUARD: _choice(strategy_keys.GUARDS),
-    strategy_keys.TOMBSTONE_REPLICATED: _choice(strategy_keys.REPLICATED),
-    "min.cleanable.dirty.ratio": _rule(RatioRule(), 0.5, "log.cleaner.min.cleanable.ratio"),
-    "min.compaction.lag.ms": _rule(NumberRule(0, LONG_MAX), 0, "log.cleaner.min.compaction.lag.ms"),
-    "max.compaction.lag.ms": _rule(NumberRule(1, LONG_MAX), LONG_MAX, "log.cleaner.max.compaction.lag.ms"),
-    "delete.retention.ms": _rule(NumberRule(0, LONG_MAX), 86_400_000, "log.cleaner.delete.retention.ms"),
-    "segment.bytes": _rule(NumberRule(14, INT_MAX), 1_073_741_824, "log.segment.bytes"),
-    "segment.index.bytes": _rule(NumberRule(4, INT_MAX), 10_485_760, "log.index.size.max.bytes"),
-    "index.interval.bytes": _rule(NumberRule(0, INT_MAX), 4096, "log.index.interval.bytes"),
-    "max.message.bytes": _rule(NumberRule(0, INT_MAX), 1_048_588, "message.max.bytes"),
+    "cleanup.policy": _rule(
+        PolicyRule(), frozenset({"delete"}), "log.cleanup.policy", example="compact",
+        about="Compacted topics are cleaned. Set this for a topic whose configuration cleanerd cannot find.",
+    ),
+    strategy_keys.STRATEGY: _choice(
+        strategy_keys.STRATEGIES, "log.cleaner.compaction.strategy", example="header",
+        about="Which record of a key wins: the highest offset, the highest timestamp, or the highest version in a "
+        "header. All but offset need cleanerd delegate: the broker's own cleaner keeps the highest offset.",
+    ),
+    strategy_keys.STRATEGY_HEADER: _rule(
+        HeaderNameRule(), "", "log.cleaner.compaction.strategy.header", example="version",
+        about="The header that holds the version. Blank: cleaned by offset.",
+    ),
+    strategy_keys.HEADER_ENCODING: _choice(
+        strategy_keys.ENCODINGS, example="long",
+        about="How the version is written: 8 bytes, big-endian and signed, or a zigzag varlong.",
+    ),
+    strategy_keys.WINNER_RETENTION: _choice(
+        strategy_keys.WINNER_RETENTIONS, example="write-time",
+        about="When retention may delete a record that won by timestamp or header: by its own time, or by that of "
+        "its key's last write, which its batch then takes over. For cleanup.policy=compact,delete.",
+    ),
+    strategy_keys.TOMBSTONE_MODE: _choice(
+        strategy_keys.TOMBSTONE_MODES, example="null",
+        about="What deletes a key: a null value, KIP-87's flag in the record's attributes, or a header (and a null "
+        "value). All but null need cleanerd delegate.",
+    ),
+    strategy_keys.TOMBSTONE_HEADER: _rule(
+        HeaderNameRule(), "", example="deleted",
+        about="With tombstone.mode=header: the header that makes a record a tombstone, value or not.",
+    ),
+    strategy_keys.TOMBSTONE_GUARD: _choice(
+        strategy_keys.GUARDS, example="horizon",
+        about="Whether a tombstone of the timestamp and header strategies is removed after its delete horizon, or "
+        "stays indefinitely to guard its key against late data.",
+    ),
+    strategy_keys.TOMBSTONE_REPLICATED: _choice(
+        strategy_keys.REPLICATED, example="required",
+        about="Whether tombstones and transaction markers wait, after their delete horizon, until the metadata log "
+        "has shown every replica in the ISR. ignore: as Kafka, which brings deleted keys back when a replica "
+        "was away longer than delete.retention.ms.",
+    ),
+    "min.cleanable.dirty.ratio": _rule(
+        RatioRule(), 0.5, "log.cleaner.min.cleanable.ratio", example="0.5",
+        about="Cleaned when more than this part is dirty.",
+    ),
+    "min.compaction.lag.ms": _rule(
+        NumberRule(0, LONG_MAX), 0, "log.cleaner.min.compaction.lag.ms", example="0",
+        about="Records younger than this are left alone.",
+    ),
+    "max.compaction.lag.ms": _rule(
+        NumberRule(1, LONG_MAX), LONG_MAX, "log.cleaner.max.compaction.lag.ms", example="7d",
+        about="Cleaned when a dirty record is older than this, whatever the ratio.",
+    ),
+    "delete.retention.ms": _rule(
+        NumberRule(0, LONG_MAX), 86_400_000, "log.cleaner.delete.retention.ms", example="1d",
+        about="How long a tombstone stays after the first cleaning that met it.",
+    ),
+    "segment.bytes": _rule(
+        NumberRule(14, INT_MAX), 1_073_741_824, "log.segment.bytes", example="1GiB",
+        about="Segments are merged up to this size.",
+    ),
+    "segment.index.bytes": _rule(
+        NumberRule(4, INT_MAX), 10_485_760, "log.index.size.max.bytes", example="10MiB",
+        about="Largest index of a segment.",
+    ),
+    "index.interval.bytes": _rule(
+        NumberRule(0, INT_MAX), 4096, "log.index.interval.bytes", example="4KiB",
+        about="Bytes of log between two index entries.",
+    ),
+    "max.message.bytes": _rule(
+        NumberRule(0, INT_MAX), 1_048_588, "message.max.bytes", example="1MiB",
+        about="A rewritten batch that is larger is written nevertheless, counted and logged.",
+    ),
     "file.delete.delay.ms": _rule(NumberRule(0, LONG_MAX), 60_000, "log.segment.delete.delay.ms"),
     # Kafka's minutes and hours are INT: a number that only fits a long is refused there too.
     "segment.ms": KeyRule(
@@ -100,10 +162,17 @@ TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
             Synonym("log.retention.minutes", BrokerRetention(INT_MAX), _MINUTE_MS),
             Synonym("log.retention.hours", BrokerRetention(INT_MAX), _HOUR_MS),
         ),
+        "With compact,delete: segments are merged only while they span at most a tenth of it, so that the broker can "
+        "delete by age.",
+        "7d",
     ),
     "compression.type": _rule(WordRule(), "producer", "compression.type"),
     "preallocate": _rule(BooleanRule(), False, "log.preallocate"),
-    REMOTE_STORAGE: _rule(BooleanRule(), False),
+    REMOTE_STORAGE: _rule(
+        BooleanRule(), False, example="true",
+        about="A tiered topic is not cleaned. Set this for one of which neither its configuration nor its files say "
+        "so; this key does not change whether a topic is tiered.",
+    ),
     VENDORS_TIER: _rule(BooleanRule(), False, VENDORS_TIER),
 })  # fmt: skip
 
@@ -120,14 +189,14 @@ BROKER_KEYS: Final = frozenset(
 )
 """Every broker key that cleanerd reads: the allow-list of U-24 for brokers and ``server.properties``."""
 
-_DEFAULTS: Final = {
-    synonym.name: rule.default
+_SYNONYMS: Final = {
+    synonym.name: (synonym, rule)
     for rule in (*TOPIC_RULES.values(), *BROKER_ONLY_RULES.values())
     for synonym in rule.synonyms
-    if synonym.factor == 1
 }
 
 
-def default_of(broker_key: str) -> Any:
-    """Kafka's default of a broker key that is in the unit of its topic key."""
-    return _DEFAULTS[broker_key]
+def rule_of_broker_key(broker_key: str) -> tuple[ValueRule, Any]:
+    """How a broker key is read, and Kafka's default; that is in the unit of its topic key."""
+    synonym, rule = _SYNONYMS[broker_key]
+    return synonym.value, rule.default

@@ -325,7 +325,7 @@ EDGES += [str(2**31 - 1), str(2**31), str(2**63 - 1), str(2**63)]
 
 @pytest.mark.parametrize("key", sorted(TOPIC_FIELDS))
 def test_both_sides_agree_on_what_a_topic_key_takes(key: str) -> None:
-    """The ranges of the settings models and of the topic configuration are the same table, written twice."""
+    """The settings take units, and otherwise what the topic configuration takes: both read one table."""
     rule = TOPIC_RULES[key]
     names = {synonym.name: synonym.value for synonym in rule.synonyms if synonym.name in DAEMON_FIELDS}
     for name, value_rule in {f"topics.orders.{key}": rule.value, **names}.items():
