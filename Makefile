@@ -91,7 +91,7 @@ export LENGTH
 DRAWN := --hypothesis-profile drawn
 
 # What `test-unit` runs: directories of tests, less the tests that need or take something.
-UNIT := admin apply cleaner cli client compatibility daemon format kernel log mutants packaging policy scope settings verify
+UNIT := $(filter-out __pycache__ agent bench brokers demo differential kafka live soak spark support torture,$(notdir $(wildcard tests/*)))
 NEEDS_NOTHING := not (slow or long or bench or kafka or broker or browser)
 
 .PHONY: test-setup test-unit test-one test-rest
@@ -102,7 +102,7 @@ test: test-setup ## before every commit: every part of the product, with real br
 	$(BIN)/python -m pytest $(BESIDE) -m "not long and not bench"
 
 test-unit: $(VENV)/.kernel $(VENV)/.dev ## while you write: no JVM, no broker, no Spark; a minute
-	PATH="$(CURDIR)/tests/support/no_java:$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "$(NEEDS_NOTHING)" $(UNIT:%=tests/%)
+	PATH="$(CURDIR)/tests/support/no_java:$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "$(NEEDS_NOTHING)" $(addprefix tests/,$(filter-out %.py,$(UNIT)))
 
 test-one: test-setup ## one package's tests with what they need, e.g. P=cleaner
 	$(BIN)/python -m pytest $(BESIDE) -m "not long and not bench" tests/$(or $(P),$(error name a package: make test-one P=cleaner))
