@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.registry.canary import FILE_NAME, CanaryHold, CleanedLog, load_canary
 from cleanerd.daemon.view import CanaryView
 from cleanerd.daemon.work.job import JobDone
@@ -164,7 +165,7 @@ class Canary:
         return None if tracked.look.staged is not None else tracked
 
     def _strike_off(self, log: CleanedLog, reason: str) -> None:
-        _log.info("not verified", partition=str(log.key[1]), log_dir=log.log_dir, reason=reason)
+        _log.info(LogEvent.CLEANING_NOT_VERIFIED, partition=str(log.key[1]), log_dir=log.log_dir, reason=reason)
         self._set(self._state.without(log.key))
 
     async def _verify(
@@ -188,8 +189,8 @@ class Canary:
         elif done.verified.finding:
             self._hold(log, done.verified.finding)
         else:
-            compared = "with the replaced segments" if done.verified.is_compared else "alone: no segments were kept"
-            _log.info("verified", partition=str(job.name), log_dir=log.log_dir, compared=compared)
+            compared = done.verified.is_compared
+            _log.info(LogEvent.CLEANING_VERIFIED, partition=str(job.name), log_dir=log.log_dir, compared=compared)
             self._tries.pop(log.key, None)
             self._set(self._state.verified_log(log))
         self._changed()
@@ -203,7 +204,7 @@ class Canary:
 
     def _hold(self, log: CleanedLog, finding: str) -> None:
         hold = CanaryHold(log.log_dir, str(log.key[1]), finding, self._now_ms())
-        _log.error("the canary holds", partition=hold.partition, log_dir=hold.log_dir, finding=finding)
+        _log.error(LogEvent.CANARY_HELD, partition=hold.partition, log_dir=hold.log_dir, finding=finding)
         self._set(replace(self._state, hold=hold))
 
     # -- operators ----------------------------------------------------------------------------------------------------

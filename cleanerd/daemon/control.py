@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import structlog
 
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.with_timeout import within
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.fsio.safe_open import close_quietly
@@ -197,7 +198,7 @@ class ControlServer:
             self._note(str(operation), request, peer, str(error))
             return {"ok": False, "error": str(error), "code": error.exit_code}
         except Exception as error:  # noqa: BLE001 - a request must not end the daemon
-            _log.exception("a request failed", operation=operation)
+            _log.exception(LogEvent.REQUEST_FAILED, operation=operation)
             return {"ok": False, "error": f"unexpected error: {type(error).__name__}: {error}", "code": 1}
         self._note(str(operation), request, peer, "")
         return {"ok": True, "result": result}

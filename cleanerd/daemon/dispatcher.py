@@ -10,6 +10,7 @@ import structlog
 
 from cleanerd.daemon.estimator import Estimator
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.registry.cleaning_queue import CleaningQueue
 from cleanerd.daemon.registry.closed_windows import ClosedWindows
 from cleanerd.daemon.registry.partition_entry import retry_of
@@ -241,7 +242,7 @@ class Dispatcher:
                 lambda: self._canary.run(job, lambda: self._tools.run(job, self._tools.keeping, self._tools.agents))
             )
         except WorkerDiedError as error:
-            _log.exception("a worker died", partition=str(job.name))
+            _log.exception(LogEvent.WORKER_DIED, partition=str(job.name))
             del self.running[key]
             self._canary.ended(key, None)
             self._fleet.died(key, f"unexpected error: {error}", self._tools.clock.now_ms())
@@ -306,4 +307,4 @@ class Dispatcher:
         await asyncio.wait([ended, hurried], timeout=STOP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         hurried.cancel()
         if not ended.done():
-            _log.warning("not all cleanings ended in time; no log is damaged", left=len(tasks))
+            _log.warning(LogEvent.CLEANINGS_CUT_OFF, left=len(tasks))

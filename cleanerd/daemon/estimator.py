@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from cleanerd.daemon.duty_cycle import pause_seconds
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.workers import WorkerDiedError
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Estimator:
         try:
             done = await self._workers.submit(lambda: self._run(job))
         except WorkerDiedError:
-            _log.exception("a worker died while it read a partition in idle time", partition=str(job.name))
+            _log.exception(LogEvent.WORKER_DIED, partition=str(job.name))
             self._take(key, job, None, (), self._now_ms())
         else:
             if not done.stopped:

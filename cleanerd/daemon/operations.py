@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.fsio.state_files import DAMAGE
 from cleanerd.state.document import Document
 
@@ -72,7 +73,7 @@ class Operations:
         operation = replace(operation, partitions=words, refused=_cut(operation.refused))
         fields = {key: value for key, value in asdict(operation).items() if value not in (None, "", ())}
         fields.pop("at_ms")  # the log has its own
-        _log.info("asked for", **fields)
+        _log.info(LogEvent.OPERATOR_REQUEST, **fields)
         return operation
 
     def save(self, operation: Operation) -> str:

@@ -35,6 +35,7 @@ from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.dispatcher import Dispatcher, JobTools
 from cleanerd.daemon.estimate_cache import EstimateCache
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.notify import Notifier
 from cleanerd.daemon.registry.partition_registry import PartitionRegistry, RegistrySettings
 from cleanerd.daemon.registry.pauses import load_pauses
@@ -215,7 +216,8 @@ class Service:
                 await self._http.start()
             works = (self.look_loop.run(self._ready), self._ticks(), self.look_loop.watch(), self._sweeps())
             tasks = [asyncio.create_task(work) for work in works]
-            _log.info("started", version=__version__, log_dirs=[str(path) for path in self.configuration.log_dirs],
+            _log.info(LogEvent.DAEMON_STARTED, version=__version__,
+                      log_dirs=[str(path) for path in self.configuration.log_dirs],
                       mode=self.configuration.settings.daemon.cleanerd_mode,
                       control=str(self._control.path),
                       page=None if self._http is None else self._http.address)  # fmt: skip
@@ -224,7 +226,7 @@ class Service:
         finally:
             self.notifier.stopping()
             await self._wind_up(tasks)
-        _log.info("stopped", signal=signal.Signals(number).name)
+        _log.info(LogEvent.DAEMON_STOPPED, signal=signal.Signals(number).name)
         return number
 
     def _log_observe_mode(self) -> None:
@@ -232,7 +234,7 @@ class Service:
         if self.configuration.settings.daemon.cleanerd_mode == "observe":
             origin = self.configuration.settings.origins["cleanerd.mode"]
             _log.info(
-                "observing: nothing is cleaned",
+                LogEvent.OBSERVE_MODE,
                 reason=f"cleanerd.mode is observe ({origin})",
                 hint="set cleanerd.mode to auto, live or on-start to clean",
             )
@@ -344,7 +346,7 @@ class Service:
                 try:
                     await self._sweeper.submit(partial(self._keeping.sweep, log_dirs, settings))
                 except WorkerDiedError:  # a minute later there may be a thread again
-                    _log.exception("pruning replaced segments failed")
+                    _log.exception(LogEvent.PRUNING_FAILED)
             if self.publisher.ready:
                 self._savings.save(self.fleet.partitions.values())
             self._save_time()
@@ -380,7 +382,7 @@ class Service:
             raise error from caught
         self._apply_settings(before)
         self.publisher.reloaded([f"{key} was changed: takes effect at the next start" for key in change.need_restart])
-        _log.info("settings reloaded", changed=list(change.keys), next_start=list(change.need_restart))
+        _log.info(LogEvent.SETTINGS_RELOADED, changed=list(change.keys), next_start=list(change.need_restart))
         self._reloaded()
         self.look_loop.wake()
         return {
@@ -403,5 +405,5 @@ class Service:
 
 def _unexpected(bug: Exception) -> CleanerdError:
     """Reading the settings failed with a bug: the current ones stay."""
-    _log.exception("a reload failed", exc_info=bug)
+    _log.exception(LogEvent.RELOAD_FAILED, exc_info=bug)
     return CleanerdError(f"unexpected error: {type(bug).__name__}: {bug}")

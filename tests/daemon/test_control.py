@@ -97,7 +97,7 @@ def test_trigger_of_what_is_refused(root: Path, capsys: pytest.CaptureFixture[st
             await until("tried", lambda: service.fleet.stale_looks.jobs_ended > 0)
             await asyncio.sleep(0.3)
             said = capsys.readouterr()
-            assert "not cleaned" in said.err + said.out
+            assert "cleaning_not_done" in said.err + said.out
             assert partition(service.view()).clean_offset == 0
 
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)

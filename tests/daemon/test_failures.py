@@ -309,7 +309,7 @@ def test_a_clock_that_is_ahead_at_the_start_deletes_nothing_too_early(broker: Br
 
 
 def dropped_tombstones(site: Site) -> int:
-    return int(site.metric('cleanerd_dropped_records_total{reason="tombstone"}') or 0)
+    return int(site.metric('cleanerd_removed_records_total{reason="tombstone"}') or 0)
 
 
 def now_ms() -> int:

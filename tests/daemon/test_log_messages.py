@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import pytest
 import structlog
 from structlog.testing import LogCapture
 
 from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
 from cleanerd.daemon.discovery.modes import DirMode
 from cleanerd.daemon.limits import DaemonLimits
+from cleanerd.daemon.log_events import EVENTS, LogEvent
 from cleanerd.daemon.status import log_messages
 from cleanerd.daemon.status.log_messages import log_scan
 from tests.daemon.service import assignments, broker, serve, until
 
 if TYPE_CHECKING:
-    import pytest
-
     from cleanerd.daemon.service import Service
+
+DAEMON: Final = Path(log_messages.__file__).parents[1]
+LOGGERS: Final = {"say", *(f"_log.{level}" for level in ("debug", "info", "warning", "error", "exception"))}
 
 
 def _look(error: str) -> LogDirScan:
@@ -57,3 +61,28 @@ def test_a_single_event_is_not_shown_for_ever(tmp_path: Path) -> None:
             await until("it is over", lambda: "it happened" not in service.view().warnings)
 
         serve(assignments(tmp_path / "logs"), story, limits=DaemonLimits(event_seconds=1.0))
+
+
+def _calls(source: str) -> list[tuple[str, set[str]]]:
+    """(first argument, names of the fields) of each line that a module logs."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in LOGGERS:
+            fields = {keyword.arg for keyword in node.keywords if keyword.arg is not None}
+            found.append((ast.unparse(node.args[0]), fields - {"exc_info"}))
+    return found
+
+
+@pytest.mark.parametrize("module", sorted(DAEMON.rglob("*.py")), ids=lambda path: path.stem)
+def test_every_event_is_in_the_table(module: Path) -> None:
+    """OP-24: a fixed name, and only the fields that the table has."""
+    for event, fields in _calls(module.read_text()):
+        assert event.startswith("LogEvent."), event
+        assert fields <= set(EVENTS[LogEvent[event.removeprefix("LogEvent.")]].fields), event
+
+
+def test_every_event_of_the_table_is_logged() -> None:
+    """OP-24: names as in a search, each used somewhere."""
+    used = {event for module in DAEMON.rglob("*.py") for event, _ in _calls(module.read_text())}
+    assert used == {f"LogEvent.{event.name}" for event in LogEvent} == {f"LogEvent.{event.name}" for event in EVENTS}
+    assert all(event.value == event.name.lower() for event in LogEvent)

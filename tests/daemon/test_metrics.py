@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -54,7 +55,7 @@ def test_histograms_count_what_is_not_longer() -> None:
     for seconds in (0.04, 0.1, 0.11, 60_000.0):
         durations = durations.plus(seconds)
     found = samples(view(totals=DaemonTotals(durations=durations)))
-    name = "cleanerd_clean_duration_seconds"
+    name = "cleanerd_cleaning_duration_seconds"
     counted = [value(found, f"{name}_bucket", le=f"{bound:g}") for bound in DURATION_BOUNDS]
     assert counted == [2, 3, 3, 3, 3, 3, 3, 3, 3, 3]
     assert value(found, f"{name}_bucket", le="+Inf") == value(found, f"{name}_count") == 4
@@ -197,7 +198,7 @@ def test_undelegated_topics_and_fingerprints_are_told_of_every_topic() -> None:
     assert value(found, "cleanerd_topic_delegated", topic="plain") is None
     strategy = {"topic": "bad", "strategy": "header", "fingerprint": HEADER_FINGERPRINT}
     assert value(found, "cleanerd_topic_strategy_info", **strategy) == 1
-    assert value(found, "cleanerd_partitions_left_out") == 4
+    assert value(found, "cleanerd_partitions_not_exported") == 4
 
 
 def test_what_nobody_has_looked_at_has_no_strategy_yet() -> None:
@@ -221,10 +222,10 @@ def test_times_are_seconds_and_unknown_values_are_absent() -> None:
     )
     found = samples(view(partitions=(one, other)))
     labels = {"topic": "t", "partition": "0", "log_dir": one.log_dir}
-    assert value(found, "cleanerd_partition_next_purge_timestamp_seconds", **labels) == NOW_MS / 1000 + 1.5
-    assert value(found, "cleanerd_next_purge_timestamp_seconds") == NOW_MS / 1000 + 1.5
+    assert value(found, "cleanerd_partition_next_tombstone_removal_timestamp_seconds", **labels) == NOW_MS / 1000 + 1.5
+    assert value(found, "cleanerd_next_tombstone_removal_timestamp_seconds") == NOW_MS / 1000 + 1.5
     assert value(found, "cleanerd_partition_reclaimable_bytes", **labels) is None
-    assert value(found, "cleanerd_partition_clean_offset", **labels) is None
+    assert value(found, "cleanerd_partition_first_dirty_offset", **labels) is None
     assert value(found, "cleanerd_partition_dirty_ratio", **labels) == 0.25
 
 
@@ -232,7 +233,7 @@ def test_log_dirs_have_complete_sums_whatever_the_limit() -> None:
     found = samples(busy(300), partitions_max=1)
     counted = sum(v for (name, _), v in found.items() if name == "cleanerd_partitions")
     assert counted == 300
-    assert value(found, "cleanerd_partitions_left_out") == 299
+    assert value(found, "cleanerd_partitions_not_exported") == 299
     assert value(found, "cleanerd_log_dir_free_bytes", log_dir="/var/lib/kafka/data-2") == 150 * GIB
     assert value(found, "cleanerd_log_dir_agent", log_dir="/var/lib/kafka/data-3") == 0
 
@@ -250,8 +251,8 @@ def test_a_directory_that_cannot_be_read_has_no_space_that_is_known() -> None:
 def test_counters_begin_with_zeros() -> None:
     """``increase()`` does not see the first failure when the series begins with it."""
     found = samples(view())
-    assert value(found, "cleanerd_cleans_total", outcome="failed") == 0
-    assert value(found, "cleanerd_dropped_records_total", reason="tombstone") == 0
+    assert value(found, "cleanerd_cleanings_total", outcome="failed") == 0
+    assert value(found, "cleanerd_removed_records_total", reason="tombstone") == 0
 
 
 def test_dead_workers_are_those_that_nobody_replaced() -> None:
@@ -314,6 +315,9 @@ def test_the_documentation_has_every_metric() -> None:
     labels = {metric: ", ".join(f"`{each}`" for each in metric.labels) for metric in metric_names.ALL}
     wanted = [f"| `{each.exported_name}` | {each.kind} | {labels[each]} | {each.help} |" for each in metric_names.ALL]
     assert rows == wanted
+    queries = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8").partition("## PromQL examples")[2]
+    exported = {each.exported_name for each in metric_names.ALL}
+    assert set(re.findall(r"\bcleanerd_\w+", queries)) <= exported
 
 
 def test_held_partitions() -> None:

@@ -54,7 +54,7 @@ def test_scraped_evaluated_and_alerted(root: Path, tmp_path: Path) -> None:
             prometheus.until("no error", lambda: health(prometheus) == ("up", ""))
             prometheus.until("all of it", lambda: any(n > 50 for n in prometheus.values("scrape_samples_scraped")))
             prometheus.until("quarantine", lambda: prometheus.alerts().get("CleanerdQuarantine") == "firing")
-            cleaned = 'cleanerd_cleans_total{outcome="cleaned"}'
+            cleaned = 'cleanerd_cleanings_total{outcome="cleaned"}'
             prometheus.until("the other is cleaned", lambda: prometheus.values(cleaned) == [1.0])
             for expression in expressions():
                 prometheus.values(expression)

@@ -87,6 +87,6 @@ def test_a_strategy_in_the_settings_is_enough(root: Path, monkeypatch: pytest.Mo
         words = [f"topics.{topic}.compaction.strategy=offset" for topic in ("orders", "stock")]
         serve([*assignments(root), *words], story)
         events = [(each["event"], str(each.get("partition"))) for each in heard.entries]
-        (line,) = [each for each in heard.entries if each["event"] == "its rules change"]
+        (line,) = [each for each in heard.entries if each["event"] == "strategy_changed"]
         assert "keys get another winner by offset than by timestamp, by which it was last cleaned" in line["cost"]
-        assert events.index(("its rules change", "orders-0")) < events.index(("cleaned", "orders-0"))
+        assert events.index(("strategy_changed", "orders-0")) < events.index(("cleaning_ended", "orders-0"))

@@ -121,7 +121,7 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
     history = Counter(each["result"]["outcome"] for each in view["history"])
     cleans = view["totals"]["cleans"]
     theirs = broker.log_text().count("Beginning cleaning of log")
-    moved_on = said.count('event="not cleaned"') + said.count("event='not cleaned'")
+    moved_on = said.count("event=cleaning_not_done")
     assert set(cleans) <= OURS
     if len(view["history"]) < 200:
         counted = history["cleaned"], history["skipped"] + history["busy"]
@@ -142,7 +142,7 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
         "rounds by hand": len(by_hand.runs),
         "exit codes": dict(Counter(run.exit_code for run in by_hand.runs)),
         "why by hand": dict(Counter(kind_of(each["reason"]) for each in rounds if each["reason"])),
-        "why by the daemon": dict(Counter(map(kind_of, re.findall(r"not cleaned.*reason=(.*)", said)))),
+        "why by the daemon": dict(Counter(map(kind_of, re.findall(r"cleaning_not_done.*reason=(.*)", said)))),
     }
 
 

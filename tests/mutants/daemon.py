@@ -595,6 +595,14 @@ DAEMON = (
         ("tests/cli/test_strategies.py::test_one_refused_topic_stops_no_other",),
     ),
     Mutant(
+        "an-event-without-a-name",
+        "OP-24",
+        "cleanerd/daemon/work/run_job.py",
+        "_log.warning(LogEvent.STRATEGY_CHANGED, partition",
+        '_log.warning("its rules change", partition',
+        ("tests/daemon/test_log_messages.py::test_every_event_is_in_the_table",),
+    ),
+    Mutant(
         "topics-by-name",
         "OP-22",
         "cleanerd/cli/plan_report.py",

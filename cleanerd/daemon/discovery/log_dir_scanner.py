@@ -28,6 +28,7 @@ from cleanerd.daemon.discovery.facts_cache import FactsCache
 from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, failed_scan
 from cleanerd.daemon.discovery.modes import DirMode, dir_mode
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.partition_scan import FailedScan, PartitionScan, scan_partition
 from cleanerd.errors import AgentRefusalError, Cause, CleanerdError, RefusedError, as_cleanerd_error
 from cleanerd.resolution.broker_start import start_warnings
@@ -299,7 +300,7 @@ class LogDirScanner:
         except (CleanerdError, OSError) as error:
             return FailedScan(name, _describe(error), as_cleanerd_error(error, str(self.path)).cause)
         except Exception as error:  # noqa: BLE001 - a bug that one partition brings out: the others go on
-            _log.exception("a scan failed", partition=str(name))
+            _log.exception(LogEvent.SCAN_FAILED, partition=str(name))
             return FailedScan(name, f"unexpected error: {type(error).__name__}: {error}", Cause.LOG)
         seen = DirectorySnapshot.of(look, reading, known, kind, reading.log.listed)
         # If this scan's result is dropped, the next one has to see what came since the job.

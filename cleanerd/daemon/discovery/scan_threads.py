@@ -22,6 +22,7 @@ from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.discovery.metadata_readings import MetadataReadings
 from cleanerd.daemon.discovery.state_sweep import StateSweeper
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ class ScanThreads:
         try:
             look = found.result()
         except WorkerDiedError as error:
-            _log.exception("a scan failed", log_dir=str(path))
+            _log.exception(LogEvent.SCAN_FAILED, log_dir=str(path))
             self._warn(f"a scan of {path} failed: {error}")
             return
         # Other settings need a new scan, whatever has changed.
@@ -247,7 +248,7 @@ class ScanThreads:
     def _swept(self, ended: asyncio.Future[None]) -> None:
         error = None if ended.cancelled() else ended.exception()
         if error is not None:
-            _log.error("removing the state of deleted partitions failed", exc_info=error)
+            _log.error(LogEvent.STATE_REMOVAL_FAILED, exc_info=error)
             self._warn(f"removing the state of deleted partitions failed: {error}")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.errors import CleanerdError
 from cleanerd.segments.log_dir import META_PROPERTIES, read_log_dir
 from cleanerd.state.gone_partitions import OtherPlacesOfTopic, SweepResult, delete_gone_state
@@ -78,5 +79,5 @@ def _sweep(look: LogDirScan, store: StateStore, log_dirs: Collection[Path] | Non
     except (CleanerdError, OSError):
         return SweepResult()  # it, or the state directory, went away just now: its next use reports that
     if swept.removed:
-        _log.info("forgot partitions that are gone", log_dir=str(look.path), partitions=swept.removed)
+        _log.info(LogEvent.PARTITIONS_FORGOTTEN, log_dir=str(look.path), partitions=swept.removed)
     return swept

@@ -17,6 +17,7 @@ from inotify_simple import INotify, flags
 
 from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.broker.lock_file import LOCK_FILE
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, parse_topic_partition_dir
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class Watcher:
             "fs.inotify.max_user_watches or max_user_instances; it is tried again every ten minutes)"
         )
         self._again_at = self._clock() + self._again_seconds
-        _log.warning("not watching", reason=self.warning)
+        _log.warning(LogEvent.WATCH_UNAVAILABLE, reason=self.warning)
 
 
 async def _is_readable(descriptor: int) -> None:

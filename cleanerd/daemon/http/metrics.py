@@ -94,7 +94,7 @@ class _ViewCollector(Collector):
         _kafka_cleaners(families, view)
         _held_partitions(families, view, self._now_ms)
         _topics(families, view)
-        families.add("cleanerd_partitions_left_out", (), len(view.partitions) - self._shown)
+        families.add("cleanerd_partitions_not_exported", (), len(view.partitions) - self._shown)
         if self._kafka_names:
             _kafka(families, view, self._now_ms)
         yield from families.made()
@@ -171,9 +171,9 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
         "cleanerd_window_open": view.window_open,
         "cleanerd_settings_generation": view.settings_generation,
         "cleanerd_warnings": len(view.warnings),
-        "cleanerd_view_timestamp_seconds": _seconds(view.made_ms),
-        "cleanerd_last_round_timestamp_seconds": _seconds(view.last_round_ms),
-        "cleanerd_round_interval_seconds": view.round_every_ms / 1000,
+        "cleanerd_snapshot_timestamp_seconds": _seconds(view.made_ms),
+        "cleanerd_last_scan_timestamp_seconds": _seconds(view.last_round_ms),
+        "cleanerd_scan_interval_seconds": view.round_every_ms / 1000,
         "cleanerd_workers": view.threads,
         "cleanerd_dead_workers": dead_workers(view),
         "cleanerd_map_utilization_ratio": view.map_utilization,
@@ -181,7 +181,7 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
         "cleanerd_overdue_seconds": _most_overdue_ms(view, now_ms) / 1000,
         "cleanerd_wrong_time_partitions": sum(p.has_wrong_times for p in view.partitions),
         "cleanerd_open_transaction_seconds": max((now_ms - each for each in open_since), default=0) / 1000,
-        "cleanerd_next_purge_timestamp_seconds": _seconds(min(purges, default=None)),
+        "cleanerd_next_tombstone_removal_timestamp_seconds": _seconds(min(purges, default=None)),
         "cleanerd_differing_partitions": view.differing_partitions,
         "cleanerd_fingerprint_changed_partitions": sum(p.fingerprint_changed for p in view.partitions),
     }
@@ -194,7 +194,7 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
             families.add("cleanerd_canary_held", labels, 1)
     running = Counter(each.log_dir for each in view.running)
     for log_dir in view.log_dirs:
-        families.add("cleanerd_running_cleans", (log_dir.path,), running[log_dir.path])
+        families.add("cleanerd_running_cleanings", (log_dir.path,), running[log_dir.path])
 
 
 def _held_partitions(families: _Families, view: DaemonView, now_ms: int) -> None:
@@ -209,11 +209,11 @@ def _held_partitions(families: _Families, view: DaemonView, now_ms: int) -> None
 
 def _totals(families: _Families, view: DaemonView) -> None:
     totals = view.totals
-    families.histogram("cleanerd_clean_duration_seconds", totals.durations)
+    families.histogram("cleanerd_cleaning_duration_seconds", totals.durations)
     by_label: dict[str, tuple[Mapping[str, float], tuple[str, ...]]] = {
-        "cleanerd_cleans": (totals.cleans, OUTCOMES),
-        "cleanerd_dropped_records": (totals.dropped_records, REASONS),
-        "cleanerd_clean_seconds": (totals.seconds, ()),
+        "cleanerd_cleanings": (totals.cleans, OUTCOMES),
+        "cleanerd_removed_records": (totals.dropped_records, REASONS),
+        "cleanerd_cleaning_seconds": (totals.seconds, ()),
     }
     for name, (counted, known) in by_label.items():
         # Zeros from the start: increase() does not see a counter's first step when the series begins with it.

@@ -31,6 +31,7 @@ from cleanerd.daemon.http.hosts import Hosts, local_host_names
 from cleanerd.daemon.http.metrics import DEFAULT_PARTITIONS_MAX, Exposition
 from cleanerd.daemon.http.page_files import PageFile, PageFiles
 from cleanerd.daemon.http.status_body import StatusBody, encode
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.with_timeout import within
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.humanize import as_utf8
@@ -188,7 +189,7 @@ class HttpServer:
         try:
             response: web.StreamResponse = await self._route(request)
         except Exception:  # noqa: BLE001 - a bug in what shows; what cleans goes on
-            _log.exception("an answer failed", path=request.path)
+            _log.exception(LogEvent.REQUEST_FAILED, path=request.path)
             response = web.Response(status=500, text="Internal error: see the log of cleanerd.\n")
         for name, value in _HEADERS.items():
             response.headers[name] = value

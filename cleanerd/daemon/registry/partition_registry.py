@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from cleanerd.daemon.view import CleanView, Trigger
     from cleanerd.daemon.work.job import JobDone, JobReclaimable, Kind
     from cleanerd.format.names import TopicPartition
-    from cleanerd.policy.state_digest import StateDigest
     from cleanerd.policy.canary import CanaryBudget
+    from cleanerd.policy.state_digest import StateDigest
 
 
 SPARE_KINDS: Final[tuple[Kind, ...]] = ("drop", "horizons")

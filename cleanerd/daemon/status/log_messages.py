@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from cleanerd.daemon.log_events import LogEvent
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -19,24 +21,25 @@ def log_done(done: JobDone) -> None:
     job, result = done.job, done.result
     partition = str(job.name)
     if done.stopped:
-        _log.info("stopped in the middle", partition=partition)
+        _log.info(LogEvent.CLEANING_STOPPED, partition=partition)
     elif done.failed:
-        _log.warning("quarantined", partition=partition, reason=done.failed,
+        _log.warning(LogEvent.PARTITION_QUARANTINED, partition=partition, reason=done.failed,
                      failures=0 if done.retry is None else done.retry.failures)  # fmt: skip
     elif job.kind == "drop" and not done.passing:
-        _log.info("staged plan dropped: too old to be applied", partition=partition)
+        _log.info(LogEvent.STAGED_CLEANING_DISCARDED, partition=partition)
     elif done.saving is not None:
-        _log.info("would be cleaned", partition=partition, trigger=job.trigger,
+        _log.info(LogEvent.CLEANING_OBSERVED, partition=partition, trigger=job.trigger,
                   bytes_before=done.saving.bytes_before, bytes_after=done.saving.bytes_after)  # fmt: skip
     elif result is not None and result.outcome == "failed":
-        _log.warning("failed", partition=partition, reason=result.reason)
+        _log.warning(LogEvent.CLEANING_NOT_DONE, partition=partition, outcome="failed", reason=result.reason)
     elif result is not None and result.outcome in {"skipped", "refused", "busy"}:
         # The operator who requested it needs the result.
         is_news = result.moved_on or job.trigger == "asked"
-        (_log.info if is_news else _log.debug)("not cleaned", partition=partition, reason=result.reason)
+        say = _log.info if is_news else _log.debug
+        say(LogEvent.CLEANING_NOT_DONE, partition=partition, outcome=result.outcome, reason=result.reason)
     elif result is not None:
-        _log.info(result.outcome, partition=partition, trigger=job.trigger, bytes_before=result.bytes_before,
-                  bytes_after=result.bytes_after, dropped=result.dropped.total,
+        _log.info(LogEvent.CLEANING_ENDED, partition=partition, outcome=result.outcome, trigger=job.trigger,
+                  bytes_before=result.bytes_before, bytes_after=result.bytes_after, removed=result.dropped.total,
                   seconds=round((done.ended_ms - done.began_ms) / 1000, 3))  # fmt: skip
 
 
@@ -48,22 +51,21 @@ def log_scan(before: LogDirScan | None, found: LogDirScan, is_full: Callable[[Lo
     log_dir = str(found.path)
     if before is not None and not before.error and _mode(before) != _mode(found):
         say = _log.info if found.mode.mode == "live" and found.mode.work is not None else _log.warning
-        say("mode changed", log_dir=log_dir, mode=found.mode.mode, reason=found.mode.reason)
+        say(LogEvent.MODE_CHANGED, log_dir=log_dir, mode=found.mode.mode, reason=found.mode.reason)
     was_full = before is not None and not before.error and is_full(before)
     if is_full(found) and not was_full:
-        what = "free space is at the reserve (cleanerd.disk.reserve): nothing is cleaned here until space is freed"
-        _log.warning(what, log_dir=log_dir, free_bytes=found.free_bytes)
+        _log.warning(LogEvent.DISK_RESERVE_REACHED, log_dir=log_dir, free_bytes=found.free_bytes)
     elif was_full and not is_full(found):
-        _log.info("free space is above the reserve again", log_dir=log_dir, free_bytes=found.free_bytes)
+        _log.info(LogEvent.DISK_RESERVE_CLEARED, log_dir=log_dir, free_bytes=found.free_bytes)
 
 
 def _log_error(before: LogDirScan | None, found: LogDirScan) -> None:
     """It became unreadable, or readable again."""
     known = "" if before is None else before.error
     if found.error and found.error != known:
-        _log.warning("log directory cannot be read", log_dir=str(found.path), reason=found.error)
+        _log.warning(LogEvent.LOG_DIR_UNREADABLE, log_dir=str(found.path), reason=found.error)
     elif known and not found.error:
-        _log.info("log directory can be read again", log_dir=str(found.path))
+        _log.info(LogEvent.LOG_DIR_READABLE, log_dir=str(found.path))
 
 
 def _mode(found: LogDirScan) -> tuple[str, str | None]:

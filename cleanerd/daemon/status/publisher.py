@@ -11,6 +11,7 @@ import structlog
 
 from cleanerd.daemon.duty_cycle import OF_A_VIEW, pause_seconds
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.status.view_parts import log_dir_view, partition_view, running_view
 from cleanerd.daemon.view import DaemonView
 from cleanerd.host.clock import wall_ms
@@ -122,19 +123,19 @@ class Publisher:
         self._of_settings = tuple(warnings)
         self._not_reloaded = ""
         for warning in warnings:
-            _log.warning("setting", reason=warning)
+            _log.warning(LogEvent.SETTING_NOT_APPLIED, reason=warning)
         self.publish()
 
     def not_reloaded(self, warning: str) -> None:
         """The earlier settings stay: the warning lasts until others apply."""
         self._not_reloaded = warning
-        _log.warning("warning", reason=warning)
+        _log.warning(LogEvent.SETTING_NOT_APPLIED, reason=warning)
         self.publish()
 
     def warn(self, text: str) -> None:
         """Add a warning for the operator; the newest come last, each once."""
         if text not in self._events:
-            _log.warning("warning", reason=text)
+            _log.warning(LogEvent.WARNING_RAISED, kind="event", reason=text)
         self._events.pop(text, None)
         self._events[text] = time.monotonic()
         while len(self._events) > WARNINGS:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.registry.partition_entry import digests_of
 from cleanerd.policy.state_digest import ReplicaDigests, first_difference
 
@@ -50,7 +51,7 @@ class ReplicaDifferences:
             self._of = state
             before, self._texts = self._texts, self._compare(state[0])
             for name in self._texts.keys() - before.keys():
-                _log.warning("warning", reason=self._texts[name])
+                _log.warning(LogEvent.WARNING_RAISED, kind="replica", reason=self._texts[name])
             texts = list(self._texts.values())
             rest = [f"{len(texts) - SHOWN} more partitions differ from other replicas"] if len(texts) > SHOWN else []
             self._found = Differences(len(texts), (*texts[:SHOWN], *rest))

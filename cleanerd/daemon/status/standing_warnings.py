@@ -6,9 +6,11 @@ Each is logged once when it begins and once when it ends, and shown as a warning
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
+
+from cleanerd.daemon.log_events import LogEvent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from cleanerd.state.cleaner_checkpoint import StateStore
 
 _log = structlog.get_logger()
+_CLOCK: Final = "clock"
 
 
 class StandingWarnings:
@@ -32,9 +35,9 @@ class StandingWarnings:
         """The warnings that hold now; new ones and those that ended are logged."""
         found = {**self._of_state(), **self._of_clock()}
         for key in found.keys() - self._known.keys():
-            _log.warning("trouble", reason=found[key])
+            _log.warning(LogEvent.WARNING_RAISED, kind=_kind(key), reason=found[key])
         for key in self._known.keys() - found.keys():
-            _log.info("trouble is over", reason=self._known[key])
+            _log.info(LogEvent.WARNING_CLEARED, kind=_kind(key), reason=self._known[key])
         self._known = found
         return tuple(found.values())
 
@@ -66,4 +69,9 @@ class StandingWarnings:
 
     def _of_clock(self) -> dict[str, str]:
         warning = self._clock.observe()
-        return {"clock": warning} if warning else {}
+        return {_CLOCK: warning} if warning else {}
+
+
+def _kind(key: str) -> str:
+    """A bounded value: any other key is a directory of the state."""
+    return key if key == _CLOCK else "state"

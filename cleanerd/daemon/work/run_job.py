@@ -20,6 +20,7 @@ from cleanerd.cleaner.reclaimable import estimate_reclaimable
 from cleanerd.cleaner.state_digest import state_digests
 from cleanerd.cleaner.survey import CleaningOptions, survey_log
 from cleanerd.daemon.directory_snapshot import DirectorySnapshot, listed, matches_listing, mtime_ns
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.partition_scan import scan_partition
 from cleanerd.daemon.work.job import JobDone, JobReclaimable, ScanAfterJob
 from cleanerd.daemon.work.verify_cleaning import verify_cleaning
@@ -119,7 +120,7 @@ def _report_change(job: CleaningJob) -> None:
         with resources.readers(str(found.log.path)) as pool:
             change = count_change(job.look.log_dir, found, resources, _options(job), pool, job.progress.advance)
         if change:
-            _log.warning("its rules change", partition=str(job.name), cost=change)
+            _log.warning(LogEvent.STRATEGY_CHANGED, partition=str(job.name), cost=change)
 
 
 def _with_remedy(job: CleaningJob, reason: str, error: CleanerdError | None) -> str:

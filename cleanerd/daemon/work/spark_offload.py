@@ -29,6 +29,7 @@ from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cleaner.survey import survey
 from cleanerd.config.written import as_toml, without_settings
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.errors import Cause, CleanerdError, ReportedError, machine_error
 from cleanerd.segments.reading import SegmentReader
 
@@ -93,7 +94,7 @@ class SparkOffload:
         job.progress.phase("index", job.look.dirty_bytes)
         with self._turn(job):
             master = job.facts.settings.daemon.cleanerd_spark_master
-            _log.info("handed over to Spark", partition=str(job.name), keys=round(keys), master=master)
+            _log.info(LogEvent.OFFLOADED_TO_SPARK, partition=str(job.name), keys=round(keys), master=master)
             try:
                 return _carried_out(job, self._command)
             except OSError as error:  # no room for its files, no more processes: nothing is wrong with the log
