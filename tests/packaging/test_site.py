@@ -48,14 +48,20 @@ def _decisions() -> set[str]:
     return {page for page in _sources() if page.startswith("decisions/")} - {"decisions/index"}
 
 
+def _commands() -> set[str]:
+    return {page for page in _sources() if page.startswith("commands/")}
+
+
 def test_every_page_is_in_the_navigation_once() -> None:
-    """Users' pages are in the navigation; developers' pages are linked from Contributing instead."""
+    """Users' pages are in the navigation, those of commands in a list, those of developers in Contributing."""
     named = [page.removesuffix(".md") for page in _pages(_config()["nav"])]
-    assert sorted([*named, *DEVELOPERS, *_decisions()]) == sorted(_sources() | OUTSIDE)
+    assert sorted([*named, *DEVELOPERS, *_decisions(), *_commands()]) == sorted(_sources() | OUTSIDE)
     unlisted = {page.removeprefix("/").removesuffix(".md") for page in _config()["not_in_nav"].split()}
-    assert unlisted == DEVELOPERS - {"decisions/index"} | {"decisions/*"}
+    assert unlisted == DEVELOPERS - {"decisions/index"} | {"decisions/*", "commands/*"}
     contributing = (REPOSITORY / "CONTRIBUTING.md").read_text().casefold()
     assert [page for page in DEVELOPERS if f"{page}.md)" not in contributing] == []
+    commands = (REPOSITORY / "docs/commands.md").read_text()
+    assert [page for page in _commands() if f"({page}.md)" not in commands] == []
     index = (REPOSITORY / "docs/decisions/index.md").read_text()
     assert [page for page in _decisions() if f"({page.removeprefix('decisions/')}.md)" not in index] == []
 
