@@ -72,6 +72,9 @@ PASSING: Final = "passing"
 MOMENTS: Final = ("validated", "locked", "opened", "named", "moved", "swapped", "checkpoint")
 NOT_OF_LOGS: Final = (*OF_MOVES, "kafka.server.ControllerApis")
 """Errors of brokers that die: the controller, as it starts or ends, also refuses what a former broker asked."""
+LEAST_SWAPS: Final = 21
+"""Of each broker: fewer show nothing (U-26)."""
+SLOW_SECONDS: Final = 900
 INSIDE_SECONDS: Final = 0.7
 """So long a swap stands still while something else happens, unless that ends before."""
 
@@ -117,10 +120,14 @@ class Chaos:
         }
 
     def play(self, seconds: float) -> None:
-        """Events one after the other, each kind before one comes again; each ends with both replicas in sync."""
+        """Events one after the other, each kind before one comes again; each ends with both replicas in sync.
+
+        A slow machine goes on until each agent has made ``LEAST_SWAPS``.
+        """
         deadline = time.monotonic() + seconds
         waiting: list[str] = []
-        while time.monotonic() < deadline or waiting:
+        while time.monotonic() < deadline or waiting or min(self.swaps) < LEAST_SWAPS:
+            assert time.monotonic() < deadline + SLOW_SECONDS, self.swaps
             waiting = waiting or self.dice.sample(sorted(self.events), len(self.events))
             name = waiting.pop()
             began = time.monotonic()

@@ -114,10 +114,11 @@ class Day:
                     process.kill()
 
             proxy.after_swap = now
-            code = process.wait(PATIENCE_SECONDS)
+            _, said = process.communicate(timeout=PATIENCE_SECONDS)
+            code = process.returncode
             proxy.after_swap = lambda: None
             if not struck.is_set():
-                assert code == 0
+                assert code == 0, said
                 time.sleep(1)
         self.struck.append(f"{victims} at {name}: {code}")
         if "broker" in victims:
@@ -133,7 +134,7 @@ class Day:
         words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         command = [sys.executable, "-m", "cleanerd", "clean", "--live", "--yes", "--force", "--quiet"]
         command += ["--partition", name, *map(str, self.nodes[number].log_dirs), *words]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
 @contextmanager
@@ -155,6 +156,11 @@ def a_day(release: str, segment_bytes: int = 20_000, **more: str) -> Iterator[Da
                 yield Day(nodes, (one, two), both, load, random.Random(release))
     finally:
         shutil.rmtree(work_dir)
+
+
+def without_clean_point(day: Day) -> list[str]:
+    """Replicas that no cleaning has reached: one that has just moved may have an active segment only."""
+    return [path.name for node in day.nodes for path in replicas_on(node) if path.name not in clean_points(path.parent)]
 
 
 def create(nodes: tuple[Broker, Broker], config: Mapping[str, str]) -> None:

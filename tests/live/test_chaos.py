@@ -31,7 +31,6 @@ def test_chaos(tmp_path: Path) -> None:
                 field.play(60 * MINUTES)
             field.check()
             assert field.happened.keys() == field.events.keys()
-            assert min(field.swaps) > 20, "U-26"
             print(f"{field.load.ledger.count} records, {field.swaps} swaps, {dict(field.happened)}")  # noqa: T201
     except BaseException as error:
         error.add_note(f"the same events again: {again}")

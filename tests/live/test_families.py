@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.live.day import Day, a_day, check
+from tests.live.day import Day, a_day, check, without_clean_point
 from tests.live.two_brokers import move, reassign
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def test_a_day(day: Day) -> None:
         day.clean_meanwhile(lambda: reassign(day.nodes, "idempotent", 0, 2))
         day.strike(0, "broker", "transactional-0")
         day.clean_until("a hundred swaps", lambda: day.swaps >= SWAPS and day.load.full_reads >= 2)
+        day.clean_until("every replica is cleaned", lambda: without_clean_point(day) == [])
     check(day)
     assert any(day.load.ledger.aborted.values())
     assert all(day.load.ledger.expected(place) for place in day.load.places)

@@ -12,8 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from cleanerd.format.names import TopicPartition as Name
 from cleanerd.swap.swapping_broker import SwapSources
-from cleanerd_lab.demo.broker import Broker
-from cleanerd_lab.demo.ports import free_port
+from cleanerd_lab.demo.broker import beside
 from tests.brokers.node import wait_until
 from tests.live.rounds import Rounds, with_agent
 from tests.live.shared_broker import check_broker, directory_of, facts, read, write
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from cleanerd_lab.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
@@ -47,21 +47,17 @@ Rows = dict[int, tuple[bytes | None, bytes | None]]
 def nodes(broker_43: StartBroker, tmp_path: Path) -> Iterator[tuple[Broker, Broker, Broker]]:
     """The controller, a broker with the agent, and one that is behind."""
     first = broker_43(properties=FENCE)
-    others = []
-    for number in (2, 3):
-        port = free_port()
-        own = {
-            "process.roles": "broker",
-            "node.id": str(number),
-            "controller.quorum.voters": first.properties()["controller.quorum.voters"],
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            **FENCE,
-        }
-        place = tmp_path / f"node{number}"
-        broker = Broker(
-            broker_43.jars.libs, place, version=first.version, port=port, properties=own, jvm_args=with_agent()
+    others = [
+        beside(
+            first,
+            number,
+            tmp_path / f"node{number}",
+            version=first.version,
+            properties=FENCE,
+            jvm_args=with_agent(),
         )
-        others.append(broker)
+        for number in (2, 3)
+    ]
     try:
         for broker in others:
             broker.start()

@@ -162,7 +162,7 @@ def test_a_lowered_checkpoint_does_not_weaken_an_audit(
     asking = ("audit", before, after, "--now-ms", NOW)
     code, document = asked(capsys, *asking)
     (partition,) = document["partitions"]
-    assert (code, partition["clean_to"], partition["superseded_checked"]) == (5, 0, False)
+    assert (code, partition["clean_below"], partition["superseded_checked"]) == (5, 0, False)
     _, out, err = told(capsys, *asking)
     assert "not checked" in out
     assert "says clean up to 0, but the log was clean up to 60 before" in err
