@@ -157,7 +157,9 @@ class Batches:
     @property
     def unordered(
         self,
-    ) -> NDArray[np.uint32]: ...  # [m], rows of v2 batches whose record offsets do not rise or lie outside the batch's
+    ) -> NDArray[
+        np.uint32
+    ]: ...  # [m], rows of batches whose record offsets do not rise, or of v2 ones that lie outside the batch's
     @property
     def consumed(self) -> int: ...
     """Bytes of whole batches read: the next chunk starts at ``position + consumed``."""
@@ -226,7 +228,7 @@ def decode_chunk(
         ``max_unpacked``, a
             record that does not use exactly its length, a record count that the bytes do not bear out; of a
             wrapper: no value, nothing whole in it, another
-            wrapper in it, offsets that do not rise strictly or pass the wrapper's, a wrong CRC-32 inside. A message
+            wrapper in it, offsets that go back or pass the wrapper's, a wrong CRC-32 inside. A message
             that is cut at the end of a wrapper is passed over, as Kafka does.
         ValueError: ``hash_key`` has not 16 bytes, an unknown ``version_encoding``, a negative ``max_unpacked``.
     """

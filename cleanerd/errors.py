@@ -200,17 +200,17 @@ class BatchTooLargeError(UnsupportedLogError):
         self.position = position
 
 
+REPLICAS_HAVE_IT: Final = (
+    "every replica has these bytes: delete the records up to there with kafka-delete-records.sh, or leave the topic to "
+    "the broker's own cleaner (cleanerd hand-back)"
+)
+
+
 class DisorderedLogError(UnsupportedLogError):
     """Offsets go back, and no order of the records is sure to lose nothing (U-45)."""
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
-        super().__init__(
-            message,
-            where=where,
-            hint=hint
-            or "every replica has these bytes: delete the records up to there with kafka-delete-records.sh, or leave "
-            "the topic to the broker's own cleaner (cleanerd hand-back)",
-        )
+        super().__init__(message, where=where, hint=hint or REPLICAS_HAVE_IT)
 
 
 class SegmentGrowsError(UnsupportedLogError):

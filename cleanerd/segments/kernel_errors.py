@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from cleanerd import _kernel
-from cleanerd.errors import BatchTooLargeError, CorruptionError, KernelError, MachineError
+from cleanerd.errors import REPLICAS_HAVE_IT, BatchTooLargeError, CorruptionError, KernelError, MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,4 +49,6 @@ def bad_batch(error: _kernel.CorruptLogError, where: str) -> CorruptionError | B
     reason = f"{error.reason} ({', '.join(place)})" if place else error.reason
     if isinstance(error, _kernel.BatchTooLargeError):
         return BatchTooLargeError(reason, where=where, position=error.position)
-    return CorruptionError(reason, where=where, position=error.position, hint=_DAMAGED)
+    # Offsets inside of a v0 or v1 wrapper: a broker stores them, and so has every replica (U-45).
+    hint = REPLICAS_HAVE_IT if error.reason == "offsets go back" else _DAMAGED
+    return CorruptionError(reason, where=where, position=error.position, hint=hint)

@@ -248,9 +248,11 @@ impl Task<'_> {
         let Options { verify_crc, max_unpacked, .. } = *self.options;
         let messages = Messages::open(self.header, self.batch, verify_crc, max_unpacked, codecs, scratch)?;
         records.reserve(messages.header.records(), self.options);
-        let mut mixed = false;
+        let (mut mixed, mut ordered, mut previous) = (false, true, i64::MIN);
         messages.for_each(|_, message| {
             mixed |= message.magic != self.header.magic;
+            ordered &= message.offset > previous;
+            previous = message.offset;
             records.offset.push(message.offset);
             records.timestamp.push(message.timestamp);
             let has_key = if message.key.is_some() { FLAG_HAS_KEY } else { 0 };
@@ -266,6 +268,9 @@ impl Task<'_> {
         }
         if mixed {
             batches.next_is_mixed();
+        }
+        if !ordered {
+            batches.next_is_unordered();
         }
         Ok((messages.bytes(), messages.header))
     }

@@ -71,8 +71,8 @@ impl<'a> Messages<'a> {
             let mut message = parse(bytes, self.verify_crc).map_err(|text| Reason::record(text, index))?;
             self.check(bytes, &message).map_err(|text| Reason::record(text, index))?;
             message.offset = message.offset.wrapping_add(self.shift); // at most the last one, see below
-            if message.offset <= previous {
-                return Err(Reason::record("offsets do not rise", index));
+            if message.offset < previous {
+                return Err(Reason::record("offsets go back", index));
             }
             if message.offset > self.header.last_offset() {
                 return Err(Reason::record("offset passes that of the wrapper", index));

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from cleanerd import _kernel
 from cleanerd.cleaner.disorder import _inside, _merged
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import DisorderedLogError
 from cleanerd.verify.partition import VerifyRequest, verify_partition
 from tests.cleaner.driver import DAY_MS, NAME, clean, clean_all, config, resources, scratch
 from tests.support.log_dirs import Partition, make_log_dir, read_segments, tree
-from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch
+from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_legacy, encode_wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -218,3 +219,46 @@ def test_intervals() -> None:
         expected = [any(first <= offset <= last for first, last in parts) for offset in range(80)]
         assert _inside(merged, np.arange(80)).tolist() == expected
         assert (merged[1:, 0] > merged[:-1, 1]).all()
+
+
+def wrapper(magic: int, *rows: Row) -> bytes:
+    """A gzip wrapper of v0 or v1, at the offset of its last row, as a client wrote the offsets inside."""
+    last = rows[-1][0]
+    inner = [
+        encode_legacy(offset - (last if magic else 0), key, value, magic=magic, timestamp=NOW - 1000 if magic else -1)
+        for offset, key, value in rows
+    ]
+    return encode_wrapper(last, b"".join(inner), magic=magic, timestamp=NOW - 1000 if magic else -1)
+
+
+@pytest.mark.parametrize("convert", [True, False])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_equal_offsets_inside_of_a_wrapper(root: Path, magic: int, convert: bool) -> None:
+    """U-45: clients that number nothing wrote such wrappers. Of one offset both records of a key stay."""
+    old = wrapper(magic, (2, b"a", b"1"), (2, b"b", b"2"), (2, b"a", b"3"))
+    new = Batch(3, ((3, b"b", b"4"),), 3).encoded()
+    make_log_dir(root, {NAME: Partition({2: old + new, 4: Batch(4, ((4, b"tail", b"t"),), 4).encoded()})})
+    result = clean_all(root, NOW, config(), replace(resources(), convert_legacy=convert))
+    assert any("offsets do not rise at 2..2" in note for note in result.notes)
+    for turn in range(2):
+        data = np.frombuffer((root / NAME / f"{2:020d}.log").read_bytes(), np.uint8)
+        chunk = _kernel.decode_chunk(data, 0)
+        assert chunk.batches.magic.tolist() == [2 if convert else magic, 2]
+        assert chunk.records.offset.tolist() == [2, 2, 3]
+        if convert:
+            assert rows_of(root) == [(2, b"a", b"1"), (2, b"a", b"3"), (3, b"b", b"4"), (4, b"tail", b"t")]
+        assert verify_partition(root / NAME, VerifyRequest(NOW)).findings.errors == 0
+        again = clean_all(root, NOW + turn * DAY_MS, config(), replace(resources(), convert_legacy=convert))
+        assert again.error is None
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_offsets_that_go_back_inside_of_a_wrapper_are_refused(root: Path, magic: int) -> None:
+    """U-45: rebuilt, its offset would be below one inside, which a reader would then pass over. The way out exists."""
+    old = wrapper(magic, (3, b"a", b"1"), (2, b"a", b"2"), (4, b"b", b"3"))
+    make_log_dir(root, {NAME: Partition({2: old, 5: Batch(5, ((5, b"tail", b"t"),), 5).encoded()})})
+    before = tree(root)
+    result = clean(root, CleaningOptions(now_ms=NOW, from_start=True, force=True))
+    assert "offsets go back (batch at offset 4, record 1)" in result.reason
+    assert "kafka-delete-records.sh" in str(result.error)
+    assert tree(root) == before

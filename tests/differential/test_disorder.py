@@ -15,7 +15,7 @@ from tests.differential.history import NOW, T0, History, Turn, log
 from tests.kafka.judge import JudgeError, Round
 from tests.kafka.log_spec import Batch
 from tests.support.log_dirs import read_segments
-from tests.support.logs import Record, encode_batch, encode_record
+from tests.support.logs import Record, encode_batch, encode_legacy, encode_record, encode_wrapper
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,3 +93,35 @@ def _play(judge: Judge, work: Path, seed: int) -> bool:
 def test_as_kafka(judge_43: Judge, work: Path) -> None:
     """U-45, U-52: record by record as Kafka 4.3, where that cleans at all; nothing is lost anywhere."""
     assert sum(_play(judge_43, work, seed) for seed in range(24)) > 8
+
+
+@pytest.mark.parametrize("gap", [0, 1])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_wrappers(judge_43: Judge, work: Path, magic: int, gap: int) -> None:
+    """U-45: Kafka refuses to clean a wrapper with equal offsets, ours cleans it; where they rise both do the same."""
+    keys = (b"a", b"b", b"c")
+    inner = [
+        encode_legacy(2 + gap * row - (2 + 2 * gap if magic else 0), key, b"1", magic=magic)
+        for row, key in enumerate(keys)
+    ]
+    old = encode_wrapper(2 + 2 * gap, b"".join(inner), magic=magic)
+    new = encode_batch([Record(b"b", b"2", T0)], base_offset=5)
+    segments = log(
+        [Batch(base=2, last=5, raw=encode_batch([Record(b"a", b"0", T0)], base_offset=2, last_offset_delta=3))],
+        [Batch(base=6, last=6, raw=encode_batch([Record(b"z", b"1", T0)], base_offset=6))],
+    )
+    full, theirs, ours = (work / side / str(NAME) for side in ("full", "theirs", "ours"))
+    judge_43.make(full, segments, now_ms=NOW)
+    (full / f"{2:020d}.log").write_bytes(old + new)
+    ours.parent.mkdir()
+    shutil.copytree(full, ours)
+    prepare(ours.parent)
+    result = clean_ours(ours.parent, StateStore(work / "state"), History(segments), Turn(NOW))
+    assert result.error is None, result.reason
+    assert [key for _, key, _ in _rows(ours)] == [b"a", b"c", b"b", b"z"]
+    if gap:
+        judge_43.clean(theirs, [Round(NOW)], source=full)
+        assert _rows(theirs) == _rows(ours)
+        return
+    with pytest.raises(JudgeError, match="Illegal offset"):
+        judge_43.clean(theirs, [Round(NOW)], source=full)

@@ -141,7 +141,7 @@ def _raw_wrapper(value: bytes | None, codec: int = 1, magic: int = 1) -> bytes:
         pytest.param(_inner_patched(8, struct.pack(">i", -9), seal=False), 0, "size -9 is below", id="negative size"),
         pytest.param(_inner_patched(12, b"\0\0\0\0", seal=False), 0, "CRC-32", id="inner checksum"),
         pytest.param(_inner_patched(16, b"\2"), 0, "magic 2 inside", id="magic 2 inside"),
-        pytest.param(_inner_patched(0, struct.pack(">q", 1)), 1, "do not rise", id="offset twice"),
+        pytest.param(_inner_patched(0, struct.pack(">q", 2)), 1, "go back", id="offset goes back"),
         pytest.param(_inner_patched(0, struct.pack(">q", 9)), -1, "not within", id="first offset too high"),
         pytest.param(_inner_patched(37, struct.pack(">q", 9)), 1, "passes that of the wrapper", id="offset too high"),
         pytest.param(_inner_patched(0, struct.pack(">q", -1), magic=0), -1, "negative offset", id="negative offset"),

@@ -478,6 +478,14 @@ CLEANING = (
         ("tests/cleaner/test_disorder.py::test_a_tombstone_stays_beside_the_value_that_it_cannot_remove",),
     ),
     Mutant(
+        "equal-offsets-in-a-wrapper-are-in-order",
+        "U-45",
+        "kernel/src/decode.rs",
+        "ordered &= message.offset > previous;",
+        "ordered &= message.offset >= previous;",
+        ("tests/cleaner/test_disorder.py::test_equal_offsets_inside_of_a_wrapper",),
+    ),
+    Mutant(
         "transactions-in-disorder-are-cleaned",
         "U-45",
         "cleanerd/cleaner/disorder.py",
