@@ -480,9 +480,9 @@ CLEANING = (
     Mutant(
         "equal-offsets-in-a-wrapper-are-in-order",
         "U-45",
-        "kernel/src/decode.rs",
-        "ordered &= message.offset > previous;",
-        "ordered &= message.offset >= previous;",
+        "cleanerd/cleaner/evidence.py",
+        "and len(batches.unordered) == 0",
+        "and len(batches.unordered) >= 0",
         ("tests/cleaner/test_disorder.py::test_equal_offsets_inside_of_a_wrapper",),
     ),
     Mutant(
