@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +15,9 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.cleaner.driver import NAME, Silent, clean, clean_all, config, resources, scratch
+from tests.cleaner.well_packed import NOW, well_packed_log
 from tests.support.log_dirs import Partition, make_log_dir, read_segments, tree
-from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_record, keyed_batch
+from tests.support.logs import Record, encode_batch, keyed_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.resources import Resources
     from cleanerd.config.topic_config import TopicConfig
-
-NOW = BASE_TIMESTAMP_MS + 1_000_000
 
 
 @pytest.fixture
@@ -83,27 +81,6 @@ def test_the_plan_is_exact(root: Path, seed: int) -> None:
     result = clean_all(root, NOW, topic, with_resources)
     assert before - size_of(root) == saved, seed
     assert sum(after for _, after in sizes) == result.bytes_written, seed
-
-
-def packed_better(base: int, rows: list[tuple[bytes, bytes]], *, level: int = 9) -> bytes:
-    """A batch that gzip's default level makes larger."""
-    records = [Record(key, value, NOW - 1000) for key, value in rows]
-    plain = b"".join(encode_record(record, offset_delta=row, timestamp_delta=0) for row, record in enumerate(records))
-    packer = zlib.compressobj(level, zlib.DEFLATED, 31)
-    packed = packer.compress(plain) + packer.flush()
-    return encode_batch(records, base_offset=base, codec=1, payload=packed)
-
-
-def well_packed_log(batches: int = 1) -> dict[int, bytes]:
-    """Of each batch one tiny record is superseded; packed again it is larger by more than that."""
-    rng = random.Random(4)
-    words = [bytes(rng.choices(b"abcdefgh", k=rng.randint(3, 9))) for _ in range(300)]
-    data = b"".join(
-        packed_better(2 * row, [(b"k", b""), (b"u%d" % row, b"".join(rng.choices(words, k=9000)))])
-        for row in range(batches)
-    )
-    return {0: data, 2 * batches: keyed_batch(2 * batches, [("k", "1")]),
-            2 * batches + 1: keyed_batch(2 * batches + 1, [("tail", "t")])}  # fmt: skip
 
 
 def test_no_cleaning_that_makes_the_log_larger(root: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cleanerd.cli.main import run
 from cleanerd.resolution.repacked import SAMPLE_BYTES, Repacked, repacked_beginning, repacked_sample
 from tests.cleaner.driver import NAME
-from tests.cleaner.test_output_sizes import NOW, packed_better, well_packed_log
+from tests.cleaner.well_packed import NOW, packed_better, well_packed_log
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
 
