@@ -149,6 +149,24 @@ def move_aside() -> None:
     """
 
 
+@click.command("adopt-state")
+@common_options
+@click.argument("log_dir", type=ExistingPath(file_okay=False), metavar="LOG_DIR")
+@click.option(
+    "--from",
+    "original",
+    metavar="DIR",
+    help="Where it was copied from. Default: the one known place with its directory.id.",
+)
+@lazy_command("cleanerd.cli.adopt_state:adopt_state")
+def adopt_state() -> None:
+    """Keep cleanerd's state for a log directory that was copied to a new disk in place of the original.
+
+    Without it, a copy is cleaned from its start. Refused while the original is still where it was, because then the
+    copy may be a trial. Copy with times (cp -a, rsync -a). Restart a running daemon afterwards.
+    """
+
+
 @click.command("explain")
 @common_options
 @partition_argument

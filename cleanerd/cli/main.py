@@ -43,6 +43,10 @@ COMMANDS: Final[VerbTable] = {
     "apply": ("cleanerd.cli.cleaning_commands:apply", "Swap in what was staged, before a broker's start."),
     "undo": ("cleanerd.cli.cleaning_commands:undo", "Put back the segments kept by clean --keep-replaced."),
     "move-aside": ("cleanerd.cli.cleaning_commands:move_aside", "Let a broker fetch replicas again that were away."),
+    "adopt-state": (
+        "cleanerd.cli.cleaning_commands:adopt_state",
+        "Keep the state of a log directory on a new disk.",
+    ),
     "explain": (
         "cleanerd.cli.cleaning_commands:explain",
         "Why a partition is or is not cleaned now, and when it is.",

@@ -29,6 +29,7 @@ from cleanerd.doctor.partitions import (
     check_internal_topics,
     check_leftovers,
     check_long_away,
+    check_place,
     check_quarantine,
     check_rules,
     check_space,
@@ -102,6 +103,7 @@ def _check_log_dir(
         check_space(findings, facts, log_dir, compacted)
         check_long_away(findings, log_dir, facts, now_ms=wall_ms(), running=running)
     check_leftovers(findings, logs, running=running)
+    check_place(findings, log_dir, store)
     check_quarantine(findings, log_dir, logs, store)
     check_rules(findings, log_dir, compacted, store)
     check_transactions(findings, compacted, now_ms=wall_ms(), may_be_torn=running or not log_dir.clean_shutdown)

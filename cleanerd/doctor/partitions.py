@@ -24,6 +24,7 @@ from cleanerd.segments.producers import read_producers
 from cleanerd.segments.reading import SegmentReader
 from cleanerd.segments.torn_tail import decided_below
 from cleanerd.state.other_places import rules_of
+from cleanerd.state.places import is_there
 from cleanerd.state.quarantine import is_outdated
 
 if TYPE_CHECKING:
@@ -106,6 +107,21 @@ def check_leftovers(findings: CheckResults, logs: Sequence[PartitionLog], *, run
         findings.note("leftovers", what, where, "the broker removes them when it starts")
     if not found:
         findings.ok("leftovers", "none", logs[0].path.parent if logs else "")
+
+
+def check_place(findings: CheckResults, log_dir: LogDir, store: StateStore) -> None:
+    """U-46: a copy that may have replaced its original starts without state unless the operator says so."""
+    with suppress(OSError):
+        if any(store.directory(log_dir).glob("*.json")):
+            return
+        known = store.places.gone_to(log_dir.place, None).values()
+        gone = [each.place.path for each in known if not is_there(each.place, log_dir.place)]
+        if gone:
+            what = f"none is known here, but of {', '.join(sorted(gone))}, which is gone and had the same directory.id"
+            fix = (
+                f"if this copy replaces it, run cleanerd adopt-state {log_dir.path}; else it is cleaned from its start"
+            )
+            findings.note("state", what, log_dir.path, fix)
 
 
 def check_quarantine(findings: CheckResults, log_dir: LogDir, logs: Sequence[PartitionLog], store: StateStore) -> None:

@@ -30,7 +30,7 @@ from cleanerd.state.places import PARTITIONS, DirectoryPlaces
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from cleanerd.segments.log_dir import LogDir
@@ -203,6 +203,32 @@ class StateStore:
         else:
             self._stands_no_longer(path)
 
+    def adopt(self, log_dir: LogDir, logs: Iterable[PartitionLog], name: str) -> tuple[int, int]:
+        """Give ``log_dir``, a copy, the state in the directory ``name``, which was that of its original (U-46).
+
+        Returns for how many of ``logs`` the checkpoint holds in the copy, and for how many it does not: they keep their
+        compaction settings only. ``log_dir`` gets the state when all is written, so an interrupted run can be repeated.
+
+        Raises:
+            OSError: a file cannot be read or written.
+        """
+        owner, kept, lost = self.owner(log_dir), 0, 0
+        for log in logs:
+            path = self.root / PARTITIONS / name / state_file_name(log.name, log.topic_id)
+            try:
+                state = STATE.parse(read_state_file(path, self.root, max_bytes=MAX_FACTS_BYTES))
+            except (FileNotFoundError, *DAMAGE):
+                continue
+            if state.clean_point is None:
+                continue
+            point = _in_copy(state.clean_point, log)
+            kept, lost = kept + (point is not None), lost + (point is None)
+            found = replace(state, clean_point=point, rules=state.cleaned_by)
+            data = STATE.to_bytes(found, topic=log.name.topic, partition=log.name.partition)
+            write_state_file(path, data, owner, self.root)
+        self.places.adopt(name, log_dir.place, owner)
+        return kept, lost
+
     def require_rules(self, log_dir: LogDir, log: PartitionLog, rules: str) -> None:
         """On the disk, when this returns: the partition is cleaned by ``rules``, a fingerprint (U-6).
 
@@ -292,6 +318,22 @@ class StateStore:
             return os.stat(self.root)
         except (FileNotFoundError, NotADirectoryError):
             return os.stat(log_dir.path)
+
+
+def _in_copy(point: CleanerdCheckpoint, log: PartitionLog) -> CleanerdCheckpoint | None:
+    """The checkpoint by the files of a copy; None: a segment that it names has another size or time there."""
+    by_base = {segment.base: LastSegment.of(segment) for segment in log.segments}
+
+    def is_same(before: LastSegment | None) -> bool:
+        if before is None:
+            return True
+        now = by_base.get(before.base)
+        return now is not None and (now.size, now.mtime_ns) == (before.size, before.mtime_ns)
+
+    if not (is_same(point.last_segment) and is_same(point.last_output)):
+        return None
+    output = None if point.last_output is None else by_base[point.last_output.base]
+    return replace(point, last_segment=by_base[point.last_segment.base], last_output=output)
 
 
 def last_closed(log: PartitionLog) -> LastSegment | None:

@@ -4,7 +4,8 @@ A copy of a log directory has the original's ``directory.id`` and topic ids. So 
 directory id, path, inode and file system. ``partitions/PLACE/place`` in the state directory describes one.
 
 A directory that was renamed, or mounted elsewhere, keeps its state: it is the same inode, or holds a file that a
-cleaning left, and nothing with its id and inode is left where it was. A copy starts without state.
+cleaning left, and nothing with its id and inode is left where it was. A copy starts without state, unless an operator
+says that it replaces the original (``cleanerd adopt-state``).
 """
 
 from __future__ import annotations
@@ -150,6 +151,28 @@ class DirectoryPlaces:
         file = _PlaceFile(place.directory_id, place.path, place.inode, place.file_system, since_ns)
         write_state_file(self._path / name / _FILE, _DOCUMENT.to_bytes(file), owner, self._root)
 
+    def gone_to(self, place: DirectoryPlace, path: str | None) -> dict[str, KnownPlace]:
+        """The places whose state ``place`` may adopt: other ones that its ids allow; ``path``: that one only.
+
+        Raises:
+            OSError: the state directory cannot be read.
+        """
+        own = self.name_of(place)
+        return {
+            name: known
+            for name, known in self._all().items()
+            if known is not None
+            and name != own
+            and (_same_id(known.place, place) if path is None else known.place.path == path)
+            and place.may_have_been(known.place)
+        }
+
+    def adopt(self, name: str, place: DirectoryPlace, owner: os.stat_result) -> None:
+        """From now on ``place`` has the state of the directory ``name``. Raises OSError."""
+        self._names[place] = name
+        self._elsewhere.clear()
+        self.register(place, owner)
+
     def _find(self, place: DirectoryPlace, places: dict[str, KnownPlace | None]) -> str:
         known = {name: found.place for name, found in places.items() if found is not None}
         exact = next((name for name, found in known.items() if found == place), None)
@@ -165,7 +188,7 @@ class DirectoryPlaces:
 
     def _was_moved(self, name: str, before: DirectoryPlace, now: DirectoryPlace) -> bool:
         """Whether the directory that was ``before`` is ``now``: it is gone from there, and inodes prove it."""
-        if _is_there(before, now):
+        if is_there(before, now):
             return False
         is_same = (before.inode, before.file_system) == (now.inode, now.file_system)
         return is_same or self._left_a_segment_in(name, Path(now.path))
@@ -208,7 +231,7 @@ def _others(place: DirectoryPlace, others: dict[str, KnownPlace | None]) -> tupl
     return [
         name
         for name, known in beside.items()
-        if known is None or ids.count(known.place.directory_id) == 1 or _is_there(known.place, None)
+        if known is None or ids.count(known.place.directory_id) == 1 or is_there(known.place, None)
     ], same
 
 
@@ -216,7 +239,7 @@ def _same_id(one: DirectoryPlace, other: DirectoryPlace) -> bool:
     return one.directory_id is not None and one.directory_id == other.directory_id
 
 
-def _is_there(before: DirectoryPlace, now: DirectoryPlace | None) -> bool:
+def is_there(before: DirectoryPlace, now: DirectoryPlace | None) -> bool:
     """Whether the directory ``before`` still exists in its place, and is not ``now``.
 
     A disk that does not answer may have it. A bind mount shows one directory at two paths: that is the same one.

@@ -93,7 +93,7 @@ def test_the_verbs_are_those_of_the_contract() -> None:
     assert set(COMMANDS) == {
         "plan", "clean", "stage", "apply", "undo", "explain", "verify", "audit", "inspect", "doctor", "config", "demo",
         "bench", "delegate", "hand-back", "agent", "run", "status", "top", "trigger", "pause", "resume",
-        "retry", "reload", "spark", "cluster", "move-aside", "ignore-replica", "erase",
+        "retry", "reload", "spark", "cluster", "move-aside", "adopt-state", "ignore-replica", "erase",
     }  # fmt: skip
 
 

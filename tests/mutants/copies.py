@@ -14,13 +14,29 @@ COPIES = (
         "a-copy-is-taken-for-the-original",
         "U-46",
         PLACES,
-        "        if _is_there(before, now):\n            return False\n"
+        "        if is_there(before, now):\n            return False\n"
         "        is_same = (before.inode, before.file_system) == (now.inode, now.file_system)",
         "        is_same = True",
         (
             f"{TESTS}::test_a_copy_does_not_share_the_originals_state",
             "tests/cli/test_copies.py::test_undo_of_the_original_and_of_the_copy",
         ),
+    ),
+    Mutant(
+        "a-trial-adopts-the-originals-state",
+        "U-46",
+        "cleanerd/cli/adopt_state.py",
+        "if is_there(before.place, log_dir.place):",
+        "if not known:",
+        ("tests/cli/test_adopt_state.py::test_a_trial_gets_nothing",),
+    ),
+    Mutant(
+        "an-adopted-checkpoint-fits-any-file",
+        "U-46",
+        "cleanerd/state/cleaner_checkpoint.py",
+        "return now is not None and (now.size, now.mtime_ns) == (before.size, before.mtime_ns)",
+        "return now is not None",
+        ("tests/cli/test_adopt_state.py::test_another_file_is_not_clean",),
     ),
     Mutant(
         "a-trial-says-how-the-original-was-cleaned",
