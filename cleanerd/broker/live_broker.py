@@ -56,7 +56,7 @@ class RetryPolicy:
     take (D-04).
     ``place_seconds``: how long to wait for a free connection. ``idle_seconds``: a connection without traffic for so
     long is replaced. ``replacement_seconds``: how long files of a replacement may exist before it is treated as
-    interrupted (U-34).
+    interrupted (U-34), by the clock ``wall_seconds``.
     """
 
     plans: int = 6
@@ -71,6 +71,7 @@ class RetryPolicy:
     swap_seconds: float = _SWAP_SECONDS
     idle_seconds: float = 60.0
     replacement_seconds: float = 60.0
+    wall_seconds: Callable[[], float] = time.time
 
     def waits(self) -> Iterator[float]:
         """Seconds to wait before each further try of a request."""

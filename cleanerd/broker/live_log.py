@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -17,17 +16,17 @@ if TYPE_CHECKING:
     import uuid
 
     from cleanerd.broker.agent_facts import LogFacts
+    from cleanerd.broker.live_broker import RetryPolicy
     from cleanerd.errors import CleanerdError
     from cleanerd.format.names import TopicPartition
     from cleanerd.segments.partition import PartitionLog
     from cleanerd.segments.segment import Segment
 
 RESTART: Final = "a restart of the broker resolves it"
-REPLACEMENT_SECONDS: Final = 60.0
 
 
 def read_live(
-    log_dir: LogDir, name: TopicPartition, facts: LogFacts, replacement_seconds: float = REPLACEMENT_SECONDS
+    log_dir: LogDir, name: TopicPartition, facts: LogFacts, patience: RetryPolicy
 ) -> tuple[LogDir, PartitionLog]:
     """The log as the broker holds it, and ``log_dir`` with the broker's offsets of this partition.
 
@@ -46,7 +45,7 @@ def read_live(
     # A job brings the offsets of the broker's earlier report: they are not a checkpoint.
     lasting = lasting_start_offset(log_dir.path, name)
     if found.unfinished:
-        raise _unfinished(found, replacement_seconds)
+        raise _unfinished(found, patience)
     if found.topic_id != _topic_id(facts):
         raise _moved(found, "its topic was created again")
     segments = tuple(segment for segment in found.segments if segment.base <= facts.active.base)
@@ -93,14 +92,17 @@ def _of_one(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> LogDir:
     )
 
 
-def _unfinished(log: PartitionLog, replacement_seconds: float) -> CleanerdError:
-    """U-34: a replacement takes the broker a moment; one whose files stay was cut short, and only a start ends it."""
+def _unfinished(log: PartitionLog, patience: RetryPolicy) -> CleanerdError:
+    """U-34: a replacement takes the broker a moment; one whose files stay was cut short, and only a start ends it.
+
+    A file whose time is ahead of the clock is new: the clock was set back, and the next reading decides.
+    """
     name = log.unfinished[0]
     try:
-        age_seconds = time.time() - (log.path / name).lstat().st_ctime
+        age_seconds = max(patience.wall_seconds() - (log.path / name).lstat().st_ctime, 0.0)
     except OSError:
         age_seconds = 0.0
-    if age_seconds < replacement_seconds:
+    if age_seconds < patience.replacement_seconds:
         return _moved(log, f"{name} is there, so a replacement is under way; if it stays, {RESTART}")
     return RefusedError(
         f"a replacement was not brought to its end: {name} is there for {human_ms(age_seconds * 1000)}",

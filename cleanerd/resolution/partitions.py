@@ -209,7 +209,7 @@ class LivePartitions(Partitions):
         _refuse_unfit(name, facts)
         config = self._config(name.topic, facts)
         require_compacted(config)
-        log_dir, log = read_live(self.log_dir, name, facts, self._broker.patience.replacement_seconds)
+        log_dir, log = read_live(self.log_dir, name, facts, self._broker.patience)
         return PartitionSnapshot(log_dir, log, config, running=True, broker=facts)
 
     def _config(self, topic: str, facts: LogFacts) -> TopicConfig:

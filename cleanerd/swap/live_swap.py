@@ -216,7 +216,7 @@ class LiveSwap(SwapStrategy):
         offset = max(plan.end_offset, found.proven_offset)
         try:
             facts = self._broker.log(self.name)
-            log_dir, after = read_live(self.log_dir, self.name, facts, self._broker.patience.replacement_seconds)
+            log_dir, after = read_live(self.log_dir, self.name, facts, self._broker.patience)
             last = require_below(after, offset)
             if held_as(last) != swapper.segment_below(offset):
                 return (f"the broker changed segment {last.base} after the swap: the clean point was not moved",)
@@ -246,7 +246,7 @@ class LiveSwap(SwapStrategy):
         after, standing = found.log, found.standing
         if standing is not None:
             try:
-                _, after = read_live(self.log_dir, self.name, self._broker.log(self.name))
+                _, after = read_live(self.log_dir, self.name, self._broker.log(self.name), self._broker.patience)
                 if held_as(require_below(after, standing.offset)) != swapper.segment_below(standing.offset):
                     standing = None
             except CleanerdError:

@@ -221,6 +221,14 @@ BESIDE_BROKERS = (
         (f"{TESTS}::test_replaced_a_moment_ago",),
     ),
     Mutant(
+        "a-file-of-a-replacement-is-old-after-its-clock-was-set-back",
+        "U-34",
+        "cleanerd/broker/live_log.py",
+        "age_seconds = max(patience.wall_seconds() - (log.path / name).lstat().st_ctime, 0.0)",
+        "age_seconds = abs(patience.wall_seconds() - (log.path / name).lstat().st_ctime)",
+        (f"{ANSWERS}::test_a_swap_that_stopped_half_way",),
+    ),
+    Mutant(
         "waits-until-a-clock-that-was-set-back-is-right",
         "D-04",
         "cleanerd/cleaner/refusals.py",

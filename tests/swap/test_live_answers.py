@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -158,8 +160,10 @@ def test_a_swap_that_stopped_half_way(root: Path) -> None:
         assert result.error.hint == RESTART
         assert "No space left on device; 1 groups were swapped before that" in result.reason
         assert len(agent.asked("swap")) == 1
-        assert isinstance(clean_beside(agent).error, StalePlanError)
-        later = clean_beside(agent, patience=replace(QUICK, replacement_seconds=0.0))
+        for seconds in (0.0, 50.0, -1e6):  # the clock was set back
+            clock = partial(sum, (time.time(), seconds))
+            assert isinstance(clean_beside(agent, patience=replace(QUICK, wall_seconds=clock)).error, StalePlanError)
+        later = clean_beside(agent, patience=replace(QUICK, wall_seconds=lambda: time.time() + 61.0))
         assert isinstance(later.error, RefusedError)
         assert later.error.hint == RESTART
         assert "a replacement was not brought to its end" in later.reason
