@@ -312,8 +312,8 @@ BESIDE_BROKERS = (
         "aborted-transactions-not-told",
         "U-32",
         SWAP,
-        "if self._facts.compares_aborted:",
-        "if not self._facts.compares_aborted:",
+        "if self._facts.compares_aborted and not",
+        "if not self._facts.compares_aborted and not",
         (
             f"{TESTS}::test_a_transaction_index_that_was_empty_for_a_moment",
             f"{TESTS}::test_an_agent_of_an_earlier_release",
