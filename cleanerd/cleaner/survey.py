@@ -170,7 +170,7 @@ def survey_log(
     if options.purge and end <= first:
         end = purge_end
     standing = point if outdated is None else None
-    expiry = expiry_bound(config, log.name, options, proven)
+    expiry = expiry_bound(config, log, options, proven)
     against = verdict(
         log,
         log_dir,
@@ -216,11 +216,12 @@ def survey_log(
     )
 
 
-def expiry_bound(config: TopicConfig, name: TopicPartition, options: CleaningOptions, clean_offset: int) -> ExpiryBound:
+def expiry_bound(config: TopicConfig, log: PartitionLog, options: CleaningOptions, clean_offset: int) -> ExpiryBound:
     """Up to which delete horizon tombstones and markers of a partition may expire (U-70, U-79)."""
     if config.replicas is None or not options.waits_for_replicas:
         return BY_CLOCK
-    return lowest([config.replicas.bound(name.partition, options.now_ms, options.ignored_replicas, clean_offset)])
+    replicas = config.replicas.of_topic(log.topic_id)
+    return lowest([replicas.bound(log.name.partition, options.now_ms, options.ignored_replicas, clean_offset)])
 
 
 def _holding_transaction(

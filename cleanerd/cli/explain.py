@@ -114,7 +114,7 @@ class ExplainRequest:
                     self.failures.append(error)
             self.warnings += partitions.facts.warnings
             self.notes.append(kafka_cleaner(partitions.facts, choice.info).note)
-            if partitions.facts.zookeeper:
+            if not partitions.facts.knows_replicas:
                 self.notes.append(partitions.facts.replicas_note)
 
     def print_answers(self) -> None:

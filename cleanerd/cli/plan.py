@@ -131,7 +131,7 @@ def preview(
         )
         with partitions_of(settings, log_dir, others, choice, common.output.note, first) as partitions:
             _print_mode_note(common.output, partitions, choice)
-            if partitions.facts.zookeeper and log_dir is log_dirs[0]:
+            if not partitions.facts.knows_replicas and log_dir is log_dirs[0]:
                 common.output.note(partitions.facts.replicas_note)
             if note := kafka_cleaner(partitions.facts, choice.info).note:
                 common.output.note(f"{log_dir.path}: {note}")

@@ -36,6 +36,7 @@ from cleanerd.config.topic_keys import (
 from cleanerd.errors import ConfigError, RefusedError
 
 if TYPE_CHECKING:
+    import uuid
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
@@ -71,6 +72,9 @@ CONNECT: Final = "--bootstrap-server HOST:PORT"
 
 class ReplicaBounds(Protocol):
     """``policy.replicas.TopicReplicas``, which what verifies may not import (U-28)."""
+
+    def of_topic(self, topic_id: uuid.UUID | None) -> ReplicaBounds:
+        """The same, for a log of the topic ``topic_id``."""
 
     def bound(
         self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset(), clean_offset: int | None = None

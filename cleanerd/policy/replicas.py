@@ -36,7 +36,8 @@ class Replicas:
 
     ``full_until_ms``: the end of the last period in which the ISR equalled them; while that lasts the log's own time
     counts. ``since_ms``: when this state began. Both are -1 where the log does not show it.
-    ``newest_isr``: the ISR at the log's end, which may be uncommitted; None: there it is ``isr``, too.
+    ``newest_isr``: the ISR at the log's end, which may be uncommitted; None: there it is ``isr``, too. ``joining``: the
+    replicas that this end assigns besides.
     """
 
     assigned: frozenset[int]
@@ -44,6 +45,7 @@ class Replicas:
     full_until_ms: int = UNKNOWN_MS
     since_ms: int = UNKNOWN_MS
     newest_isr: frozenset[int] | None = field(default=None, compare=False)
+    joining: frozenset[int] = field(default=frozenset(), compare=False)
 
     @property
     def is_alone(self) -> bool:
@@ -161,7 +163,7 @@ class TopicReplicas:
 
     ``ignored``: brokers that never return, as an operator said (U-78).
     ``peers``: by broker, the clean point of each partition as its daemon reports it, or why that is unknown; None: no
-    daemons are configured. ``own_id``: the broker whose log is cleaned.
+    daemons are configured. ``own_id``: the broker whose log is cleaned. ``topic_id``: None if the log does not show it.
     """
 
     facts: ReplicaFacts
@@ -170,6 +172,12 @@ class TopicReplicas:
     ignored: frozenset[int] = frozenset()
     peers: Mapping[int, Mapping[int, int] | str] | None = None
     own_id: int | None = None
+    topic_id: uuid.UUID | None = None
+
+    def of_topic(self, topic_id: uuid.UUID | None) -> TopicReplicas:
+        """The same, for a log of the topic ``topic_id``: the metadata log may show an older topic of its name only."""
+        is_other = topic_id is not None and self.topic_id is not None and topic_id != self.topic_id
+        return replace(self, partitions={}, remembered={}, topic_id=topic_id) if is_other else self
 
     def bound(
         self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset(), clean_offset: int | None = None
@@ -201,7 +209,7 @@ class TopicReplicas:
     ) -> ExpiryBound:
         """U-79: every other replica has to be as clean as this one; an unknown clean point holds for a day."""
         replicas = self.partitions.get(partition)
-        others = frozenset() if replicas is None else replicas.assigned - ignored - {self.own_id}
+        others = frozenset() if replicas is None else (replicas.assigned | replicas.joining) - ignored - {self.own_id}
         less_clean, unknown = {}, {}
         for broker in sorted(others):
             said = peers.get(broker, "cleanerd.cluster.peers does not name its daemon")

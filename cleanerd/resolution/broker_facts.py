@@ -27,7 +27,7 @@ from cleanerd.format.names import uuid_to_base64
 from cleanerd.fsio.plain_file import read_plain
 from cleanerd.host.memory import measured_lately, share_of
 from cleanerd.policy import legacy
-from cleanerd.policy.replicas import MARGIN_MS, TopicReplicas
+from cleanerd.policy.replicas import MARGIN_MS, ReplicaFacts, TopicReplicas
 from cleanerd.resolution.log_dirs import log_dirs_in, server_properties
 from cleanerd.resolution.zk_config_cache import (
     ORIGIN,
@@ -60,6 +60,10 @@ METADATA_AGE_MS = MARGIN_MS
 
 _MOST_DIGITS = 300
 
+_HIDDEN_METADATA = (
+    "the metadata log of the running broker was not found, or its disk does not answer: set cleanerd.metadata.log.dir"
+)
+
 
 class ReadMetadata(Protocol):
     """As :func:`read_cluster_metadata`, for the current metadata."""
@@ -79,6 +83,7 @@ class BrokerFacts:
     ``full_isr``: when the ISR of partitions was full last, as the state directory remembers (U-72).
     ``ignored_replicas``: brokers of the cluster that no tombstone waits for (U-78).
     ``zookeeper``: its metadata is in ZooKeeper; then ``zk_topics`` is its last report about its topics.
+    ``has_hidden_metadata``: a running broker in KRaft mode, whose metadata log was not found or does not answer.
     """
 
     metadata: ClusterMetadata | None
@@ -97,6 +102,7 @@ class BrokerFacts:
     ignored_replicas: frozenset[int] = frozenset()
     cluster_id: str | None = None
     peers: PeerPoints | None = None
+    has_hidden_metadata: bool = False
 
     @property
     def zk_warnings(self) -> tuple[str, ...]:
@@ -105,10 +111,17 @@ class BrokerFacts:
         return tuple(warning for warning in self.warnings if warning != unread)
 
     @property
+    def knows_replicas(self) -> bool:
+        """Whether a metadata log shows the replicas, or nothing says that there is a cluster with one."""
+        return not (self.zookeeper or self.has_hidden_metadata)
+
+    @property
     def replicas_note(self) -> str:
         """What holds for tombstones where no metadata log shows the replicas (U-70); empty where one does."""
         if self.metadata is not None:
             return ""
+        if self.has_hidden_metadata:
+            return f"tombstones wait: {_HIDDEN_METADATA}"
         where = "in ZooKeeper mode" if self.zookeeper else "without a metadata log"
         return f"{where} tombstones expire by Kafka's rule: they do not wait for replicas that are away"
 
@@ -140,10 +153,11 @@ class BrokerFacts:
     def replicas_of(self, topic: str) -> TopicReplicas | None:
         """The replicas of the topic's partitions (U-70): none of a topic that the metadata log does not show yet.
 
-        None without a metadata log.
+        None without a metadata log, except where a broker writes one elsewhere.
         """
         if self.metadata is None:
-            return None
+            hidden = TopicReplicas(ReplicaFacts({}, unread=_HIDDEN_METADATA), {}, ignored=self.ignored_replicas)
+            return hidden if self.has_hidden_metadata else None
         facts, younger = self.metadata.replicas, self.metadata.younger
         topic_id = self.metadata.topics.get(topic) or (None if younger is None else younger.topics.get(topic))
         return TopicReplicas(
@@ -153,6 +167,7 @@ class BrokerFacts:
             self.ignored_replicas,
             self._peers_of(topic),
             self.node_id,
+            topic_id,
         )
 
     def _peers_of(self, topic: str) -> Mapping[int, Mapping[int, int] | str] | None:
@@ -423,6 +438,7 @@ def broker_facts(
         ignored_replicas=ignored,
         cluster_id=log_dir.meta.cluster_id,
         peers=None if metadata is None else peer_points(settings, log_dir, peers or Peers()),
+        has_hidden_metadata=running and metadata is None and not zookeeper,
     )
 
 

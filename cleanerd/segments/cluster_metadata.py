@@ -52,6 +52,8 @@ MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
 """Brokers write metadata batches of 8 MiB at most; a larger one is refused, on disk and unpacked."""
 
 _ATTEMPTS: Final = 3
+_OF_PARTITIONS: Final = (3, 5)
+"""API keys of the records that say which replicas a partition has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +96,8 @@ def read_cluster_metadata(
 
     The log's high watermark is not on disk, so its tail may never have been committed. ``only_before_ms`` stops at the
     first batch of the log that is not older than that (on-start); None reads everything (offline). Snapshots contain
-    committed records only. A transaction of metadata records takes effect at its end. ``younger``: later metadata is
-    read into a second result, as far as it can be read: a running broker may be writing it.
+    committed records only. A transaction of metadata records takes effect at its end. ``younger``: later metadata
+    becomes a second result. It is read as far as that is possible: a running broker may be writing it.
     ``margin_ms``: how long the end of the log may be uncommitted, for the replicas (U-71).
 
     Raises:
@@ -153,19 +155,18 @@ def _read(directory: Path, only_before_ms: int | None, *, younger: bool, margin_
             if believed is None and only_before_ms is not None and batch.header.max_timestamp >= only_before_ms:
                 history.end()
                 believed = copy.deepcopy(image).finish()
-                if not younger:
-                    return believed
             if batch.header.max_timestamp > settled_ms:
                 history.end()
             transaction = _replay(batch, start, transaction, image)
             image.as_of = batch.header.last_offset + 1 if transaction is None else image.as_of
-            if transaction is None:
-                image.as_of_ms = batch.header.max_timestamp
-                history.passed(image.as_of_ms)
+            image.as_of_ms = batch.header.max_timestamp if transaction is None else image.as_of_ms
+            history.passed(batch.header.max_timestamp, is_complete=transaction is None)
     except (CleanerdError, OSError):
         if believed is None:
             raise
-    return image.finish() if believed is None else replace(believed, younger=image.finish())
+    found = image.finish()
+    # Replicas that the end of the log adds are waited for, however young it is.
+    return found if believed is None else replace(believed, replicas=found.replicas, younger=found if younger else None)
 
 
 def _after(directory: Path, bases: list[int], start: int) -> Iterator[_MetadataBatch]:
@@ -328,6 +329,8 @@ class _ReplicaHistory:
 
     def apply(self, record: MetadataRecord, at_ms: int) -> None:
         """Take in a change of ``at_ms``."""
+        if isinstance(record, OtherRecord) and record.api_key in _OF_PARTITIONS:
+            self.unread = f"{record_name(record)} version {record.version} is not known: update cleanerd"
         if self.ended:
             if isinstance(record, PartitionRecord | PartitionChangeRecord):
                 place = record.topic_id, record.partition
@@ -346,8 +349,6 @@ class _ReplicaHistory:
                 self._change(record, at_ms)
             case RemoveTopicRecord():
                 self.topics.pop(record.topic_id, None)
-            case OtherRecord(api_key=3 | 5):
-                self.unread = f"{record_name(record)} version {record.version} is not known: update cleanerd"
             case _:
                 pass
 
@@ -364,16 +365,19 @@ class _ReplicaHistory:
             isr = frozenset(record.isr)
         self.topics[record.topic_id][record.partition] = before.changed(assigned, isr, at_ms)
 
-    def passed(self, at_ms: int) -> None:
-        """All changes of a batch of ``at_ms`` are in. After a time that goes back, later times are ignored."""
-        if self.ended:
-            return
+    def passed(self, at_ms: int, *, is_complete: bool = True) -> None:
+        """A batch of ``at_ms`` was read; ``is_complete``: all changes up to it are in.
+
+        After a time that goes back, later times are ignored. The end of the log shows that as well.
+        """
         if at_ms < self.as_of_ms:
             for partitions in self.topics.values():
                 for number, each in partitions.items():
                     if each.full_until_ms > at_ms:
                         partitions[number] = replace(each, full_until_ms=at_ms)
-        self.as_of_ms = at_ms
+            self.as_of_ms = at_ms
+        elif is_complete and not self.ended:
+            self.as_of_ms = at_ms
 
     def finish(self) -> ReplicaFacts:
         """The result, as a frozen value."""
@@ -384,8 +388,9 @@ class _ReplicaHistory:
             elif before is not None:
                 if before.is_alone and assigned - before.assigned:
                     before = before.changed(before.assigned | assigned, before.isr, self.as_of_ms)
-                self.topics[topic_id][number] = replace(before, newest_isr=isr)
-        return ReplicaFacts(self.topics, self.as_of_ms, self.newest_ms, self.unread)
+                self.topics[topic_id][number] = replace(before, newest_isr=isr, joining=assigned - before.assigned)
+        # A snapshot may be newer than what is left of the log.
+        return ReplicaFacts(self.topics, self.as_of_ms, max(self.newest_ms, self.as_of_ms), self.unread)
 
 
 @dataclass(slots=True)

@@ -51,12 +51,13 @@ def remember_full_isr(
     is_ahead = facts.newest_ms > now_ms + facts.margin_ms
     if not (short or is_ahead or facts.unread):
         return {}
-    known = _load(state_dir, warnings)
+    latest_ms = now_ms + facts.margin_ms
+    known = _load(state_dir, latest_ms, warnings)
     if is_ahead or facts.unread or not os.access(state_dir, os.W_OK) or not _grows(known, short):
         return known
     try:
         with _DOCUMENT.locked(state_dir):
-            known = _merged(_load(state_dir, warnings), short, now_ms - KEPT_MS)
+            known = _merged(_load(state_dir, latest_ms, warnings), short, now_ms - KEPT_MS)
             _DOCUMENT.write(state_dir, _FullIsrs(known))
     except OSError as error:
         problem = f"cannot be written ({error.strerror}): tombstones may wait longer than their replicas need"
@@ -64,8 +65,12 @@ def remember_full_isr(
     return known
 
 
-def _load(state_dir: Path, warnings: list[str]) -> FullIsr:
-    return (_DOCUMENT.load(state_dir, warnings) or _FullIsrs()).topics
+def _load(state_dir: Path, latest_ms: int, warnings: list[str]) -> FullIsr:
+    """Times after ``latest_ms`` are left out: no ISR was full in the future."""
+    return {
+        topic_id: {number: full_ms for number, full_ms in partitions.items() if full_ms <= latest_ms}
+        for topic_id, partitions in (_DOCUMENT.load(state_dir, warnings) or _FullIsrs()).topics.items()
+    }
 
 
 def _is_short(replicas: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,17 @@ def test_old_formats(tmp_path: Path, magic: int, full_ms: int, goes: bool) -> No
         os.utime(path / NAME / f"{base:020d}.log", ns=(time_ms * 10**6,) * 2)
     topic = waiting(config(delete_retention_ms=500), full_ms)
     result = clean(path, CleaningOptions(NOW, purge=True), topic)
+    assert result.dropped.tombstone == int(goes)
+
+
+@pytest.mark.parametrize(("shown", "goes"), [(7, True), (8, False)])
+def test_a_topic_that_was_created_again(tmp_path: Path, shown: int, goes: bool) -> None:
+    """U-70: beside a running broker the metadata log may still show the older topic, of one replica."""
+    batch = encode_batch([Record(b"k", None, T0)], delete_horizon=HORIZON)
+    log = Partition({0: batch, 1: b""}, topic_id=uuid.UUID(int=7))
+    path = make_log_dir(tmp_path / "logs", {NAME: log})
+    alone = TopicReplicas(ReplicaFacts({}, NOW, NOW), {0: Replicas(FIRST, FIRST)}, topic_id=uuid.UUID(int=shown))
+    result = clean(path, CleaningOptions(NOW, force=True, from_start=True), replace(config(), replicas=alone))
     assert result.dropped.tombstone == int(goes)
 
 

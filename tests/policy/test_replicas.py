@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -125,6 +126,13 @@ def test_expiry() -> None:
     assert lowest([BY_CLOCK]) == BY_CLOCK
 
 
+def test_a_topic_that_was_created_again() -> None:
+    """U-70: the replicas of an older topic of that name prove nothing, nor does what is remembered of them."""
+    alone = TopicReplicas(ReplicaFacts({}, T0, T0), {0: shown((0, {1}, {1}))}, {0: T0}, topic_id=ID)
+    bounds = [alone.of_topic(topic_id).bound(0, T0).at_ms for topic_id in (None, ID, uuid.UUID(int=8))]
+    assert bounds == [None, None, -1]
+
+
 def test_words() -> None:
     bound = bound_of(shown((0, {1, 2}, {1, 2}), (20, {1, 2}, {1})))
     assert held_in_words(bound, 1200) == (
@@ -200,6 +208,16 @@ def test_the_clean_points_of_peers(peers: dict[int, dict[int, int] | str], waits
     assert bound.peers == waits_for
     assert bound.below_offset == OWN_POINT
     assert bound.at_ms == {"": T0 + 60 * MINUTE_MS - MARGIN_MS, "indefinitely": -1, "a day": now_ms - DAY_MS}[held]
+
+
+def test_a_replica_of_the_last_minutes_has_a_clean_point() -> None:
+    """U-79: it may have the old value already, from a less clean replica."""
+    as_of_ms = T0 + 60 * MINUTE_MS
+    joined = replace(shown((0, {1, 2}, {1, 2})), joining=frozenset({3}))
+    for point, held in ((0, (3,)), (OWN_POINT, ())):
+        peers: dict[int, dict[int, int] | str] = {2: {0: MORE}, 3: {0: point}}
+        made = TopicReplicas(ReplicaFacts({}, as_of_ms, as_of_ms), {0: joined}, peers=peers, own_id=1)
+        assert made.bound(0, as_of_ms, clean_offset=OWN_POINT).peers == held
 
 
 def test_peers_that_do_not_matter() -> None:

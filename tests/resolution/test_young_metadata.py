@@ -65,3 +65,27 @@ def test_tombstones_of_a_topic_of_the_last_minutes(
     replicas = facts.topic_config("fresh").replicas
     assert replicas is not None
     assert replicas.bound(0, wall_ms()).at_ms == bound_ms
+
+
+@pytest.mark.parametrize(
+    ("running", "is_found", "waits"),
+    [
+        pytest.param(True, False, True, id="beside a broker"),
+        pytest.param(True, True, False, id="where it is named"),
+        pytest.param(False, False, None, id="of a copy"),
+    ],
+)
+def test_a_metadata_log_that_is_not_found(tmp_path: Path, running: bool, is_found: bool, waits: bool | None) -> None:
+    """U-70: a running broker in KRaft mode has one, in a directory that is not named here or does not answer."""
+    second = make_log_dir(tmp_path / "second", {"orders-0": good()})
+    first = make_log_dir(tmp_path / "first", {})
+    log = write_metadata(first, topics={"orders": {"cleanup.policy": "compact"}}) / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes() + metadata_batch(2, partition(ID1, 0, [1], [1]), timestamp=1))
+    silent = () if is_found else (first,)
+    others = [first] if is_found else []
+    facts = broker_facts(load_settings(), read_log_dir(second), others, running=running, silent=silent)
+    replicas = facts.replicas_of("orders")
+    now_ms = wall_ms()
+    held = None if replicas is None else replicas.bound(0, now_ms).holds(now_ms, now_ms)
+    assert held == waits
+    assert facts.replicas_note.startswith("tombstones wait") == bool(waits)

@@ -9,7 +9,7 @@ import pytest
 
 from cleanerd.format.metadata import read_metadata_record
 from cleanerd.format.metadata_records import PartitionChangeRecord, PartitionRecord
-from cleanerd.policy.replicas import MARGIN_MS, ReplicaFacts, Replicas
+from cleanerd.policy.replicas import MARGIN_MS, ReplicaFacts, Replicas, TopicReplicas
 from cleanerd.segments.cluster_metadata import read_cluster_metadata
 from cleanerd.state.full_isr import FILE_NAME, KEPT_MS, remember_full_isr
 from tests.segments.metadata_logs import ID1, ID2, LOG, read
@@ -96,6 +96,44 @@ def test_beside_a_running_broker(tmp_path: Path) -> None:
         assert (full_minute(found), found.newest_ms) == (0, T0 + 100 * MINUTE_MS)
 
 
+@pytest.mark.parametrize("younger", [False, True])
+def test_a_clock_that_goes_back_at_the_end(tmp_path: Path, younger: bool) -> None:
+    """U-71: the end of the log does not count, but shows that earlier times were ahead, by up to a day here."""
+    day = 24 * 60
+    times = [(day, (NO_OP,)), (day + 60, (NO_OP,)), (60, (change(ID1, 0, isr=[1]),))]
+    directory = log_of(tmp_path / "m", CREATED, *times, end=day + 30)
+    before_ms = T0 + (day + 25) * MINUTE_MS
+    for only_before_ms in (None, before_ms):
+        facts = read_cluster_metadata(directory, only_before_ms=only_before_ms, younger=younger).replicas
+        assert full_minute(facts) == 60
+
+
+def test_a_snapshot_of_a_clock_that_is_ahead(tmp_path: Path) -> None:
+    """U-71: also where nothing follows it."""
+    directory = log_of(tmp_path / "m", start=2)
+    (directory / LOG).rename(directory / f"{2:020d}.log")
+    (directory / f"{2:020d}.log").write_bytes(b"")
+    values = topic("a", ID1), partition(ID1, 0, [1, 2], [1, 2])
+    (directory / f"{2:020d}-{1:010d}.checkpoint").write_bytes(snapshot(*values, timestamp=T0 + 1000 * MINUTE_MS))
+    facts = read(directory).replicas
+    bound = TopicReplicas(facts, facts.topics[ID1]).bound(0, T0 + 500 * MINUTE_MS)
+    assert bound.at_ms == -1
+    assert "ahead of this host's clock" in bound.why
+
+
+@pytest.mark.parametrize("younger", [False, True])
+def test_a_second_replica_beside_a_running_broker(tmp_path: Path, younger: bool) -> None:
+    """U-71: a replica that is added is waited for at once, although such young metadata is not used otherwise."""
+    directory = log_of(
+        tmp_path / "m",
+        (0, (topic("a", ID1), partition(ID1, 0, [1], [1]), partition(ID1, 1, [1, 2], [1, 2]))),
+        (97, (change(ID1, 0, adding=[3]), change(ID1, 1, adding=[3]))),
+    )
+    facts = read_cluster_metadata(directory, only_before_ms=T0 + 95 * MINUTE_MS, younger=younger).replicas
+    one, two = facts.topics[ID1][0], facts.topics[ID1][1]
+    assert (one.assigned, two.assigned, two.joining) == ({1, 3}, {1, 2}, {3})
+
+
 @pytest.mark.parametrize(("isr", "expected"), [([1, 2], 90), ([1], -1)])
 def test_a_snapshot(tmp_path: Path, isr: list[int], expected: float) -> None:
     """U-71: it has the ISR of its time, and no history."""
@@ -110,8 +148,10 @@ def test_a_snapshot(tmp_path: Path, isr: list[int], expected: float) -> None:
 @pytest.mark.parametrize("api_key", [3, 5])
 def test_a_newer_version(tmp_path: Path, api_key: int) -> None:
     """U-71: a cleaning goes on, and nothing is known of replicas any more."""
-    facts = read(log_of(tmp_path / "m", CREATED, (1, (metadata(api_key, b"new", version=9),)), (90, (NO_OP,)))).replicas
-    assert "version 9 is not known" in facts.unread
+    for minute in (1, 99):  # also in the last minutes: it may add a replica
+        batches = (minute, (metadata(api_key, b"new", version=9),))
+        facts = read(log_of(tmp_path / "m", CREATED, batches)).replicas
+        assert "version 9 is not known" in facts.unread
 
 
 RECORDS = {
@@ -178,6 +218,16 @@ def test_a_clock_that_is_ahead_adds_nothing(tmp_path: Path) -> None:
     ahead = facts_of(short(20), newest_ms=T0 + MARGIN_MS + 1)
     assert remember_full_isr(tmp_path, ahead, T0, []) == {}
     assert not list(tmp_path.iterdir())
+
+
+def test_a_time_in_the_future(tmp_path: Path) -> None:
+    """U-72: no ISR was full then, so it counts as absent."""
+    ahead = T0 + 100 * MINUTE_MS + MARGIN_MS + 1
+    for full_ms, expected in ((ahead, 20 * MINUTE_MS + T0), (ahead - 1, ahead - 1)):
+        content = {"format": 1, "topics": {ID1.hex: {"0": full_ms}}}
+        (tmp_path / FILE_NAME).write_text(json.dumps(content))
+        known = remember_full_isr(tmp_path, facts_of(short(20)), T0 + 100 * MINUTE_MS, [])
+        assert known[ID1.hex] == {0: expected}
 
 
 def test_a_damaged_file(tmp_path: Path) -> None:
