@@ -48,6 +48,7 @@ def state_digests(
 ) -> tuple[StateDigest, ...]:
     """The digests of the log at its grid offsets, ascending; none where no offset can be compared.
 
+    None below the first record whose key has another one below it: the log may be a copy of a cleaned one.
     Under a strategy by version a deleted log start leaves none: which records lost to the deleted ones is unknown.
 
     Raises:
@@ -65,25 +66,20 @@ def state_digests(
         states = [_State(log.log_start_offset, offset) for offset in grid]
         sizing = MapSizing(passes_bytes=resources.passes_bytes)
 
-        def walk(plan: CleaningPlan) -> DirtyIndex:
+        def walk(plan: CleaningPlan) -> tuple[DirtyIndex, int]:
             decoder = ChunkDecoding(plan, pool, advance)
             return with_map(plan, lambda use: _walk(plan, decoder, use, states), sizing)
 
-        index = walk(plan)
+        index, known_from = walk(plan)
         edges = (edge for segment in index.evidence for edge in segment.marker_edges())
         corrected = corrected_by_markers(plan, pool.reader, edges)
         if corrected is not None:
-            index = walk(replace(plan, aborted=corrected.aborted))
+            index, known_from = walk(replace(plan, aborted=corrected.aborted))
         if any(segment.disorder for segment in index.evidence):
             raise RefusedError("offsets do not rise, so replicas cannot be compared", where=plan.path)
+        states = [state for state in states if state.end_offset >= known_from]
         _add_up(plan, pool.reader, index, states, advance)
     return tuple(state.result() for state in states)
-
-
-def newest_grid_offset(log: PartitionLog, clean_offset: int) -> int | None:
-    """The coarsest grid offset of a log by its checkpoints alone: a new one is worth a pass over the log."""
-    grid = grid_offsets(max(log.active.base, clean_offset), log.high_watermark)
-    return grid[0] if grid else None
 
 
 def _grid(log_dir: LogDir, found: Survey, reader: SegmentReader) -> tuple[tuple[int, int], list[int]]:
@@ -174,17 +170,23 @@ class _State:
 
 
 class _GridKeys:
-    """The keys of one pass, which note at each grid offset who has won by then."""
+    """The keys of one pass, which note at each grid offset who has won by then.
+
+    ``repeated_from``: the first record whose key has another one below it; None: there is none. No cleaning that ended
+    before, by whichever broker, has reached beyond it: of both records it would have kept one.
+    """
 
     def __init__(self, keys: MapPass, states: Sequence[_State]) -> None:
         self._keys = keys
         self._states = states
         self._passed = 0
         self._ordinals = 0
+        self.repeated_from: int | None = None
 
     def put(self, chunk: _kernel.Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
         """As ``Keys.put``; a chunk that a grid offset is in is put in parts."""
         offsets = chunk.records.offset
+        self._note_repeated(chunk, mask)
         for state in self._states:
             state.note_start(offsets, first_ordinal)
         while self._passed < len(self._states) and len(offsets):
@@ -202,6 +204,18 @@ class _GridKeys:
         self._keys.put(chunk, first_ordinal, mask)
         self._ordinals = first_ordinal - FIRST_DIRTY_ORDINAL + len(offsets)
 
+    def _note_repeated(self, chunk: _kernel.Chunk, mask: NDArray[np.bool_]) -> None:
+        if self.repeated_from is not None:
+            return
+        hashes = chunk.records.key_hash
+        rows = np.flatnonzero(mask)
+        is_known = self._keys.offset_map.contains(hashes, mask, shard=self._keys.shard, shards=self._keys.shards)[rows]
+        words = hashes[2 * rows]
+        order = np.argsort(words, kind="stable")
+        is_known[order[1:][words[order[1:]] == words[order[:-1]]]] = True
+        if is_known.any():
+            self.repeated_from = int(chunk.records.offset[rows[is_known][0]])
+
     def finish(self) -> None:
         """The log has no record at or above the grid offsets that are left."""
         while self._passed < len(self._states):
@@ -213,9 +227,12 @@ class _GridKeys:
         self._passed += 1
 
 
-def _walk(plan: CleaningPlan, decoder: ChunkDecoding, use: MapUse, states: Sequence[_State]) -> DirtyIndex:
-    """Fill the map with the whole log, shard by shard."""
-    index = DirtyIndex(plan, MetadataBudget(plan))
+def _walk(plan: CleaningPlan, decoder: ChunkDecoding, use: MapUse, states: Sequence[_State]) -> tuple[DirtyIndex, int]:
+    """Fill the map with the whole log, shard by shard; returns also from where on states are known.
+
+    Without a repeated key all of it may have been cleaned, by another broker, and only the last state is known.
+    """
+    index, known_from = DirtyIndex(plan, MetadataBudget(plan)), states[-1].end_offset
     for state in states:
         state.winners = np.zeros(0, np.uint64)
     for keys in use.walks:
@@ -224,7 +241,8 @@ def _walk(plan: CleaningPlan, decoder: ChunkDecoding, use: MapUse, states: Seque
         noting = _GridKeys(keys, states)
         index.build(decoder, noting)
         noting.finish()
-    return index
+        known_from = min(known_from, known_from if noting.repeated_from is None else noting.repeated_from)
+    return index, known_from
 
 
 def _add_up(

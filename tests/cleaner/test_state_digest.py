@@ -161,6 +161,28 @@ def test_keys_that_need_several_passes(tmp_path: Path) -> None:
     assert passes[-1].keys == 204
 
 
+def test_no_state_is_below_the_first_repeated_key(tmp_path: Path) -> None:
+    """U-90: a replica that copied a cleaned log has no clean point of its own, and all of it may be one segment."""
+    written = history(*[values(4, f"v{n}") for n in range(6)])
+    one = replica(written, tmp_path / "one", rolled_after=5, cleaned=True)
+    added = Replica.added_later(one, tmp_path / "added")
+    assert [each.end_offset for each in added.digests()] == [24]
+    for batch in (values(2, "whole"), values(3, "whole")):
+        written.write(batch)
+        added.fetch(1, roll=0, pick=random.Random(0))
+    assert [each.end_offset for each in added.digests()] == [24, 28, 29]
+    assert last(added) == StateDigest(0, 29, *written.state(0, 29))
+
+
+def test_without_a_repeated_key_only_the_last_state_is_known(tmp_path: Path) -> None:
+    """U-90: nothing in such a log says that it was not cleaned to its end."""
+    written = history(*[[Record(b"%d" % (4 * n + m), b"v", NOW_MS) for m in range(4)] for n in range(7)])
+    assert [each.end_offset for each in replica(written, tmp_path / "log", rolled_after=5).digests()] == [28]
+    written.write([Record(b"27", b"", NOW_MS), Record(b"28", b"", NOW_MS), Record(b"29", b"", NOW_MS)])
+    found = replica(written, tmp_path / "longer", rolled_after=5)
+    assert [each.end_offset for each in found.digests()] == [28, 30, 31]
+
+
 def test_log_starts_that_differ_a_little(tmp_path: Path) -> None:
     """U-90: the winners above a common offset are compared, by offset; by version there is no state without a start."""
     for strategy, digests in (("offset", [StateDigest(128, 512, "", 384)]), ("timestamp", [])):

@@ -177,7 +177,8 @@ def test_in_a_daemon(root: Path, percent: int) -> None:
         rounds = service.view().last_round_ms
         await until("looked again", lambda: service.view().last_round_ms != rounds)
         if percent:
-            await until("digested", lambda: bool(partition(service.view(), "orders-1").digests))
+            names = ("orders-0", "orders-1")
+            await until("digested", lambda: all(partition(service.view(), name).digests for name in names))
             one, other = (partition(service.view(), f"orders-{number}").digests for number in (0, 1))
             assert one == other
             assert one[-1].keys > 0

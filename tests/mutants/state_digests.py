@@ -21,6 +21,14 @@ STATE_DIGESTS = (
         (f"{TESTS}::test_no_state_is_below_the_active_segment",),
     ),
     Mutant(
+        "states-that-a-copied-cleaning-has-reached",
+        "U-90",
+        READING,
+        "[state for state in states if state.end_offset >= known_from]",
+        "[state for state in states if known_from >= 0]",
+        (f"{TESTS}::test_no_state_is_below_the_first_repeated_key",),
+    ),
+    Mutant(
         "tombstones-count-in-a-state",
         "U-90",
         READING,

@@ -23,7 +23,7 @@ ESTIMATE_INTERVAL_MS: Final = 3_600_000
 
 DIGEST_INTERVAL_MS: Final = 900_000
 DIGEST_AGAIN_MS: Final = 6 * 3_600_000
-"""A partition's digests are computed again after the first when the coarsest is missing, after the second when any."""
+"""A partition is read again after the first if its coarsest grid offset is another one, after the second anyway."""
 
 
 def trigger_of(
@@ -88,7 +88,7 @@ def is_digest_due(tracked: PartitionEntry, now_ms: int) -> bool:
     waited_ms = now_ms - before.at_ms
     if before.digest_range == look.digest_range or 0 <= waited_ms < DIGEST_INTERVAL_MS:
         return False
-    return grid[0] not in {each.end_offset for each in before.digests} or waited_ms >= DIGEST_AGAIN_MS
+    return grid_offsets(*before.digest_range)[:1] != grid[:1] or not 0 <= waited_ms < DIGEST_AGAIN_MS
 
 
 def has_nothing_to_stage(tracked: PartitionEntry, work: Work | None) -> bool:
