@@ -147,7 +147,7 @@ def _request(requests: ErasureRequests, file: Path | None, topic: str, key: byte
         ConfigError: the file is about another topic or key.
     """
     if file is None:
-        return next((each for each in requests.load() if each.topic == topic and each.key.is_of(key)), None)
+        return next((each for each in requests.load() if each.is_about(topic, key)), None)
     request = read_request(file)
     if request.topic != topic:
         raise ConfigError(f"is about topic {request.topic}, not {topic}", where=str(file))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 VALID_DAYS: Final = 90
+DEADLINE_DAYS: Final = 30
+"""A month, in which the GDPR wants a request to be answered."""
 
 
 @click.group("erase", cls=Subcommands)
@@ -147,3 +149,42 @@ def erase_verify() -> None:
     tombstone, and is signed by a trusted key. Exit code 0 when complete, 1 when not, 5 when a file is not a certificate
     or was changed.
     """
+
+
+@erase.command("request", short_help="Write the tombstone, and have the daemon follow it.")
+@common_options
+@_key_options
+@click.option("--bootstrap-server", "bootstrap", metavar="HOST:PORT", help="Default: bootstrap.servers.")
+@_command_config_option
+@click.option(
+    "--deadline-days",
+    type=click.IntRange(min=0, max=36_500),
+    default=DEADLINE_DAYS,
+    show_default=True,
+    metavar="N",
+    help="The key is to be gone by then.",
+)
+@click.option(
+    "--output", "output_file", type=click.Path(path_type=Path), metavar="FILE", help="The request, for other hosts."
+)
+@click.option("--dry-run", is_flag=True, help="Read the topic and say what would be written; change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@lazy_command("cleanerd.cli.erase_request:request")
+def erase_request() -> None:
+    """Write a tombstone for a key of TOPIC, as its strategy needs it, and remember the request.
+
+    Reads the topic once, to find the partitions that have the key and the largest version. The tombstone is above all
+    known versions, and has the flag or header of tombstone.mode. The state directory keeps a salted hash of the key,
+    and the daemon works towards the request until erase certify has found the key nowhere on this host.
+    """
+
+
+@erase.command("requests", short_help="List, add or forget requests of this host.")
+@common_options
+@click.option(
+    "--add", type=ExistingPath(dir_okay=False), metavar="FILE", help="Follow a request that was made on another host."
+)
+@click.option("--forget", metavar="REQUEST", help="Do not follow this request any more.")
+@lazy_command("cleanerd.cli.erase_request:requests")
+def erase_requests() -> None:
+    """List the erasure requests that this host's daemon follows."""

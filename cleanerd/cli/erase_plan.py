@@ -18,6 +18,7 @@ from cleanerd.policy.removal import bound_of
 from cleanerd.resolution.erasure_plan import outlook, removal_facts
 from cleanerd.resolution.explanation import Explanation
 from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.erasure_requests import ErasureRequests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +51,9 @@ def plan(
     settings = common.load_settings()
     host = search_host(common, settings, topic, log_dirs, [term])
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    found = list(_outlooks(common.output, settings, host, log_dirs, at_ms))
+    requests = ErasureRequests(settings.daemon.cleanerd_state_dir).load()
+    is_requested = any(each.is_open and each.is_about(topic, term.data) for each in requests)
+    found = list(_outlooks(common.output, settings, host, log_dirs, at_ms, is_requested=is_requested))
     if common.output.as_json:
         common.output.json(_document(term, found, host))
     else:
@@ -60,17 +63,17 @@ def plan(
 
 
 def _outlooks(
-    output: Output, settings: Settings, host: HostSearch, log_dirs: Sequence[Path], now_ms: int
+    output: Output, settings: Settings, host: HostSearch, log_dirs: Sequence[Path], now_ms: int, *, is_requested: bool
 ) -> Iterator[tuple[Path, list[CopyOutlook]]]:
     """By directory, those that have copies."""
     for path, (found, rules) in host.by_owner().items():
         if found.occurrences:
-            facts, why = _facts(output, settings, path, log_dirs, now_ms)
+            facts, why = _facts(output, settings, path, log_dirs, now_ms, is_requested=is_requested)
             yield path, outlook(found.occurrences, rules, facts, settings, why)
 
 
 def _facts(
-    output: Output, settings: Settings, path: Path, log_dirs: Sequence[Path], now_ms: int
+    output: Output, settings: Settings, path: Path, log_dirs: Sequence[Path], now_ms: int, *, is_requested: bool
 ) -> tuple[RemovalFacts | None, str]:
     """What removes records of the partition in ``path``; None: no cleaning does, and what would change that."""
     if path.parent not in log_dirs or parse_topic_partition_dir(path.name) is None:
@@ -82,8 +85,7 @@ def _facts(
         return None, str(error)
     for answer in request.answers:
         if isinstance(answer.what, Explanation):
-            found = answer.what.found
-            return removal_facts(found, settings, now_ms, daemon=answer.daemon, has_request=False), ""
+            return removal_facts(answer.what, settings, now_ms, daemon=answer.daemon, has_request=is_requested), ""
     return None, "cleanup.policy=compact; until then retention.ms and retention.bytes alone remove records"
 
 

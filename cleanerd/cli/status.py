@@ -141,6 +141,7 @@ def print_status(
         _print_topics(output, rows, view["made_ms"], top)
     else:
         _print_partitions(output, view, sorted(rows, key=_by_saving), top)
+    print_erasures(output, view.get("erasures", ()))
     if view["ready"] and not view["partitions"]:
         output.note(_no_partition())
     for warning in view["warnings"]:
@@ -205,6 +206,19 @@ def _topic_row(partitions: Sequence[Mapping[str, Any]], now_ms: int) -> list[str
         _purge(min(purges), now_ms, ()) if purges else "",
         ", ".join(f"{number:,} {state}" for state, number in states.most_common()),
     ]
+
+
+def print_erasures(output: Output, erasures: Sequence[Mapping[str, Any]]) -> None:
+    """U-88: the open erasure requests, a row for each partition of this host that has their tombstone."""
+    rows = []
+    for each in erasures:
+        for stage in each["stages"] or [{"partition": each["topic"], "stage": "", "reason": "not on this host"}]:
+            deadline = time_of(each["deadline_ms"])
+            rows.append([each["id"], stage["partition"], deadline, stage["stage"], stage["reason"]])
+    if rows:
+        output.line()
+        titles = ("erasure", "partition", "deadline", "stage", "why")
+        output.table([Column(title) for title in titles], rows)
 
 
 def headline(view: Mapping[str, Any]) -> str:
@@ -275,6 +289,11 @@ def attention(view: Mapping[str, Any], now_ms: int) -> list[str]:
             "with tombstones that wait for a replica",
             _names(partitions, lambda each: _is_held(each, now_ms)),
             "cleanerd explain TOPIC-N",
+        ),
+        (
+            "erasure requests past their deadline",
+            [f"{each['topic']} ({each['id']})" for each in view.get("erasures", ()) if each["deadline_ms"] < now_ms],
+            "cleanerd erase plan TOPIC --key K",
         ),
         ("whose last cleaning failed", _names(partitions, _has_failed), "cleanerd status --history"),
     ]

@@ -33,6 +33,7 @@ from cleanerd.daemon.control_client import control_socket
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.dispatcher import Dispatcher, JobTools
+from cleanerd.daemon.erasures import Erasures
 from cleanerd.daemon.estimate_cache import EstimateCache
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.log_events import LogEvent
@@ -81,6 +82,9 @@ WRITE_SECONDS: Final = 5.0
 
 TICK_SECONDS: Final = 1.0
 
+ERASURE_SECONDS: Final = 10.0
+"""How often the open erasure requests are read: one small file, and one batch of each partition that they are about."""
+
 STATUS_SECONDS: Final = 5.0
 """Interval of the line for ``systemctl status``."""
 
@@ -123,6 +127,7 @@ class Service:
         pauses, unreadable = load_pauses(daemon.cleanerd_state_dir)
         self._savings = EstimateCache(daemon.cleanerd_state_dir, self._write)
         self.fleet = PartitionRegistry(RegistrySettings.of(settings), pauses, self._savings.recall)
+        self._erasures = Erasures(daemon.cleanerd_state_dir, self.fleet)
         warnings = StandingWarnings(store, clock)
         agents = AgentPool()
         counters = Counters(store, clock, self._throttle, workers, agents)
@@ -158,6 +163,7 @@ class Service:
             version=__version__,
             started_ms=wall_ms(),
             limits=limits,
+            erasures=self._erasures.views,
         )
         self.look_loop = ScanLoop(
             self.configuration,
@@ -215,7 +221,7 @@ class Service:
             if self._http is not None:
                 await self._http.start()
             works = (self.look_loop.run(self._ready), self._ticks(), self.look_loop.watch(), self._sweeps())
-            tasks = [asyncio.create_task(work) for work in works]
+            tasks = [asyncio.create_task(work) for work in (*works, self._follow_erasures())]
             _log.info(LogEvent.DAEMON_STARTED, version=__version__,
                       log_dirs=[str(path) for path in self.configuration.log_dirs],
                       mode=self.configuration.settings.daemon.cleanerd_mode,
@@ -351,6 +357,21 @@ class Service:
                 self._savings.save(self.fleet.partitions.values())
             self._save_time()
             await asyncio.sleep(SWEEP_SECONDS)
+
+    async def _follow_erasures(self) -> None:
+        """U-88: what open erasure requests wait for is cleaned next."""
+        while True:
+            try:
+                found = await self._sweeper.submit(self._erasures.reading())
+            except WorkerDiedError:  # as in the sweeps
+                _log.exception("reading the erasure requests failed")
+            else:
+                for warning in found.warnings:
+                    self.publisher.warn(warning)
+                self._erasures.apply(found)
+                if found.requests:
+                    self.dispatcher.schedule()
+            await asyncio.sleep(ERASURE_SECONDS)
 
     def _save_time(self) -> None:
         """U-42: after a restart it is known what time it was."""

@@ -29,8 +29,9 @@ Outlook = Literal["now", "next", "restart", "observe", "no"]
 """Being cleaned; cleaned next; effective at the broker's next start; only observed; not cleaned.
 """
 
-Trigger = Literal["ratio", "overdue", "purge", "asked"]
-"""Why a partition is cleaned: its dirty ratio, ``max.compaction.lag.ms``, expired tombstones, or a request."""
+Trigger = Literal["ratio", "overdue", "erasure", "purge", "asked"]
+"""Why a partition is cleaned: its dirty ratio, ``max.compaction.lag.ms``, an open erasure request, expired tombstones,
+or an operator's request."""
 
 RunPhase = Literal["survey", "index", "decide", "rewrite", "swap"]
 
@@ -184,6 +185,30 @@ class LogDirView:
         return {**shallow, "agent": None if self.agent is None else dict(self.agent)}
 
 
+ErasureStage = Literal["unknown", "blocked", "dirty", "tombstone", "certify"]
+"""``unknown``: its partition was not scanned. ``blocked``: the tombstone may not be cleaned yet. ``dirty``: a cleaning
+is due. ``tombstone``: only that is left, until its delete horizon. ``certify``: gone from the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureView:
+    """An open erasure request (U-88). ``stages``: by partition on this host, the stage and why it is that."""
+
+    id: str
+    topic: str
+    requested_ms: int
+    deadline_ms: int
+    stages: Mapping[str, tuple[ErasureStage, str]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of ``/status``."""
+        stages = [{"partition": name, "stage": stage, "reason": why} for name, (stage, why) in self.stages.items()]
+        return {
+            **{name: getattr(self, name) for name in ("id", "topic", "requested_ms", "deadline_ms")},
+            "stages": stages,
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Histogram:
     """Counts by duration: at most each of ``bounds`` (seconds) and above the one before; the last: longer.
@@ -327,6 +352,7 @@ class DaemonView:
     round_every_ms: int = 15_000
     differing_partitions: int = 0
     canary: CanaryView | None = None
+    erasures: tuple[ErasureView, ...] = ()
 
     def named(self, name: str) -> PartitionView | None:
         """``TOPIC-N``, found without a scan (D-15): ``partitions`` ascend by topic, partition and log directory."""
@@ -351,6 +377,7 @@ class DaemonView:
             "log_dirs": [each.to_json() for each in self.log_dirs],
             "running": [asdict(each) for each in self.running],
             "history": [each.to_json() for each in self.history],
+            "erasures": [each.to_json() for each in self.erasures],
             "warnings": list(self.warnings),
             "totals": self.totals.to_json(),
             "canary": None if self.canary is None else asdict(self.canary),

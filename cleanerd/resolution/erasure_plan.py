@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import Survey
     from cleanerd.config.load import Settings
     from cleanerd.policy.removal import CleanedBy
+    from cleanerd.resolution.explanation import Explanation
     from cleanerd.segments.segment import Segment
     from cleanerd.verify.audit import Occurrence
     from cleanerd.verify.rules import KeyRules
@@ -47,17 +48,20 @@ class CopyOutlook:
 
 
 def removal_facts(
-    found: Survey, settings: Settings, now_ms: int, *, daemon: Mapping[str, object] | None, has_request: bool
+    answer: Explanation, settings: Settings, now_ms: int, *, daemon: Mapping[str, object] | None, has_request: bool
 ) -> RemovalFacts:
-    """The facts of a surveyed partition. ``daemon``: what a running daemon reports about it, None without an answer.
+    """The facts of an explained partition. ``daemon``: what a running daemon reports about it, None without an answer.
 
     Raises:
         CorruptionError, CleanerdError: a segment's headers cannot be read.
     """
+    found = answer.found
     config, own = found.config, settings.daemon
+    # A running broker flushes a segment when it rolls it (U-49).
+    moved = _OWN_LIMITS | {LimitedBy.RECOVERY_POINT} if answer.running else _OWN_LIMITS
     with SegmentReader.open(str(found.log.path)) as reader:
         segments = [_times_of(reader, each, is_active=each is found.log.active) for each in found.log.segments]
-    limits = {str(name): offset for name, offset in found.bounds.bound.limits.items() if name not in _OWN_LIMITS}
+    limits = {str(name): offset for name, offset in found.bounds.bound.limits.items() if name not in moved}
     return RemovalFacts(
         now_ms=now_ms,
         segments=segments,

@@ -1,4 +1,4 @@
-"""Open erasure requests: ``erasures.json`` in the state directory, and one request as a file for other hosts.
+"""Open erasure requests: ``erasures.json`` in the state directory, and one request as a file for other hosts (U-88).
 
 A request has a salted hash of the key, never the key. The daemon works towards it until ``cleanerd erase certify`` has
 found the key nowhere on this host. A file that cannot be used counts as absent, with a warning.
@@ -107,9 +107,15 @@ class ErasureRequest:
             certified_ms=None if document.get("certified_ms") is None else int(document["certified_ms"]),
         )
 
+    def with_tombstones(self, tombstones: Mapping[int, int]) -> ErasureRequest:
+        return replace(self, tombstones=tombstones)
+
     @property
     def is_open(self) -> bool:
         return self.certified_ms is None
+
+    def is_about(self, topic: str, key: bytes) -> bool:
+        return self.topic == topic and self.key.is_of(key)
 
     def is_overdue(self, now_ms: int) -> bool:
         return self.is_open and now_ms > self.deadline_ms

@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cleanerd.daemon.http import metric_names
 from cleanerd.daemon.http.metrics import Exposition
 from cleanerd.daemon.http.partition_series import most_interesting
-from cleanerd.daemon.view import DURATION_BOUNDS, DaemonTotals, Histogram, QuarantineView
+from cleanerd.daemon.view import DURATION_BOUNDS, DaemonTotals, ErasureView, Histogram, QuarantineView
 from tests.daemon.promtool import ROOT, promtool
 from tests.daemon.views import GIB, HEADER_FINGERPRINT, HOUR_MS, NOW_MS, busy, clean, log_dir, partition, view
 
@@ -318,6 +319,13 @@ def test_the_documentation_has_every_metric() -> None:
     queries = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8").partition("## PromQL examples")[2]
     exported = {each.exported_name for each in metric_names.ALL}
     assert set(re.findall(r"\bcleanerd_\w+", queries)) <= exported
+
+
+def test_open_erasures() -> None:
+    """U-88: those past their deadline count in both."""
+    first = ErasureView("aa", "orders", NOW_MS - 9, NOW_MS + 600_000)
+    found = samples(view(erasures=(first, replace(first, id="bb", deadline_ms=NOW_MS - 1))))
+    assert (value(found, "cleanerd_erasure_open"), value(found, "cleanerd_erasure_overdue")) == (2, 1)
 
 
 def test_held_partitions() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.daemon.view import QuarantineView
+from cleanerd.daemon.view import ErasureView, QuarantineView
 from cleanerd.errors import CorruptionError
 from tests.daemon.page_words import click, names, now_ms, text
 from tests.daemon.serving import Served, serving
@@ -119,6 +119,22 @@ def test_observe_mode_and_illness_are_told(page: Page) -> None:
         told = text(page, "#notices")
     assert "writes nothing" in told
     assert "no worker is left" in told
+
+
+def test_open_erasures_have_a_tile(page: Page) -> None:
+    """U-88: how many, the next deadline, and what needs an operator."""
+    ready = ErasureView("aa", "orders", 0, now_ms() + HOUR_MS, {"orders-0": ("certify", "run it")})
+    late = ErasureView("bb", "carts", 0, 1, {"carts-0": ("blocked", "not yet")})
+    with serving(view(erasures=(ready, late))) as served:
+        page.open(f"{served.url}/")
+        told = text(page, "#summary")
+    assert "1 erasures past their deadline" in told
+    assert "Open erasures" in told
+    assert "the next in carts by" in told
+    assert "1 to certify" in told
+    with serving(view()) as served:
+        page.open(f"{served.url}/")
+        assert "Open erasures" not in text(page, "#summary")
 
 
 # ---- one partition ----

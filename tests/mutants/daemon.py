@@ -203,8 +203,8 @@ DAEMON = (
         "overdue-is-no-promise",
         "C-11",
         SCHEDULE,
-        "    elif late_ms > 0:\n",
-        "    elif late_ms > 10**15:\n",
+        '    elif late_ms > 0 or candidate.trigger == "erasure":\n',
+        '    elif late_ms > 10**15 or candidate.trigger == "erasure":\n',
         (f"{TEST_SCHEDULE}::test_overdue_comes_before_any_saving_and_the_longest_overdue_first",),
     ),
     Mutant(
@@ -235,8 +235,8 @@ DAEMON = (
         "windows-stop-promises",
         "overdue is a promise",
         SCHEDULE,
-        'return candidate.trigger in {"asked", "overdue"}',
-        'return candidate.trigger in {"asked"}',
+        'return candidate.trigger in {"asked", "erasure", "overdue"}',
+        'return candidate.trigger in {"asked", "erasure"}',
         (f"{TEST_SCHEDULE}::test_outside_of_the_windows_only_what_is_asked_for_or_overdue_begins",),
     ),
     Mutant(

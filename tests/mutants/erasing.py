@@ -1,4 +1,4 @@
-"""Mistakes about erasures: a date that is too early, a proof that proves nothing (U-85..U-87)."""
+"""Mistakes about erasures: a date that is too early, a proof that proves nothing (U-85..U-88)."""
 
 from __future__ import annotations
 
@@ -97,5 +97,37 @@ ERASING = (
         'return ProvenReplica(partition, broker, None, ("there is no certificate",))',
         "return ProvenReplica(partition, broker, None, ())",
         (f"{CERTIFICATES}::test_every_replica_is_needed",),
+    ),
+    Mutant(
+        "a-tombstone-is-as-high-as-the-largest-version",
+        "U-88",
+        "cleanerd/client/erasure.py",
+        'return {"version": 0 if largest is None else largest + 1}',
+        'return {"version": 0 if largest is None else largest}',
+        ("tests/client/test_erasure.py::test_by_version_the_largest_of_all_partitions_counts",),
+    ),
+    Mutant(
+        "a-partition-is-cleaned-for-an-erasure-again-and-again",
+        "U-88",
+        "cleanerd/daemon/registry/partition_entry.py",
+        "look.clean_offset <= tracked.erase_offset < look.bound_offset",
+        "tracked.erase_offset < look.bound_offset",
+        ("tests/daemon/test_erasures.py::test_the_tombstone_is_cleaned_next",),
+    ),
+    Mutant(
+        "an-erasure-is-about-any-topic-of-that-name",
+        "U-88",
+        "cleanerd/daemon/erasures.py",
+        "if topic_id is None or request.topic_id in {None, uuid_to_base64(topic_id)}:",
+        "if True:",
+        ("tests/daemon/test_erasures.py::test_partitions_that_it_is_not_about",),
+    ),
+    Mutant(
+        "damage-at-the-tombstones-offset-counts-as-gone",
+        "U-88",
+        "cleanerd/daemon/erasures.py",
+        "        return False  # the broker replaced",
+        "        return True  # the broker replaced",
+        ("tests/daemon/test_erasures.py::test_the_log_shows_when_the_tombstone_is_gone",),
     ),
 )

@@ -122,6 +122,8 @@ DAEMON: Final = (
     _gauge("cleanerd_map_utilization_ratio", "The fullest that an offset map was in its last round."),
     _gauge("cleanerd_overdue_partitions", "Partitions past their max.compaction.lag.ms."),
     _gauge("cleanerd_overdue_seconds", "How long the most overdue partition is past its max.compaction.lag.ms."),
+    _gauge("cleanerd_erasure_open", "Erasure requests that are not certified on this host yet."),
+    _gauge("cleanerd_erasure_overdue", "Open erasure requests past their deadline."),
     _gauge(
         "cleanerd_wrong_time_partitions",
         "Partitions with timestamps that are not in milliseconds: no deadline can be known there.",

@@ -179,6 +179,8 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
         "cleanerd_map_utilization_ratio": view.map_utilization,
         "cleanerd_overdue_partitions": sum(is_overdue(p, now_ms) for p in view.partitions),
         "cleanerd_overdue_seconds": _most_overdue_ms(view, now_ms) / 1000,
+        "cleanerd_erasure_open": len(view.erasures),
+        "cleanerd_erasure_overdue": sum(each.deadline_ms < now_ms for each in view.erasures),
         "cleanerd_wrong_time_partitions": sum(p.has_wrong_times for p in view.partitions),
         "cleanerd_open_transaction_seconds": max((now_ms - each for each in open_since), default=0) / 1000,
         "cleanerd_next_tombstone_removal_timestamp_seconds": _seconds(min(purges, default=None)),

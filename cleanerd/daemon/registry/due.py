@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.daemon.registry.partition_entry import RESTAGE_AFTER_MS, is_overdue, is_past, was_staged_lately
+from cleanerd.daemon.registry.partition_entry import (
+    RESTAGE_AFTER_MS,
+    is_overdue,
+    is_past,
+    is_to_be_erased,
+    was_staged_lately,
+)
 from cleanerd.policy.state_digest import grid_offsets
 
 if TYPE_CHECKING:
@@ -43,6 +49,8 @@ def trigger_of(
         return None
     if look.forceable and is_overdue(look, now_ms):
         trigger = "overdue"
+    elif look.forceable and is_to_be_erased(tracked, look):
+        trigger = "erasure"
     elif look.eligible:
         trigger = "ratio"
     elif (

@@ -118,7 +118,7 @@ class PartitionEntry:
     ``digested``: the last digests of its latest state (U-90).
     ``done_to``: up to there a worker has cleaned, or found nothing to stage; ``observed_to``: up to there it was
     observed, however roughly. ``had_part``: its last cleaning ended early so that others can run (D-11). ``answered``:
-    the result of the last trigger, None while unknown.
+    the result of the last trigger, None while unknown. ``erase_offset``: the last tombstone of an open erasure request.
     """
 
     name: TopicPartition
@@ -148,6 +148,7 @@ class PartitionEntry:
     share: float = FIRST_SHARE
     last_clean: CleanView | None = None
     answered: OperatorOutcome | None = None
+    erase_offset: int | None = None
     view: PartitionView | None = None
 
     @property
@@ -261,9 +262,18 @@ def is_overdue(look: PartitionScan, now_ms: int) -> bool:
     return is_past(look.overdue_at_ms, now_ms) and look.dirty_bytes > 0
 
 
+def is_to_be_erased(tracked: PartitionEntry, look: PartitionScan) -> bool:
+    """U-88: whether a cleaning would cover the tombstone of an open erasure request for the first time."""
+    return tracked.erase_offset is not None and look.clean_offset <= tracked.erase_offset < look.bound_offset
+
+
 def is_in_vain(tracked: PartitionEntry, job: CleaningJob) -> bool:
     """Whether the broker's log was cleaned up to where it had been cleaned before, not for tombstones' sake."""
-    return job.kind == "live" and job.trigger in {"ratio", "overdue"} and tracked.done_to == job.look.bound_offset
+    return (
+        job.kind == "live"
+        and job.trigger in {"ratio", "overdue", "erasure"}
+        and tracked.done_to == job.look.bound_offset
+    )
 
 
 def is_news(tracked: PartitionEntry, look: PartitionScan) -> bool:

@@ -105,7 +105,7 @@ def choose(
 
 def is_urgent(candidate: Candidate) -> bool:
     """Whether it waits for no window."""
-    return candidate.trigger in {"asked", "overdue"}
+    return candidate.trigger in {"asked", "erasure", "overdue"}
 
 
 def _may_begin(candidate: Candidate, limits: ScheduleLimits) -> bool:
@@ -135,7 +135,7 @@ def _rank(candidate: Candidate) -> tuple[int, float, str, int, str]:
     late_ms = max(candidate.overdue_ms, candidate.waiting_ms - STARVED_MS)
     if candidate.trigger == "asked":
         tier, worth = 0, float(candidate.waiting_ms)
-    elif late_ms > 0:
+    elif late_ms > 0 or candidate.trigger == "erasure":
         tier, worth = 1, float(late_ms)
     else:
         tier, worth = 2, candidate.efficiency + candidate.waiting_ms / AGEING_MS

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.status.counters import Counters
     from cleanerd.daemon.status.replica_differences import ReplicaDifferences
     from cleanerd.daemon.status.trend import TrendRing
-    from cleanerd.daemon.view import CanaryView
+    from cleanerd.daemon.view import CanaryView, ErasureView
     from cleanerd.daemon.work.job import CleaningJob
 
 _log = structlog.get_logger()
@@ -62,8 +62,10 @@ class Publisher:
         version: str,
         started_ms: int,
         limits: DaemonLimits = DAEMON_LIMITS,
+        erasures: Callable[[], tuple[ErasureView, ...]] = tuple,
     ) -> None:
         self._limits = limits
+        self._erasures = erasures
         self._configuration = configuration
         self._fleet = fleet
         self._running = running
@@ -195,6 +197,7 @@ class Publisher:
             canary=self._canary(),
             round_every_ms=daemon.log_cleaner_backoff_ms,
             differing_partitions=differing.count,
+            erasures=self._erasures(),
         )
 
     def _unhealthy_reason(self) -> str:

@@ -301,7 +301,7 @@ def _options(job: CleaningJob) -> CleaningOptions:
     return CleaningOptions(
         now_ms=now_ms,
         clock_doubt_ms=doubt_ms,
-        force=job.trigger == "asked",
+        force=job.trigger in {"asked", "erasure"},
         unclean=True,
         purge=job.trigger in {"purge", "asked"},
     )

@@ -130,7 +130,7 @@ def estimated_keys(job: CleaningJob, resources: Resources, options: CleaningOpti
 def spark_command(job: CleaningJob, settings: Path) -> list[str]:
     """The command line; ``settings`` is a file with all of them."""
     words: list[str | Path] = [sys.executable, "-m", "cleanerd", "spark", "clean", job.look.log_dir.path]
-    words += ["--partition", str(job.name), "--unclean", *(["--force"] if job.trigger == "asked" else [])]
+    words += ["--partition", str(job.name), "--unclean", *(["--force"] if job.trigger in {"asked", "erasure"} else [])]
     words += ["--now-ms", str(job.clock.now_ms()), "--wait-for-replicas"]  # its own clock may have jumped ahead
     words += ["--master", job.facts.settings.daemon.cleanerd_spark_master]
     words += ["--config", settings, "--json", "--quiet"]

@@ -10,6 +10,9 @@ const OTHER_OUTCOMES = ["unchanged", "skipped", "refused", "busy", "quarantined"
 const STALE_MS = 5 * 60 * 1000;
 
 const isHeld = (status) => typeof status.canary?.held_partition === "string";
+function overdueErasures(status) {
+  return status.erasures.filter((each) => each.deadline_ms < now());
+}
 
 export function trouble(status) {
   const partitions = status.partitions;
@@ -18,6 +21,7 @@ export function trouble(status) {
     [partitions.filter((each) => each.quarantine).length, "in quarantine", viewLink("quarantine")],
     [partitions.filter((each) => each.delegated === false).length, "undelegated", viewLink("", { state: "undelegated" })],
     [partitions.filter(isOverdue).length, "overdue", viewLink("", { state: "overdue" })],
+    [overdueErasures(status).length, "erasures past their deadline", viewLink("")],
     [status.log_dirs.filter((each) => !each.online).length, "log directories offline", viewLink("log-dirs")],
     [status.log_dirs.filter((each) => each.online && each.free_bytes < each.reserve_bytes).length, "below the disk reserve", viewLink("log-dirs")],
   ].filter(([number]) => number > 0);
@@ -38,6 +42,7 @@ export function drawSummary(parent, status) {
     number: status.partitions.length, cleaning: status.running.length, queued: states("queued"), staged: states("staged"),
     others: OTHER_OUTCOMES.map((outcome) => [outcome, totals.cleans[outcome] ?? 0]).filter(([, number]) => number), mode: status.mode,
     exact: status.partitions.filter((each) => each.reclaimable_exact).length, before: totals.bytes_before,
+    erasures: status.erasures,
   };
   redraw(parent, shown, () => [
     tile(wrong.length ? "Needs attention" : "Health", wrong.length ? h("ul", { class: "wrong" }, wrong.map(([number, word, href]) => (
@@ -51,7 +56,15 @@ export function drawSummary(parent, status) {
       [`${shown.cleaning} running`, `${count(shown.queued)} queued`, shown.staged ? `${shown.staged} staged` : "", ...shown.others.map(([outcome, number]) => `${count(number)} ${outcome}`)].filter(Boolean).join(", ")),
     tile("Records dropped", h("b", { class: "big" }, shortCount(droppedSum)),
       dropped.filter(([, number]) => number).slice(0, 2).map(([reason, number]) => `${shortCount(number)} ${reason}`).join(", ") || "since the start"),
+    shown.erasures.length ? erasureTile(shown.erasures) : null,
   ]);
+}
+
+function erasureTile(erasures) {
+  const next = erasures.reduce((first, each) => (each.deadline_ms < first.deadline_ms ? each : first));
+  const ready = erasures.filter((each) => each.stages.length && each.stages.every(({ stage }) => stage === "certify")).length;
+  return tile("Open erasures", h("b", { class: "big" }, count(erasures.length)),
+    ["the next in ", next.topic, " by ", time(next.deadline_ms), ready ? `; ${count(ready)} to certify` : ""]);
 }
 
 function tile(name, value, told, kind) {

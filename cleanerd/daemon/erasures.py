@@ -1,0 +1,125 @@
+"""Open erasure requests: the daemon cleans what they wait for, and shows how far each is (U-88).
+
+A partition whose tombstone can be cleaned is cleaned, whatever its dirty ratio. Later the daemon removes the tombstone
+by time, as any other. The last step is ``cleanerd erase certify``: only an operator has the key. Nothing here rolls an
+active segment: no broker offers that, and neither does the agent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cleanerd.daemon.view import ErasureView
+from cleanerd.errors import CleanerdError
+from cleanerd.format.names import uuid_to_base64
+from cleanerd.segments.partition import read_partition
+from cleanerd.segments.record_at import record_at
+from cleanerd.state.erasure_requests import ErasureRequests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from cleanerd.daemon.partition_scan import Key, PartitionScan
+    from cleanerd.daemon.registry.partition_entry import PartitionEntry
+    from cleanerd.daemon.registry.partition_registry import PartitionRegistry
+    from cleanerd.daemon.view import ErasureStage
+    from cleanerd.state.erasure_requests import ErasureRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a thread read: the open requests, and the partitions whose tombstone of a request is gone, by its id."""
+
+    requests: tuple[ErasureRequest, ...]
+    gone: frozenset[tuple[str, Key]]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Erasures:
+    """The requests as of the last reading; used by the event loop, except for what :meth:`reading` returns."""
+
+    state_dir: Path
+    fleet: PartitionRegistry
+    found: Found = field(default=Found((), frozenset()))
+
+    def reading(self) -> Callable[[], Found]:
+        """A function for another thread that reads the requests, and the logs that they are about."""
+        looks = [
+            (each.key, each.look)
+            for request in self.found.requests
+            for each in self._of(request)
+            if each.look is not None and each.look.clean_offset > request.tombstones[each.name.partition]
+        ]
+        return lambda: _read(self.state_dir, looks)
+
+    def apply(self, found: Found) -> None:
+        """Take in what was read."""
+        self.found = found
+        offsets: dict[Key, int] = {}
+        for request in found.requests:
+            for each in self._of(request):
+                offset = request.tombstones[each.name.partition]
+                offsets[each.key] = max(offset, offsets.get(each.key, offset))
+        for key, tracked in self.fleet.partitions.items():
+            tracked.erase_offset = offsets.get(key)
+
+    def _of(self, request: ErasureRequest) -> Iterable[PartitionEntry]:
+        """The partitions on this host in which the request has a tombstone."""
+        for tracked in self.fleet.partitions.values():
+            if tracked.name.topic != request.topic or tracked.name.partition not in request.tombstones:
+                continue
+            topic_id = None if tracked.look is None else tracked.look.topic_id
+            if topic_id is None or request.topic_id in {None, uuid_to_base64(topic_id)}:
+                yield tracked
+
+    def views(self) -> tuple[ErasureView, ...]:
+        """How far each is."""
+        return tuple(
+            ErasureView(
+                request.id,
+                request.topic,
+                request.requested_ms,
+                request.deadline_ms,
+                {str(each.name): self._stage(request, each) for each in self._of(request)},
+            )
+            for request in self.found.requests
+        )
+
+    def _stage(self, request: ErasureRequest, tracked: PartitionEntry) -> tuple[ErasureStage, str]:
+        look, offset = tracked.look, request.tombstones[tracked.name.partition]
+        if look is None:
+            return "unknown", "not scanned yet"
+        if look.clean_offset <= offset < look.bound_offset:
+            return "dirty", "cleaned next" if self.fleet.work_of(tracked) == "live" else look.reason or "to be cleaned"
+        if look.clean_offset <= offset:
+            return "blocked", f"the tombstone at offset {offset} cannot be cleaned yet: see cleanerd erase plan"
+        if (request.id, tracked.key) in self.found.gone:
+            return "certify", f"run cleanerd erase certify {request.topic}"
+        return "tombstone", "the tombstone waits for its delete horizon"
+
+
+def _read(state_dir: Path, looks: Sequence[tuple[Key, PartitionScan]]) -> Found:
+    store = ErasureRequests(state_dir)
+    requests = tuple(each for each in store.load() if each.is_open)
+    gone = frozenset(
+        (request.id, key)
+        for request in requests
+        for key, look in looks
+        if key[1].topic == request.topic and _is_gone(request, look)
+    )
+    return Found(requests, gone, tuple(store.warnings))
+
+
+def _is_gone(request: ErasureRequest, look: PartitionScan) -> bool:
+    """Whether the log has no record of the request's key at its tombstone's offset any more."""
+    offset = request.tombstones.get(look.name.partition)
+    if offset is None:
+        return False
+    try:
+        record = record_at(read_partition(look.log_dir, look.name), offset)
+    except (CleanerdError, OSError):
+        return False  # the broker replaced the file meanwhile, or it is damaged: the next reading decides
+    return record is None or record.key is None or not request.key.is_of(record.key)
