@@ -50,7 +50,7 @@ def keygen(common: Common, file: Path | None) -> None:
         common.output.json({"key_file": str(path), "public_key": key.public_key})
     else:
         common.output.line(key.public_key)
-        common.output.note(f"{path}: the private key. To verify its signatures you need the line above, or {path}.pub")
+        common.output.note(f"private key: {path}. The line above is the public key, also in {path}.pub")
 
 
 @dataclass(slots=True)

@@ -171,8 +171,8 @@ class _Way:
         wait_ms = min(self._facts.segment_ms, self._facts.max_lag_ms)
         at_ms = active.first_ms + wait_ms if active.first_ms > 0 else self._from_ms
         self.unbounded(
-            "the broker rolls the active segment, at the first write after that time",
-            "segment.ms, and any record that is written to the partition then",
+            "a write rolls the active segment",
+            "segment.ms, and a later write",
             min(at_ms, NO_LIMIT_MS),
         )
 

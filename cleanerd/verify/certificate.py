@@ -3,7 +3,7 @@
 ::
 
     {"kind": "cleanerd erasure certificate", "format": 1,
-     "statement": {...},                                     docs/erasure.md has its fields
+     "statement": {...},                                     docs/erase-key.md has its fields
      "signature": {"algorithm": "ed25519", "public_key": "ed25519:...", "value": "..."}}
 
 What is signed are the bytes of the statement as canonical JSON: ASCII, names sorted, no spaces. A statement has a

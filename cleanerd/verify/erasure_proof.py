@@ -149,7 +149,7 @@ def _proven(
     now_ms: int,
 ) -> ProvenReplica:
     if found is None:
-        return ProvenReplica(partition, broker, None, ("there is no certificate",))
+        return ProvenReplica(partition, broker, None, ("a certificate is missing",))
     certificate, replicas = found
     failures = [*_why_too_old(certificate.statement, replicas, expected, now_ms)]
     strange = [each.topic_id for each in replicas if cluster.topic_id not in {None, each.topic_id}]

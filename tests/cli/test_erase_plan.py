@@ -61,9 +61,7 @@ def test_each_copy_has_its_steps(path: Path, shell: Shell) -> None:
 def test_no_bound_names_the_setting_that_gives_one(path: Path, shell: Shell) -> None:
     assert next(unbound(each) for each in plan(shell, path, "a")) == ["max.compaction.lag.ms"]
     (first, second, _) = plan(shell, path, "b", *topic("max.compaction.lag.ms", DAY_MS))
-    assert [unbound(each) for each in (first, second)] == 2 * [
-        ["segment.ms, and any record that is written to the partition then"]
-    ]
+    assert [unbound(each) for each in (first, second)] == 2 * [["segment.ms, and a later write"]]
     (untouched,) = plan(shell, path, "c")
     assert unbound(untouched) == ["cleanerd erase request, or the producer that owns the key"]
     answer = shell("erase", "plan", "orders", path, "--key", "c", *COMPACT)

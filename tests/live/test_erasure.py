@@ -117,7 +117,7 @@ def test_a_key_is_proved_gone(nodes: tuple[Broker, Broker], tmp_path: Path, caps
         value, tombstone = plan["partitions"][0]["copies"]
         assert (value["tombstone"], tombstone["tombstone"]) == (False, True)
         assert [step["setting"] for step in value["steps"] if step["wait_ms"] is None] == [
-            "segment.ms, and any record that is written to the partition then"
+            "segment.ms, and a later write"
         ]
         assert [step["event"] for step in value["steps"]][
             1

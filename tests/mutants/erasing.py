@@ -94,7 +94,7 @@ ERASING = (
         "a-replica-without-a-certificate-is-not-missed",
         "U-87",
         PROOF,
-        'return ProvenReplica(partition, broker, None, ("there is no certificate",))',
+        'return ProvenReplica(partition, broker, None, ("a certificate is missing",))',
         "return ProvenReplica(partition, broker, None, ())",
         (f"{CERTIFICATES}::test_every_replica_is_needed",),
     ),
