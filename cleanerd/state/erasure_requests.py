@@ -8,35 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import os
 import secrets
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping  # noqa: TC003 - pydantic resolves the annotation
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal
 
 from cleanerd.errors import CleanerdError, ConfigError, system_error
-from cleanerd.fsio.json_text import document_bytes
-from cleanerd.fsio.state_files import (
-    DAMAGE,
-    NewerFormatError,
-    describe_damage,
-    entries_of,
-    locked,
-    make_directory,
-    owner_of,
-    read_state_file,
-    require_format,
-    set_aside,
-    write_state_file,
-)
+from cleanerd.fsio.state_files import DAMAGE, NewerFormatError, describe_damage, set_aside
+from cleanerd.state.document import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
 FILE_NAME: Final = "erasures.json"
-KIND: Final = "cleanerd erasure request"
-FORMAT: Final = 1
 SALT_BYTES: Final = 32
 KEPT_MS: Final = 90 * 86_400_000
 """How long a request is remembered after it was certified on this host."""
@@ -53,14 +39,6 @@ class KeyHash:
     @classmethod
     def of(cls, key: bytes, salt: bytes) -> KeyHash:
         return cls(salt.hex(), hashlib.sha256(salt + key).hexdigest())
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> KeyHash:
-        """Raises one of ``DAMAGE``: it is not a salt and a hash."""
-        found = cls(str(document["salt"]), str(document["sha256"]))
-        if len(bytes.fromhex(found.salt)) != SALT_BYTES or len(bytes.fromhex(found.sha256)) != SALT_BYTES:
-            raise ValueError("salt and hash have 32 bytes each")
-        return found
 
     def is_of(self, key: bytes) -> bool:
         return hmac.compare_digest(self.sha256, KeyHash.of(key, bytes.fromhex(self.salt)).sha256)
@@ -92,21 +70,6 @@ class ErasureRequest:
     tombstones: Mapping[int, int] = field(default_factory=dict)
     certified_ms: int | None = None
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> ErasureRequest:
-        """Raises one of ``DAMAGE``: it is not a request."""
-        return cls(
-            id=str(document["id"]),
-            cluster_id=str(document["cluster_id"]),
-            topic=str(document["topic"]),
-            topic_id=None if document["topic_id"] is None else str(document["topic_id"]),
-            key=KeyHash.from_json(document["key"]),
-            requested_ms=int(document["requested_ms"]),
-            deadline_ms=int(document["deadline_ms"]),
-            tombstones={int(number): int(offset) for number, offset in document["tombstones"].items()},
-            certified_ms=None if document.get("certified_ms") is None else int(document["certified_ms"]),
-        )
-
     def with_tombstones(self, tombstones: Mapping[int, int]) -> ErasureRequest:
         return replace(self, tombstones=tombstones)
 
@@ -121,6 +84,34 @@ class ErasureRequest:
         return self.is_open and now_ms > self.deadline_ms
 
 
+@dataclass(frozen=True, slots=True)
+class _Requests:
+    requests: tuple[ErasureRequest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _RequestFile:
+    """A request for other hosts."""
+
+    kind: Literal["cleanerd erasure request"]
+    request: ErasureRequest
+
+
+def require_hash(found: KeyHash) -> None:
+    """Raises ValueError: it is not a salt and a hash."""
+    if len(bytes.fromhex(found.salt)) != SALT_BYTES or len(bytes.fromhex(found.sha256)) != SALT_BYTES:
+        raise ValueError("salt and hash have 32 bytes each")
+
+
+def _check_all(found: _Requests) -> None:
+    for each in found.requests:
+        require_hash(each.key)
+
+
+_DOCUMENT: Final = Document(FILE_NAME, _Requests, check=_check_all)
+_FILE: Final = Document("request", _RequestFile, check=lambda found: require_hash(found.request.key))
+
+
 class ErasureRequests:
     """The requests of one state directory; ``warnings``: what could not be used."""
 
@@ -130,7 +121,8 @@ class ErasureRequests:
 
     def load(self) -> list[ErasureRequest]:
         """All of them, the oldest first. Never fails: see ``warnings``."""
-        return entries_of(self.path, _read, self.warnings)
+        found = _DOCUMENT.load(self.path.parent, self.warnings)
+        return [] if found is None else list(found.requests)
 
     def save(self, request: ErasureRequest) -> None:
         """Remember a request, in place of one with its id.
@@ -158,13 +150,9 @@ class ErasureRequests:
         return True
 
     def _change(self, change: Callable[[list[ErasureRequest]], list[ErasureRequest]]) -> None:
-        directory = self.path.parent
         try:
-            make_directory(directory, owner_of(directory))
-            with locked(self.path.with_suffix(".lock"), directory.stat()):
-                requests = [_to_json(each) for each in change(self._load_for_change())]
-                document = {"format": FORMAT, "requests": requests}
-                write_state_file(self.path, document_bytes(document), directory.stat())
+            with _DOCUMENT.locked(self.path.parent):
+                _DOCUMENT.write(self.path.parent, _Requests(tuple(change(self._load_for_change()))))
         except OSError as error:
             raise CleanerdError(
                 f"cannot be written: {error.strerror}",
@@ -174,30 +162,19 @@ class ErasureRequests:
 
     def _load_for_change(self) -> list[ErasureRequest]:
         try:
-            return _read(read_state_file(self.path))
-        except FileNotFoundError:
-            return []
+            found = _DOCUMENT.get(self.path.parent)
         except NewerFormatError as error:
             raise ConfigError(str(error), where=str(self.path), hint="use the newer release") from error
         except DAMAGE as error:
             aside = set_aside(self.path)
             self.warnings.append(f"{self.path}: damaged ({error}); set aside as {aside.name}, counts as absent")
             return []
-
-
-def _to_json(request: ErasureRequest) -> dict[str, Any]:
-    return {**asdict(request), "tombstones": {str(number): at for number, at in request.tombstones.items()}}
-
-
-def _read(data: bytes) -> list[ErasureRequest]:
-    document = json.loads(data)
-    require_format(document, FORMAT)
-    return [ErasureRequest.from_json(each) for each in document["requests"]]
+        return [] if found is None else list(found.requests)
 
 
 def request_bytes(request: ErasureRequest) -> bytes:
     """A request as a file that other hosts read."""
-    return document_bytes({"kind": KIND, "format": FORMAT, "request": _to_json(request)}) + b"\n"
+    return _FILE.to_bytes(_RequestFile("cleanerd erasure request", request)) + b"\n"
 
 
 def read_request(path: Path) -> ErasureRequest:
@@ -209,11 +186,7 @@ def read_request(path: Path) -> ErasureRequest:
     """
     try:
         with path.open("rb") as file:
-            document = json.loads(file.read(_MAX_BYTES))
-        if document["kind"] != KIND:
-            raise ValueError(f"its kind is {document['kind']!r}")
-        require_format(document, FORMAT)
-        return ErasureRequest.from_json(document["request"])
+            return _FILE.parse(file.read(_MAX_BYTES)).request
     except OSError as error:
         raise system_error("cannot be read", str(path), error) from error
     except DAMAGE as error:

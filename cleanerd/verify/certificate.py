@@ -19,13 +19,13 @@ import json
 import os
 import stat
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cleanerd.errors import ConfigError, CorruptionError, system_error
 from cleanerd.fsio import safe_open
-from cleanerd.fsio.json_text import document_bytes
-from cleanerd.fsio.state_files import DAMAGE, describe_damage, require_format
-from cleanerd.state.erasure_requests import KeyHash
+from cleanerd.fsio.state_files import DAMAGE, describe_damage
+from cleanerd.state.document import Document
+from cleanerd.state.erasure_requests import KeyHash, require_hash
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-FORMAT: Final = 1
-KIND: Final = "cleanerd erasure certificate"
 ALGORITHM: Final = "ed25519"
 PREFIX: Final = f"{ALGORITHM}:"
 _PUBLIC_KEY_BYTES: Final = 32
@@ -99,38 +97,22 @@ class Statement:
     replicas: tuple[ReplicaStatement, ...]
     other_places: tuple[OtherPlace, ...]
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Statement:
-        """Raises one of ``DAMAGE``: it is not a statement."""
-        fields = dict(document)
-        for name in ("began_ms", "ended_ms", "expires_ms", "found"):
-            _require(type(fields[name]) is int, name)
-        for name in ("cluster_id", "broker", "request"):
-            _require(fields[name] is None or type(fields[name]) is (int if name == "broker" else str), name)
-        for name in ("cleanerd", "host", "topic"):
-            _require(type(fields[name]) is str, name)
-        fields["key"] = KeyHash.from_json(fields["key"])
-        fields["unsearched"] = tuple(str(each) for each in fields["unsearched"])
-        fields["replicas"] = tuple(_replica(each) for each in fields["replicas"])
-        fields["other_places"] = tuple(
-            OtherPlace(**{**each, "files": _files(each["files"])}) for each in fields["other_places"]
-        )
-        return cls(**fields)
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    algorithm: Literal["ed25519"]
+    public_key: str
+    value: str
 
 
-def _replica(document: Mapping[str, Any]) -> ReplicaStatement:
-    for name in ("partition", "from_offset", "to_offset"):
-        _require(type(document[name]) is int and document[name] >= 0, name)
-    return ReplicaStatement(**{**document, "files": _files(document["files"])})
+@dataclass(frozen=True, slots=True)
+class _CertificateFile:
+    kind: Literal["cleanerd erasure certificate"]
+    statement: Statement
+    signature: _Signature
 
 
-def _files(documents: list[Mapping[str, Any]]) -> tuple[FileStatement, ...]:
-    return tuple(FileStatement(**each) for each in documents)
-
-
-def _require(is_right: bool, name: str) -> None:  # noqa: FBT001 - an assertion about a field
-    if not is_right:
-        raise ValueError(f"{name} has a wrong value")
+_FILE: Final = Document("certificate", _CertificateFile, check=lambda found: require_hash(found.statement.key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +126,9 @@ class Certificate:
 
 def signed(statement: Statement, key: SigningKey) -> bytes:
     """The certificate as a file."""
-    document = asdict(statement)
-    signature = {
-        "algorithm": ALGORITHM,
-        "public_key": key.public_key,
-        "value": base64.b64encode(key.sign(_canonical(document))).decode(),
-    }
-    return document_bytes({"kind": KIND, "format": FORMAT, "statement": document, "signature": signature}) + b"\n"
+    value = base64.b64encode(key.sign(_canonical(asdict(statement)))).decode()
+    signature = _Signature(ALGORITHM, key.public_key, value)
+    return _FILE.to_bytes(_CertificateFile("cleanerd erasure certificate", statement, signature)) + b"\n"
 
 
 def read_certificate(path: Path) -> Certificate:
@@ -164,21 +142,17 @@ def read_certificate(path: Path) -> Certificate:
     require_cryptography()
     try:
         data = _read(path, MAX_BYTES)
-        document = json.loads(data)
-        if document["kind"] != KIND:
-            raise ValueError(f"its kind is {document['kind']!r}")
-        require_format(document, FORMAT)
-        signature = document["signature"]
-        public_key, value = str(signature["public_key"]), base64.b64decode(signature["value"], validate=True)
-        is_right = verify_signature(public_key, value, _canonical(document["statement"]))
-        statement = Statement.from_json(document["statement"])
+        found = _FILE.parse(data)
+        value = base64.b64decode(found.signature.value, validate=True)
+        # What was signed is the text of the file, with fields of a newer release as well.
+        is_right = verify_signature(found.signature.public_key, value, _canonical(json.loads(data)["statement"]))
     except OSError as error:
         raise system_error("cannot be read", str(path), error) from error
     except DAMAGE as error:
         raise CorruptionError(f"is not a certificate of cleanerd: {describe_damage(error)}", where=str(path)) from None
     if not is_right:
         raise CorruptionError("its signature is wrong: it was changed after it was signed", where=str(path))
-    return Certificate(path, statement, public_key)
+    return Certificate(path, found.statement, parse_public_key(found.signature.public_key))
 
 
 def _canonical(statement: Mapping[str, Any]) -> bytes:
