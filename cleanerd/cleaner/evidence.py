@@ -202,7 +202,8 @@ class SegmentEvidence:
         if len(batches):
             first, last = int(batches.position[0]), int(batches.position[-1])
             at = np.arange(first, last + 1, self._plan.chunk_bytes, dtype=np.uint32)
-            for row in np.unique(np.searchsorted(batches.position, at)).tolist():
+            # Not by np.unique, which loads numpy.ma at its first call.
+            for row in dict.fromkeys(np.searchsorted(batches.position, at).tolist()):
                 records = self.records + int(batches.first_record[row])
                 self.marks.append(RewriteStart(int(batches.position[row]), self._batches + row, records))
 

@@ -104,6 +104,13 @@ def _by_producer(producer_id: NDArray[np.int64]) -> NDArray[np.intp]:
     return np.argsort(near, kind="stable")
 
 
+def _union(ids: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Both, each ascending and without duplicates. NumPy's union loads a package of its own: few logs need that."""
+    if len(ids) and len(others):
+        return np.union1d(ids, others)
+    return ids if len(ids) else others
+
+
 class MarkerCheck:
     """Compares the index with the markers that follow the data; takes chunks in log order."""
 
@@ -120,8 +127,8 @@ class MarkerCheck:
         )
         self._contradicted = np.unique(np.concatenate([self._contradicted, edges.contradicted, *wrong]))
         ended = np.concatenate([edges.committing, edges.aborting])
-        self._committed = np.union1d(np.setdiff1d(self._committed, ended, assume_unique=True), edges.committed)
-        self._aborted = np.union1d(np.setdiff1d(self._aborted, ended, assume_unique=True), edges.aborted)
+        self._committed = _union(np.setdiff1d(self._committed, ended, assume_unique=True), edges.committed)
+        self._aborted = _union(np.setdiff1d(self._aborted, ended, assume_unique=True), edges.aborted)
 
     def add_markers(self, batches: _kernel.Batches, below: int) -> None:
         """Take in the markers below the offset ``below`` of headers behind the segments that are compared."""
@@ -134,12 +141,12 @@ class MarkerCheck:
     @property
     def open(self) -> NDArray[np.int64]:
         """Producers whose last data has no marker so far."""
-        return np.union1d(self._committed, self._aborted)
+        return _union(self._committed, self._aborted)
 
     @property
     def suspects(self) -> NDArray[np.int64]:
         """Producers of which log and index disagree, and those of :attr:`open`; ascending."""
-        return np.union1d(self._contradicted, self.open)
+        return _union(self._contradicted, self.open)
 
 
 @dataclass(slots=True)

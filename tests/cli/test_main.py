@@ -88,6 +88,23 @@ def test_verbs_that_ask_the_daemon_import_neither_numpy_nor_asyncio(tmp_path: Pa
     assert python("-c", code).stdout.rstrip().endswith("4 []")
 
 
+def test_a_cleaning_does_not_load_numpys_masked_arrays(tmp_path: Path) -> None:
+    """``numpy.ma``, which ``np.unique`` and ``np.union1d`` load at their first call, costs more than a small log."""
+    code = (
+        "import sys; from pathlib import Path; from cleanerd.cli.main import run\n"
+        "from cleanerd_lab.bench.generate import PARTITION, SHAPES, make_log\n"
+        "from cleanerd_lab.bench.whole import clean_arguments\n"
+        "root = Path(sys.argv[1])\n"
+        "log = make_log(root / 'log', SHAPES[0], unpacked_bytes=1 << 18, segment_bytes=1 << 16)\n"
+        "settings = [f'topics.{PARTITION.topic}.segment.bytes=65536']\n"
+        "code = run(clean_arguments(log.log_dir, str(root / 'state'), settings))\n"
+        "print(code, 'numpy.ma' in sys.modules)"
+    )
+    done = python("-c", code, str(tmp_path))
+    assert done.stdout.rstrip().endswith("0 False"), done.stderr
+    assert '"outcome": "cleaned"' in done.stdout
+
+
 def test_the_verbs_are_those_of_the_contract() -> None:
     """Those of the command line's contract, and no others."""
     assert set(COMMANDS) == {
