@@ -23,8 +23,9 @@ _BY_SYSTEM_CALL: Final = (
 )
 """By any frame of the chain, the first that fits; reading back is direct, and what is written is too."""
 
+# ``pulp`` hides what it runs: two words a key are returned by reference (the hash), what the map counts is not.
 _BY_FUNCTION: Final = (
-    ("map", re.compile(r"offset_map|put_max|OffsetMap")),
+    ("map", re.compile(r"offset_map|put_max|OffsetMap|vectorize::imp$")),
     ("CRC of the file", re.compile(r"file_crc")),
     ("CRC", re.compile(r"crc")),
     ("key hash", re.compile(r"key_hash|vectorize|SipHash")),

@@ -34,6 +34,8 @@ def test_samples_as_perf_prints_them() -> None:
         ("clear_page_erms", "[kernel.kallsyms]", ("asm_exc_page_fault",), "fresh pages"),
         ("cleanerd_kernel::file_crc::FileCrc::add", "_kernel.abi3.so", (), "CRC of the file"),
         ("crc_fast::crc32::crc32_iscsi", "_kernel.abi3.so", (), "CRC"),
+        ("pulp::x86::v4::V4::vectorize::imp", "_kernel.abi3.so", (), "map"),
+        ("pulp::x86::v4::V4::vectorize::imp_fastcall", "_kernel.abi3.so", (), "key hash"),
         ("_PyEval_EvalFrameDefault", "python3.11", (), "Python"),
         ("UINT_subtract_X86_V3", "_multiarray_umath.cpython-311-x86_64-linux-gnu.so", (), "NumPy"),
     ],
