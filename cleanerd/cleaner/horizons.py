@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cleanerd import _kernel
 from cleanerd.format.index import TXN_ENTRY
-from cleanerd.policy.tombstone import has_horizon, next_horizon_ms
+from cleanerd.policy.tombstone import has_horizon, next_horizon_ms, tombstones
 from cleanerd.policy.transaction import COMMIT, AbortedTransactions, OpenTransactions, events_of
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd import _kernel
+    from cleanerd.policy.replicas import ExpiryBound
+    from cleanerd.policy.rules import Rules
     from cleanerd.segments.reading import SegmentReader
     from cleanerd.segments.segment import Segment
 
@@ -52,6 +54,50 @@ def next_purge_ms(
                 earliest = -1
             progress(batches.consumed)
     return None if earliest is None else max(earliest, expiry_ms)
+
+
+def held_count(
+    reader: SegmentReader,
+    segments: Sequence[Segment],
+    bound: ExpiryBound,
+    now_ms: int,
+    rules: Rules,
+    max_unpacked_bytes: int,
+) -> int:
+    """How many tombstones and markers are past their delete horizon, and wait for a replica (U-70, U-79).
+
+    Only batches with such a horizon are unpacked. v0 and v1 have none.
+
+    Raises:
+        CorruptionError, CleanerdError: a segment cannot be read.
+    """
+    count = 0
+
+    def counted(data: NDArray[np.uint8], position: int) -> _kernel.Batches:
+        nonlocal count
+        batches = _kernel.scan_headers(data, position)
+        waits = has_horizon(batches.attributes) & (batches.base_timestamp <= now_ms)
+        may_go = batches.base_timestamp <= bound.expiry_ms(now_ms)
+        if bound.below_offset is not None:
+            may_go &= batches.last_offset < bound.below_offset
+        for row in np.flatnonzero(waits & ~may_go).tolist():
+            if batches.control_type[row] >= 0:
+                count += 1
+                continue
+            begin = int(batches.position[row]) - position
+            records = _kernel.decode_chunk(
+                data[begin : begin + int(batches.size[row])],
+                int(batches.position[row]),
+                tombstone_header=rules.flag_header,
+                max_unpacked=max_unpacked_bytes,
+            ).records
+            count += int(np.count_nonzero(tombstones(records.flags, rules.tombstone_mode)))
+        return batches
+
+    for segment in segments:
+        for _ in reader.chunks(segment, counted):
+            pass
+    return count
 
 
 def _ends_nothing(batches: _kernel.Batches, transactions: OpenTransactions) -> NDArray[np.bool_]:

@@ -99,7 +99,11 @@ class ExplainRequest:
             for name in named or [target.name for target in partitions.targets(self.wanted)]:
                 try:
                     answer = explain_reading(
-                        partitions.read(name), self.store, self.options, partitions.facts.resources()
+                        partitions.read(name),
+                        self.store,
+                        self.options,
+                        partitions.facts.resources(),
+                        counts_held=self.is_one,
                     )
                     daemon = daemon_facts(self.settings, directory.path, name)
                     self.answers.append(Answer(answer, verb, daemon.get(str(name))))

@@ -113,14 +113,15 @@ def _utc(at_ms: int) -> str:
 
 
 def held_in_words(bound: ExpiryBound, count: int | None = None) -> str:
-    """``12 tombstones or markers wait for broker 2, out of the ISR since 2026-05-01 10:00 UTC``."""
-    what = "tombstones or markers" if count is None else f"{count:,} tombstones or markers"
+    """``12 tombstones or markers wait for broker 2, out of the ISR since 2026-05-01T10:00:00Z``."""
+    what, wait = ("tombstone or marker", "waits") if count == 1 else ("tombstones or markers", "wait")
+    what = what if count is None else f"{count:,} {what}"
     if not bound.missing:
-        return f"{what} past their delete horizon wait: {bound.why}"
+        return f"{what} past their delete horizon {wait}: {bound.why}"
     brokers = ", ".join(str(each) for each in bound.missing)
     noun = "broker" if len(bound.missing) == 1 else "brokers"
     since = "" if bound.since_ms < 0 else f" since {_utc(bound.since_ms)}"
-    return f"{what} wait for {noun} {brokers}, out of the ISR{since}"
+    return f"{what} {wait} for {noun} {brokers}, out of the ISR{since}"
 
 
 def ways_out(bound: ExpiryBound, name: object) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from cleanerd.cleaner.horizons import held_count
+from cleanerd.cleaner.plan import rules_of
 from cleanerd.cleaner.staged_plan import staged_json
 from cleanerd.cleaner.verdict import NotCleanedReason
 from cleanerd.config.fingerprint import fingerprint
 from cleanerd.errors import Cause, CleanerdError, CorruptionError, NoSpaceError, RefusedError, as_cleanerd_error
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.humanize import counted
+from cleanerd.policy.replicas import held_in_words
 from cleanerd.resolution.obstacles import refuse_obstacles
 from cleanerd.resolution.repacked import repacked_sample
 from cleanerd.segments.message_format import Formats, glance
@@ -33,12 +36,16 @@ POLICY_CHANGES: Final = "when the topic's cleanup.policy contains compact"
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why one partition is or is not cleaned now. ``running``: a broker has the log directory."""
+    """Why one partition is or is not cleaned now. ``running``: a broker has the log directory.
+
+    ``held``: how many tombstones and markers wait for a replica (U-70); None: they were not counted.
+    """
 
     found: Survey
     formats: Formats | None
     state: PartitionState | None
     running: bool
+    held: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The entry of ``explain --json``."""
@@ -46,9 +53,16 @@ class Explanation:
 
 
 def explain(
-    reading: PartitionSnapshot, store: StateStore, options: CleaningOptions, resources: Resources | None = None
+    reading: PartitionSnapshot,
+    store: StateStore,
+    options: CleaningOptions,
+    resources: Resources | None = None,
+    *,
+    counts_held: bool = False,
 ) -> Explanation:
     """Survey a partition and its state; with ``resources`` also check for other obstacles.
+
+    ``counts_held``: read all batch headers, where tombstones may wait for a replica, and count these.
 
     Raises:
         CleanerdError: it cannot be read.
@@ -62,7 +76,20 @@ def explain(
     formats, added_notes = formats_of(found)
     added_notes += repacked_notes(found)
     state = store.load(reading.log_dir, found.log)
-    return Explanation(replace(found, notes=(*found.notes, *added_notes)), formats, state, reading.running)
+    found, held = replace(found, notes=(*found.notes, *added_notes)), None
+    if counts_held and resources is not None and (found.expiry.missing or found.expiry.peers):
+        found, held = _with_count(found, options.now_ms, resources.max_unpacked_bytes)
+    return Explanation(found, formats, state, reading.running, held)
+
+
+def _with_count(found: Survey, now_ms: int, max_unpacked_bytes: int) -> tuple[Survey, int]:
+    """The same, with the number of held tombstones and markers in its sentences."""
+    rules, clean = rules_of(found.config), found.log.segments[:-1]
+    with SegmentReader.open(str(found.log.path), largest_batch_bytes=max_unpacked_bytes) as reader:
+        held = held_count(reader, clean, found.expiry, now_ms, rules, max_unpacked_bytes)
+    words = held_in_words(found.expiry), held_in_words(found.expiry, held)
+    verdict = found.verdict and replace(found.verdict, reason=found.verdict.reason.replace(*words))
+    return replace(found, verdict=verdict, notes=tuple(note.replace(*words) for note in found.notes)), held
 
 
 def _verdict_of(error: CleanerdError) -> NotCleanedReason:
@@ -121,6 +148,7 @@ def _json(answer: Explanation) -> dict[str, Any]:
         "dirty_ratio": found.bounds.dirtiness.ratio,
         "waits_for_replicas": list(found.expiry.missing),
         "waits_since_ms": None if found.expiry.since_ms < 0 else found.expiry.since_ms,
+        "held_tombstones": answer.held,
         "overdue_ms": found.bounds.overdue_ms,
         "overdue_at_ms": found.bounds.overdue_at_ms,
         "quarantine": None if state is None else state.quarantine,

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.cleaner.horizons import held_count
+from cleanerd.cleaner.plan import rules_of
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.policy.replicas import MARGIN_MS, ReplicaFacts, Replicas, TopicReplicas
+from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.policy.replicas import MARGIN_MS, ExpiryBound, ReplicaFacts, Replicas, TopicReplicas
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.partition import read_partition
+from cleanerd.segments.reading import SegmentReader
 from tests.cleaner.driver import NAME, clean, config
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker
@@ -117,6 +123,27 @@ def test_an_idle_log(tmp_path: Path) -> None:
     assert held.outcome == "skipped"
     assert "wait for broker 2, out of the ISR since 2023-11-14T22:13:20Z" in held.reason
     assert clean(path, CleaningOptions(later, force=True), waiting(topic, later)).dropped.tombstone == 1
+
+
+@pytest.mark.parametrize(("batch", "settings"), V2)
+@pytest.mark.parametrize(
+    ("bound", "counted"),
+    [
+        pytest.param(ExpiryBound(HORIZON - 1), 1, id="waits"),
+        pytest.param(ExpiryBound(HORIZON), 0, id="may go"),
+        pytest.param(ExpiryBound(HORIZON, below_offset=0), 1, id="above the clean point"),
+    ],
+)
+def test_how_many_wait(
+    tmp_path: Path, batch: bytes, settings: dict[str, str], bound: ExpiryBound, counted: int
+) -> None:
+    """U-70, U-79: ``explain`` counts them, whatever a tombstone is."""
+    alive = encode_batch([Record(b"z", b"1", T0)], base_offset=1, delete_horizon=HORIZON)
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: batch + alive, 2: b""})})
+    log, rules = read_partition(read_log_dir(path), parse_topic_partition_dir(NAME)), rules_of(config(**settings))
+    with SegmentReader.open(str(path / NAME)) as reader:
+        assert held_count(reader, log.segments, bound, NOW, rules, 1 << 20) == counted
+        assert held_count(reader, log.segments, bound, HORIZON - 1, rules, 1 << 20) == 0
 
 
 @pytest.mark.parametrize("wish", [{"waits_for_replicas": False}, {"ignored_replicas": frozenset({2})}])

@@ -13,9 +13,16 @@ from tests.cli.clean_log_dirs import batch, lock_holder
 from tests.cli.findings import findings
 from tests.segments.replica_records import change, partition
 from tests.support.format_bytes import config, metadata, metadata_batch, topic
-from tests.support.log_dirs import CLEANER_CHECKPOINT, HIGH_WATERMARKS, RECOVERY_POINTS, Partition, make_log_dir
+from tests.support.log_dirs import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARKS,
+    RECOVERY_POINTS,
+    Partition,
+    make_log_dir,
+    write_checkpoint,
+)
 from tests.support.log_dirs import read_checkpoint as checkpoint
-from tests.support.logs import Record, encode_batch
+from tests.support.logs import Record, encode_batch, encode_marker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -191,3 +198,27 @@ def test_a_damaged_checkpoint(root: Path, shell: Shell) -> None:
 def test_what_the_cluster_says(leader: int, isr: set[int], topic_id: uuid.UUID | None, needed: bool) -> None:
     """U-77: another broker leads the same topic, and this one is out of the ISR."""
     assert bool(LeaderAndIsr(topic_id, leader, frozenset(isr)).why_needed(1, ID)) == needed
+
+
+def test_how_many_wait(root: Path, shell: Shell) -> None:
+    """U-70: ``explain`` of one partition counts what waits for the broker; a topic's partitions are not counted."""
+    path = broker_1(root, (30.0, (change(ID, 0, isr=[1]),)), (0.0, (NO_OP,)))
+    now_ms = time.time_ns() // 1_000_000
+    at = {hours: now_ms + hours * HOUR_MS for hours in (-40, -10, 1)}
+    log = path / "orders-0" / f"{0:020d}.log"
+    held = [Record(b"a", None, now_ms), Record(b"b", None, now_ms), Record(b"c", b"value", now_ms)]
+    log.write_bytes(
+        encode_batch(held, base_offset=0, delete_horizon=at[-10])
+        + encode_marker(3, commit=False, producer_id=7, delete_horizon=at[-10])
+        + encode_batch([Record(b"d", None, now_ms)], base_offset=4, delete_horizon=at[-40])
+        + encode_batch([Record(b"e", None, now_ms)], base_offset=5, delete_horizon=at[1])
+    )
+    (path / "orders-0" / f"{1:020d}.log").rename(path / "orders-0" / f"{6:020d}.log")
+    write_checkpoint(path / HIGH_WATERMARKS, {"orders-0": 6})
+    write_checkpoint(path / RECOVERY_POINTS, {"orders-0": 6})
+    words = "wait for broker 2, out of the ISR since"
+    one, all_of_topic = shell("explain", "orders-0", path), shell("explain", "orders", path)
+    assert f"3 tombstones or markers {words}" in one.out + one.err
+    assert all_of_topic.err.startswith(f"tombstones or markers {words}")
+    assert "3 tombstones" not in all_of_topic.out + all_of_topic.err
+    assert shell("explain", "orders-0", path, "--json", "--quiet").json["held_tombstones"] == 3

@@ -326,6 +326,14 @@ REPLICAS = (
         (PEERS,),
     ),
     Mutant(
+        "what-may-go-is-counted-as-waiting",
+        "U-70",
+        "cleanerd/cleaner/horizons.py",
+        "np.flatnonzero(waits & ~may_go)",
+        "np.flatnonzero(waits)",
+        ("tests/cleaner/test_replicas.py::test_how_many_wait",),
+    ),
+    Mutant(
         "tombstones-above-the-clean-point-expire",
         "U-79",
         "cleanerd/cleaner/plan.py",
