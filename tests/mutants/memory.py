@@ -11,6 +11,14 @@ KEY_FILE_MODULE = "cleanerd/cleaner/key_file.py"
 
 MEMORY = (
     Mutant(
+        "a-producer-is-counted-as-its-snapshot-entry",
+        "U-35",
+        "cleanerd/segments/producers.py",
+        "PRODUCER_BYTES: Final = 720",
+        "PRODUCER_BYTES: Final = 46",
+        ("tests/segments/test_producers.py::test_a_producer_takes_no_more_than_is_counted",),
+    ),
+    Mutant(
         "only-its-own-cgroup-has-a-limit",
         "U-35",
         "cleanerd/host/memory.py",

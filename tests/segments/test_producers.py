@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import tracemalloc
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -110,6 +111,30 @@ def test_more_producers_than_there_is_memory_for(tmp_path: Path) -> None:
     log, reader = open_log(tmp_path, 70)
     with reader, pytest.raises(LogTooLargeError, match="3 producers"):
         read_producers(log, reader, memory_bytes=3 * PRODUCER_BYTES - 1)
+
+
+@pytest.mark.parametrize("by", ["snapshot", "log"])
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_producer_takes_no_more_than_is_counted(tmp_path: Path, by: str, torn: bool) -> None:
+    """U-35: ids are cheap to make, so what one takes at most is what the limit counts it as, all results included."""
+    ids = range(1_000_000, 1_003_000)  # Python has the small numbers anyway
+    if by == "snapshot":
+        base = len(ids)
+        read(tmp_path, {0: b"", base: data(base, 1)}, {base: [Producer(number, 1, NOW) for number in ids]})
+    else:
+        read(tmp_path, {0: b"".join(data(row, number) for row, number in enumerate(ids))})
+    log, reader = open_log(tmp_path, 1 << 16)
+    torn_from = len(ids) if torn else None
+    with reader:
+        read_last_records(log, reader, now_ms=NOW, expiration_ms=EXPIRATION, torn_from=torn_from)  # fills caches
+        tracemalloc.start()
+        try:
+            found, _ = read_last_records(log, reader, now_ms=NOW, expiration_ms=EXPIRATION, torn_from=torn_from)
+            most = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert len(found.known) >= len(ids)
+    assert most / len(ids) < PRODUCER_BYTES, most / len(ids)
 
 
 def test_no_snapshot_means_the_whole_log(tmp_path: Path) -> None:
