@@ -42,7 +42,8 @@ class CleaningOptions:
     ``change_strategy``: a change of rules since the last cleaning is intended. ``indexes_only``: no sealed segment is
     read to find its age; for scans of many partitions that clean none (U-51).
     ``waits_for_replicas``: False for Kafka's rule, as with an explicit ``--now-ms``. ``ignored_replicas``: brokers that
-    never return, for which no tombstone waits (U-70).
+    never return, for which no tombstone waits (U-70). ``facts_bytes``: the share of one of several threads for what is
+    known of a log's producers (U-35); None: that of a program with one thread.
     """
 
     now_ms: int
@@ -57,6 +58,7 @@ class CleaningOptions:
     indexes_only: bool = False
     waits_for_replicas: bool = True
     ignored_replicas: frozenset[int] = frozenset()
+    facts_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,7 @@ def survey_log(
             max_lag_ms=config.max_compaction_lag_ms,
             may_be_torn=may_be_torn,
             reads_batches=not options.indexes_only,
+            facts_bytes=options.facts_bytes,
         )
         holds = _holding_transaction(log, reader, bounds, config)
     end = _end_offset(log.name, bounds, options)

@@ -83,6 +83,7 @@ def read_bounds(
     max_lag_ms: int,
     may_be_torn: bool = False,
     reads_batches: bool = False,
+    facts_bytes: int | None = None,
 ) -> CleanableRange:
     """Combine the limits of S-01.
 
@@ -92,7 +93,7 @@ def read_bounds(
 
     A running broker reports the last stable offset; without one it comes from the producer state at the high watermark
     (S-04): a transaction is open unless its marker is below it. ``may_be_torn``: no clean shutdown, or a broker is
-    writing; then data from the recovery point on is not trusted (U-32).
+    writing; then data from the recovery point on is not trusted (U-32). ``facts_bytes``: see :func:`read_producers`.
 
     Raises:
         CorruptionError: a time index or a first batch that has to be read is damaged.
@@ -110,7 +111,8 @@ def read_bounds(
     if log.last_stable_offset is None:
         torn_from = log.recovery_point if may_be_torn else None
         below = decided_below(log, may_be_torn=may_be_torn)
-        open_offset = read_producers(log, reader, below=below, torn_from=torn_from).first_open_offset()
+        state = read_producers(log, reader, below=below, torn_from=torn_from, memory_bytes=facts_bytes)
+        open_offset = state.first_open_offset()
     if open_offset is not None:
         limits[LimitedBy.OPEN_TRANSACTION] = open_offset
     rows = segment_range(bases[:-1], first_dirty_offset, log.active.base)

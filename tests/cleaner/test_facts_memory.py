@@ -15,12 +15,21 @@ from cleanerd.cleaner.metadata_budget import (
     WRITE_TIME_BYTES,
     MetadataBudget,
 )
+from cleanerd.cleaner.survey import CleaningOptions, survey
 from cleanerd.errors import LogTooLargeError
+from cleanerd.format.names import TopicPartition
 from cleanerd.host.memory import MIB, Memory, share_of
 from cleanerd.policy.rules import Rules
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.producers import PRODUCER_BYTES
+from cleanerd.state.cleaner_checkpoint import StateStore
+from tests.cleaner.driver import config
+from tests.support.log_dirs import Partition, Producer, make_log_dir
+from tests.support.logs import BASE_TIMESTAMP_MS, keyed_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 KAFKAS = Rules()
 
@@ -61,6 +70,22 @@ def test_the_times_that_batches_keep_are_counted() -> None:
     _takes(needed, [(0, 100, 0)], rules)
     with pytest.raises(LogTooLargeError):
         _takes(needed - 1, [(0, 100, 0)], rules)
+
+
+@pytest.mark.parametrize("room", [0, -1])
+def test_a_survey_takes_its_threads_share(tmp_path: Path, room: int) -> None:
+    """U-35: the producers of a log are needed before its plan; each of several threads has a share for them."""
+    snapshots = {1: [Producer(number, 1, BASE_TIMESTAMP_MS) for number in range(50)]}
+    path = make_log_dir(
+        tmp_path / "logs", {"orders-0": Partition({0: keyed_batch(0, [("a", "1")]), 1: b""}, snapshots=snapshots)}
+    )
+    options = CleaningOptions(BASE_TIMESTAMP_MS, force=True, facts_bytes=50 * PRODUCER_BYTES + room)
+    name = TopicPartition("orders", 0)
+    if room < 0:
+        with pytest.raises(LogTooLargeError, match="50 producers wrote to the log"):
+            survey(read_log_dir(path), name, config(), StateStore(tmp_path / "state"), options)
+    else:
+        assert survey(read_log_dir(path), name, config(), StateStore(tmp_path / "state"), options).to_clean
 
 
 def test_ordinary_logs_have_room() -> None:

@@ -11,6 +11,14 @@ KEY_FILE_MODULE = "cleanerd/cleaner/key_file.py"
 
 MEMORY = (
     Mutant(
+        "a-survey-takes-what-a-single-thread-may",
+        "U-35",
+        "cleanerd/cleaner/survey.py",
+        "            facts_bytes=options.facts_bytes,\n",
+        "",
+        ("tests/cleaner/test_facts_memory.py::test_a_survey_takes_its_threads_share",),
+    ),
+    Mutant(
         "a-producer-is-counted-as-its-snapshot-entry",
         "U-35",
         "cleanerd/segments/producers.py",

@@ -304,6 +304,7 @@ def _options(job: CleaningJob) -> CleaningOptions:
         force=job.trigger in {"asked", "erasure"},
         unclean=True,
         purge=job.trigger in {"purge", "asked"},
+        facts_bytes=job.facts.resources(inside=False).facts_bytes,
     )
 
 
