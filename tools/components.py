@@ -141,7 +141,9 @@ def main() -> None:
         sys.stdout.write(licences())
     else:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        sys.stdout.write(sbom(project["version"], project["dependencies"], *sys.argv[2:4]))
+        # Packages and images have the extra "erase".
+        requirements = [*project["dependencies"], *project["optional-dependencies"]["erase"]]
+        sys.stdout.write(sbom(project["version"], requirements, *sys.argv[2:4]))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from cleanerd.cli.key_options import find_terms_asked
 from cleanerd.cli.output import Column
 from cleanerd.client.erasure import KeyEraser
 from cleanerd.client.rules import TopicRules
-from cleanerd.config.topic_config import resolve_topic_config
+from cleanerd.config.topic_config import INTERNAL_TOPICS, resolve_topic_config
 from cleanerd.errors import ConfigError, RefusedError, system_error
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.humanize import counted
@@ -90,7 +90,8 @@ def request(
         wrote = eraser.to_write
         if not dry_run:
             requests.save(made)  # first: a tombstone without a request would be followed up by no daemon
-            eraser.write(now_ms)
+            if wrote:
+                eraser.write(now_ms)
             made = made.with_tombstones({number: record.offset for number, record in eraser.winners.items()})
             requests.save(made)
             _write(output_file, request_bytes(made))
@@ -106,6 +107,8 @@ def _rules(settings: Settings, topic: str, facts: TopicFacts | None) -> TopicRul
         ConfigError: there is no such topic.
         RefusedError: it is not compacted: a tombstone deletes nothing.
     """
+    if topic in INTERNAL_TOPICS:
+        raise RefusedError("is a topic of Kafka's own, whose keys only Kafka writes", where=topic)
     if facts is None:
         raise ConfigError("the cluster has no such topic", where=topic)
     policy = facts.values["cleanup.policy"].effective

@@ -212,7 +212,9 @@ def print_erasures(output: Output, erasures: Sequence[Mapping[str, Any]]) -> Non
     """U-88: the open erasure requests, a row for each partition of this host that has their tombstone."""
     rows = []
     for each in erasures:
-        for stage in each["stages"] or [{"partition": each["topic"], "stage": "", "reason": "not on this host"}]:
+        for stage in each["stages"] or [
+            {"partition": each["topic"], "stage": "", "reason": "no partition of this host has its tombstone"}
+        ]:
             deadline = time_of(each["deadline_ms"])
             rows.append([each["id"], stage["partition"], deadline, stage["stage"], stage["reason"]])
     if rows:

@@ -44,6 +44,7 @@ class Erasures:
     state_dir: Path
     fleet: PartitionRegistry
     found: Found = field(default=Found((), frozenset()))
+    _marked: set[Key] = field(default_factory=set)
 
     def reading(self) -> Callable[[], Found]:
         """A function for another thread that reads the requests, and the logs that they are about."""
@@ -63,17 +64,19 @@ class Erasures:
             for each in self._of(request):
                 offset = request.tombstones[each.name.partition]
                 offsets[each.key] = max(offset, offsets.get(each.key, offset))
-        for key, tracked in self.fleet.partitions.items():
-            tracked.erase_offset = offsets.get(key)
+        for key in self._marked | offsets.keys():
+            tracked = self.fleet.partitions.get(key)
+            if tracked is not None:
+                tracked.erase_offset = offsets.get(key)
+        self._marked = set(offsets)
 
     def _of(self, request: ErasureRequest) -> Iterable[PartitionEntry]:
         """The partitions on this host in which the request has a tombstone."""
-        for tracked in self.fleet.partitions.values():
-            if tracked.name.topic != request.topic or tracked.name.partition not in request.tombstones:
-                continue
-            topic_id = None if tracked.look is None else tracked.look.topic_id
-            if topic_id is None or request.topic_id in {None, uuid_to_base64(topic_id)}:
-                yield tracked
+        for number in request.tombstones:
+            for tracked in self.fleet.named(f"{request.topic}-{number}"):
+                topic_id = None if tracked.look is None else tracked.look.topic_id
+                if topic_id is None or request.topic_id in {None, uuid_to_base64(topic_id)}:
+                    yield tracked
 
     def views(self) -> tuple[ErasureView, ...]:
         """How far each is."""

@@ -139,4 +139,4 @@ def test_status(capsys: pytest.CaptureFixture[str]) -> None:
     print_erasures(Output(), document["erasures"])
     printed = capsys.readouterr().out
     assert "orders-0" in printed
-    assert "not on this host" in printed
+    assert "no partition of this host has its tombstone" in printed
