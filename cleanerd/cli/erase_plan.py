@@ -85,7 +85,15 @@ def _facts(
         return None, str(error)
     for answer in request.answers:
         if isinstance(answer.what, Explanation):
-            return removal_facts(answer.what, settings, now_ms, daemon=answer.daemon, has_request=is_requested), ""
+            facts = removal_facts(
+                answer.what,
+                settings,
+                now_ms,
+                daemon=answer.daemon,
+                has_request=is_requested,
+                kafka_cleans=request.kafka_cleans,
+            )
+            return facts, ""
     return None, "cleanup.policy=compact; until then retention.ms and retention.bytes alone remove records"
 
 

@@ -81,6 +81,8 @@ class ExplainRequest:
         self.warnings: list[str] = []
         self.notes: list[str] = []
         self.first = FirstReadings()
+        self.kafka_cleans = True
+        """Whether the cleaner of the last directory's broker may work (OP-13)."""
 
     def explain_in(self, directory: LogDir) -> None:
         """Explain each of the partitions in ``directory``.
@@ -117,7 +119,9 @@ class ExplainRequest:
                     self.output.warning(str(error))
                     self.failures.append(error)
             self.warnings += partitions.facts.warnings
-            self.notes.append(kafka_cleaner(partitions.facts, choice.info).note)
+            cleaner = kafka_cleaner(partitions.facts, choice.info)
+            self.kafka_cleans = cleaner.runs is not False
+            self.notes.append(cleaner.note)
             if not partitions.facts.knows_replicas:
                 self.notes.append(partitions.facts.replicas_note)
 

@@ -50,6 +50,7 @@ class LogEvent(StrEnum):
     WORKER_DIED = "worker_died"
     STATE_REMOVAL_FAILED = "state_removal_failed"
     PRUNING_FAILED = "pruning_failed"
+    ERASURE_READING_FAILED = "erasure_reading_failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,4 +151,7 @@ EVENTS: Final[Mapping[LogEvent, EventFacts]] = {
     LogEvent.WORKER_DIED: EventFacts("error", ("partition", "exception"), "A bug in cleanerd; please report."),
     LogEvent.STATE_REMOVAL_FAILED: EventFacts("error", ("exception",), "State of deleted partitions was not removed."),
     LogEvent.PRUNING_FAILED: EventFacts("error", ("exception",), "Replaced segments could not be pruned."),
+    LogEvent.ERASURE_READING_FAILED: EventFacts(
+        "error", ("exception",), "Erasure requests were not read; it is tried again in ten seconds."
+    ),
 }

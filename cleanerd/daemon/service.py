@@ -364,7 +364,7 @@ class Service:
             try:
                 found = await self._sweeper.submit(self._erasures.reading())
             except WorkerDiedError:  # as in the sweeps
-                _log.exception("reading the erasure requests failed")
+                _log.exception(LogEvent.ERASURE_READING_FAILED)
             else:
                 for warning in found.warnings:
                     self.publisher.warn(warning)

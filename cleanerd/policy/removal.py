@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from cleanerd.policy.replicas import ExpiryBound
 
 NO_LIMIT_MS: Final = 2**63 - 1
+_STALE_MS: Final = 2 * MARGIN_MS
+"""A metadata log that shows nothing younger does not keep up: its controllers are down, or it cannot be read."""
 
 CleanedBy = Literal["daemon", "kafka", "operator"]
 """``daemon``: cleanerd's, which swaps live. ``kafka``: the broker's own cleaner. ``operator``: neither."""
@@ -197,6 +199,8 @@ class _Way:
         if expiry.missing or expiry.peers:
             setting = "see cleanerd ignore-replica" if expiry.missing else "cleaning on the other brokers"
             self.unbounded(f"every replica has it ({held_in_words(expiry)})", setting)
+        elif expiry.at_ms is not None and expiry.at_ms < self._facts.now_ms - _STALE_MS:
+            self.unbounded(f"every replica has it ({held_in_words(expiry)})", "the metadata log shows all replicas")
         elif expiry is not BY_CLOCK:
             self.after("the metadata log shows every replica in the ISR", MARGIN_MS, "the ISR stays full")
 

@@ -48,9 +48,17 @@ class CopyOutlook:
 
 
 def removal_facts(
-    answer: Explanation, settings: Settings, now_ms: int, *, daemon: Mapping[str, object] | None, has_request: bool
+    answer: Explanation,
+    settings: Settings,
+    now_ms: int,
+    *,
+    daemon: Mapping[str, object] | None,
+    has_request: bool,
+    kafka_cleans: bool = True,
 ) -> RemovalFacts:
     """The facts of an explained partition. ``daemon``: what a running daemon reports about it, None without an answer.
+
+    ``kafka_cleans`` False: the broker's own cleaner is known to be off.
 
     Raises:
         CorruptionError, CleanerdError: a segment's headers cannot be read.
@@ -66,7 +74,7 @@ def removal_facts(
         now_ms=now_ms,
         segments=segments,
         clean_offset=found.proven_offset,
-        cleaned_by=_cleaned_by(found, daemon),
+        cleaned_by=_cleaned_by(found, daemon, kafka_cleans=kafka_cleans),
         has_request=has_request,
         segment_ms=config.segment_ms,
         min_lag_ms=config.min_compaction_lag_ms,
@@ -91,10 +99,11 @@ def _times_of(reader: SegmentReader, segment: Segment, *, is_active: bool) -> Se
     return SegmentTimes(segment.base, first_ms, largest_ms, is_active)
 
 
-def _cleaned_by(found: Survey, daemon: Mapping[str, object] | None) -> CleanedBy:
+def _cleaned_by(found: Survey, daemon: Mapping[str, object] | None, *, kafka_cleans: bool) -> CleanedBy:
     if daemon is not None and daemon["mode"] == "live" and daemon["phase"] in _WORKING_PHASES:
         return "daemon"
-    return "kafka" if found.config.is_kafkas and not found.config.delegated_here else "operator"
+    is_kafkas = found.config.is_kafkas and not found.config.may_be_kept_away
+    return "kafka" if kafka_cleans and is_kafkas else "operator"
 
 
 def outlook(

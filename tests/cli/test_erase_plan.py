@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, batch, lock_holder
+from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, batch, lock_holder, write_metadata
 from tests.support.log_dirs import Partition, make_log_dir
 
 if TYPE_CHECKING:
@@ -26,7 +26,13 @@ SEGMENTS = {
 @pytest.fixture
 def path(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("tempfile.tempdir", str(root))  # it is searched, too
-    return make_log_dir(root / "logs", {"orders-0": Partition(SEGMENTS)})
+    return known(make_log_dir(root / "logs", {"orders-0": Partition(SEGMENTS)}))
+
+
+def known(path: Path) -> Path:
+    """The metadata log shows the topic: it is Kafka's cleaner that cleans it."""
+    write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
+    return path
 
 
 def plan(shell: Shell, path: Path, key: str, *options: object, code: int = 0) -> list[dict[str, Any]]:
@@ -159,3 +165,12 @@ def test_bad_input(root: Path, shell: Shell, path: Path) -> None:
     assert shell("erase", "plan", "orders", path).code == 2
     absent = shell("erase", "plan", "orders", path, "--key", "nowhere", *COMPACT)
     assert (absent.code, absent.out) == (0, "nowhere: nowhere on this host\n")
+
+
+def test_kafkas_cleaner_is_off(root: Path, shell: Shell, path: Path) -> None:
+    """OP-13: then it keeps no deadline, whatever max.compaction.lag.ms says."""
+    properties = root / "server.properties"
+    properties.write_text(f"log.dirs={path}\nlog.cleaner.enable=false\n")
+    off = ("--set", f"cleanerd.broker.properties={properties}")
+    value, _ = plan(shell, path, "a", *topic("max.compaction.lag.ms", DAY_MS), *off)
+    assert unbound(value) == ["cleanerd.mode=auto and the agent, or run cleanerd clean --force"]

@@ -43,6 +43,22 @@ ERASING = (
         (f"{STEPS}::test_a_tombstone_waits_for_every_replica",),
     ),
     Mutant(
+        "kafka-cleans-what-its-cleaner-is-kept-away-from",
+        "U-85",
+        "cleanerd/resolution/erasure_plan.py",
+        "found.config.is_kafkas and not found.config.may_be_kept_away",
+        "found.config.is_kafkas",
+        ("tests/resolution/test_erasure_plan.py::test_where_kafkas_cleaner_does_not_clean",),
+    ),
+    Mutant(
+        "a-stale-metadata-log-shows-all-replicas-soon",
+        "U-85",
+        REMOVAL,
+        "expiry.at_ms < self._facts.now_ms - _STALE_MS",
+        "expiry.at_ms < 0",
+        (f"{STEPS}::test_a_tombstone_waits_for_every_replica",),
+    ),
+    Mutant(
         "a-changed-certificate-is-read",
         "U-86",
         "cleanerd/verify/certificate.py",

@@ -125,6 +125,8 @@ def test_a_tombstone_waits_for_every_replica() -> None:
     assert "broker 2" in waits.event
     assert "ignore-replica" in waits.setting
     assert bound_of(steps_of_value(missing, 3, 12)) == CLEANED + MINUTE
+    stale = replace(FACTS, expiry=ExpiryBound(NOW - DAY, why="the controllers are down"))
+    assert bound_of(steps_of_tombstone(stale, 12, None)) is None
     full = replace(FACTS, expiry=ExpiryBound(NOW - MARGIN_MS))
     assert bound_of(steps_of_tombstone(full, 12, None)) == CLEANED + DAY + MARGIN_MS + 15 * SECOND + MINUTE
 
