@@ -227,6 +227,15 @@ def _report(
         return CorruptionError.exit_code
     if statement.found:
         return FOUND
+    tombstones = {} if request is None else request.tombstones
+    behind = [each for each in statement.replicas if each.to_offset <= tombstones.get(each.partition, -1)]
+    for each in behind:
+        common.output.warning(
+            f"{statement.topic}-{each.partition} ends at offset {each.to_offset}, below the tombstone at offset "
+            f"{tombstones[each.partition]}: certify again when the replica has caught up"
+        )
+    if behind:
+        return FOUND
     common.output.note(f"{show_key(key)}: nowhere {where}")
     if request is not None:
         try:

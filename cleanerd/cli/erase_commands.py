@@ -110,7 +110,8 @@ def erase_certify() -> None:
 
     Name all directories of log.dirs, or none when the settings name them. The statement has a salted hash of the key,
     the files with sizes and digests, and what could not be searched. Exit code 0 when the key is nowhere, 1 when a
-    record was found, 5 when something could not be searched; the statement is written in each case.
+    record was found or a replica lacks the request's tombstone, 5 when something could not be searched. The statement
+    is written in each case.
     """
 
 

@@ -154,8 +154,12 @@ def test_a_replica_that_is_not_assigned_is_not_needed(cluster: Cluster) -> None:
 
 def test_searched_before_the_tombstone(cluster: Cluster) -> None:
     """The log decides: a replica that had not fetched the tombstone yet, whatever the clock says."""
-    cluster.request(tombstones={0: 3})
-    both(cluster)
+    request = cluster.request(tombstones={0: 3})
+    ErasureRequests(cluster.root / "state").save(request)
+    answers = [cluster.certify(broker) for broker in (1, 2)]
+    assert [each.code for each in answers] == [1, 1]
+    assert "orders-0 ends at offset 3, below the tombstone at offset 3: certify again" in answers[0].err
+    assert ErasureRequests(cluster.root / "state").load() == [request], "it stays open here"
     assert "was searched up to offset 3, and the tombstone is at offset 3" in why_not(cluster.verify("--json"))
 
 

@@ -83,6 +83,14 @@ ERASING = (
         (f"{CERTIFICATES}::test_a_directory_of_the_broker_that_was_not_named",),
     ),
     Mutant(
+        "a-replica-without-the-tombstone-closes-the-request",
+        "U-86",
+        "cleanerd/cli/erase_certify.py",
+        "    if behind:\n        return FOUND\n",
+        "",
+        (f"{CERTIFICATES}::test_searched_before_the_tombstone",),
+    ),
+    Mutant(
         "an-untrusted-signature-counts",
         "U-87",
         PROOF,
