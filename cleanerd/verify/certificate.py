@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cleanerd.errors import ConfigError, CorruptionError, system_error
 from cleanerd.fsio import safe_open
+from cleanerd.fsio.json_text import line_bytes
 from cleanerd.fsio.state_files import DAMAGE, describe_damage
 from cleanerd.state.document import Document
 from cleanerd.state.erasure_requests import KeyHash, require_hash
@@ -142,10 +143,12 @@ def read_certificate(path: Path) -> Certificate:
     require_cryptography()
     try:
         data = _read(path, MAX_BYTES)
-        found = _FILE.parse(data)
+        # One reader for both: of two fields of a name it must not be another one that was signed.
+        document = json.loads(data)
+        found = _FILE.parse(line_bytes(document))
         value = base64.b64decode(found.signature.value, validate=True)
         # What was signed is the text of the file, with fields of a newer release as well.
-        is_right = verify_signature(found.signature.public_key, value, _canonical(json.loads(data)["statement"]))
+        is_right = verify_signature(found.signature.public_key, value, _canonical(document["statement"]))
     except OSError as error:
         raise system_error("cannot be read", str(path), error) from error
     except DAMAGE as error:

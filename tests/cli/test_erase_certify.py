@@ -214,6 +214,26 @@ def test_changed_after_it_was_signed(cluster: Cluster) -> None:
     assert "is not a certificate of cleanerd" in cluster.verify().out
 
 
+def test_a_field_that_is_there_twice(cluster: Cluster) -> None:
+    """What counts is what was signed, wherever a forged statement is put."""
+    both(cluster)
+    path = cluster.certificate(2)
+    document = json.loads(path.read_text())
+    real, forged = (json.dumps({**document["statement"], "found": found}) for found in (0, 7))
+    rest = {name: value for name, value in document.items() if name != "statement"}
+    for statements, code in (((forged, real), 0), ((real, forged), 5)):
+        fields = "".join(f', "statement": {each}' for each in statements)
+        path.write_text(json.dumps(rest)[:-1] + fields + "}")
+        assert cluster.verify().code == code
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "[" * 100_000, '{"statement": NaN}', '{"format": 1, "kind": 1e999}'])
+def test_hostile_files(cluster: Cluster, text: str) -> None:
+    both(cluster)
+    cluster.certificate(1).write_text(text)
+    assert "is not a certificate of cleanerd" in cluster.verify().out
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind": "cleanerd erasure certificate", "format": 2}', "\x00", "9"])
 def test_files_that_are_not_certificates(cluster: Cluster, text: str) -> None:
     both(cluster)
@@ -378,3 +398,12 @@ def test_snapshots(cluster: Cluster, root: Path) -> None:
     assert (answer.code, "data.avro: a file of this kind cannot be searched" in answer.err) == (5, True)
     (place / "2.parquet").write_bytes(b"PAR1")
     assert "2.parquet: is not a Parquet file" in cluster.certify(1, "--also", root / "snapshot").err
+
+
+def test_without_the_extra(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What to install is said before anything is searched."""
+    both(cluster)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)  # every test environment has the package
+    for answer in (cluster.certify(1), cluster.verify(), cluster.shell("erase", "keygen", cluster.root / "k")):
+        assert answer.code == 3
+        assert "not installed: cryptography" in answer.err
