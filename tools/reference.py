@@ -5,16 +5,21 @@ They are made from the program, so they cannot disagree with it; tests/packaging
 
 from __future__ import annotations
 
+import ast
 import inspect
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 import click
 
+from cleanerd.cleaner import reclaimable, result
 from cleanerd.cli.main import cli
 from cleanerd.cli.options import common_options
 from cleanerd.config.keys import DAEMON_FIELDS, TOPIC_FIELDS, kind_of, valid_values
+from cleanerd.daemon import view
 from cleanerd.daemon.log_events import EVENTS
+from cleanerd.errors import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +32,13 @@ DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 def pages() -> dict[str, str]:
     """Path below docs/ -> text."""
     commands = dict(command_pages(cli, "cleanerd"))
-    return {"log-events.md": log_events(), "configuration.md": configuration(), "commands.md": index(cli), **commands}
+    return {
+        "log-events.md": log_events(),
+        "configuration.md": configuration(),
+        "commands.md": index(cli),
+        "json.md": json_fields(),
+        **commands,
+    }
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -145,6 +156,72 @@ def _setting(item: tuple[str, FieldInfo]) -> tuple[str, str, str, str]:
     return f"`{key}`", _cell(example), _cell(valid_values(field)), _cell(" ".join((field.description or "").split()))
 
 
+MODELS: Final = (
+    ("`status` and `/status`: the whole", view.DaemonView),
+    ("`status` and `/status`: an entry of `partitions`", view.PartitionView),
+    ("`status` and `/status`: an entry of `log_dirs`", view.LogDirView),
+    ("`status` and `/status`: an entry of `running`", view.RunningView),
+    ("`status` and `/status`: `quarantine` of a partition", view.QuarantineView),
+    ("`clean`, `stage`, `apply` and `spark clean`: an entry of `partitions`", result.CleaningResult),
+)
+"""Title and dataclass of each JSON object; ``to_json`` of the dataclass has its fields."""
+
+
+def json_fields() -> str:
+    """The fields of the results of ``--json``, from the dataclasses."""
+    lines = [
+        "# JSON fields",
+        "",
+        "`--json` prints one object. It begins with `schema`, which is 1. Later releases may add fields. They",
+        "remove none within a major version. An error is `error`: `message`, `where`, `hint` and `exit_code`.",
+        "",
+        "* `..._ms` is a time since the epoch, or a duration, in milliseconds. `..._bytes` is a size.",
+        "* A field is null if its value is not known, or does not apply.",
+        "* Offsets that end a range are exclusive.",
+        "",
+    ]
+    for title, model in MODELS:
+        rows = [(f"`{each.name}`", _json_type(str(each.type))) for each in fields(model)]
+        if model is result.CleaningResult:
+            rows = [row for row in rows if row[0] not in {"`name`", "`error`"}]
+            rows = [("`topic`", "text"), ("`partition`", "number"), *rows, ("`cause`", _literals(Cause) + " or null")]
+        if model is view.PartitionView:
+            rows.append(("`state`", "the same as `phase`"))
+        lines += [f"## {title}", "", *table(("field", "type"), rows), ""]
+    return "\n".join(lines)
+
+
+_TYPES: Final = {"int": "number", "float": "number", "str": "text", "bool": "true or false", "None": "null"}
+_VALUES: Final = {
+    each: getattr(module, each)
+    for module, names in (
+        (view, ("PartitionPhase", "Outlook", "PartitionMode", "Trigger", "RunPhase")),
+        (result, ("Outcome",)),
+        (reclaimable, ("Method",)),
+    )
+    for each in names
+}
+
+
+def _literals(values: Iterable[str]) -> str:
+    return ", ".join(f"`{each}`" for each in values)
+
+
+def _json_type(annotation: str) -> str:
+    """The type in JSON of a field's annotation."""
+    parts = []
+    for part in annotation.split(" | "):
+        if part in _VALUES:
+            parts.append(_literals(get_args(_VALUES[part])))
+        elif part.startswith("Literal["):
+            parts.append(_literals(ast.literal_eval(part.removeprefix("Literal"))))
+        elif part.startswith("tuple"):
+            parts.append("array")
+        else:
+            parts.append(_TYPES.get(part, "object"))
+    return " or ".join(parts)
+
+
 def log_events() -> str:
     """The events of the daemon's log."""
     rows = (
@@ -166,7 +243,7 @@ def log_events() -> str:
         "",
         *table(("event", "level", "fields", "meaning"), rows),
         "",
-        "`trigger` is why a cleaning began: `ratio`, `overdue`, `purge` or `asked` (by an operator).",
+        f"`trigger` is why a cleaning began: {_literals(get_args(view.Trigger))}. `asked` is by an operator.",
     ]
     return "\n".join(lines) + "\n"
 
