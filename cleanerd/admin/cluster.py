@@ -178,6 +178,27 @@ class Cluster:
         with self._errors("the cluster"):
             return str(self._client.describe_cluster()["cluster_id"])
 
+    def brokers(self) -> dict[int, str]:
+        """The hosts of the brokers that run, by id, as the cluster advertises them.
+
+        Raises:
+            CleanerdError: the cluster does not answer.
+        """
+        with self._errors("the cluster"):
+            found = self._client.describe_cluster()["brokers"]
+        return {int(each["broker_id"]): str(each["host"]) for each in found}
+
+    def assigned_brokers(self) -> set[int]:
+        """The brokers that have a replica of a topic that the cluster shows, whether they run or not.
+
+        Raises:
+            CleanerdError: the cluster does not answer.
+        """
+        with self._errors("the cluster"):
+            topics = self._client.describe_topics()
+        partitions = (each for topic in topics if not topic["error_code"] for each in topic["partitions"])
+        return {int(broker) for each in partitions for broker in each["replica_nodes"]}
+
     def topic(self, topic: str) -> TopicFacts | None:
         """The topic's configuration, None if it does not exist. The request does not create it.
 

@@ -1,4 +1,4 @@
-"""Clean points (U-79) and digests (U-90) at other brokers, from ``/status`` of their daemons. Read only."""
+"""``/status`` of a cluster's daemons; clean points (U-79) and digests (U-90) in them. Read only."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from cleanerd.errors import CleanerdError
 from cleanerd.policy.state_digest import ReplicaDigests, StateDigest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from pathlib import Path
 
 ANSWER_SECONDS: Final = 5.0
 """A daemon that takes longer for the whole answer counts as silent; a scan waits for that."""
@@ -24,6 +27,10 @@ AGAIN_SECONDS: Final = 60.0
 _CHUNK_BYTES: Final = 1 << 16
 _MOST_OFFSET: Final = 2**63 - 1
 _MOST_PARTITION: Final = 2**31 - 1
+
+NOT_A_STATUS: Final = "responded, but is not a supported cleanerd version"
+
+K = TypeVar("K", bound="Hashable")
 
 PeerPoints = dict[int, "dict[str, dict[int, int]] | str"]
 """By broker: the clean offsets by topic and partition, or why they are unknown."""
@@ -47,8 +54,48 @@ _Answer = tuple[dict[str, dict[int, int]], dict[str, ReplicaDigests]] | str
 """A daemon's clean points and digests, or why they are unknown."""
 
 
+@dataclass(frozen=True, slots=True)
+class NoStatus:
+    """A daemon that gave no status, and the reason: "does not answer", for example."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDaemons:
+    """Where the daemons of a cluster are, by broker id; ``down``: brokers with replicas that do not run."""
+
+    addresses: tuple[tuple[int, str], ...]
+    cluster_id: str | None = None
+    down: tuple[int, ...] = ()
+
+
+def find_daemons(port: int, servers: str | None, command_config: Path | None, *, with_down: bool) -> FoundDaemons:
+    """At ``port`` of the host of each broker of the cluster. ``with_down`` asks for all topics too.
+
+    Raises:
+        ConfigError: neither ``servers`` nor the client's file ``command_config`` names brokers.
+        CleanerdError: the cluster does not answer.
+    """
+    from cleanerd.admin.client_config import read_client_config  # noqa: PLC0415
+    from cleanerd.admin.cluster import Cluster, require_bootstrap  # noqa: PLC0415 - the Kafka client takes a while
+
+    client = read_client_config(command_config)
+    with Cluster(require_bootstrap(servers, client), client) as cluster:
+        brokers = cluster.brokers()
+        down = cluster.assigned_brokers() - brokers.keys() if with_down else set()
+        cluster_id = cluster.cluster_id()
+    hosts = {broker: f"[{host}]" if ":" in host else host for broker, host in sorted(brokers.items())}
+    return FoundDaemons(
+        tuple((broker, f"{host}:{port}") for broker, host in hosts.items()), cluster_id, tuple(sorted(down))
+    )
+
+
 class Peers:
-    """Asks daemons, and keeps their answers for ``again_seconds``. Threads may share it."""
+    """Asks daemons, and keeps their clean points for ``again_seconds``. Threads may share it.
+
+    ``answered`` gets each round of answers, by address.
+    """
 
     def __init__(
         self,
@@ -57,31 +104,40 @@ class Peers:
         most_bytes: int = MOST_BYTES,
         again_seconds: float = AGAIN_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        answered: Callable[[Mapping[str, Any]], None] = lambda _answers: None,
     ) -> None:
         self._answer_seconds = answer_seconds
         self._most_bytes = most_bytes
         self._again_seconds = again_seconds
         self._clock = clock
+        self._answered = answered
+        self.warning = ""
         self._lock = threading.Lock()
         self._asked: tuple[object, ...] = ()
         self._asked_at = 0.0
         self._points: PeerPoints = {}
         self.digests: PeerDigests = {}
         """As of the last answers; replaced, never changed."""
+        self._found: dict[int, str] = {}
 
     def points(
-        self, addresses: Sequence[tuple[int, str]], cluster_id: str | None, own_id: int | None
+        self,
+        addresses: Sequence[tuple[int, str]] | Callable[[], FoundDaemons],
+        cluster_id: str | None,
+        own_id: int | None,
     ) -> PeerPoints | None:
         """What the daemons at ``addresses`` (broker id, host:port) report; None: there are no addresses.
 
-        The broker ``own_id`` is left out: all hosts may have the same settings. The same object while nothing changes.
+        A callable finds them, and a broker that it found once is asked from then on. The broker ``own_id`` is left out:
+        all hosts may have the same settings. The same object while nothing changes.
         """
         if not addresses:
             return None
-        key = (tuple(addresses), cluster_id, own_id)
+        key = ("found" if callable(addresses) else tuple(addresses), cluster_id, own_id)
         with self._lock:
             if key != self._asked or self._clock() >= self._asked_at + self._again_seconds:
-                others = {broker: address for broker, address in addresses if broker != own_id}
+                known = self._find(addresses, cluster_id) if callable(addresses) else dict(addresses)
+                others = {broker: address for broker, address in known.items() if broker != own_id}
                 answers = self._ask(others, cluster_id)
                 found: PeerPoints = {
                     broker: said if isinstance(said, str) else said[0] for broker, said in answers.items()
@@ -91,50 +147,85 @@ class Peers:
                 self._asked, self._asked_at = key, self._clock()
             return self._points
 
+    def _find(self, find: Callable[[], FoundDaemons], cluster_id: str | None) -> dict[int, str]:
+        """A cluster that does not answer, or another one, changes nothing."""
+        try:
+            found = find()
+        except CleanerdError as error:
+            self.warning = f"cleanerd.cluster.peers: {error}"
+            return self._found
+        if found.cluster_id != cluster_id:
+            self.warning = f"cleanerd.cluster.peers: bootstrap.servers lead to the cluster {found.cluster_id}"
+            return self._found
+        self.warning = ""
+        self._found |= dict(found.addresses)
+        return self._found
+
     def _ask(self, addresses: Mapping[int, str], cluster_id: str | None) -> dict[int, _Answer]:
-        """All at once; nothing of an answer that comes too late is used."""
-        silent = f"its daemon does not answer within {self._answer_seconds:g} s"
-        found: dict[int, _Answer] = {}
+        urls = {broker: f"http://{address}/status" for broker, address in addresses.items()}
+        answers = read_statuses(urls, answer_seconds=self._answer_seconds, most_bytes=self._most_bytes)
+        self._answered({addresses[broker]: answer for broker, answer in answers.items()})
+        return {broker: _answer_of(answer, broker, cluster_id) for broker, answer in answers.items()}
 
-        def ask(broker: int, address: str) -> None:
-            found[broker] = self._answer_of(broker, address, cluster_id)
 
-        threads = [threading.Thread(target=ask, args=each, daemon=True) for each in addresses.items()]
-        deadline = time.monotonic() + self._answer_seconds
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        answered = dict(found)
-        return {broker: answered.get(broker, silent) for broker in addresses}
+def _answer_of(answer: Any, broker: int, cluster_id: str | None) -> _Answer:
+    if isinstance(answer, NoStatus):
+        return f"its daemon {answer.reason}"
+    try:
+        points = clean_points(answer, broker, cluster_id)
+        return points if isinstance(points, str) else (points, digests_in(answer, broker))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"its daemon {NOT_A_STATUS}"
 
-    def _answer_of(self, broker: int, address: str, cluster_id: str | None) -> _Answer:
-        try:
-            body = self._read(f"http://{address}/status")
-        except urllib.error.HTTPError as error:
-            return f"its daemon answers {error.code} ({error.reason}): see cleanerd.http.hosts"
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            reason = getattr(error, "reason", None) or error
-            return f"its daemon does not answer: {getattr(reason, 'strerror', None) or reason}"
-        if body is None:
-            return f"its daemon answers more than {self._most_bytes:,} bytes, or too slowly"
-        try:
-            status = json.loads(body)
-            points = clean_points(status, broker, cluster_id)
-            return points if isinstance(points, str) else (points, digests_in(status, broker))
-        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-            return f"{address} is not the daemon of a cleanerd release that this one knows"
 
-    def _read(self, url: str) -> bytes | None:
-        """The body; None: it is too long or comes too slowly."""
-        deadline = time.monotonic() + self._answer_seconds
-        body = bytearray()
-        with _OPENER.open(url, timeout=self._answer_seconds) as answer:
-            while chunk := answer.read1(_CHUNK_BYTES):
-                body += chunk
-                if len(body) > self._most_bytes or time.monotonic() > deadline:
-                    return None
-        return bytes(body)
+def read_statuses(
+    urls: Mapping[K, str], *, answer_seconds: float = ANSWER_SECONDS, most_bytes: int = MOST_BYTES
+) -> dict[K, Any]:
+    """What daemons answer: the JSON document at each of ``urls``, or :class:`NoStatus`.
+
+    All at once, for ``answer_seconds`` together: nothing of an answer that comes later is used.
+    """
+    found: dict[K, Any] = {}
+
+    def ask(key: K, url: str) -> None:
+        found[key] = _status_at(url, answer_seconds, most_bytes)
+
+    threads = [threading.Thread(target=ask, args=each, daemon=True) for each in urls.items()]
+    deadline = time.monotonic() + answer_seconds
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    answered, silent = dict(found), NoStatus(f"does not answer within {answer_seconds:g} s")
+    return {key: answered.get(key, silent) for key in urls}
+
+
+def _status_at(url: str, answer_seconds: float, most_bytes: int) -> Any:
+    try:
+        body = _read(url, answer_seconds, most_bytes)
+    except urllib.error.HTTPError as error:
+        return NoStatus(f"answers {error.code} ({error.reason}): see cleanerd.http.hosts")
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        return NoStatus(f"does not answer: {getattr(reason, 'strerror', None) or reason}")
+    if body is None:
+        return NoStatus(f"answers more than {most_bytes:,} bytes, or too slowly")
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return NoStatus(NOT_A_STATUS)
+
+
+def _read(url: str, answer_seconds: float, most_bytes: int) -> bytes | None:
+    """The body; None: it is too long or comes too slowly."""
+    deadline = time.monotonic() + answer_seconds
+    body = bytearray()
+    with _OPENER.open(url, timeout=answer_seconds) as answer:
+        while chunk := answer.read1(_CHUNK_BYTES):
+            body += chunk
+            if len(body) > most_bytes or time.monotonic() > deadline:
+                return None
+    return bytes(body)
 
 
 def digests_in(status: Any, broker: int | None = None) -> dict[str, ReplicaDigests]:

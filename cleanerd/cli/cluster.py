@@ -1,40 +1,35 @@
-"""``cleanerd cluster status``: every daemon's ``/status`` side by side."""
+"""``cleanerd cluster``: every daemon's ``/status`` side by side, and what a cleaning of all would save."""
 
 from __future__ import annotations
 
 import json
 import re
-import urllib.error
-import urllib.request
-from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from cleanerd.cli.cluster_compare import ClusterComparison, DaemonAnswer, compare
+from cleanerd.admin.cluster_compare import (
+    DaemonAnswer,
+    compare,
+    comparison_lines,
+    of_one_cluster,
+    reclaimable,
+    saving_lines,
+)
+from cleanerd.admin.peers import FoundDaemons, find_daemons, read_statuses
 from cleanerd.cli.commands import Subcommands
-from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.output import Column
+from cleanerd.cli.options import Common, common_options, top_option
 from cleanerd.errors import ConfigError
-from cleanerd.humanize import counted, human_bytes, human_change
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cleanerd.cli.cluster_compare import Difference
-    from cleanerd.cli.output import Output
+    from collections.abc import Callable
 
 DEFAULT_PORT: Final = 10280
 ANSWER_SECONDS: Final = 15.0
 MOST_BYTES: Final = 256 * 1024 * 1024
-AT_ONCE: Final = 16
-SHOWN: Final = 10
-"""Lines of each kind that the table has; --json has all."""
 
-# The daemons of one's own cluster are queried directly, whatever proxy the environment names for the web.
-_OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{1,5}))?")
 
 
@@ -43,35 +38,104 @@ def cluster() -> None:
     """Look at all daemons of a cluster together."""
 
 
+def _daemon_options(command: Callable[..., int]) -> Callable[..., int]:
+    """HOST..., ``--targets`` and ``--port``: which daemons."""
+    for option in (
+        click.argument("hosts", nargs=-1, metavar="[HOST[:PORT]|URL]..."),
+        click.option(
+            "--targets",
+            "files",
+            multiple=True,
+            metavar="FILE",
+            type=click.Path(path_type=Path, readable=False),
+            help="The daemons of Prometheus' file_sd file (JSON). Repeatable.",
+        ),
+        click.option(
+            "--port",
+            type=click.IntRange(1, 65535),
+            default=DEFAULT_PORT,
+            show_default=True,
+            help="The port of the daemons that are found by bootstrap.servers.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @cluster.command("status", short_help="Every daemon's status, and where they differ.")
 @common_options
-@click.argument("hosts", nargs=-1, metavar="[HOST[:PORT]|URL]...")
-@click.option(
-    "--targets",
-    "files",
-    multiple=True,
-    metavar="FILE",
-    type=click.Path(path_type=Path, readable=False),
-    help="The daemons of Prometheus' file_sd file (JSON). Repeatable.",
-)
-def status(common: Common, hosts: tuple[str, ...], *, files: tuple[Path, ...]) -> int:
-    """Print the status of the daemons at HOST..., side by side: strategies, delegation, replicas, versions, savings.
+@_daemon_options
+def status(common: Common, hosts: tuple[str, ...], *, files: tuple[Path, ...], port: int) -> int:
+    """Print the status of all daemons side by side: strategies, delegation, replicas, versions, savings.
 
-    A HOST is where cleanerd.http.listen serves the status page; the port is 10280 unless it is named. Exit code 0 when
-    all is well, 4 when a daemon does not answer, 1 when one is unwell, when topics are cleaned by different rules or
-    are not delegated, when replicas have different latest states, or when a partition is in quarantine.
+    A HOST is where cleanerd.http.listen serves the status page; the port is 10280 unless it is named. Without HOST and
+    --targets they are those of cleanerd.cluster.peers, else of the brokers that bootstrap.servers name.
+
+    Exit code 0 when all is well, 4 when a daemon does not answer or a broker is down, 1 when one is unwell, when topics
+    are cleaned by different rules or are not delegated, when replicas have different latest states, or when a partition
+    is in quarantine.
     """
-    targets = tuple(dict.fromkeys([*hosts, *(target for path in files for target in read_targets(path))]))
-    if not targets:
-        raise click.UsageError("name the daemons: HOST..., or --targets FILE")
-    urls = [status_url(target) for target in targets]
-    with ThreadPoolExecutor(min(AT_ONCE, len(targets))) as pool:
-        found = compare(list(pool.map(_query_daemon, targets, urls)))
+    answers, found = _answers(common, hosts, files, port)
+    compared = compare(answers, found.down)
     if common.output.as_json:
-        common.output.json(found.to_json())
+        common.output.json(compared.to_json())
     else:
-        print_cluster(common.output, found)
-    return found.exit_code
+        for line in comparison_lines(compared):
+            common.output.line(line)
+    return compared.exit_code
+
+
+@cluster.command("plan", short_help="What cleaning would save in the whole cluster.")
+@common_options
+@_daemon_options
+@top_option
+def plan(common: Common, hosts: tuple[str, ...], *, files: tuple[Path, ...], port: int, top: int | None) -> int:
+    """Print what cleaning all replicas would save, by topic, as the daemons have estimated it.
+
+    The daemons are found as by cleanerd cluster status. Exit code 4 when one does not answer.
+    """
+    answers, found = _answers(common, hosts, files, port)
+    savings = reclaimable(answers)
+    if common.output.as_json:
+        silent = {each.target: each.error for each in answers if each.status is None}
+        common.output.json({"topics": [asdict(each) for each in savings], "no_answer": silent, "down": found.down})
+    else:
+        for line in saving_lines(savings, answers, top):
+            common.output.line(line)
+    return 4 if found.down or any(each.status is None for each in answers) else 0
+
+
+def _answers(
+    common: Common, hosts: tuple[str, ...], files: tuple[Path, ...], port: int
+) -> tuple[list[DaemonAnswer], FoundDaemons]:
+    """The answers of all daemons, in the order in which they are named."""
+    targets = list(dict.fromkeys([*hosts, *(target for path in files for target in read_targets(path))]))
+    found = FoundDaemons(())
+    if not targets:
+        found = _find(common, port)
+        targets = [address for _, address in found.addresses]
+    urls = {target: status_url(target) for target in targets}
+    read = read_statuses(urls, answer_seconds=ANSWER_SECONDS, most_bytes=MOST_BYTES)
+    return of_one_cluster([DaemonAnswer.of(*each) for each in read.items()], found.cluster_id), found
+
+
+def _find(common: Common, port: int) -> FoundDaemons:
+    daemon = common.load_settings().daemon
+    peers = daemon.cleanerd_cluster_peers
+    if isinstance(peers, tuple) and peers:
+        return FoundDaemons(peers)
+    try:
+        return find_daemons(
+            peers if isinstance(peers, int) else port,
+            daemon.bootstrap_servers,
+            daemon.cleanerd_command_config,
+            with_down=True,
+        )
+    except ConfigError as error:
+        if error.message != "bootstrap.servers is not set":
+            raise
+        hint = "name the daemons: HOST..., --targets FILE, cleanerd.cluster.peers or bootstrap.servers"
+        raise click.UsageError(hint) from None
 
 
 def read_targets(path: Path) -> list[str]:
@@ -102,76 +166,3 @@ def status_url(target: str) -> str:
     if found is None or int(found[2] or 0) > 65535:
         raise ConfigError("is neither HOST nor HOST:PORT nor an address", where=target)
     return f"http://{found[1]}:{found[2] or DEFAULT_PORT}/status"
-
-
-def _query_daemon(target: str, url: str) -> DaemonAnswer:
-    try:
-        with _OPENER.open(url, timeout=ANSWER_SECONDS) as answer:
-            body = answer.read(MOST_BYTES + 1)
-    except urllib.error.HTTPError as error:
-        return DaemonAnswer(target, None, f"answers {error.code} ({error.reason}): see cleanerd.http.hosts")
-    except (OSError, HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        return DaemonAnswer(target, None, f"does not answer: {getattr(reason, 'strerror', None) or reason}")
-    try:
-        document = json.loads(body)
-        compare([DaemonAnswer(target, document)])  # whether it has all that is compared
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError, OverflowError):
-        return DaemonAnswer(target, None, "responded, but is not a supported cleanerd version")
-    return DaemonAnswer(target, document)
-
-
-def print_cluster(output: Output, found: ClusterComparison) -> None:
-    """In words, 80 columns wide."""
-    columns = [Column("daemon"), Column("node"), Column("Kafka"), Column("cleanerd"), Column("mode"),
-               Column("logs", right=True), Column("reclaimed", right=True), Column("notes")]  # fmt: skip
-    output.table(columns, [_cells(row) for row in found.rows])
-    kinds: tuple[tuple[str, Sequence[Difference]], ...] = (
-        ("cleaned by different rules", found.drift),
-        ("not delegated", found.undelegated),
-        ("in quarantine", found.quarantined),
-        ("replicas with different latest states", found.states),
-        ("replicas with other clean points", found.clean_points),
-        ("replicas of other sizes", found.sizes),
-    )
-    for title, differences in kinds:
-        if differences:
-            output.line()
-            output.line(f"{title} ({len(differences):,}):")
-        for each in differences[:SHOWN]:
-            output.item(f"  {each.what}", _shared_text(each))
-        if len(differences) > SHOWN:
-            output.line(f"  and {len(differences) - SHOWN:,} more (--json has all)")
-    output.line()
-    answering = sum(bool(row.cleanerd) for row in found.rows)
-    output.line(
-        f"{counted(answering, 'daemon')} of {len(found.rows)} answered; reclaimed since their starts: "
-        f"{human_change(found.bytes_before, found.bytes_after)}"
-    )
-    if len(found.versions) > 1:
-        output.line(f"different releases of cleanerd: {', '.join(found.versions)}")
-
-
-def _cells(row: Any) -> list[str]:
-    if not row.cleanerd:
-        return [row.target, "", "", "", "", "", "", row.remarks]
-    nodes, kafka = ",".join(map(str, row.node_ids)) or "?", ",".join(row.kafka) or "?"
-    remarks = row.remarks or "ok"
-    return [
-        row.target,
-        nodes,
-        kafka,
-        row.cleanerd,
-        row.mode,
-        f"{row.partitions:,}",
-        human_bytes(row.reclaimed_bytes),
-        remarks,
-    ]
-
-
-def _shared_text(each: Difference) -> str:
-    """Text that is the same at several daemons is printed once."""
-    by_word: dict[str, list[str]] = {}
-    for target, word in each.by_target.items():
-        by_word.setdefault(word, []).append(target)
-    return "; ".join(f"{word}: {', '.join(targets)}" for word, targets in by_word.items())

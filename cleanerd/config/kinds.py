@@ -189,7 +189,9 @@ _HOST: Final = re.compile(r"(?!.{254})[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", re
 _HOSTS_HINT: Final = "a list of host names, without ports"
 
 
-def _peers(text: str) -> tuple[tuple[int, str], ...]:
+def _peers(text: str) -> tuple[tuple[int, str], ...] | int:
+    if re.fullmatch(r" *[1-9][0-9]{0,4} *", text, re.ASCII) and int(text) <= 65535:
+        return int(text)
     words = [word.strip().partition("=") for word in text.split(",")] if text.strip() else []
     found = {broker.strip(): server.strip() for broker, _, server in words}
     is_right = all(re.fullmatch(r"[0-9]{1,10}", broker, re.ASCII) for broker in found)
@@ -199,11 +201,13 @@ def _peers(text: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(broker), server) for broker, server in found.items())
 
 
-def _write_peers(value: tuple[tuple[int, str], ...]) -> str:
+def _write_peers(value: tuple[tuple[int, str], ...] | int) -> str:
+    if isinstance(value, int):
+        return str(value)
     return ",".join(f"{broker}={server}" for broker, server in value)
 
 
-_PEERS_HINT: Final = "a list of ID=host:port, each broker id once"
+_PEERS_HINT: Final = "a list of ID=host:port, each broker id once, or a port of all brokers"
 
 
 def _count(text: str) -> int:
@@ -278,7 +282,7 @@ Listen = Annotated[
 ]
 Hosts = Annotated[tuple[str, ...], BeforeValidator(_hosts), ValueKind(_HOSTS_HINT, write_topics, is_list=True)]
 Peers = Annotated[
-    tuple[tuple[int, str], ...], BeforeValidator(_peers), ValueKind(_PEERS_HINT, _write_peers, is_list=True)
+    tuple[tuple[int, str], ...] | int, BeforeValidator(_peers), ValueKind(_PEERS_HINT, _write_peers, is_list=True)
 ]
 Flag = Annotated[bool, BeforeValidator(_bool), ValueKind(_BOOL_HINT, _write_bool)]
 KeyThreshold = Annotated[int | None, BeforeValidator(_keys), ValueKind(_KEYS_HINT, _write_keys, writes_none=True)]

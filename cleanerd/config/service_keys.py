@@ -143,9 +143,10 @@ class ServiceSettings(SettingsModel):
     cleanerd_cluster_peers: Peers = Field(
         (),
         description="The daemons of all brokers of the cluster, by broker id: where their cleanerd.http.listen serves "
-        "their status. Tombstones and transaction markers then wait until every replica is as clean as this one, for "
-        "a day at most where a daemon does not answer. This protects replicas that are added. Default: none is asked.",
-        examples=["1=kafka-1.example:10280,2=kafka-2.example:10280"],
+        "their status. A port alone: there on the host of each broker that bootstrap.servers name. The page /cluster "
+        "shows them side by side. Tombstones and transaction markers then wait until every replica is as clean as this "
+        "one, for a day at most where a daemon does not answer. This protects replicas that are added. Default: none.",
+        examples=["10280", "1=kafka-1.example:10280,2=kafka-2.example:10280"],
     )
     cleanerd_metrics_kafka_names: Flag = Field(
         True,

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from cleanerd import __version__
+from cleanerd.admin.cluster_compare import DaemonAnswer, compare, of_one_cluster
 from cleanerd.admin.peers import Peers
 from cleanerd.broker.agent_pool import AgentPool
 from cleanerd.daemon.canary import Canary
@@ -61,9 +62,10 @@ from cleanerd.state.in_progress import InFlightMarkers
 from cleanerd.state.last_time import read_clock, save_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from cleanerd.admin.cluster_compare import ClusterComparison
     from cleanerd.config.load import Settings
     from cleanerd.daemon.directory_snapshot import DirectorySnapshot
     from cleanerd.daemon.discovery.scan_threads import MakeLooker
@@ -117,6 +119,7 @@ class Service:
     ) -> None:
         daemon = settings.daemon
         self.configuration = Configuration(settings, reread)
+        self._cluster: ClusterComparison | None = None
         store = store or StateStore(daemon.cleanerd_state_dir)
         self._clock = clock = clock or read_clock(daemon.cleanerd_state_dir, store.warnings)
         marks, hand_over = InFlightMarkers(store), hand_over or SparkOffload()
@@ -150,7 +153,7 @@ class Service:
             limits=limits,
         )
         self._trend = TrendRing(daemon.cleanerd_state_dir, self._write)
-        peers = Peers()
+        peers = Peers(answered=self._peers_answered)
         self.publisher = Publisher(
             self.configuration,
             self.fleet,
@@ -193,11 +196,19 @@ class Service:
         self._http: HttpServer | None = None
         if http is not None and daemon.cleanerd_http_listen is not None:
             host, port = daemon.cleanerd_http_listen
-            self._http = http(f"{host}:{port}", self.view, self.control_api.explain)
+            self._http = http(f"{host}:{port}", self.view, self.control_api.explain, cluster=lambda: self._cluster)
 
     def view(self) -> DaemonView:
         """The current view; costs nothing."""
         return self.publisher.view
+
+    def _peers_answered(self, answers: Mapping[str, Any]) -> None:
+        """The page ``/cluster`` shows this daemon beside the others; called in a scan's thread."""
+        view = self.view()
+        own = DaemonAnswer(view.host, view.to_json())
+        cluster_id = next((each.cluster_id for each in view.log_dirs if each.cluster_id is not None), None)
+        others = [DaemonAnswer.of(*each) for each in answers.items()]
+        self._cluster = compare(of_one_cluster([own, *others], cluster_id))
 
     async def run(self) -> int:
         """Run until a signal comes; returns its number.

@@ -213,7 +213,7 @@ class TopicReplicas:
         others = frozenset() if replicas is None else (replicas.assigned | replicas.joining) - ignored - {self.own_id}
         less_clean, unknown = {}, {}
         for broker in sorted(others):
-            said = peers.get(broker, "cleanerd.cluster.peers does not name its daemon")
+            said = peers.get(broker, "cleanerd.cluster.peers does not lead to its daemon")
             point = said if isinstance(said, str) else said.get(partition, "its daemon does not know the partition")
             if isinstance(point, str):
                 unknown[broker] = point

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from cleanerd.admin.peers import Peers
+from cleanerd.admin.peers import Peers, find_daemons
 from cleanerd.broker.command_line import overrides_of
 from cleanerd.cleaner.resources import Resources
 from cleanerd.config.topic_config import (
@@ -420,6 +420,10 @@ def broker_facts(
     ]
     zookeeper = metadata is None and is_zookeeper_mode(log_dir)
     reported = ask_topics(settings, log_dir, running=running) if zookeeper else ReportedTopics({}, ())
+    asked = peers or Peers()
+    points = None if metadata is None else peer_points(settings, log_dir, asked)
+    if asked.warning:
+        warnings.append(asked.warning)
     saved = {topic: entry.effective for topic, entry in delegations.of_cluster(log_dir.meta.cluster_id).items()}
     return BrokerFacts(
         metadata=metadata,
@@ -437,14 +441,19 @@ def broker_facts(
         full_isr=full_isr,
         ignored_replicas=ignored,
         cluster_id=log_dir.meta.cluster_id,
-        peers=None if metadata is None else peer_points(settings, log_dir, peers or Peers()),
+        peers=points,
         has_hidden_metadata=running and metadata is None and not zookeeper,
     )
 
 
 def peer_points(settings: Settings, log_dir: LogDir, peers: Peers) -> PeerPoints | None:
     """The clean points of the cluster's other brokers; None where the settings name no daemons (U-79)."""
-    return peers.points(settings.daemon.cleanerd_cluster_peers, log_dir.meta.cluster_id, log_dir.meta.node_id)
+    daemon = settings.daemon
+    named, meta = daemon.cleanerd_cluster_peers, log_dir.meta
+    if isinstance(named, int):
+        find = partial(find_daemons, named, daemon.bootstrap_servers, daemon.cleanerd_command_config, with_down=False)
+        return peers.points(find, meta.cluster_id, meta.node_id)
+    return peers.points(named, meta.cluster_id, meta.node_id)
 
 
 def _metadata_logs(configured: Path | None, own: Sequence[Path], log_dir: LogDir) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +26,8 @@ from cleanerd.state.delegations import Delegations
 from cleanerd_lab.demo.broker import STARTED
 from cleanerd_lab.demo.ports import free_port
 from tests.brokers.node import wait_until
+from tests.daemon.serving import serving
+from tests.daemon.views import log_dir, partition, view
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -258,3 +261,25 @@ def test_no_broker_answers() -> None:
 def test_no_servers_given(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["delegate", "orders"]) == 3
     assert "bootstrap.servers is not set" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_daemons_are_found_by_the_brokers_hosts(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """OP-25: by ``bootstrap.servers`` and a port; no broker is down."""
+    cli = Cli(broker, tmp_path / "state", capsys)
+    create(broker, "orders")
+    with Cluster(broker.bootstrap) as cluster:
+        assert cluster.assigned_brokers() == set(cluster.brokers())
+        cluster_id = cluster.cluster_id()
+    ours = view(partitions=(partition("orders", 0),), log_dirs=(replace(log_dir(), cluster_id=cluster_id),))
+    with serving(ours) as served:
+        code, out, err = cli("cluster", "status", "--port", served.port)
+        assert code == 0, out + err
+        assert "1 daemon of 1 answered" in out
+        assert "brokers that are down" not in out
+        served.stage.shown = view(log_dirs=(replace(log_dir(), cluster_id="another"),))
+        code, out, err = cli("cluster", "status", "--port", served.port)
+        assert code == 4
+        assert "is of another cluster: another" in out

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.admin.peers import Peers, clean_points
+from cleanerd.admin.peers import FoundDaemons, Peers, clean_points
+from cleanerd.errors import CleanerdError
 from cleanerd.policy.state_digest import ReplicaDigests, StateDigest
 from cleanerd_lab.demo.ports import free_port
 from tests.daemon.serving import serving
@@ -133,13 +134,13 @@ HOSTILE = [
 def test_an_answer_that_makes_no_sense(document: Any) -> None:
     """U-79: nothing of it is used."""
     with peer(body(json.dumps(document).encode())) as address:
-        assert "is not the daemon of a cleanerd release" in ask(address)
+        assert "is not a supported cleanerd version" in ask(address)
 
 
 @pytest.mark.parametrize("data", [b"", b"[" * 100_000, b"\xff", b"{", b'{"log_dirs": NaN, "partitions": 1}'])
 def test_an_answer_that_is_not_json(data: bytes) -> None:
     with peer(body(data)) as address:
-        assert "is not the daemon of a cleanerd release" in ask(address)
+        assert "is not a supported cleanerd version" in ask(address)
 
 
 def test_errors_and_silence() -> None:
@@ -213,3 +214,27 @@ def test_answers_are_kept_for_a_while() -> None:
         now[0] = 120.0
         assert peers.points([(2, address)], CLUSTER, 1) == {2: {"t": {0: 6}}}
         assert peers.points([(2, address)], OTHER_CLUSTER, 1) != {2: {"t": {0: 6}}}
+
+
+def test_daemons_that_are_found_by_a_port() -> None:
+    """U-79: a broker that was found once is asked from then on; another cluster, or none, changes nothing."""
+    now = [0.0]
+    with peer(body(json.dumps(status(entry())).encode())) as address:
+        found = [FoundDaemons(((1, "127.0.0.1:1"), (2, address)), CLUSTER)]
+
+        def find() -> FoundDaemons:
+            if not found:
+                raise CleanerdError("no broker answers")
+            return found[0]
+
+        peers = Peers(clock=lambda: now[0])
+        assert peers.points(find, CLUSTER, 1) == {2: {"t": {0: 5}}}
+        for change in (
+            found.clear,
+            lambda: found.append(FoundDaemons(((3, address),), OTHER_CLUSTER)),
+            lambda: found.__setitem__(0, FoundDaemons((), CLUSTER)),
+        ):
+            change()
+            now[0] += 60
+            assert peers.points(find, CLUSTER, 1) == {2: {"t": {0: 5}}}
+            assert bool(peers.warning) == (not found or found[0].cluster_id != CLUSTER)

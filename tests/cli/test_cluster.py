@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import threading
+import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,8 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.admin.cluster_compare import (
+    SIZES_DIFFER_BYTES,
+    DaemonAnswer,
+    compare,
+    comparison_lines,
+    of_one_cluster,
+    reclaimable,
+    saving_lines,
+)
+from cleanerd.admin.peers import NoStatus, read_statuses
 from cleanerd.cli.cluster import DEFAULT_PORT, read_targets, status_url
-from cleanerd.cli.cluster_compare import SIZES_DIFFER_BYTES, DaemonAnswer, compare
 from cleanerd.daemon.view import DaemonTotals, QuarantineView
 from cleanerd.errors import ConfigError
 from cleanerd.policy.state_digest import StateDigest
@@ -24,7 +34,7 @@ from tests.daemon.serving import serving
 from tests.daemon.views import GIB, HEADER_FINGERPRINT, NOW_MS, log_dir, partition, view
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from cleanerd.daemon.view import DaemonView
@@ -212,3 +222,149 @@ def test_an_argument_that_is_no_address_is_refused(target: str) -> None:
     """No file is read by way of an address."""
     with pytest.raises(ConfigError, match="neither HOST"):
         status_url(target)
+
+
+def test_tombstones_erasures_and_brokers_that_are_down() -> None:
+    """OP-25: what waits for another host; a broker that is down has the code of a daemon that does not answer."""
+    held = partition("orders", 0, waits_for=(2,), next_purge_ms=NOW_MS)
+    later = partition("orders", 1, waits_for=(2,), next_purge_ms=NOW_MS + 1)
+    shown = answers(a=daemon(held, later, made_ms=NOW_MS))
+    request = {"id": "e1", "topic": "orders", "requested_ms": 1, "deadline_ms": NOW_MS}
+    status = {**(shown[0].status or {}), "erasures": [{**request, "stages": [{"stage": "dirty"}, {"stage": "dirty"}]}]}
+    found = compare([DaemonAnswer("a", status)], down=[2])
+    assert [(each.what, dict(each.by_target)) for each in found.held] == [("orders-0", {"a": "wait for broker 2"})]
+    assert [(e.what, dict(e.by_target)) for e in found.erasures] == [("orders (e1)", {"a": "overdue, 2 dirty"})]
+    assert found.exit_code == 4
+    text = comparison_lines(found)
+    assert "brokers that are down: 2" in text
+    assert "  orders (e1)  overdue, 2 dirty: a" in text
+    assert compare(shown).exit_code == 0
+
+
+@pytest.mark.parametrize("expected", [None, "ours"])
+def test_a_daemon_of_another_cluster(expected: str | None) -> None:
+    """OP-25: it is named, and nothing of it is compared with the others."""
+    ours = daemon(partition("orders", 0))
+    ours = replace(ours, log_dirs=(replace(ours.log_dirs[0], cluster_id="ours"),))
+    theirs = daemon(partition("orders", 0, strategy="header", fingerprint=HEADER_FINGERPRINT))
+    theirs = replace(theirs, log_dirs=(replace(theirs.log_dirs[0], cluster_id="theirs"),))
+    more = {"d": theirs, "e": theirs} if expected else {}
+    shown = answers(b=theirs, a=ours, c=ours, **more)
+    found = compare(of_one_cluster(shown, expected))
+    assert [row.remarks for row in found.rows[:3]] == ["is of another cluster: theirs, not ours", "", ""]
+    assert found.drift == ()
+    assert found.exit_code == 4
+
+
+def test_what_cleaning_would_save_in_the_whole_cluster() -> None:
+    """OP-26: all replicas, the largest saving first; excluded topics do not count, unknown ones are named."""
+    sure = {"reclaimable_bytes": 100, "reclaimable_low_bytes": 90, "reclaimable_high_bytes": 120, "size_bytes": 1000}
+    none = {"reclaimable_bytes": None, "reclaimable_low_bytes": None, "reclaimable_high_bytes": None}
+    small = replace(partition("a-small", 0, **sure), reclaimable_bytes=1, reclaimable_low_bytes=1)
+    there = answers(
+        x=daemon(small, partition("orders", 0, **sure), partition("left", 0, phase="excluded", **sure)),
+        y=daemon(partition("orders", 0, **sure), partition("orders", 1, **none)),
+    )
+    silent = DaemonAnswer("z", None, "does not answer")
+    first, second = reclaimable([*there, silent])
+    assert (first.topic, first.daemons, first.replicas, first.unknown) == ("orders", 2, 3, 1)
+    assert (first.reclaimable_bytes, first.low_bytes, first.high_bytes) == (200, 180, 240)
+    assert second.topic == "a-small"
+    lines = saving_lines([first, second], [*there, silent], 1)
+    assert lines[1].split()[:2] == ["orders", "3"]
+    assert "and 1 topic more; --top sets how many are shown" in lines
+    assert any("cleaning would save 201 B (between 181 B and 360 B)" in line for line in lines)
+    assert lines[-2:] == ["not estimated yet: 1 replica", "z: does not answer"]
+
+
+@pytest.mark.parametrize("text", ["x" * 5000, "a\x1b[2J\nb", "w " * 3000])
+def test_no_line_is_wider_than_80_columns(text: str) -> None:
+    """OP-25: whatever another host writes into its status; and nothing of it reaches the terminal as a command."""
+    found = answers(**{text[:300]: daemon(partition(text, 0, delegated=False), version=text, mode=text, healthy=False,
+                                          unhealthy_reason=text)})  # fmt: skip
+    silent = DaemonAnswer(text, None, text)
+    lines = [*comparison_lines(compare([*found, silent], range(1000))), *saving_lines(reclaimable(found), [silent], 5)]
+    assert max(map(len, lines)) <= 80
+    assert all(line.isprintable() for line in lines)
+    assert len(lines) < 1000
+
+
+def test_the_others_are_shown(shell: Shell) -> None:
+    """OP-25: late, too much, hostile and moved answers are named, and do not delay the others."""
+
+    def late(handler: BaseHTTPRequestHandler) -> None:
+        time.sleep(3)
+
+    def endless(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(b" " * 2_000_000)
+
+    def moved(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(302)
+        handler.send_header("Location", "http://127.0.0.1:1/status")
+        handler.end_headers()
+
+    with ExitStack() as stack:
+        good = stack.enter_context(serving(daemon(partition("orders", 0))))
+        urls = {name: stack.enter_context(answering(each)) for name, each in
+                {"late": late, "endless": endless, "moved": moved}.items()}  # fmt: skip
+        urls = {name: f"http://{target}/status" for name, target in urls.items()} | {"good": f"{good.url}/status"}
+        began = time.monotonic()
+        read = read_statuses(urls, answer_seconds=1.5, most_bytes=1_000_000)
+        assert time.monotonic() - began < 2.9
+    assert read["late"] == NoStatus("does not answer within 1.5 s") or "does not answer" in read["late"].reason
+    assert read["endless"] == NoStatus("answers more than 1,000,000 bytes, or too slowly")
+    assert read["moved"] == NoStatus("answers 302 (Found): see cleanerd.http.hosts")
+    assert DaemonAnswer.of("good", read["good"]).status is not None
+
+
+@contextmanager
+def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    """A server that answers so; gives its host and port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer(self)
+
+        def log_message(self, *_what: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads, server.block_on_close = True, False
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_the_daemons_of_the_settings(shell: Shell) -> None:
+    """OP-25: without HOST and --targets those of cleanerd.cluster.peers; without these an error names the ways."""
+    with serving(daemon(partition("orders", 0))) as served:
+        peers = f"cleanerd.cluster.peers=3=127.0.0.1:{served.port}"
+        assert shell("cluster", "status", "--set", peers).code == 0
+        plan = shell("cluster", "plan", "--set", peers, "--json")
+        assert plan.code == 0
+        assert [each["topic"] for each in plan.json["topics"]] == ["orders"]
+    nowhere = shell("cluster", "status")
+    assert nowhere.code == 2
+    assert "cleanerd.cluster.peers or bootstrap.servers" in nowhere.err
+    silent = shell(
+        "cluster", "plan", "--set", f"cleanerd.cluster.peers={free_port()}", "--set", "bootstrap.servers=x:0"
+    )
+    assert silent.code != 0
+
+
+def test_the_page_of_the_cluster() -> None:
+    """OP-25: from memory, read only, and what another host writes is text; without peers it says so."""
+    hostile = daemon(partition("<script>alert(1)</script>", 0, delegated=False))
+    compared = compare(answers(**{"<b>": hostile}))
+    with serving(daemon(), cluster=lambda: compared) as served:
+        page = served.get("/cluster")
+        assert page.status == 200
+        assert "<script>" not in page.text
+        assert "&lt;script&gt;" in page.text
+        assert served.get("/cluster.json").json()["undelegated"][0]["what"].startswith("<script>")
+        assert served.get("/cluster", method="POST").status == 405
+    with serving(daemon()) as served:
+        assert "cleanerd.cluster.peers" in served.get("/cluster").text
+        assert served.get("/cluster.json").status == 404

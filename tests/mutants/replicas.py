@@ -369,7 +369,7 @@ REPLICAS = (
         "a-peer-answers-as-much-as-it-wants",
         "U-79",
         DAEMONS,
-        "if len(body) > self._most_bytes or",
+        "if len(body) > most_bytes or",
         "if len(body) < 0 or",
         ("tests/admin/test_peers.py::test_a_huge_answer",),
     ),

@@ -7,6 +7,7 @@ from tests.mutants.beside_brokers import BESIDE_BROKERS
 from tests.mutants.canary import CANARY
 from tests.mutants.cleaning import CLEANING
 from tests.mutants.clients import CLIENTS
+from tests.mutants.cluster import CLUSTER
 from tests.mutants.copies import COPIES
 from tests.mutants.daemon import DAEMON
 from tests.mutants.daemons_clock import DAEMONS_CLOCK
@@ -41,6 +42,7 @@ MUTANTS = (
     *COPIES,
     *CLEANING,
     *CANARY,
+    *CLUSTER,
     *MOVING_LOGS,
     *REPLACING,
     *UNDOING,

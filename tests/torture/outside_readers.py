@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from unittest.mock import patch
 
 from cleanerd.admin import key_stores
+from cleanerd.admin.cluster_compare import compare
 from cleanerd.broker import agent_attach
 from cleanerd.cli import cluster
 from cleanerd.cli.cluster import read_targets, status_url
-from cleanerd.cli.cluster_compare import compare
 from cleanerd.cli.output import Output
 from cleanerd.daemon import control_client
 from cleanerd.daemon.backoff import Backoff

@@ -16,6 +16,7 @@ import contextlib
 import errno
 import functools
 import gzip
+import html
 import ipaddress
 import logging
 import socket
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import structlog
 from aiohttp import payload, web
 
+from cleanerd.admin.cluster_compare import comparison_lines
 from cleanerd.daemon.http.connections import Connections
 from cleanerd.daemon.http.explanations import Explanations
 from cleanerd.daemon.http.hosts import Hosts, local_host_names
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     from aiohttp.abc import AbstractStreamWriter
 
+    from cleanerd.admin.cluster_compare import ClusterComparison
     from cleanerd.daemon.view import DaemonView, PartitionView
 
 _T = TypeVar("_T")
@@ -74,6 +77,13 @@ _HEADERS: Final = {
 _NOT_YET: Final = "not ready: the log directories have not all been scanned yet\n"
 
 
+_NO_CLUSTER: Final = "no daemon of another broker was asked yet: cleanerd.cluster.peers names them"
+_CLUSTER_PAGE: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Cluster - cleanerd</title>
+<link rel="stylesheet" href="page/style.css"></head>
+<body><main><p><a href="./">This daemon</a>, <a href="cluster.json">JSON</a></p><pre>{text}</pre></main></body></html>
+"""
+
 _LISTEN_HINTS: Final = {
     errno.EADDRINUSE: "another process has the port: ss -ltnp names it",
     errno.EACCES: "ports below 1024 are for root: take a higher one",
@@ -89,6 +99,7 @@ class HttpServer:
     ``view`` must answer at once. ``explain`` receives ``TOPIC-N`` and returns the output of ``cleanerd explain
     --json``; it is called for partitions of the view only, as `Explanations` says.
     ``hosts``: the names that it answers to (:class:`Hosts`); ``own_names``: this host's own, where none are set.
+    ``cluster``: the daemons of the cluster side by side, None without peers.
     ``explain_seconds``: limit for an answer of ``explain``. ``connections``: makes their manager.
 
     Raises:
@@ -101,6 +112,7 @@ class HttpServer:
         view: Callable[[], DaemonView],
         explain: Callable[[str], Awaitable[dict[str, Any]]],
         *,
+        cluster: Callable[[], ClusterComparison | None] = lambda: None,
         kafka_names: bool = True,
         partitions_max: int = DEFAULT_PARTITIONS_MAX,
         hosts: Collection[str] = (),
@@ -114,6 +126,7 @@ class HttpServer:
         self._host, self._port = parse_listen(listen)
         self._listen = listen
         self._view = view
+        self._cluster = cluster
         self._explanations = Explanations(explain)
         self._exposition = Exposition(view, kafka_names=kafka_names, partitions_max=partitions_max)
         self._status = StatusBody()
@@ -130,6 +143,8 @@ class HttpServer:
             "/healthz": self._healthz,
             "/readyz": self._readyz,
             "/status": self._full_status,
+            "/cluster": self._cluster_page,
+            "/cluster.json": self._cluster_json,
             **dict.fromkeys(_PAGES, self._index),
         }
 
@@ -267,6 +282,18 @@ class HttpServer:
         if _has(request, body.etag):
             return web.Response(status=304, headers=headers)
         return _packed(request, body.plain, headers, zipped=body.zipped)
+
+    async def _cluster_page(self, _request: web.BaseRequest) -> web.Response:
+        found = self._cluster()
+        lines = [_NO_CLUSTER] if found is None else comparison_lines(found)
+        page = _CLUSTER_PAGE.format(text=html.escape(as_utf8("\n".join(lines))))
+        return web.Response(text=page, content_type="text/html")
+
+    async def _cluster_json(self, request: web.BaseRequest) -> web.Response:
+        found = self._cluster()
+        if found is None:
+            return _error(404, _NO_CLUSTER, hint="see cleanerd.cluster.peers")
+        return _json(request, {"schema": 1, **found.to_json()})
 
     async def _explain(self, request: web.BaseRequest, name: str) -> web.Response:
         try:
