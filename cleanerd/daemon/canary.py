@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from cleanerd.daemon.log_events import LogEvent
-from cleanerd.daemon.registry.canary import FILE_NAME, CanaryHold, CleanedLog, load_canary
+from cleanerd.daemon.registry.canary import DOCUMENT, CanaryHold, CleanedLog, load_canary
 from cleanerd.daemon.view import CanaryView
 from cleanerd.daemon.work.job import JobDone
 from cleanerd.daemon.workers import WorkerDiedError
-from cleanerd.fsio.state_files import try_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -60,13 +59,13 @@ class Canary:
         self._now_ms = now_ms
         self._changed = changed
         self._write = write
-        self._path: Path = configuration.settings.daemon.cleanerd_state_dir / FILE_NAME
+        self._state_dir: Path = configuration.settings.daemon.cleanerd_state_dir
         self._writing = threading.Lock()
         self._running: set[Key] = set()
         self._tries: dict[Key, int] = {}
         self._verifying: CleaningJob | None = None
         self.tasks: set[asyncio.Task[None]] = set()
-        self._state = load_canary(self._path.parent, now_ms())
+        self._state = load_canary(self._state_dir, now_ms())
         self.refresh()
 
     @property
@@ -231,7 +230,7 @@ class Canary:
     def save(self) -> str:
         """Write the state down; any thread may. Returns why that failed, or ""."""
         with self._writing:
-            return try_write(self._path, self._state.to_bytes())
+            return DOCUMENT.try_write(self._state_dir, self._state)
 
     def stop(self) -> None:
         """End a verification between two chunks; it is made again later."""

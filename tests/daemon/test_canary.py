@@ -11,7 +11,8 @@ import pytest
 from cleanerd.config.load import load_settings
 from cleanerd.daemon.registry.canary import (
     DAY_MS,
-    FILE_NAME,
+    DOCUMENT,
+    NOTHING_CLEANED,
     CanaryHold,
     CanaryState,
     CleanedLog,
@@ -95,7 +96,7 @@ def key_of(number: int) -> Key:
 def test_never_more_than_the_budget_between_two_verifications(budget: CanaryBudget, seed: int) -> None:
     """D-18: whatever the order of cleanings, verifications, restarts and jumps of the clock."""
     draw = random.Random(seed)
-    state, now_ms, since_verified, day_bytes = CanaryState(), NOW, [], 0
+    state, now_ms, since_verified, day_bytes = NOTHING_CLEANED, NOW, [], 0
     for _ in range(500):
         state = state.at(now_ms)
         number, size = draw.randrange(50), draw.choice([1, 100, 400, 999, 1000, 1001, 5000])
@@ -114,7 +115,7 @@ def test_never_more_than_the_budget_between_two_verifications(budget: CanaryBudg
                 if now_ms >= state.day_ms + DAY_MS:
                     day_bytes = sum(since_verified)
             case _:
-                state = CanaryState.of_bytes(state.to_bytes())
+                state = DOCUMENT.parse(DOCUMENT.to_bytes(state))
         assert len(since_verified) <= (budget.partitions or 500)
         assert sum(since_verified) <= (budget.day_bytes or 10**9)
         assert day_bytes <= (budget.day_bytes or 10**9)
@@ -123,7 +124,7 @@ def test_never_more_than_the_budget_between_two_verifications(budget: CanaryBudg
 def test_a_clock_that_was_set_back_delays_one_day() -> None:
     """D-18: the budget returns after a day of the new time, not when the old time is reached again."""
     budget = CanaryBudget("", day_bytes=1000)
-    state = CanaryState().at(NOW).charged(log_of(0, 1000))
+    state = NOTHING_CLEANED.at(NOW).charged(log_of(0, 1000))
     state = state.verified_log(state.unverified[0]).at(NOW - 300 * DAY_MS)
     assert "today's budget" in state.refusal(budget, key_of(1), 10)
     assert "today's budget" in state.at(NOW - 299 * DAY_MS - 1).refusal(budget, key_of(1), 10)
@@ -133,7 +134,7 @@ def test_a_clock_that_was_set_back_delays_one_day() -> None:
 def test_a_new_day_does_not_forget_what_is_not_verified() -> None:
     """D-18: otherwise a clock that jumps ahead would double the budget."""
     budget = CanaryBudget("", day_bytes=1000)
-    state = CanaryState().at(NOW).charged(log_of(0, 600)).at(NOW + 10 * DAY_MS)
+    state = NOTHING_CLEANED.at(NOW).charged(log_of(0, 600)).at(NOW + 10 * DAY_MS)
     assert "used up" in state.refusal(budget, key_of(1), 600)
     assert not state.refusal(budget, key_of(1), 400)
 
@@ -142,27 +143,38 @@ def test_a_log_larger_than_the_budget_is_never_cleaned() -> None:
     """D-18: and it is named as the reason, as no other day will change it."""
     budget = CanaryBudget("1 KiB per day", day_bytes=1024)
     assert (
-        CanaryState().refusal(budget, key_of(0), 1025)
+        NOTHING_CLEANED.refusal(budget, key_of(0), 1025)
         == "its log of 1.0 KiB is larger than cleanerd.canary (1 KiB per day)"
     )
-    assert not CanaryState().refusal(budget, key_of(0), 1024)
+    assert not NOTHING_CLEANED.refusal(budget, key_of(0), 1024)
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b'{"format": 2}', b'{"format": 1, "unverified": 3}'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b'{"format": 1}',
+        b'{"format": 2}',
+        b'{"format": 1, "unverified": [], "spent_bytes": -1, "day_ms": 0, "verified": 0, "hold": null}',
+    ],
+)
 def test_a_state_that_cannot_be_read_holds(root: Path, data: bytes) -> None:
     """D-20: how much was cleaned since the last verification is unknown then."""
-    assert not try_write(root / FILE_NAME, data)
+    assert not try_write(root / DOCUMENT.name, data)
     hold = load_canary(root, NOW).hold
     assert hold is not None
-    assert FILE_NAME in hold.finding
-    assert "it is unknown what was cleaned" in CanaryState(hold=hold).refusal(CanaryBudget("", 5), key_of(0), 1)
+    assert DOCUMENT.name in hold.finding
+    assert "it is unknown what was cleaned" in replace(NOTHING_CLEANED, hold=hold).refusal(
+        CanaryBudget("", 5), key_of(0), 1
+    )
 
 
 def test_the_state_is_read_as_it_was_written(root: Path) -> None:
     state = CanaryState((log_of(1, 5), log_of(2, 7)), 11, NOW, 3, CanaryHold("/logs", "orders-1", "a key twice", NOW))
-    assert not try_write(root / FILE_NAME, state.to_bytes())
+    assert not DOCUMENT.try_write(root, state)
     assert load_canary(root, NOW) == state
-    assert load_canary(root / "elsewhere", NOW) == CanaryState()
+    assert load_canary(root / "elsewhere", NOW) == NOTHING_CLEANED
 
 
 # -- the daemon -------------------------------------------------------------------------------------------------------
@@ -271,7 +283,7 @@ def test_a_wrong_cleaning_holds_everything(root: Path, compared: bool) -> None:
 def test_an_operators_request_does_not_pass_a_hold(root: Path) -> None:
     """D-20: ``cleanerd trigger`` is refused, and says what releases the hold."""
     hold = CanaryHold(str(root), "orders-1", "a key twice", NOW)
-    assert not try_write(root.parent / "state" / FILE_NAME, CanaryState(hold=hold).to_bytes())
+    assert not DOCUMENT.try_write(root.parent / "state", replace(NOTHING_CLEANED, hold=hold))
     with broker(root, 1):
 
         async def story(service: Service) -> None:
@@ -334,7 +346,7 @@ def test_nothing_is_cleaned_that_cannot_be_counted(root: Path) -> None:
 def test_a_deleted_topic_does_not_hold(root: Path, number: int) -> None:
     """D-19: there is nothing left to verify, or another topic of that name."""
     log = replace(log_of(number, 1), log_dir=str(root), topic_id="another")
-    assert not try_write(root.parent / "state" / FILE_NAME, CanaryState((log,)).to_bytes())
+    assert not DOCUMENT.try_write(root.parent / "state", replace(NOTHING_CLEANED, unverified=(log,)))
     with broker(root, 1):
 
         async def story(service: Service) -> None:
@@ -347,7 +359,7 @@ def test_a_deleted_topic_does_not_hold(root: Path, number: int) -> None:
 def test_a_partition_that_is_not_managed_any_more_holds(root: Path) -> None:
     """D-20: it was cleaned, it is there, and the daemon cannot tell whether it is right."""
     log = replace(log_of(0, 1), log_dir=str(root.parent / "other"))
-    assert not try_write(root.parent / "state" / FILE_NAME, CanaryState((log,)).to_bytes())
+    assert not DOCUMENT.try_write(root.parent / "state", replace(NOTHING_CLEANED, unverified=(log,)))
     with broker(root, 1):
 
         async def story(service: Service) -> None:

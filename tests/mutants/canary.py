@@ -51,8 +51,8 @@ CANARY = (
         "a-damaged-canary-begins-again",
         "D-20",
         "cleanerd/daemon/registry/canary.py",
-        'return CanaryState(hold=CanaryHold("", "", finding, now_ms))',
-        "return CanaryState()",
+        'return replace(NOTHING_CLEANED, hold=CanaryHold("", "", finding, now_ms))',
+        "return NOTHING_CLEANED",
         (f"{TEST}::test_a_state_that_cannot_be_read_holds",),
     ),
     Mutant(

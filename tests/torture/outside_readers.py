@@ -7,18 +7,22 @@ import io
 import json
 import os
 import socket
-from contextlib import redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 from unittest.mock import patch
 
-from cleanerd.admin import key_stores
-from cleanerd.admin.cluster_compare import compare
+from cleanerd.admin import key_stores, peers
+from cleanerd.admin.cluster_compare import (
+    DaemonAnswer,
+    compare,
+    comparison_lines,
+    of_one_cluster,
+    reclaimable,
+    saving_lines,
+)
 from cleanerd.broker import agent_attach
-from cleanerd.cli import cluster
 from cleanerd.cli.cluster import read_targets, status_url
-from cleanerd.cli.output import Output
 from cleanerd.daemon import control_client
 from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.control import ControlServer, Peer
@@ -275,11 +279,12 @@ def told_by_daemons(root: Path) -> list[Found]:
                 return lambda *_, **__: None
 
         with patch.object(socket, "create_connection", lambda *_, **__: Line()):  # a million real ones take hours
-            answer = cluster._query_daemon("a", "http://a/status")
-        found = compare([answer, answer])
+            answer = DaemonAnswer.of("a", peers._status_at("http://a/status", 5.0, peers.MOST_BYTES))
+        answers = of_one_cluster([answer, answer])
+        found = compare(answers)
         found.to_json()
-        with redirect_stdout(io.StringIO()):
-            cluster.print_cluster(Output(), found)
+        comparison_lines(found)
+        saving_lines(reclaimable(answers), answers, None)
 
     def asked_for(data: bytes) -> None:
         put(data)

@@ -5,14 +5,13 @@ A cleaning is charged before it begins, so a daemon that is killed has charged t
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Self
 
 from cleanerd.format.names import TopicPartition
-from cleanerd.fsio.json_text import document_bytes
-from cleanerd.fsio.state_files import UnreadableState, read_entries, require_format
+from cleanerd.fsio.state_files import UnreadableState
 from cleanerd.humanize import human_bytes
+from cleanerd.state.document import Document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.partition_scan import Key
     from cleanerd.policy.canary import CanaryBudget
 
-FILE_NAME: Final = "canary.json"
 DAY_MS: Final = 86_400_000
-_FORMAT: Final = 1
 RELEASE: Final = "cleanerd resume --canary"
 
 
@@ -36,18 +33,6 @@ class CleanedLog:
     topic_id: str
     size_bytes: int
     began_ms: int
-
-    @classmethod
-    def of(cls, entry: dict[str, Any]) -> Self:
-        """Raises one of ``DAMAGE``: it is not such an entry."""
-        return cls(
-            str(entry["log_dir"]),
-            str(entry["topic"]),
-            _count(entry["partition"]),
-            str(entry["topic_id"]),
-            _count(entry["size_bytes"]),
-            int(entry["began_ms"]),
-        )
 
     @property
     def key(self) -> Key:
@@ -63,11 +48,6 @@ class CanaryHold:
     finding: str
     since_ms: int
 
-    @classmethod
-    def of(cls, entry: dict[str, Any]) -> Self:
-        """Raises one of ``DAMAGE``: it is not such an entry."""
-        return cls(str(entry["log_dir"]), str(entry["partition"]), str(entry["finding"]), int(entry["since_ms"]))
-
     def __str__(self) -> str:
         where = f"{self.partition} in {self.log_dir}: " if self.partition else ""
         return f"the canary holds: {where}{self.finding} (verify again: cleanerd retry; go on: {RELEASE})"
@@ -77,11 +57,11 @@ class CanaryHold:
 class CanaryState:
     """``spent_bytes``: verified cleanings of the day that began at ``day_ms``. ``verified``: how many ever."""
 
-    unverified: tuple[CleanedLog, ...] = ()
-    spent_bytes: int = 0
-    day_ms: int = 0
-    verified: int = 0
-    hold: CanaryHold | None = None
+    unverified: tuple[CleanedLog, ...]
+    spent_bytes: int
+    day_ms: int
+    verified: int
+    hold: CanaryHold | None
 
     def at(self, now_ms: int) -> Self:
         """On a new day nothing is spent. A clock that was set back delays the next day by one day at most."""
@@ -117,23 +97,16 @@ class CanaryState:
         left = self.without(log.key)
         return replace(left, spent_bytes=self.spent_bytes + log.size_bytes, verified=self.verified + 1)
 
-    def to_bytes(self) -> bytes:
-        """The document."""
-        return document_bytes({"format": _FORMAT, **asdict(self)})
 
-    @classmethod
-    def of_bytes(cls, data: bytes) -> Self:
-        """The state in a document.
+NOTHING_CLEANED: Final = CanaryState((), 0, 0, 0, None)
 
-        Raises:
-            One of ``DAMAGE``: it is not such a document.
-        """
-        document = json.loads(data)
-        require_format(document, _FORMAT)
-        logs = (CleanedLog.of(each) for each in document["unverified"])
-        hold = None if document["hold"] is None else CanaryHold.of(document["hold"])
-        spent_bytes, verified = _count(document["spent_bytes"]), _count(document["verified"])
-        return cls(tuple(logs), spent_bytes, int(document["day_ms"]), verified, hold)
+
+def _check(state: CanaryState) -> None:
+    if min(state.spent_bytes, state.verified, *(each.size_bytes for each in state.unverified)) < 0:
+        raise ValueError("a count is negative")
+
+
+DOCUMENT: Final = Document("canary.json", CanaryState, check=_check)
 
 
 def too_large(budget: CanaryBudget | None, size_bytes: int) -> str:
@@ -145,14 +118,8 @@ def too_large(budget: CanaryBudget | None, size_bytes: int) -> str:
 
 def load_canary(state_dir: Path, now_ms: int) -> CanaryState:
     """The stored state. One that cannot be read holds: how much was cleaned since is unknown."""
-    found = read_entries(state_dir / FILE_NAME, lambda data: [CanaryState.of_bytes(data)])
+    found = DOCUMENT.read(state_dir)
     if isinstance(found, UnreadableState):
         finding = f"{found}, so it is unknown what was cleaned and not verified"
-        return CanaryState(hold=CanaryHold("", "", finding, now_ms))
-    return found[0] if found else CanaryState()
-
-
-def _count(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError("is not a count")
-    return value
+        return replace(NOTHING_CLEANED, hold=CanaryHold("", "", finding, now_ms))
+    return found or NOTHING_CLEANED
