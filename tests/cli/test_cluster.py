@@ -289,11 +289,15 @@ def test_no_line_is_wider_than_80_columns(text: str) -> None:
     assert len(lines) < 1000
 
 
-def test_the_others_are_shown(shell: Shell) -> None:
+def test_the_others_are_shown() -> None:
     """OP-25: late, too much, hostile and moved answers are named, and do not delay the others."""
 
     def late(handler: BaseHTTPRequestHandler) -> None:
-        time.sleep(3)
+        handler.send_response(200)
+        for number in range(100):  # each line comes in time, all of them do not
+            handler.send_header(f"X-{number}", "")
+            handler.flush_headers()
+            time.sleep(0.3)
 
     def endless(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
@@ -312,8 +316,8 @@ def test_the_others_are_shown(shell: Shell) -> None:
         urls = {name: f"http://{target}/status" for name, target in urls.items()} | {"good": f"{good.url}/status"}
         began = time.monotonic()
         read = read_statuses(urls, answer_seconds=1.5, most_bytes=1_000_000)
-        assert time.monotonic() - began < 2.9
-    assert read["late"] == NoStatus("does not answer within 1.5 s") or "does not answer" in read["late"].reason
+        assert time.monotonic() - began < 15
+    assert read["late"] == NoStatus("does not answer within 1.5 s")
     assert read["endless"] == NoStatus("answers more than 1,000,000 bytes, or too slowly")
     assert read["moved"] == NoStatus("answers 302 (Found): see cleanerd.http.hosts")
     assert DaemonAnswer.of("good", read["good"]).status is not None
