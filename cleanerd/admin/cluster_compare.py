@@ -44,8 +44,9 @@ class DaemonAnswer:
         if isinstance(answer, NoStatus):
             return cls(target, None, answer.reason)
         try:
-            compare([cls(target, answer)])
-            reclaimable([cls(target, answer)])
+            alone = [cls(target, answer)]
+            comparison_lines(compare(alone))  # a number can be too large to be shown
+            saving_lines(reclaimable(alone), alone, None)
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError, OverflowError):
             return cls(target, None, NOT_A_STATUS)
         return cls(target, answer)

@@ -277,6 +277,14 @@ def test_what_cleaning_would_save_in_the_whole_cluster() -> None:
     assert lines[-2:] == ["not estimated yet: 1 replica", "z: does not answer"]
 
 
+@pytest.mark.parametrize("field", ["bytes_before", "size_bytes", "reclaimable_bytes"])
+def test_a_number_that_cannot_be_shown(field: str) -> None:
+    """OP-25: it is not a status; the lines of the others are shown."""
+    document = json.loads(json.dumps(daemon(partition("orders", 0)).to_json()))
+    (document["totals"] if field == "bytes_before" else document["partitions"][0])[field] = 10**400
+    assert DaemonAnswer.of("a", document).error == "responded, but is not a supported cleanerd version"
+
+
 @pytest.mark.parametrize("text", ["x" * 5000, "a\x1b[2J\nb", "w " * 3000])
 def test_no_line_is_wider_than_80_columns(text: str) -> None:
     """OP-25: whatever another host writes into its status; and nothing of it reaches the terminal as a command."""
