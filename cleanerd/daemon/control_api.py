@@ -278,8 +278,9 @@ class ControlApi:
         paused = {str(t.name) for t in waiting if t.paused or self._fleet.pauses.everything}
         healthy = {str(tracked.name) for tracked in asked} - retried
         not_due = {str(t.name): why for t in waiting if str(t.name) not in paused and (why := self._not_due_reason(t))}
-        return {"retried": sorted(retried), "healthy": sorted(healthy), "paused": sorted(paused), "not_due": not_due,
-                "verified_again": None if hold is None else hold.partition}  # fmt: skip
+        again = {} if hold is None else {"verified_again": hold.partition}
+        answer = {"retried": sorted(retried), "healthy": sorted(healthy), "paused": sorted(paused), "not_due": not_due}
+        return {**answer, **again}
 
     async def _release_canary(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         """D-20: go on although a cleaning was found wrong; returns what was found."""
