@@ -203,7 +203,7 @@ def test_metrics_obey_the_two_settings() -> None:
         text = served.get("/metrics").text
     assert "kafka_log" not in text
     assert text.count("\ncleanerd_partition_size_bytes{") == 4
-    assert "\ncleanerd_partitions_left_out 26.0" in text
+    assert "\ncleanerd_partitions_not_exported 26.0" in text
 
 
 # ---- the page's files ----
