@@ -1,6 +1,8 @@
 """``cleanerd``: finds the verb, runs it, and turns whatever happens into one line and an exit code.
 
 Commands are imported when they are called: ``cleanerd --help`` loads neither NumPy nor pydantic.
+
+Standard input, output and error, also if the parent process has closed them.
 """
 
 from __future__ import annotations
@@ -26,7 +28,6 @@ from cleanerd.cli.output import (
     print_json_error,
     print_traceback,
 )
-from cleanerd.cli.streams import have_streams
 from cleanerd.errors import CleanerdError
 
 if TYPE_CHECKING:
@@ -34,6 +35,23 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from click.shell_completion import CompletionItem
+
+
+def have_streams() -> None:
+    """Lead closed descriptors 0 to 2 to ``/dev/null``, and give ``sys`` its streams.
+
+    The next file that is opened would get the number of a closed one: what a library prints there would go into it.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
 
 COMMANDS: Final[VerbTable] = {
     "run": ("cleanerd.cli.reading_commands:run_daemon", "The daemon: watches log directories and cleans them."),

@@ -1,29 +1,134 @@
-"""``cleanerd spark snapshot``: the latest state of topics, by their strategies, as Parquet or a table."""
+"""``cleanerd spark snapshot``: the latest state of topics, by their strategies, as Parquet or a table.
+
+With it the options of decoding, and how long a topic's tombstones stay.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from cleanerd.cli.decoding import decode_from, decode_options
-from cleanerd.cli.delete_retention import delete_retention
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.cli.selecting import existing_dirs, partition_option
 from cleanerd.cli.spark import spark_command
+from cleanerd.config.topic_config import resolve_topic_config
+from cleanerd.errors import CleanerdError
 from cleanerd.humanize import counted, human_count
+from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.remote import RemotePath
 from cleanerd.spark.launch import require_packages
+from cleanerd.spark.values.decode_options import FRAMINGS, LIMIT, Decode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from cleanerd.cli.options import Common
+    from cleanerd.config.load import Settings
+    from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.spark.snapshot import SnapshotResult
     from cleanerd.spark.tables.merge import Merged
     from cleanerd.spark.tables.target import Delta, Iceberg
+
+_NAMES: Final = ("schemas", "value_schema", "key_schema", "value_message", "key_message", "framing", "undecoded_limit")
+
+
+def decode_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options; :func:`decode_from` makes one thing of them."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def decode_from(given: Mapping[str, Any]) -> Decode | None:
+    """The decoding by the options; None: nothing is to be decoded.
+
+    Raises:
+        click.UsageError: they do not go together.
+        ConfigError: one makes no sense.
+    """
+    if given["decode"] is None:
+        for name in _NAMES:
+            if given[name] is not None:
+                raise click.UsageError(f"--{name.replace('_', '-')} needs --decode")
+        return None
+    if given["schemas"] is None:
+        raise click.UsageError("--decode needs --schemas: a schema registry's URL, or a directory")
+    limit = given["undecoded_limit"]
+    return Decode(
+        given["schemas"],
+        given["decode"],
+        value_schema=given["value_schema"],
+        key_schema=given["key_schema"],
+        value_message=given["value_message"],
+        key_message=given["key_message"],
+        framing=given["framing"] or FRAMINGS[0],
+        limit=LIMIT if limit is None else limit,
+    )
+
+
+_OPTIONS: Final = (
+    click.option("--decode", metavar="COLUMNS", help="Make columns of the fields of value, of key, or of key,value."),
+    click.option("--schemas", metavar="URL|DIR", help="A schema registry, or a directory of schemas."),
+    click.option(
+        "--value-schema", metavar="SUBJECT[:VERSION]", help="That makes the columns; else the newest of TOPIC-value."
+    ),
+    click.option("--key-schema", metavar="SUBJECT[:VERSION]", help="The same of keys; else the newest of TOPIC-key."),
+    click.option("--value-message", metavar="NAME", help="Protobuf: the full name of the message; else the first."),
+    click.option("--key-message", metavar="NAME", help="The same of keys."),
+    click.option(
+        "--framing",
+        type=click.Choice(FRAMINGS),
+        help=f"What stands before a value: a zero byte and a schema's id, or nothing.  [default: {FRAMINGS[0]}]",
+    ),
+    click.option(
+        "--undecoded-limit",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help=f"Give up when more keys and values cannot be decoded.  [default: {LIMIT}]",
+    ),
+)
+
+
+_KEY: Final = "delete.retention.ms"
+_OF_BROKER: Final = "log.cleaner.delete.retention.ms"
+
+
+def delete_retention(settings: Settings, log_dirs: Sequence[Path], note: Callable[[str], None]) -> Callable[[str], int]:
+    """Each topic's ``delete.retention.ms``: from the settings, else the metadata in ``log_dirs``, else the default.
+
+    If directories differ, the least is used. Without any source, that is noted, once.
+    """
+    noted: list[str] = []
+    known: list[BrokerFacts] = []
+    here = [path for path in log_dirs if not isinstance(path, RemotePath)]
+    for path in here:
+        with contextlib.suppress(CleanerdError, OSError):  # a copy of some partitions has no more
+            facts = broker_facts(settings, read_log_dir(path), [other for other in here if other != path])
+            if facts.metadata is not None or facts.zk_topics:
+                known.append(facts)
+
+    def of_topic(topic: str) -> int:
+        if known:
+            return min(facts.topic_config(topic).delete_retention_ms for facts in known)
+        overrides, defaults = settings.topic_overrides(topic), settings.broker_defaults()
+        found = resolve_topic_config(
+            topic, overrides=overrides, topic_configs=None, settings_defaults=defaults
+        ).delete_retention_ms
+        if _KEY not in overrides and _OF_BROKER not in defaults and not noted:
+            noted.append(topic)
+            note(
+                f"{_KEY} of {topic} is not known here, and treated as {found} ms: where it is lower, deleted keys can "
+                f"stay (--set topics.{topic}.{_KEY}=...)"
+            )
+        return found
+
+    return of_topic
 
 
 _PARQUET, _DELTA, _ICEBERG = "parquet", "delta", "iceberg"

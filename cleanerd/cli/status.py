@@ -1,4 +1,7 @@
-"""``cleanerd status``: what the running daemon knows."""
+"""``cleanerd status``: what the running daemon knows.
+
+``cleanerd status --operations``: which user paused, triggered or reloaded what, and when.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
-from cleanerd.cli.operations import print_operations
 from cleanerd.cli.options import FEW_PARTITIONS, Common, by_option, common_options, top_option
 from cleanerd.cli.output import NONE_COMPACTED, Column
 from cleanerd.cli.selecting import daemons_partitions
 from cleanerd.daemon.control_client import UNKNOWN, find_control_socket, send_request
 from cleanerd.daemon.view import PartitionPhase
 from cleanerd.format.names import TopicPartition
-from cleanerd.humanize import counted, describe_reclaimable, human_bytes, human_ms
+from cleanerd.humanize import counted, describe_reclaimable, human_bytes, human_ms, user_name
 from cleanerd.inspection.report import time_of
 from cleanerd.resolution.selection import select
 
@@ -23,6 +25,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from cleanerd.cli.output import Output
+
+
+def print_operations(output: Output, operations: Sequence[Mapping[str, Any]], limit: int | None) -> None:
+    """The newest first, at most ``limit`` of them."""
+    shown = list(reversed(operations))[:limit]
+    if output.as_json:
+        output.json({"operations": shown})
+        return
+    if not operations:
+        output.line("No operation has been requested yet.")
+        return
+    columns = [Column("time"), Column("who"), Column("operation"), Column("partitions"), Column("answer")]
+    output.table(columns, [_row(each) for each in shown])
+
+
+def _row(each: Mapping[str, Any]) -> list[str]:
+    everything = "all" if each["operation"] in {"pause", "resume", "retry"} else ""
+    return [
+        time_of(each["at_ms"]),
+        format_user(each["uid"]),
+        each["operation"],
+        ", ".join(each["partitions"]) or everything,
+        f"refused: {each['refused']}" if each["refused"] else "done",
+    ]
+
+
+def format_user(uid: int | None) -> str:
+    """A user by name, where this host has one for the number."""
+    return "a signal" if uid is None else user_name(uid)
+
 
 _NAMED: Final = 10
 """Names in a line about what needs attention; `--state` and `--json` have all."""

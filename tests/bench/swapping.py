@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.cli.clean_live import clean_dir_live
+from cleanerd.cli.clean import clean_dir_live
 from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.output import Output
 from cleanerd.config.load import load_settings

@@ -262,7 +262,7 @@ def test_closed_streams(tmp_path: Path, closed: tuple[int, ...]) -> None:
         "import os, sys\n"
         f"[os.close(number) for number in {closed}]\n"
         f"{''.join(f'sys.{name} = None; ' for number, name in enumerate(STREAMS) if number in closed)}\n"
-        "from cleanerd.cli.streams import have_streams\n"
+        "from cleanerd.cli.main import have_streams\n"
         "have_streams()\n"
         f"number = os.open({str(tmp_path / 'segment')!r}, os.O_CREAT | os.O_RDWR)\n"
         "os.write(1, b'out'), os.write(2, b'err'), print('more', flush=True), print('more', file=sys.stderr)\n"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafka import TopicPartition
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from cleanerd.client.kafka_flag_codec import FlagAccumulator, FlagRecords, FlagRecordsBuilder, TombstoneHeaders
+from cleanerd.client.kafka_flag import FlagAccumulator, FlagRecords, FlagRecordsBuilder, TombstoneHeaders
 from cleanerd.format.record import records_of
 from tests.support.logs import Record, encode_batch
 

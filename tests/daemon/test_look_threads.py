@@ -15,8 +15,7 @@ from cleanerd.config.load import load_settings
 from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, ScanContext
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.discovery.modes import DirMode
-from cleanerd.daemon.discovery.scan_threads import ScanThreads
-from cleanerd.daemon.discovery.state_sweep import StateSweeper
+from cleanerd.daemon.discovery.scan_threads import ScanThreads, StateSweeper
 from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.registry.pauses import Pauses, save_pauses

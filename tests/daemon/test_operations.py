@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.cli.operations import format_user
+from cleanerd.cli.status import format_user
 from cleanerd.daemon.control_client import send_request
 from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.operations import MAX_ARGUMENTS, Operation, Operations, read_operations

@@ -1,4 +1,4 @@
-"""cleanerd.daemon.discovery.state_sweep: what is remembered of partitions goes with them, and not before."""
+"""cleanerd.daemon.discovery.scan_threads: what is remembered of partitions goes with them, and not before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from cleanerd.config.load import load_settings
 from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
 from cleanerd.daemon.discovery.modes import DirMode
-from cleanerd.daemon.discovery.state_sweep import KEPT_SECONDS, StateSweeper
+from cleanerd.daemon.discovery.scan_threads import KEPT_SECONDS, StateSweeper
 from cleanerd.format.names import TopicPartition
 from cleanerd.resolution.broker_facts import BrokerFacts
 from cleanerd.segments.cluster_metadata import ClusterMetadata

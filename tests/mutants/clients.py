@@ -10,7 +10,7 @@ DELIVERY = "cleanerd/client/delivery.py"
 IDEMPOTENCE = "cleanerd/client/idempotence.py"
 STATE = "cleanerd/client/latest_state.py"
 FILES = "cleanerd/client/log_dir_topic.py"
-CODEC = "cleanerd/client/kafka_flag_codec.py"
+CODEC = "cleanerd/client/kafka_flag.py"
 
 CLIENTS = (
     Mutant(

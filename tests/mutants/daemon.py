@@ -306,7 +306,7 @@ DAEMON = (
     Mutant(
         "who-observes-forgets",
         "cleanerd.mode=observe",
-        "cleanerd/daemon/discovery/state_sweep.py",
+        "cleanerd/daemon/discovery/scan_threads.py",
         ' or look.mode.work == "observe"',
         "",
         ("tests/daemon/test_sweep.py::test_observe_mode_removes_nothing",),

@@ -112,7 +112,7 @@ LOOKS = (
     Mutant(
         "a-disk-that-is-away-holds-nothing",
         "U-6",
-        "cleanerd/daemon/discovery/state_sweep.py",
+        "cleanerd/daemon/discovery/scan_threads.py",
         "log_dirs is not None and all((path / META_PROPERTIES).exists() for path in log_dirs)",
         "log_dirs is not None",
         ("tests/daemon/test_sweep.py::test_a_disk_that_is_away_may_hold_it",),
@@ -120,7 +120,7 @@ LOOKS = (
     Mutant(
         "whoever-is-not-here-is-gone",
         "U-6",
-        "cleanerd/daemon/discovery/state_sweep.py",
+        "cleanerd/daemon/discovery/scan_threads.py",
         "all_seen and facts.metadata is not None",
         "all_seen",
         ("tests/daemon/test_sweep.py::test_where_nobody_knows_the_topics_none_is_gone",),

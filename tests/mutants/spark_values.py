@@ -79,7 +79,7 @@ SPARK_VALUES = (
     Mutant(
         "values-default-of-bytes-as-text",
         "OP-10",
-        "cleanerd/spark/values/avro_defaults.py",
+        "cleanerd/spark/values/avro.py",
         'default.encode("latin-1")',
         "default.encode()",
         ("tests/spark/test_values_avro.py::test_defaults",),

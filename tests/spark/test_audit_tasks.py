@@ -11,11 +11,11 @@ import pytest
 from cleanerd.spark import judging
 from cleanerd.spark.audit import audit_sides
 from cleanerd.spark.audit_inputs import sides_of
+from cleanerd.spark.audit_rules import hashed
 from cleanerd.spark.grouping import Groups
 from cleanerd.spark.judging import LIMITS, MemoryLimits
 from cleanerd.spark.record_pairs import PairFindings, paired
 from cleanerd.spark.record_scan import RecordFact
-from cleanerd.spark.spark_hash import hashed
 from tests.cleaner.driver import scratch
 from tests.spark.audit_cases import CASES
 from tests.spark.audit_model import NOW, Pair

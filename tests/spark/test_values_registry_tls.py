@@ -12,7 +12,7 @@ from cleanerd.config.sources import RETRIES, SCHEMA_REGISTRY, IgnoredVariable, f
 from cleanerd.errors import ConfigError
 from cleanerd.spark import retries
 from cleanerd.spark.values import registry as schema_registry
-from cleanerd.spark.values.registry_tls import AUTHORITY, CERTIFICATE, KEY, KEY_PASSWORD
+from cleanerd.spark.values.registry import AUTHORITY, CERTIFICATE, KEY, KEY_PASSWORD
 from tests.spark import registry_server
 from tests.spark.decoding import decoded, record
 from tests.support.certificates import PASSWORD, Certificates, make_certificates

@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 
 from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.broker.live_log import RESTART
-from cleanerd.cli import clean_live
+from cleanerd.cli import clean
 from cleanerd.cli.main import run
 from cleanerd_lab.demo.broker import Broker
 from tests.agent.live import PROPERTIES, Topic
@@ -125,8 +125,8 @@ class Victim:
     def _clean(self) -> Done:
         """In a fork."""
         patience = replace(QUICK, deletion_seconds=PATIENCE_SECONDS)
-        real = clean_live.SwappingBroker
-        vars(clean_live)["SwappingBroker"] = lambda socket: real(socket, patience)
+        real = clean.SwappingBroker
+        vars(clean)["SwappingBroker"] = lambda socket: real(socket, patience)
         settings = {
             "cleanerd.state.dir": self._stage.work / "state",
             "cleanerd.disk.reserve": 0,

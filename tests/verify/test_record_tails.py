@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cleanerd.format.batch import parse_header
 from cleanerd.format.record import records_of
-from cleanerd.verify.record_tails import tails_of
+from cleanerd.verify.against import tails_of
 from tests.support.logs import Record, encode_batch
 
 RECORDS = st.lists(

@@ -1,20 +1,26 @@
-"""The driver of a cleaned archive: scans, has each partition cleaned by a task, and writes the manifest last."""
+"""The driver of a cleaned archive: scans, has each partition cleaned by a task, and writes the manifest last.
+
+The manifest of a cleaned archive: plain JSON, written last.
+
+Files that it does not list are not part of the archive.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from cleanerd import __version__
 from cleanerd.cleaner.result import exit_code
 from cleanerd.errors import CleanerdError, MachineError, RefusedError
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from cleanerd.humanize import counted
 from cleanerd.segments.log_dir import CHECKPOINTS, CLEANER_CHECKPOINT
 from cleanerd.spark.archive.look import ArchivePlan, copied, plan_directory
-from cleanerd.spark.archive.manifest import CleanedDir, manifest_bytes
 from cleanerd.spark.archive.overlap_check import require_no_overlap
 from cleanerd.spark.archive.partition import COLUMNS, SCHEMA, ArchiveJob, ArchiveTaskResult, clean_one
 from cleanerd.spark.archive.scratch import scratch
@@ -22,7 +28,7 @@ from cleanerd.spark.archive.target import MANIFEST, ArchiveTarget, check_new, ne
 from cleanerd.spark.task_runner import ignore_progress, queries, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -31,9 +37,69 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.config.load import Settings
+    from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.selection import PartitionSelection
     from cleanerd.spark.archive.look import CopiedDirectory
+    from cleanerd.spark.archive.target import ArchivedFile
     from cleanerd.spark.task_runner import Item
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedDir:
+    """One log directory of the archive. ``files``: its own; ``left_out``: partitions that are not in it."""
+
+    source: str
+    path: str
+    files: tuple[ArchivedFile, ...]
+    done: tuple[ArchiveTaskResult, ...]
+    left_out: tuple[CleaningResult, ...]
+    not_compacted: tuple[TopicPartition, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As in the manifest."""
+        return {
+            "source": self.source,
+            "path": self.path,
+            "files": [each.to_json() for each in self.files],
+            "partitions": [
+                {
+                    **each.result.to_json(),
+                    "path": f"{self.path}/{each.work.name}",
+                    "files": list(each.written),
+                    "source_files": list(each.copied),
+                }
+                for each in self.done
+            ],
+            "left_out": [
+                {
+                    "topic": each.name.topic,
+                    "partition": each.name.partition,
+                    "outcome": each.outcome,
+                    "cause": None if each.error is None else str(each.error.cause),
+                    "reason": each.reason,
+                }
+                for each in self.left_out
+            ],
+            "not_compacted": [{"topic": name.topic, "partition": name.partition} for name in self.not_compacted],
+        }
+
+
+def manifest_bytes(
+    run: str, directories: Sequence[CleanedDir], *, now_ms: int, errors: Sequence[Mapping[str, Any]]
+) -> bytes:
+    """The manifest. ``now_ms``: the time that the cleaning used; ``errors``: sources that could not be used."""
+    document = {
+        "format": FORMAT,
+        "cleanerd": __version__,
+        "run": run,
+        "now_ms": now_ms,
+        "log_dirs": [each.to_json() for each in directories],
+        "errors": list(errors),
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
+
 
 CleansOne: TypeAlias = "Callable[[ArchiveJob, Item], Iterator[pa.RecordBatch]]"
 

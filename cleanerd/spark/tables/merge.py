@@ -5,6 +5,8 @@ offsets. So a run that ends earlier has done nothing, and a repeated run changes
 
 A new record supersedes the row of its key by the topic's rules, as in a snapshot of the whole log. The new part alone
 suffices if no record that would decide otherwise can be gone: ``refusals.py``.
+
+A file of new winners, made one of the table by a task: without those that lost, and the deleted keys.
 """
 
 from __future__ import annotations
@@ -13,16 +15,20 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from cleanerd.errors import ConfigError
 from cleanerd.spark.latest_by_tasks import LARGE_BYTES
 from cleanerd.spark.logs import describe_names, size_of_all
 from cleanerd.spark.snapshot import SnapshotResult, high_watermark_of, walked_logs
 from cleanerd.spark.source.part import part_item
 from cleanerd.spark.tables import refusals
+from cleanerd.spark.tables.columns import columns_from
+from cleanerd.spark.tables.files import read_columns, without, write_rows
 from cleanerd.spark.tables.filter_superseded import sift
-from cleanerd.spark.tables.finish import finish
-from cleanerd.spark.tables.latest import write_latest
+from cleanerd.spark.tables.latest import telling, write_latest
 from cleanerd.spark.tables.parts import LogPart, as_of, first_of, leader_epoch_at, leader_epochs_of, topics_of
+from cleanerd.spark.tables.place import place_from
 from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH, TableState
 from cleanerd.spark.tables.shuffled import write_found
 from cleanerd.spark.tables.tasks import Tasks
@@ -31,9 +37,10 @@ from cleanerd.spark.values.decoding import require_within
 from cleanerd.verify.listing import NO_END
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from cleanerd.format.names import TopicPartition
@@ -42,7 +49,27 @@ if TYPE_CHECKING:
     from cleanerd.spark.tables.files import WrittenFile
     from cleanerd.spark.tables.opened import OpenTable, TableFile
     from cleanerd.spark.tables.remembered import Topic
+    from cleanerd.spark.task_runner import Item
     from cleanerd.spark.values.decoding import Decoding
+
+
+def finish(item: Item) -> Iterator[pa.RecordBatch]:
+    """Rewrite the file ``path`` without the offsets ``beaten`` and, unless ``keep_deleted``, without tombstones.
+
+    Returns the new ``files`` and the number of additionally removed tombstones (``deleted``).
+
+    Raises:
+        CleanerdError: a file cannot be read or written.
+    """
+    place, path = place_from(item["place"]), item["path"]
+    table = read_columns(place, path, ["offset", "is_tombstone"])
+    drop = np.isin(table.column("offset").to_numpy(), np.array(item["beaten"], np.int64))
+    if not item["keep_deleted"]:
+        drop |= table.column("is_tombstone").to_numpy(zero_copy_only=False)
+    columns = columns_from(item["columns"])
+    files = write_rows(place, without(place, path, drop, columns), columns)
+    yield telling({"path": path, "files": [each.to_item() for each in files]})
+
 
 _OFTEN: Final = 10
 """A watermark is renewed after this part of ``delete.retention.ms``, even without new records."""

@@ -1,11 +1,14 @@
 """Which columns are decoded and by what: as options set it, and as tasks get it, with the readers' schemas found.
 
 The driver finds the readers' schemas, once: all tasks make the same columns, whatever is registered meanwhile.
+
+A registry or a directory: the one that an option names, and the one that a task got.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,11 +16,35 @@ import pyarrow as pa
 from cleanerd.errors import ConfigError, CorruptionError
 from cleanerd.spark.values.column import ValueColumn, reader_of
 from cleanerd.spark.values.decode_options import CONFLUENT, Decode, decoded_name, error_name
-from cleanerd.spark.values.places import schemas_at, schemas_from
+from cleanerd.spark.values.folder import SchemaFolder
+from cleanerd.spark.values.registry import Registry
 from cleanerd.spark.values.schemas import Schema, Schemas, UndecodableError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
+
+    from cleanerd.spark.values.schemas import Schemas
+
+
+def schemas_at(place: str) -> Schemas:
+    """A registry by its URL, or a directory.
+
+    Raises:
+        ConfigError: the URL has credentials in it, or no such directory.
+        CleanerdError: the directory cannot be read.
+    """
+    return _registry(place) if place.startswith(("http://", "https://")) else SchemaFolder.read(place)
+
+
+def schemas_from(item: Any) -> Schemas:
+    """The reverse of :meth:`~cleanerd.spark.values.schemas.Schemas.to_item`."""
+    return _registry(item) if isinstance(item, str) else SchemaFolder(item["folder"], item["files"])
+
+
+@lru_cache(maxsize=16)
+def _registry(url: str) -> Registry:
+    """One for all tasks of a process: its cached answers need not be requested again."""
+    return Registry(url)
 
 
 @dataclass(frozen=True, slots=True)
