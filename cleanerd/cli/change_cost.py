@@ -5,55 +5,41 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.broker.lock_file import broker_runs
 from cleanerd.cleaner.change_cost import count_change
 from cleanerd.cleaner.rules_change import rules_change
 from cleanerd.cleaner.survey import survey
 from cleanerd.errors import CleanerdError
-from cleanerd.resolution.broker_facts import broker_facts
 from cleanerd.resolution.partitions import OfflinePartitions
-from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.segments.partition import read_partition
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.other_places import rules_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.cli.each_dir import CleaningRequest
     from cleanerd.cli.output import Output
-    from cleanerd.config.load import Settings
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.broker_facts import BrokerFacts
-    from cleanerd.resolution.selection import PartitionSelection
     from cleanerd.segments.log_dir import LogDir
 
 NO_COST: Final = "its rules change; no key gets another winner"
 
 
-def print_costs(
-    output: Output,
-    settings: Settings,
-    paths: Sequence[Path],
-    wanted: PartitionSelection,
-    options: CleaningOptions,
-) -> None:
+def print_costs(request: CleaningRequest) -> None:
     """For every partition that was last cleaned by other rules, whether the change is refused or not.
 
     Costs a listing of each partition, and two readings of the changed ones. The cleaning itself reports errors.
     """
-    store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
-    for path in paths:
+    output, options = request.output, request.options
+    store = StateStore(request.settings.daemon.cleanerd_state_dir, keeps_damaged=True)
+    for session in request.opened[0]:
         try:
-            log_dir = read_log_dir(path)
-            running = broker_runs(path)
-            facts = broker_facts(settings, log_dir, [other for other in paths if other != path], running=running)
-            targets = OfflinePartitions(log_dir, facts).admitted(wanted)
+            log_dir, facts = session.log_dir, session.facts
+            targets = OfflinePartitions(log_dir, facts).admitted(request.wanted)
         except CleanerdError:
             continue
-        asked = replace(options, unclean=options.unclean or running)
+        asked = replace(options, unclean=options.unclean or session.running)
         for target in targets:
             try:
                 if target.config is not None and _differs(store, log_dir, target.name, target.config):

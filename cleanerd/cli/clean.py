@@ -18,7 +18,7 @@ from cleanerd.cli.change_cost import print_costs
 from cleanerd.cli.clean_question import clean_question
 from cleanerd.cli.cleaning_options import options_from, save_time
 from cleanerd.cli.crash_aware_order import CrashAwareOrder
-from cleanerd.cli.each_dir import CleaningRequest
+from cleanerd.cli.each_dir import CleaningRequest, LogDirSession
 from cleanerd.cli.plan import preview
 from cleanerd.cli.results import print_notes, print_results
 from cleanerd.cli.scope import (
@@ -34,7 +34,6 @@ from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.resolution.broker_facts import broker_facts
 from cleanerd.resolution.log_dirs import configured_log_dirs, require_outside
 from cleanerd.resolution.partitions import LivePartitions, OfflinePartitions
-from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.swap.backup import BackupPlace, require_keepable
 from cleanerd.swap.kept_segments import KeptSegments
 from cleanerd.swap.live_swap import LiveDir
@@ -57,11 +56,10 @@ if TYPE_CHECKING:
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.targets import TargetPartition
-    from cleanerd.segments.log_dir import LogDir
 
 
 def clean_dir_live(
-    request: CleaningRequest, log_dir: LogDir, connect: Callable[[Path], SwappingBroker] | None = None
+    request: CleaningRequest, session: LogDirSession, connect: Callable[[Path], SwappingBroker] | None = None
 ) -> list[CleaningResult]:
     """Clean the partitions of a log directory that a broker runs on. ``connect``: makes the connection to it.
 
@@ -69,9 +67,9 @@ def clean_dir_live(
         RefusedError: no broker runs on it, or none with an agent that can.
         CleanerdError: the broker's configuration cannot be read.
     """
-    output, settings = request.output, request.settings
+    output, settings, others = request.output, request.settings, session.others
+    log_dir = session.refresh()
     note_skipped_links(output, log_dir)
-    others = request.others(log_dir.path)
     choice = choose_mode(log_dir, [*others, *configured_log_dirs(settings)], settings.daemon.cleanerd_agent_socket)
     if choice.mode == "offline":
         hint = "clean it without --live"
@@ -136,12 +134,12 @@ def clean(
     if kept is not None:
         require_keepable(kept, log_dirs)
         KeptSegments(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
-    print_costs(common.output, settings, log_dirs, wanted, options)
+    request = CleaningRequest.of(common, settings, log_dirs, wanted, options, kept)
+    print_costs(request)
     if not yes:
-        question = clean_question(common.output, settings, log_dirs, wanted, options, live=live)
+        question = clean_question(request, live=live)
         if question is not None and not common.output.confirm(question, yes=yes):
             raise click.Abort
-    request = CleaningRequest.of(common, settings, log_dirs, wanted, options, kept)
     if live:
         results, failures = request.each(clean_dir_live)
     else:
@@ -151,14 +149,14 @@ def clean(
     return exit_code(results, failures)
 
 
-def _clean_dir(request: CleaningRequest, found: LogDir) -> list[CleaningResult]:
+def _clean_dir(request: CleaningRequest, session: LogDirSession) -> list[CleaningResult]:
     output = request.output
-    with LogDirLock.acquire(found.path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
-        # Read again: only what is found under the lock counts.
-        log_dir = read_log_dir(found.path)
+    with LogDirLock.acquire(session.path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
+        # Only what is found under the lock counts.
+        log_dir = session.refresh()
         note_skipped_links(output, log_dir)
-        facts = broker_facts(request.settings, log_dir, request.others(found.path))
-        note_missing_configs(output, facts, found.path)
+        facts = broker_facts(request.settings, log_dir, session.others)
+        note_missing_configs(output, facts, session.path)
         warn_start_obstacles(output, log_dir, facts)
         locked = LockedDir(log_dir, lock, request.store, facts.resources(), keep_replaced=request.kept)
         targets = OfflinePartitions(log_dir, facts).admitted(request.wanted)

@@ -7,36 +7,23 @@ from typing import TYPE_CHECKING
 from cleanerd.broker.mode import choose_mode
 from cleanerd.errors import CleanerdError
 from cleanerd.humanize import counted, human_bytes
-from cleanerd.resolution.checkpoint_pair import FirstReadings
 from cleanerd.resolution.log_dirs import configured_log_dirs
-from cleanerd.resolution.partitions import partitions_of
-from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.resolution.partitions import opened_partitions
 from cleanerd.state.cleaner_checkpoint import StateStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator
 
-    from cleanerd.cleaner.survey import CleaningOptions, Survey
-    from cleanerd.cli.output import Output
-    from cleanerd.config.load import Settings
-    from cleanerd.resolution.selection import PartitionSelection
+    from cleanerd.cleaner.survey import Survey
+    from cleanerd.cli.each_dir import CleaningRequest
 
 
-def clean_question(
-    output: Output,
-    settings: Settings,
-    paths: Sequence[Path],
-    wanted: PartitionSelection,
-    options: CleaningOptions,
-    *,
-    live: bool,
-) -> str | None:
+def clean_question(request: CleaningRequest, *, live: bool) -> str | None:
     """``Clean 3 partitions (10.6 MiB, live)?``; None when there is nothing to clean.
 
     Costs a listing of each partition. Unreadable ones are left out: the cleaning reports them.
     """
-    found = list(_to_clean(output, settings, paths, wanted, options, live=live))
+    found = list(_to_clean(request, live=live))
     if not found:
         return None
     what = str(found[0].log.name) if len(found) == 1 else counted(len(found), "partition")
@@ -44,28 +31,20 @@ def clean_question(
     return f"Clean {what} ({human_bytes(size)}{', live' if live else ''})?"
 
 
-def _to_clean(
-    output: Output,
-    settings: Settings,
-    paths: Sequence[Path],
-    wanted: PartitionSelection,
-    options: CleaningOptions,
-    *,
-    live: bool,
-) -> Iterator[Survey]:
+def _to_clean(request: CleaningRequest, *, live: bool) -> Iterator[Survey]:
+    settings = request.settings
     store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
-    first, configured = FirstReadings(), configured_log_dirs(settings)
-    for path in paths:
-        others = [other for other in paths if other != path]
+    configured = configured_log_dirs(settings)
+    for session in request.opened[0]:
+        places = [*session.others, *configured]
         try:
-            log_dir = read_log_dir(path)
-            choice = choose_mode(log_dir, [*others, *configured], settings.daemon.cleanerd_agent_socket)
+            choice = choose_mode(session.log_dir, places, settings.daemon.cleanerd_agent_socket)
             if choice.mode != ("live" if live else "offline"):
                 continue  # it is refused
-            with partitions_of(settings, log_dir, others, choice, output.note, first) as partitions:
-                for target in partitions.targets(wanted):
+            with opened_partitions(session.log_dir, session.facts, choice) as partitions:
+                for target in partitions.targets(request.wanted):
                     try:
-                        found = partitions.read(target.name).survey(store, options)
+                        found = partitions.read(target.name).survey(store, request.options)
                     except (CleanerdError, OSError):
                         continue
                     if found.to_clean:

@@ -1,12 +1,15 @@
-"""Several log directories, one after the other: one that cannot be used does not stop the others."""
+"""The log directories of a command: each is opened once, and one that cannot be used does not stop the others."""
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
+from cleanerd.broker.lock_file import broker_runs
 from cleanerd.errors import CleanerdError, as_cleanerd_error
+from cleanerd.resolution.broker_facts import broker_facts
 from cleanerd.resolution.checkpoint_pair import FirstReadings
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
@@ -20,11 +23,43 @@ if TYPE_CHECKING:
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
     from cleanerd.config.load import Settings
+    from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.resolution.selection import PartitionSelection
     from cleanerd.segments.log_dir import LogDir
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
+class LogDirSession:
+    """One log directory of a command, as it was when the command began; everything before the work uses this reading.
+
+    ``others``: the other log directories, which may be the same broker's. The work itself reads a second time: under
+    the lock, or beside the broker.
+    """
+
+    settings: Settings
+    log_dir: LogDir
+    others: Sequence[Path]
+
+    @property
+    def path(self) -> Path:
+        return self.log_dir.path
+
+    @cached_property
+    def running(self) -> bool:
+        """Whether a broker runs on it."""
+        return broker_runs(self.path)
+
+    @cached_property
+    def facts(self) -> BrokerFacts:
+        """What was known of its broker. Raises CleanerdError."""
+        return broker_facts(self.settings, self.log_dir, self.others, running=self.running)
+
+    def refresh(self) -> LogDir:
+        """The log directory now. Raises CleanerdError."""
+        return read_log_dir(self.path)
+
+
+@dataclass(frozen=True)
 class CleaningRequest:
     """The targets of a command line that cleans or stages, the same for all its log directories, ``paths``.
 
@@ -54,13 +89,16 @@ class CleaningRequest:
         store = StateStore(settings.daemon.cleanerd_state_dir)
         return cls(common.output, settings, paths, wanted, options, store, kept)
 
-    def others(self, path: Path) -> list[Path]:
-        """The other log directories, which may be the same broker's."""
-        return [other for other in self.paths if other != path]
+    @cached_property
+    def opened(self) -> tuple[list[LogDirSession], list[CleanerdError]]:
+        """The readable log directories, and the others' errors, which are also printed."""
+        readable, failures = read_each(self.output, self.paths)
+        others = {each.path: [other for other in self.paths if other != each.path] for each in readable}
+        return [LogDirSession(self.settings, each, others[each.path]) for each in readable], failures
 
     def each(
         self,
-        work: Callable[[CleaningRequest, LogDir], list[CleaningResult]],
+        work: Callable[[CleaningRequest, LogDirSession], list[CleaningResult]],
         *,
         first: Callable[[], None] = lambda: None,
     ) -> tuple[list[CleaningResult], list[CleanerdError]]:
@@ -69,12 +107,12 @@ class CleaningRequest:
         ``first``: called before the first of them, if there is any that can be read.
         """
         results: list[CleaningResult] = []
-        readable, failures = read_each(self.output, self.paths)
-        if readable:
+        sessions, failures = self.opened
+        if sessions:
             first()
-        for log_dir in readable:
+        for session in sessions:
             with collected(failures, self.output):
-                results += work(self, log_dir)
+                results += work(self, session)
         for warning in self.store.warnings:
             self.output.warning(warning)
         return results, failures

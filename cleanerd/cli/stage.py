@@ -13,7 +13,7 @@ from cleanerd.cli.bars import Bars
 from cleanerd.cli.change_cost import print_costs
 from cleanerd.cli.cleaning_options import options_from, save_time
 from cleanerd.cli.crash_aware_order import CrashAwareOrder
-from cleanerd.cli.each_dir import CleaningRequest
+from cleanerd.cli.each_dir import CleaningRequest, LogDirSession
 from cleanerd.cli.results import print_notes, print_results
 from cleanerd.cli.scope import note_young_topics, print_config_warnings, select_in, warn_start_obstacles
 from cleanerd.errors import CleanerdError
@@ -104,9 +104,9 @@ def stage_all(
     if kept is not None:
         require_keepable(kept, log_dirs)
         KeptSegments(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
-    if is_here:  # Spark's partitions are too large to be read here
-        print_costs(common.output, settings, log_dirs, wanted, options)
     request = CleaningRequest.of(common, settings, log_dirs, wanted, options, kept)
+    if is_here:  # Spark's partitions are too large to be read here
+        print_costs(request)
     results, failures = request.each(partial(_stage_dir, stager_of))
     save_time(settings)
     print_results(common.output, results, failures)
@@ -119,13 +119,15 @@ def stage_all(
     return exit_code(results, failures, must_do_some=not is_here)
 
 
-def _stage_dir(stager_of: StagerOf, request: CleaningRequest, log_dir: LogDir) -> list[CleaningResult]:
+def _stage_dir(stager_of: StagerOf, request: CleaningRequest, session: LogDirSession) -> list[CleaningResult]:
     output, store = request.output, request.store
+    running = broker_runs(session.path)
     earlier = None
-    if broker_runs(log_dir.path):
-        earlier, log_dir = request.first.read_twice(log_dir.path, output.note, request.others(log_dir.path))
-    running = earlier is not None
-    facts = broker_facts(request.settings, log_dir, request.others(log_dir.path), running=running, younger=running)
+    if running:
+        earlier, log_dir = request.first.read_twice(session.path, output.note, session.others)
+    else:
+        log_dir = session.refresh()
+    facts = broker_facts(request.settings, log_dir, session.others, running=running, younger=running)
     warn_start_obstacles(output, log_dir, facts)
     partitions = (
         OfflinePartitions(log_dir, facts) if earlier is None else BesideBrokerPartitions(log_dir, facts, earlier)

@@ -490,9 +490,11 @@ def _siblings(log_dir: LogDir, own: Sequence[Path], together: Sequence[Path]) ->
     """
     found = []
     for path in own:
+        if path == log_dir.path or path not in together:
+            continue
         meta = meta_of(path)
         known = None if meta is None else meta.directory_id
-        if path != log_dir.path and path in together and (known is None or known != log_dir.meta.directory_id):
+        if known is None or known != log_dir.meta.directory_id:
             found.append(path)
     return tuple(found)
 

@@ -278,6 +278,13 @@ def partitions_of(
         )
         return
     facts = broker_facts(settings, log_dir, others, running=choice.mode == "live")
+    with opened_partitions(log_dir, facts, choice) as partitions:
+        yield partitions
+
+
+@contextlib.contextmanager
+def opened_partitions(log_dir: LogDir, facts: BrokerFacts, choice: ModeChoice) -> Iterator[Partitions]:
+    """The partitions of a log directory that is live or offline, by ``choice``, of whose broker ``facts`` are known."""
     if choice.mode == "live" and choice.socket is not None:
         with LiveBroker(choice.socket, SINGLE_TRY) as broker:
             yield LivePartitions(log_dir, facts, broker, INTERNAL_TOPICS)

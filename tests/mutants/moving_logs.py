@@ -191,8 +191,8 @@ MOVING_LOGS = (
         "a-copy-is-a-second-directory",
         "U-60",
         "cleanerd/resolution/broker_facts.py",
-        "(known is None or known != log_dir.meta.directory_id)",
-        "True",
+        "if known is None or known != log_dir.meta.directory_id:",
+        "if True:",
         ("tests/cli/test_broker_start.py::test_a_partition_in_two_directories",),
     ),
     Mutant(

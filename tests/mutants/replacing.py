@@ -27,6 +27,14 @@ REPLACING = (
         ("tests/state/test_document.py::test_what_cannot_be_used",),
     ),
     Mutant(
+        "a-reading-from-before-the-lock-decides",
+        "S-16",
+        "cleanerd/cli/clean.py",
+        "lock counts.\n        log_dir = session.refresh()",
+        "lock counts.\n        log_dir = session.log_dir",
+        ("tests/cli/test_readings.py::test_a_log_directory_is_read_twice",),
+    ),
+    Mutant(
         "a-newer-releases-plan-is-dropped-in-doubt",
         "S-28",
         "cleanerd/swap/recover.py",

@@ -1,0 +1,64 @@
+"""What a command reads of a log directory: once when it begins, and once more where it works, under the lock."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cli.clean_log_dirs import Shell, make
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CHECKPOINTS = {"recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"}
+
+_counted: list[Counter[str]] = []
+
+
+def _count(event: str, arguments: tuple[Any, ...]) -> None:
+    if _counted and event in {"open", "os.scandir"}:
+        name = os.path.basename(str(arguments[0]))
+        _counted[0][name if event == "open" else f"list of {name}"] += 1
+
+
+@contextmanager
+def readings() -> Iterator[Counter[str]]:
+    """Counts openings of files, by name, and listings."""
+    if not getattr(_count, "is_added", False):
+        sys.addaudithook(_count)  # it cannot be removed
+        vars(_count)["is_added"] = True
+    _counted.append(Counter())
+    try:
+        yield _counted[0]
+    finally:
+        _counted.clear()
+
+
+@pytest.mark.parametrize("verb", ["clean", "stage"])
+def test_a_log_directory_is_read_twice(root: Path, shell: Shell, verb: str) -> None:
+    """S-16: the first reading is for what is shown, the second decides; the cleaner's checkpoint is merged after it."""
+    path = make(root)
+    words = ("--yes", "--force") if verb == "clean" else ("--force",)
+    with readings() as found:
+        answer = shell(verb, path, *words, "--quiet", "--set", "topics.orders.cleanup.policy=compact")
+    assert answer.code == 0, answer.err
+    assert {name: found[name] for name in CHECKPOINTS} == dict.fromkeys(CHECKPOINTS, 2)
+    assert found["cleaner-offset-checkpoint"] == (3 if verb == "clean" else 2)
+    assert found["meta.properties"] == 2
+    assert found["list of logs"] <= 3
+
+
+def test_a_question_reads_nothing_more(root: Path, shell: Shell) -> None:
+    """The question before a cleaning is about the first reading."""
+    path = make(root)
+    with readings() as found:
+        answer = shell("clean", path, "--force", "--set", "topics.orders.cleanup.policy=compact", typed="y\n")
+    assert answer.code == 0, answer.err
+    assert {name: found[name] for name in CHECKPOINTS} == dict.fromkeys(CHECKPOINTS, 2)
+    assert found["meta.properties"] == 2
