@@ -107,17 +107,22 @@ class Cleaning:
         self._groups: tuple[Group, ...] | None = None
         self._output_sizes: tuple[tuple[int, int], ...] | None = None
 
-    @property
-    def decision(self) -> Decision:
-        """The keep bits, made at the first call.
+    def decide(self) -> Decision:
+        """Index and decide: the keep bits. Everything below needs them.
 
         Raises:
             UnsupportedLogError, CorruptionError, TooManyPassesError, CleanerdError: see ``decide``.
         """
+        self.progress.phase("index and decide", sum(s.segment.size_bytes for s in self.plan.sources))
+        sizing = replace(self._sizing, passes_bytes=self.passes_bytes)
+        self._decision = decide(self.plan, ChunkDecoding(self.plan, self.pool, self.progress.advance), sizing)
+        return self._decision
+
+    @property
+    def decision(self) -> Decision:
+        """The keep bits that :meth:`decide` made."""
         if self._decision is None:
-            self.progress.phase("index and decide", sum(s.segment.size_bytes for s in self.plan.sources))
-            sizing = replace(self._sizing, passes_bytes=self.passes_bytes)
-            self._decision = decide(self.plan, ChunkDecoding(self.plan, self.pool, self.progress.advance), sizing)
+            raise AssertionError("nothing is decided yet")
         return self._decision
 
     def notes(self) -> tuple[str, ...]:

@@ -109,7 +109,9 @@ def estimate_reclaimable(
     with replace(resources, workers=1).readers(str(found.log.path)) as pool:
         plan = make_plan(log_dir, found, resources, options, pool.reader)
         if size <= budget_bytes:
-            saved = max(Cleaning(plan, pool, _Advancing(advance)).saved_bytes(), 0)
+            cleaning = Cleaning(plan, pool, _Advancing(advance))
+            cleaning.decide()
+            saved = max(cleaning.saved_bytes(), 0)
             return Reclaimable(saved, saved, saved, "exact", size)
     stretch_bytes = min(max(budget_bytes // STRETCHES, LEAST_STRETCH_BYTES), MOST_STRETCH_BYTES)
     sample = draw_sample(plan, budget_bytes=budget_bytes, stretch_bytes=stretch_bytes, advance=advance)

@@ -248,9 +248,9 @@ class _PlanRequest:
             plan = make_plan(reading.log_dir, found, self.resources, self.options, pool.reader)
             cleaning = Cleaning(plan, pool, _Quiet(advance))
             cleaning.may_grow = found.may_grow(self.options)
+            segments = cleaning.decide().segments
             outputs = cleaning.output_sizes()
             cleaning.refuse_growth()
-            segments = cleaning.decision.segments
             overflowed = cleaning.overflowed()
             notes = cleaning.notes()
         if self.choice.mode == "live":

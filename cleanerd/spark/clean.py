@@ -246,11 +246,10 @@ class _InTurn(Cleaning):
 
     _turn: ClassVar = threading.RLock()
 
-    @property
-    def decision(self) -> Decision:
-        """The decision for each record; made in this partition's turn."""
+    def decide(self) -> Decision:
+        """Index and decide, in this partition's turn."""
         with self._turn:
-            return super().decision
+            return super().decide()
 
     def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
         """Group after group, staged here, by whose turn it is."""

@@ -98,11 +98,9 @@ class SparkCleaning(Cleaning):
     ) -> None:
         self._work.remove()
 
-    @property
-    def decision(self) -> Decision:
+    def decide(self) -> Decision:
         """As in :class:`Cleaning`, but the segments' keep bits and actions stay with the executors."""
-        if self._decision is None:
-            self._decision = self._decide()
+        self._decision = self._decide()
         return self._decision
 
     def _decide(self) -> Decision:

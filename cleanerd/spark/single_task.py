@@ -108,7 +108,7 @@ def clean_in_one_task(plan_text: str, reserve_bytes: int, _task: None) -> Iterat
     with readers_of(plan) as pool:
         cleaning = Cleaning(plan, pool, NoProgress())
         try:
-            decision = cleaning.decision
+            decision = cleaning.decide()
             groups = [] if cleaning.overflowed() else _staged(cleaning, attempt, reserve_bytes)
             summary = {
                 "decision": {name: getattr(decision, name) for name in _SUMMARY_KEYS},

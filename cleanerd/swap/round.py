@@ -2,7 +2,7 @@
 
 ::
 
-    claim -> survey -> plan -> decide -> per group: stage, verify, swap -> record
+    claim -> survey -> plan -> index, decide -> per group: rewrite, verify, swap -> record
 
 A cleaning whose keys need more passes than allowed ends where they fill these, with a checkpoint there; the next one
 continues from it (D-11). A log that changes while it is read is planned again, and left for the next cleaning if it
@@ -154,6 +154,7 @@ def _carried_out_or_split(
     put: SwapStrategy, files: PartitionFiles, found: Survey, cleaning: Cleaning
 ) -> CleaningResult | tuple[str, ...]:
     """The result; or, where segments had to be split first, the notes of that: the log is to be planned again."""
+    cleaning.decide()
     if overflowed := cleaning.overflowed():
         return put.split(files, found, cleaning, overflowed)
     try:

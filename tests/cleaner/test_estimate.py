@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def _true_keys(plan: CleaningPlan) -> int:
     with ReaderPool(plan.path, workers=1, chunk_bytes=MIB) as pool:
         ample = replace(plan, map_bytes=64 * MIB)
-        decision = Cleaning(ample, pool, Silent()).decision
+        decision = Cleaning(ample, pool, Silent()).decide()
     assert decision.shards == 1
     return decision.map_entries
 
@@ -103,7 +103,7 @@ def test_no_wasted_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     plan = replace(plan_of_shape(tmp_path, LogShape("", "", 128, 64, 0.3), 16 * MIB), map_bytes=256 * 1024)
     passes = _count_passes(monkeypatch)
     with ReaderPool(plan.path, workers=1, chunk_bytes=MIB) as pool:
-        decision = Cleaning(plan, pool, Silent()).decision
+        decision = Cleaning(plan, pool, Silent()).decide()
     assert passes == list(range(decision.shards))
     capacity = int(256 * 1024 * 0.85 / 16)
     assert decision.map_entries / capacity <= decision.shards <= MARGIN * 1.2 * decision.map_entries / capacity + 1
@@ -113,9 +113,9 @@ def test_a_guess_too_low_costs_time_only(tmp_path: Path, monkeypatch: pytest.Mon
     """U-20: a map that fills up doubles the shards, and phase 1 starts again."""
     plan = replace(plan_of_shape(tmp_path, LogShape("", "", 128, 64, 0.3), 4 * MIB), map_bytes=128 * 1024)
     with ReaderPool(plan.path, workers=1, chunk_bytes=MIB) as pool:
-        right = Cleaning(plan, pool, Silent()).decision
+        right = Cleaning(plan, pool, Silent()).decide()
         passes = _count_passes(monkeypatch)
-        again = Cleaning(plan, pool, Silent(), MapSizing(distinct_keys=lambda _plan: 1.0)).decision
+        again = Cleaning(plan, pool, Silent(), MapSizing(distinct_keys=lambda _plan: 1.0)).decide()
     assert passes == [0, 0, *range(again.shards)]
     assert again.shards == 4
     assert again.map_entries == right.map_entries

@@ -49,7 +49,7 @@ def test_a_first_source_that_no_segment_can_hold(tmp_path: Path) -> None:
     written = Written()
     with ReaderPool(str(root / NAME), workers=1, chunk_bytes=1 << 20) as pool:
         plan = make_plan(log_dir, found, resources(most_segment_bytes=900), options, pool.reader)
-        members = Cleaning(plan, pool, Silent()).decision.segments
+        members = Cleaning(plan, pool, Silent()).decide().segments
         assert len(members) == 2
         with pytest.raises(SegmentGrowsError, match="segment 0 grows past 900 bytes"):
             rewrite_group(plan, pool, members, written, lambda _: None)

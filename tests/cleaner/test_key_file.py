@@ -69,7 +69,7 @@ def _on_disk(plan: CleaningPlan, place: Path | str) -> CleaningPlan:
 
 def _decision(plan: CleaningPlan, *, workers: int = 1, sizing: MapSizing = SIZING) -> Decision:
     with ReaderPool(plan.path, workers=workers, chunk_bytes=MIB // 8) as pool:
-        return Cleaning(plan, pool, Silent(), sizing).decision
+        return Cleaning(plan, pool, Silent(), sizing).decide()
 
 
 def _bits(decision: Decision) -> list[tuple[list[int], list[int], int, int]]:

@@ -31,7 +31,7 @@ GUESSING = MapSizing(worth_a_guess_bytes=128 * 1024)
 
 def _decision(plan: CleaningPlan, sizing: MapSizing = SIZING) -> Decision:
     with ReaderPool(plan.path, workers=1, chunk_bytes=MIB) as pool:
-        return Cleaning(plan, pool, Silent(), sizing).decision
+        return Cleaning(plan, pool, Silent(), sizing).decide()
 
 
 def test_few_keys_take_a_small_map(tmp_path: Path) -> None:

@@ -335,6 +335,7 @@ def test_an_older_agent(root: Path, name: str) -> None:
     found = survey(log_dir, partition, config(), StateStore(root.parent / "state"), options)
     with ReaderPool(str(found.log.path), workers=1, chunk_bytes=1 << 20) as pool:
         cleaning = Cleaning(make_plan(log_dir, found, resources(), options, pool.reader), pool, Silent())
+        cleaning.decide()
         refuse_live(cleaning)
         if name == "right":
             refuse_live(cleaning, proves_by_markers=False)

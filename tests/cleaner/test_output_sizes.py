@@ -39,6 +39,7 @@ def planned(root: Path, topic: TopicConfig, with_resources: Resources) -> tuple[
     found = survey(log_dir, TopicPartition("orders", 0), topic, StateStore(root.parent / "none"), options)
     with with_resources.readers(str(root / NAME)) as pool:
         cleaning = Cleaning(make_plan(log_dir, found, with_resources, options, pool.reader), pool, Silent())
+        cleaning.decide()
         return cleaning.saved_bytes(), cleaning.output_sizes()
 
 

@@ -159,7 +159,9 @@ def _plan_and_truth(path: Path, log: Written, dirty_from: float, **settings: obj
     with ReaderPool(str(found.log.path), workers=1, chunk_bytes=1 << 20) as pool:
         options = CleaningOptions(now_ms=NOW_MS, force=True)
         plan = make_plan(log_dir, found, resources(map_bytes=1 << 23), options, pool.reader)
-        return plan, max(Cleaning(plan, pool, Silent()).saved_bytes(), 0)
+        cleaning = Cleaning(plan, pool, Silent())
+        cleaning.decide()
+        return plan, max(cleaning.saved_bytes(), 0)
 
 
 def _drawn(plan: CleaningPlan, part: int, draw: int) -> Reclaimable:

@@ -190,7 +190,7 @@ def test_the_rewrite_begins_at_batches(tmp_path: Path) -> None:
             ReaderPool(plan.path, workers=workers, chunk_bytes=chunk_bytes) as pool,
             SegmentReader.open(plan.path) as whole_reader,
         ):
-            (decided, *_) = Cleaning(plan, pool, Silent()).decision.segments
+            (decided, *_) = Cleaning(plan, pool, Silent()).decide().segments
             (batches,) = whole_reader.headers(decided.source.segment)
         marks[workers, chunk_bytes] = decided.marks
         for mark in decided.marks:
@@ -213,7 +213,7 @@ def test_stopped_between_two_chunks(tmp_path: Path, workers: int) -> None:
         with ReaderPool(plan.path, workers=workers, chunk_bytes=1 << 14) as pool:
             cleaning = Cleaning(plan, pool, _StopsAt(chunk))
             with pytest.raises(CleaningStopped):
-                cleaning.decision  # noqa: B018 - made when it is asked for
+                cleaning.decide()
     assert tree(log_dir) == before
     assert open_descriptors() <= descriptors
 

@@ -213,6 +213,7 @@ def _observe(job: CleaningJob) -> JobDone:
         )
         cleaning.passes_bytes = resources.passes_bytes
         try:
+            cleaning.decide()
             saved = cleaning.saved_bytes()
         except TooManyPassesError:
             return _estimate(job)
