@@ -130,26 +130,37 @@ def spread(
     return numbers.mapInArrow(partial(_run, worker, schema, bins, _read_bytes.get()), columns)
 
 
+def run_all(
+    session: SparkSession | None,
+    items: Sequence[tuple[int, Item]],
+    worker: Worker,
+    schema: pa.Schema,
+    columns: str,
+    advance: Callable[[int], None] = ignore_progress,
+) -> list[dict[str, Any]]:
+    """The rows of ``worker`` for each of ``items``, by tasks as :func:`spread`, in no order.
+
+    Without a ``session`` this process does it, one item after the other, and reports progress to ``advance``.
+    """
+    if session is not None:
+        return [row.asDict() for row in spread(session, items, worker, schema, columns).collect()] if items else []
+    rows = []
+    for size_bytes, item in items:
+        for batch in worker(item):
+            rows += batch.to_pylist()
+        advance(size_bytes)
+    return rows
+
+
 def numbered(
     session: SparkSession | None,
     items: Sequence[tuple[int, Item]],
     worker: Worker,
     advance: Callable[[int], None] = ignore_progress,
 ) -> dict[int, Any]:
-    """The results of ``worker`` for each of ``items``, in rows of :func:`numbered_row`, by number.
-
-    Without a ``session`` this process does it, one item after the other, and reports progress to ``advance``.
-    """
-    if session is not None:
-        schema = numbered_row(0, None).schema
-        return dict(numbered_rows(spread(session, items, worker, schema, NUMBERED_COLUMNS)))
-    found = {}
-    for size_bytes, item in items:
-        for batch in worker(item):
-            numbers, texts = (column.to_pylist() for column in batch.columns)
-            found.update({number: json.loads(text) for number, text in zip(numbers, texts, strict=True)})
-        advance(size_bytes)
-    return found
+    """The results of ``worker`` for each of ``items``, in rows of :func:`numbered_row`, by number: see `run_all`."""
+    rows = run_all(session, items, worker, numbered_row(0, None).schema, NUMBERED_COLUMNS, advance)
+    return {row["number"]: json.loads(row["found"]) for row in rows}
 
 
 def numbered_rows(frame: DataFrame) -> list[tuple[int, Any]]:

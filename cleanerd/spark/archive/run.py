@@ -25,7 +25,7 @@ from cleanerd.spark.archive.overlap_check import require_no_overlap
 from cleanerd.spark.archive.partition import COLUMNS, SCHEMA, ArchiveJob, ArchiveTaskResult, clean_one
 from cleanerd.spark.archive.scratch import scratch
 from cleanerd.spark.archive.target import MANIFEST, ArchiveTarget, check_new, new_run, target_of
-from cleanerd.spark.task_runner import ignore_progress, queries, spread
+from cleanerd.spark.task_runner import ignore_progress, queries, run_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -245,22 +245,10 @@ def _all_done(
     items = [(each.size_bytes, each.to_item()) for each in work]
     if not items:
         return []
-    if session is not None:
-        with queries(
-            session,
-            f"clean --output: {counted(len(items), 'partition')}",
-            sum(size for size, _ in items),
-            advance,
-            steps=1,
-        ):
-            frame = spread(session, items, partial(clean, job), SCHEMA, COLUMNS)
-            return [ArchiveTaskResult.from_row(row.result) for row in frame.collect()]
-    done = []
-    for size, item in items:
-        (batch,) = clean(job, item)
-        done.append(ArchiveTaskResult.from_row(batch.column(0)[0].as_py()))
-        advance(size)
-    return done
+    what = f"clean --output: {counted(len(items), 'partition')}"
+    with queries(session, what, sum(size for size, _ in items), advance, steps=1):
+        rows = run_all(session, items, partial(clean, job), SCHEMA, COLUMNS, advance)
+    return [ArchiveTaskResult.from_row(row["result"]) for row in rows]
 
 
 def _finished(

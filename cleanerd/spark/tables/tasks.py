@@ -10,7 +10,7 @@ from cleanerd.errors import RefusedError
 from cleanerd.spark.tables.columns import columns_to_item
 from cleanerd.spark.tables.files import WrittenFile
 from cleanerd.spark.tables.latest import SUMMARY_COLUMNS, SUMMARY_SCHEMA
-from cleanerd.spark.task_runner import spread
+from cleanerd.spark.task_runner import run_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -40,14 +40,9 @@ class Tasks:
 
     def run(self, worker: Worker, items: Iterable[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
         """The results of ``worker`` for each of ``items``: bytes to read, and the work."""
-        summaries = []
         placed = [(size, {**item, **self.how}) for size, item in items]
-        if self._session is None:
-            for _, item in placed:
-                summaries += [self._note(text) for batch in worker(item) for text in batch.column(0).to_pylist()]
-        elif placed:
-            summaries = self.run_on(spread(self._session, placed, worker, SUMMARY_SCHEMA, SUMMARY_COLUMNS))
-        return summaries
+        rows = run_all(self._session, placed, worker, SUMMARY_SCHEMA, SUMMARY_COLUMNS)
+        return [self._note(row["summary"]) for row in rows]
 
     def run_on(self, frame: DataFrame) -> list[dict[str, Any]]:
         """The results of tasks that make a frame of :data:`TOLD`."""
