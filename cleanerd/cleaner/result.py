@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields, replace
-from math import isfinite
+import json
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from cleanerd.errors import Cause, RefusedError, ReportedError, worst_exit_code
+from pydantic import ConfigDict
+
+from cleanerd.errors import Cause, CleanerdError, RefusedError, ReportedError, worst_exit_code
+from cleanerd.format.names import TopicPartition  # noqa: TC001 - pydantic resolves the annotation
+from cleanerd.state.document import validated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from dataclasses import Field
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cleanerd.cleaner.cleaner import Cleaning
     from cleanerd.cleaner.survey import Survey
-    from cleanerd.errors import CleanerdError
-    from cleanerd.format.names import TopicPartition
 
 Outcome = Literal["cleaned", "staged", "unchanged", "skipped", "refused", "quarantined", "failed", "busy"]
 
@@ -83,6 +84,8 @@ class CleaningResult:
     notes: tuple[str, ...] = ()
     error: CleanerdError | None = None
 
+    __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
+
     @property
     def is_done(self) -> bool:
         """Whether the partition was dealt with: there was nothing to do, or it was done."""
@@ -103,21 +106,15 @@ class CleaningResult:
         """The result from :meth:`to_json`, of this release or of another one with other fields.
 
         Raises:
-            KeyError, TypeError, ValueError: it is nothing of the kind.
+            TypeError, ValueError: it is nothing of the kind.
         """
-        elsewhere = {"name", "dropped", "notes", "error"}
-        said = {f.name: _checked(f, document[f.name]) for f in fields(cls) if f.name in document.keys() - elsewhere}
-        counts = dict(document.get("dropped", {}))
+        # Another program may have written it: checked now, not when the result is shown.
+        text = json.dumps({**document, "name": asdict(name), "error": None}).encode()
+        found = validated(cls, text)
+        if any(abs(number) >= 2**63 for number in (*_numbers(found), *_numbers(found.dropped))):
+            raise ValueError("a number in it is larger than any count")
         cause = document.get("cause")
-        return cls(
-            name,
-            **said,
-            dropped=RemovedRecords(
-                **{f.name: _checked(f, counts[f.name]) for f in fields(RemovedRecords) if f.name in counts}
-            ),
-            notes=tuple(map(str, document.get("notes", ()))),
-            error=None if cause is None else ReportedError(str(said["reason"]), cause=Cause(cause)),
-        )
+        return found if cause is None else replace(found, error=ReportedError(found.reason, cause=Cause(cause)))
 
     def to_json(self) -> dict[str, Any]:
         """The entry of ``clean --json``."""
@@ -180,36 +177,9 @@ def exit_code(
     return worst_exit_code(codes, some_done=some_done)
 
 
-def _checked(field: Field[Any], value: Any) -> Any:
-    """``value`` from a JSON text, if it is of the kind of the field's default; raises ValueError.
-
-    Another program may have written it: check the counts' types now, not when the result is shown.
-    """
-    default = field.default if field.default_factory is MISSING else field.default_factory()
-    match default:
-        case bool():
-            fits = isinstance(value, bool)
-        case int():
-            fits = _is_count(value)
-        case float():
-            fits = _is_number(value)
-        case None:
-            fits = value is None or _is_count(value)
-        case dict():
-            fits = isinstance(value, dict) and all(map(_is_number, value.values()))
-        case _:
-            fits = isinstance(value, str)
-    if not fits:
-        raise ValueError(f"{field.name} is {str(value)[:40]!r}")
-    return value
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-
-
-def _is_number(value: object) -> bool:
-    return _is_count(value) or (isinstance(value, float) and isfinite(value))
+def _numbers(values: CleaningResult | RemovedRecords) -> Iterator[int]:
+    found = (getattr(values, field.name) for field in fields(values))
+    return (value for value in found if isinstance(value, int))
 
 
 def untouched(found: Survey, log_dir: str) -> CleaningResult:
