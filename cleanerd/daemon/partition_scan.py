@@ -93,10 +93,6 @@ class PartitionScan:
     expiry: ExpiryBound = BY_CLOCK
     digest_range: tuple[int, int] = (0, 0)
 
-    def purge_is_held(self, next_purge_ms: int | None, now_ms: int) -> bool:
-        """Whether tombstones past their delete horizon wait for a replica (U-70)."""
-        return self.has_clean_part and self.expiry.holds(next_purge_ms, now_ms)
-
     def has_nothing_to_do(self, now_ms: int) -> bool:
         """Whether all work on it is done: nothing to clean, to remove, to swap in or to examine."""
         purge_is_due = self.next_purge_ms is not None and self.next_purge_ms <= self.expiry.expiry_ms(now_ms)

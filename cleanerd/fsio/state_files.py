@@ -139,16 +139,6 @@ def write_state_file(path: Path, data: bytes, owner: os.stat_result, root: Path 
         os.fsync(directory)
 
 
-def try_write(path: Path, data: bytes) -> str:
-    """As :func:`write_state_file`, and creates the directory if need be; returns why it failed, or ""."""
-    try:
-        make_directory(path.parent, owner_of(path.parent))
-        write_state_file(path, data, owner_of(path.parent))
-    except OSError as error:
-        return f"{path}: cannot be written ({error.strerror})"
-    return ""
-
-
 def set_aside(path: Path, root: Path | None = None) -> Path:
     """Give a damaged file the name ``<name>.damaged``, and return that."""
     aside = path.with_suffix(DAMAGED)

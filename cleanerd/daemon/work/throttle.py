@@ -58,11 +58,6 @@ class Throttle:
         self.written_bytes = 0
         self.waited_seconds = 0.0
 
-    @property
-    def rates(self) -> Rates:
-        """The rates that count now."""
-        return self._rates
-
     def set_rates(self, rates: Rates) -> None:
         """Applies from now on; threads that wait for the old rates continue at once."""
         with self._lock:
