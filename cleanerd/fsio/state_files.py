@@ -13,7 +13,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedWriter
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self
 
 from cleanerd.fsio import safe_open
 from cleanerd.fsio.held_directories import HeldDirectory
@@ -21,11 +21,9 @@ from cleanerd.fsio.safe_open import close_quietly
 from cleanerd.fsio.small_file import ignore_owner_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
-
-T = TypeVar("T")
 
 FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750
@@ -44,20 +42,6 @@ _LOCK_RETRY_SECONDS: Final = 0.02
 
 class NewerFormatError(ValueError):
     """A newer release wrote the file: nothing is wrong with it, and it cannot be read here."""
-
-
-def require_format(document: dict[str, Any], known: int) -> None:
-    """Check the ``format`` of a state file; ``known`` is the one that this release reads.
-
-    Raises:
-        NewerFormatError: a newer release wrote it.
-        Another of :data:`DAMAGE`: it names no format that any release wrote.
-    """
-    found = document["format"]
-    if type(found) is int and found > known:
-        raise NewerFormatError(f"written by a newer cleanerd (format {found}, this one knows {known})")
-    if found != known:
-        raise ValueError(f"its format is {found!r}, not {known}")
 
 
 def describe_damage(error: Exception) -> str:
@@ -98,30 +82,6 @@ def read_state_file(path: Path, root: Path | None = None, *, max_bytes: int = sa
     """All of ``path``, at most ``max_bytes``, a file below the state directory ``root`` (None: directly in it)."""
     with held(path.parent, root) as directory:
         return safe_open.read_whole(path.name, dir_fd=directory, max_bytes=max_bytes)
-
-
-def read_entries(path: Path, parse: Callable[[bytes], list[T]]) -> list[T] | UnreadableState:
-    """The result of ``parse`` for a file of entries; none if the file does not exist.
-
-    One that cannot be read, or of which ``parse`` raises one of :data:`DAMAGE`, is :class:`UnreadableState`.
-    """
-    try:
-        return parse(read_state_file(path))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        return UnreadableState.refused(path, error)
-    except DAMAGE as error:
-        return UnreadableState(str(path), f"is {describe_damage(error)}")
-
-
-def entries_of(path: Path, parse: Callable[[bytes], list[T]], warnings: list[str]) -> list[T]:
-    """As :func:`read_entries`; a file that cannot be used is ignored, with a note in ``warnings``."""
-    found = read_entries(path, parse)
-    if isinstance(found, UnreadableState):
-        warnings.append(found.warning)
-        return []
-    return found
 
 
 def write_state_file(path: Path, data: bytes, owner: os.stat_result, root: Path | None = None) -> None:
