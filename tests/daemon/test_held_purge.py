@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.config.load import load_settings
 from cleanerd.daemon.directory_snapshot import DirectorySnapshot
+from cleanerd.daemon.discovery.facts_cache import FactsCache
+from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
+from cleanerd.daemon.discovery.metadata_readings import MetadataReadings
 from cleanerd.daemon.registry.due import trigger_of
 from cleanerd.daemon.registry.partition_entry import PartitionEntry
 from cleanerd.format.names import TopicPartition
 from cleanerd.policy.replicas import MARGIN_MS, ExpiryBound, ReplicaFacts, Replicas, TopicReplicas
+from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
 from tests.cleaner.driver import config
 from tests.daemon.fleets import look
+from tests.daemon.service import assignments, look_context
+from tests.segments.replica_records import NO_OP, partition
+from tests.support.format_bytes import metadata_batch, topic
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import Record, encode_batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NOW = 1_700_000_000_000
 HORIZON = NOW - 60 * MARGIN_MS
@@ -60,3 +76,35 @@ def test_it_is_looked_at_when_the_log_is_past_it(later_ms: int, expected: bool) 
 def test_who_waits_for_nothing_is_not_looked_at_again() -> None:
     topic = replace(config(), replicas=TopicReplicas(ReplicaFacts({}, NOW, NOW), {0: Replicas(FIRST, FIRST)}))
     assert not seen(ExpiryBound(), HORIZON).waits_otherwise(0, topic, NOW)
+
+
+@pytest.mark.parametrize("isr", [[1, 2, 3], [1, 2]], ids=["full", "short"])
+@pytest.mark.parametrize("replicated", ["required", "ignore"])
+def test_what_scans_of_many_topics_read(root: Path, isr: list[int], replicated: str) -> None:
+    """U-70: waiting for replicas reads no partition and no metadata log more often, whatever the ISR is."""
+    count, now_ms = 40, time.time_ns() // 1_000_000
+    ids = [uuid.UUID(int=number + 1) for number in range(count)]
+    held = encode_batch([Record(b"k", None, now_ms)], delete_horizon=now_ms - 60_000)
+    logs = {f"t{each.int}-0": Partition({0: held, 1: b""}, topic_id=each, cleaner_offset=1) for each in ids}
+    make_log_dir(root, logs)
+    log = root / "__cluster_metadata-0" / f"{0:020d}.log"
+    log.parent.mkdir()
+    records = [(topic(f"t{each.int}", each), partition(each, 0, [1, 2, 3], isr)) for each in ids]
+    values = [value for pair in records for value in pair]
+    created = metadata_batch(0, *values, timestamp=now_ms - 3_600_000)
+    log.write_bytes(created + metadata_batch(2 * count, NO_OP, timestamp=now_ms - 60_000))
+    reads: list[int] = []
+
+    def read(directory: Path, *, only_before_ms: int | None) -> ClusterMetadata:
+        reads.append(1)
+        return read_cluster_metadata(directory, only_before_ms=only_before_ms)
+
+    settings = [f"topics.*.cleanerd.tombstone.replicated={replicated}", "topics.*.cleanup.policy=compact"]
+    known = replace(look_context(root), settings=load_settings([], [*assignments(root), *settings], {}))
+    scanner = LogDirScanner(root, FactsCache(MetadataReadings(read), share=0))
+    looks = []
+    for number in range(3):
+        looks.append(len(scanner.scan(replace(known, asked_at=time.monotonic())).looks))
+        with log.open("ab") as file:
+            file.write(metadata_batch(2 * count + 1 + number, NO_OP, timestamp=now_ms - 60_000))
+    assert (looks, len(reads)) == ([count, 0, 0], 3)
