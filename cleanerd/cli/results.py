@@ -74,8 +74,7 @@ def print_results(
             f"{counted(dropped, 'record')} dropped."
         )
     for result in results:
-        # An error was printed already, as a warning.
-        if counts and result.outcome == "skipped" and result.error is None:
+        if counts and _shows_reason(result):
             output.note(f"{result.name}: {result.reason}")
 
 
@@ -84,8 +83,13 @@ def _sizes(result: CleaningResult) -> tuple[int, int]:
     return result.bytes_before + result.active_bytes, result.bytes_after + result.active_bytes
 
 
+def _shows_reason(result: CleaningResult) -> bool:
+    """An error was printed already, as a warning."""
+    return result.outcome in {"skipped", "refused"} and result.error is None
+
+
 def _reason_row(result: CleaningResult) -> list[str]:
-    return [str(result.name), result.outcome, result.reason]
+    return [str(result.name), result.outcome, result.reason if _shows_reason(result) else ""]
 
 
 def _row(result: CleaningResult) -> list[str]:

@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 ROWS = 30
 _REASON_CHARS = 24
+REASON_LINES = 3
+"""How many lines a reason takes at most, so that other partitions stay on the screen."""
 _ORDER = {
     "cleaning": 0,
     "queued": 1,
@@ -81,6 +84,8 @@ def frame(view: Mapping[str, Any]) -> Group:
         view["partitions"], key=lambda each: (_ORDER[each["state"]], -(each["dirty_bytes"] or 0), each["topic"])
     )
     rows = [[printable(cell) for cell in partition_row(each, view["made_ms"])] for each in partitions[:ROWS]]
+    for row in rows:
+        row[-1] = textwrap.shorten(row[-1], REASON_LINES * _REASON_CHARS, placeholder=" ...")
     # The reason needs room: it continues on further lines, in what the other columns leave.
     columns = [*PARTITION_COLUMNS[:-1], Column("why" + " " * _REASON_CHARS)]
     used = fitting(columns, rows, shutil.get_terminal_size().columns)

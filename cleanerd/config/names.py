@@ -40,7 +40,8 @@ def daemon_key_advice(key: str) -> str:
     """What the operator may have meant by an unknown broker-level key."""
     if key in TOPIC_FIELDS:
         broker_keys = [synonym.name for synonym in TOPIC_RULES[key].synonyms if synonym.name in DAEMON_FIELDS]
-        return f"a topic key: {TOPICS}.NAME.{key}, or for all topics {', '.join(broker_keys)}"
+        of_all = f", or for all topics {', '.join(broker_keys)}" if broker_keys else ""
+        return f"a topic key: {TOPICS}.NAME.{key}{of_all}"
     return _nearest(key, DAEMON_FIELDS, broker_names())
 
 

@@ -37,7 +37,7 @@ MOST_TRIES: Final = 3
 """After so many scans at which it cannot be verified, the canary holds."""
 
 CLEANS: Final[frozenset[Kind]] = frozenset({"live", "stage"})
-_UNCHANGED: Final = frozenset({"unchanged", "skipped", "busy"})
+_UNCHANGED: Final = frozenset({"unchanged", "skipped", "refused", "busy"})
 
 _log = structlog.get_logger()
 

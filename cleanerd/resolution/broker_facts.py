@@ -158,8 +158,8 @@ class BrokerFacts:
         if self.metadata is None:
             hidden = TopicReplicas(ReplicaFacts({}, unread=_HIDDEN_METADATA), {}, ignored=self.ignored_replicas)
             return hidden if self.has_hidden_metadata else None
-        facts, younger = self.metadata.replicas, self.metadata.younger
-        topic_id = self.metadata.topics.get(topic) or (None if younger is None else younger.topics.get(topic))
+        facts = self.metadata.replicas
+        topic_id = self.metadata.topics.get(topic) or self.metadata.newest_topics.get(topic)
         return TopicReplicas(
             facts,
             {} if topic_id is None else facts.topics.get(topic_id, {}),

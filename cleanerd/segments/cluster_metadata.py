@@ -72,7 +72,8 @@ class ClusterMetadata:
 
     Contains only settings on the allow-list (U-24). ``topic_configs`` and ``broker_configs`` lack topics and brokers
     without any. ``as_of``: the first offset that is not in it; ``as_of_ms``: the time of its last batch (-1: none).
-    ``replicas``: those of all partitions (U-71).
+    ``replicas``: those of all partitions (U-71). ``newest_topics``: the topics at the end of the log, which may be
+    uncommitted; their replicas are in ``replicas``, too.
     ``younger``: the same with metadata that is too young to be trusted; None if it was not requested, or does not
     exist.
     """
@@ -87,6 +88,7 @@ class ClusterMetadata:
     as_of_ms: int
     younger: ClusterMetadata | None = None
     replicas: ReplicaFacts = field(default=ReplicaFacts({}), compare=False)
+    newest_topics: Mapping[str, uuid.UUID] = field(default_factory=dict, compare=False)
 
 
 def read_cluster_metadata(
@@ -166,7 +168,10 @@ def _read(directory: Path, only_before_ms: int | None, *, younger: bool, margin_
             raise
     found = image.finish()
     # Replicas that the end of the log adds are waited for, however young it is.
-    return found if believed is None else replace(believed, replicas=found.replicas, younger=found if younger else None)
+    if believed is None:
+        return found
+    newer = found if younger else None
+    return replace(believed, replicas=found.replicas, newest_topics=found.topics, younger=newer)
 
 
 def _after(directory: Path, bases: list[int], start: int) -> Iterator[_MetadataBatch]:

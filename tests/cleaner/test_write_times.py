@@ -177,7 +177,7 @@ def test_with_append_time_the_records_keep_theirs(tmp_path: Path) -> None:
     assert [each.is_log_append_time for each in headers(log_dir)] == [False, True]
 
 
-@pytest.mark.parametrize(("convert", "outcome"), [(True, "cleaned"), (False, "skipped")])
+@pytest.mark.parametrize(("convert", "outcome"), [(True, "cleaned"), (False, "refused")])
 def test_v1_takes_over_a_time_as_v2_only(tmp_path: Path, convert: bool, outcome: str) -> None:
     """U-65: a batch of v1 has no time besides its records'. Where it stays v1 nothing is cleaned, and that is said."""
     old = encode_legacy(0, b"k", b"v", timestamp=T + 10)

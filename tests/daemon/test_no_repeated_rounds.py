@@ -19,7 +19,7 @@ from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.segments.partition import read_partition
 from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.daemon.fleets import CLEAN, DAY_MS, NOW, dir_look, done, fleet_with, job_on, look, result, tracked, triggers
-from tests.daemon.service import SETTLES_SOON, assignments, broker, partition, rounds, serve, until
+from tests.daemon.service import BY_THE_CLOCK, SETTLES_SOON, assignments, broker, partition, rounds, serve, until
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, write_segment
 from tests.support.logs import Record, encode_batch
 from tests.swap.live_round import held
@@ -66,7 +66,7 @@ def test_a_horizon_that_means_nothing_is_looked_into_once_beside_a_broker(root: 
         assert partition(service.view()).next_purge_ms is None
 
     with held(root):
-        serve([*assignments(root), "topics.orders.cleanup.policy=compact"], story, limits=SETTLES_SOON)
+        serve([*assignments(root, **BY_THE_CLOCK), "topics.orders.cleanup.policy=compact"], story, limits=SETTLES_SOON)
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_a_purge_that_cannot_be_written_down_is_done_once(root: Path) -> None:
             await rounds(service, 3)
             assert sum(service.view().totals.cleans.values()) == 1
 
-        serve(assignments(root), story, store=Once(root.parent / "state"))
+        serve(assignments(root, **BY_THE_CLOCK), story, store=Once(root.parent / "state"))
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from cleanerd.cleaner.survey import CleaningOptions
 from tests.cleaner.driver import NAME, clean, config
-from tests.daemon.service import assignments, broker, now_ms, partition, serve, until
+from tests.daemon.service import BY_THE_CLOCK, assignments, broker, now_ms, partition, serve, until
 from tests.support.fake_agent import wait_for
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch, keyed_batch
@@ -65,7 +65,7 @@ def test_tombstones_go_in_time_from_an_idle_partition(root: Path) -> None:
             assert keys(root) == [b"b", b"c"]
             await until("nothing left", lambda: partition(service.view()).next_purge_ms is None)
 
-        serve(assignments(root), story)
+        serve(assignments(root, **BY_THE_CLOCK), story)
 
 
 def test_the_next_purge_outlives_the_daemon(root: Path) -> None:
@@ -100,7 +100,7 @@ def test_horizons_are_looked_up_after_a_cleaning_by_the_broker(root: Path, passe
                 await until("known", lambda: partition(service.view()).next_purge_ms == horizon)
                 assert service.view().history == ()
 
-        serve(assignments(root), story)
+        serve(assignments(root, **BY_THE_CLOCK), story)
 
 
 def test_a_purge_reads_no_keys(root: Path) -> None:

@@ -61,7 +61,7 @@ def test_tombstones_of_a_topic_of_the_last_minutes(
     log = write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}}) / f"{0:020d}.log"
     if records:
         log.write_bytes(log.read_bytes() + metadata_batch(2, *records, timestamp=wall_ms()))
-    facts = broker_facts(load_settings(), read_log_dir(path), [], running=True, younger=True)
+    facts = broker_facts(load_settings(), read_log_dir(path), [], running=True)
     replicas = facts.topic_config("fresh").replicas
     assert replicas is not None
     assert replicas.bound(0, wall_ms()).at_ms == bound_ms

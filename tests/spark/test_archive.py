@@ -109,7 +109,7 @@ def test_partitions_that_cannot_be_cleaned_are_left_out(tmp_path: Path, capsys: 
     outcomes = {f"{row['topic']}-{row['partition']}": row["outcome"] for row in document["partitions"]}
     assert outcomes == {
         "offset-0": "cleaned", "transactions-0": "cleaned",
-        "offset-1": "quarantined", "time-0": "quarantined", "linked-0": "skipped",
+        "offset-1": "quarantined", "time-0": "quarantined", "linked-0": "refused",
     }  # fmt: skip
     (one,) = manifest_of(tmp_path / "out")["log_dirs"]
     assert [f"{each['topic']}-{each['partition']}" for each in one["left_out"]] == ["linked-0", "offset-1", "time-0"]

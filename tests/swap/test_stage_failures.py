@@ -42,7 +42,7 @@ def test_a_segment_that_was_rolled_is_no_change(path: Path) -> None:
     assert has_changed(log_dir, ORDERS, before)
 
 
-@pytest.mark.parametrize(("number", "outcome"), [(errno.EIO, "quarantined"), (errno.ENOENT, "skipped")], ids=str)
+@pytest.mark.parametrize(("number", "outcome"), [(errno.EIO, "quarantined"), (errno.ENOENT, "refused")], ids=str)
 def test_a_disk_that_does_not_answer(path: Path, monkeypatch: pytest.MonkeyPatch, number: int, outcome: str) -> None:
     """OP-10: it is this partition's failure and nobody else's; only a directory that is gone is called so."""
     log_dir, store = read_log_dir(path), StateStore(path.parent / "state")
