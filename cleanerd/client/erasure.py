@@ -159,5 +159,5 @@ class KeyEraser(Closeable):
                     raise ClientError(f"the tombstone could not be written: {each.exception}", where=self._topic)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections of the consumer that finds the versions."""
         self._source.close()

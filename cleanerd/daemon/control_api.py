@@ -65,8 +65,8 @@ class ControlApi:
         look_loop: ScanLoop,
         reload: Callable[[], dict[str, Any]],
         write: Callable[[Callable[[], str], Callable[[str], None]], None],
-        canary: Canary,
         *,
+        canary: Canary,
         limits: DaemonLimits = DAEMON_LIMITS,
     ) -> None:
         self._limits = limits

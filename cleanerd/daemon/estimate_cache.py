@@ -51,7 +51,6 @@ class _SavingsFile:
 
 
 def _check(file: _SavingsFile) -> None:
-    """Raises ValueError."""
     for each in file.savings:
         if not all(0 <= number <= _MAX_NUMBER for number in each.numbers()):
             raise ValueError("a number in it is out of range")

@@ -162,7 +162,7 @@ class Service:
             lambda: [*warnings.passed(), *hand_over.pop_warnings(), *self._keeping.pop_warnings(), *news()],
             self._trend,
             ReplicaDifferences(self.fleet, lambda: peers.digests),
-            self.canary.view,
+            canary=self.canary.view,
             version=__version__,
             started_ms=wall_ms(),
             limits=limits,
@@ -190,7 +190,7 @@ class Service:
         self._stopping: asyncio.Future[int] | None = None
         self.control_api = ControlApi(
             self.configuration, self.fleet, self.publisher, self.dispatcher, self.look_loop, self.reload, self._write,
-            self.canary, limits=limits,
+            canary=self.canary, limits=limits,
         )  # fmt: skip
         self._control = ControlServer(control_socket(settings), self.control_api.handlers(), note=self.control_api.note)
         self._http: HttpServer | None = None

@@ -36,7 +36,6 @@ def boot_id(place: Path = _BOOT_ID) -> str:
 
 
 def _check(last: LastTime) -> None:
-    """Raises ValueError."""
     if not all(0 <= each <= _MAX_MS for each in (last.steady_ms, last.wall_ms, *(last.since or ()))):
         raise ValueError("a time in it is not one in milliseconds")
 

@@ -65,7 +65,6 @@ class ReadyFile:
 
 
 def _check(ready: ReadyFile) -> None:
-    """Raises ValueError."""
     kept = ready.keep_replaced
     if kept is not None and (not kept.startswith("/") or "\0" in kept):
         raise ValueError("keep_replaced is not a path")

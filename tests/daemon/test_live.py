@@ -387,7 +387,7 @@ def test_the_http_server_is_started_and_stopped(root: Path) -> None:
     class Shows:
         address = "http://localhost:1/"
 
-        def __init__(self, listen: str, view: Any, explain: Any) -> None:
+        def __init__(self, listen: str, view: Any, explain: Any, **_more: Any) -> None:
             seen.append(listen)
             self.view, self.explain = view, explain
 

@@ -38,7 +38,7 @@ def test_the_list_shows_what_needs_attention_first(page: Page, busy_daemon: Serv
     tile = text(page, "#summary")
     assert "2 in quarantine" in tile
     assert "1 below the disk reserve" in tile
-    assert page.run("document.title") == "(8) Partitions · cleanerd"
+    assert page.run("document.title") == "(9) Partitions · cleanerd"
     assert "1 warning" in text(page, "#notices")
 
 

@@ -228,7 +228,12 @@ def _daemon(state_dir: Path) -> ControlServer:
     )
     configuration = SimpleNamespace(settings=SimpleNamespace(daemon=SimpleNamespace(cleanerd_state_dir=state_dir)))
     api = ControlApi(
-        cast("Any", configuration), fleet, *(cast("Any", quiet),) * 3, dict, lambda work, done: done(work())
+        cast("Any", configuration),
+        fleet,
+        *(cast("Any", quiet),) * 3,
+        dict,
+        lambda work, done: done(work()),
+        canary=cast("Any", quiet),
     )
     asked = {name: handle for name, handle in api.handlers().items() if name not in {"status", "operations", "explain"}}
     return ControlServer(Path("/x"), asked, note=api.note)

@@ -85,7 +85,7 @@ class CanaryState:
         return ""
 
     def charged(self, log: CleanedLog) -> Self:
-        """Its cleaning begins."""
+        """The state when the cleaning of ``log`` begins."""
         return replace(self, unverified=(*self.unverified, log))
 
     def without(self, key: Key) -> Self:

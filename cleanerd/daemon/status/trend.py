@@ -50,7 +50,6 @@ class _TrendFile:
 
 
 def _check(file: _TrendFile) -> None:
-    """Raises ValueError."""
     if any(one.slot >= other.slot for one, other in pairwise(file.points)):
         raise ValueError("its points are not in order")
     numbers = (each for p in file.points for each in (p.slot, p.reclaimed_bytes, p.cleans, p.dirty_bytes, p.held_us))
