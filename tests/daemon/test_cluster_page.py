@@ -42,13 +42,13 @@ def test_two_daemons(root: Path) -> None:
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/cluster", timeout=60) as page:
                     return str(page.read().decode())
 
+            await until("scanned", lambda: service.view().ready)  # by then the page is served, too
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while "of 2 answered" not in (page := await asyncio.to_thread(text)):
                     await asyncio.sleep(0.1)
             assert f"127.0.0.1:{served.port}" in page
             assert "2 daemons of 2 answered" in page
             assert "not delegated (1):" in page
-            await until("scanned", lambda: service.view().ready)
 
         listen = f"127.0.0.1:{port}"
         serve(assignments(root, cleanerd_cluster_peers=peers, cleanerd_http_listen=listen), story, http=HttpServer)
