@@ -131,7 +131,7 @@ def test_some_uploads_fail(store: Store, url: str, tmp_path: Path, capsys: Capsy
     code, document, _ = archived(capsys, url, "s3://archive/partly", state)
     store.fault = None
     assert code == 6
-    assert {row["topic"]: row["outcome"] for row in document["partitions"]}["old"] == "skipped"
+    assert {row["topic"]: row["outcome"] for row in document["partitions"]}["old"] == "refused"
     output = downloaded(store, "partly", tmp_path / "out")
     assert [row["topic"] for row in manifest_of(output)["log_dirs"][0]["left_out"]] == ["old"]
 
