@@ -55,7 +55,7 @@ def keygen(common: Common, file: Path | None) -> None:
 
 @dataclass(slots=True)
 class _Searched:
-    """What the search adds up, place by place. ``replicas``: topic id, first and end offset of each live directory."""
+    """The results of the search by place. ``replicas``: topic id, first and end offset of each live directory."""
 
     dirs: dict[Path, LogDir]
     files: SearchedFiles = field(default_factory=SearchedFiles)

@@ -181,7 +181,7 @@ def snapshot(
     tombstones: bool,
     **given: Any,
 ) -> int:
-    """Write of each key the record that wins it under its topic's strategy: key, value, headers, timestamp, offset.
+    """Write the record that wins each key by its topic's strategy: key, value, headers, timestamp, offset.
 
     What a read_committed consumer would get counts: from the log start to the high watermark, and no further than the
     first open transaction. Parquet: a topic is a sub-directory; the offsets are in _cleanerd, written last. A table

@@ -174,7 +174,7 @@ class ServiceSettings(SettingsModel):
     cleanerd_cluster_peers: Peers = Field(
         (),
         description="The daemons of all brokers of the cluster, by broker id: where their cleanerd.http.listen serves "
-        "their status. A port alone: there on the host of each broker that bootstrap.servers name. The page /cluster "
+        "their status. With a port alone, the brokers of bootstrap.servers are asked there. The page /cluster "
         "shows them side by side. Tombstones and transaction markers then wait until every replica is as clean as this "
         "one, for a day at most where a daemon does not answer. This protects replicas that are added. Default: none.",
         examples=["10280", "1=kafka-1.example:10280,2=kafka-2.example:10280"],

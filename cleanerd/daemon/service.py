@@ -85,7 +85,7 @@ WRITE_SECONDS: Final = 5.0
 TICK_SECONDS: Final = 1.0
 
 ERASURE_SECONDS: Final = 10.0
-"""How often the open erasure requests are read: one small file, and one batch of each partition that they are about."""
+"""Seconds between readings of the open erasure requests. Each reads one small file, and one batch of each partition."""
 
 STATUS_SECONDS: Final = 5.0
 """Interval of the line for ``systemctl status``."""

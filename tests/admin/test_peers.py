@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 import time
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,9 +16,11 @@ from cleanerd.policy.state_digest import ReplicaDigests, StateDigest
 from cleanerd_lab.demo.ports import free_port
 from tests.daemon.serving import serving
 from tests.daemon.views import log_dir, partition, view
+from tests.support.answering import answering
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from http.server import BaseHTTPRequestHandler
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 OTHER_CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -33,24 +33,6 @@ def status(*partitions: dict[str, Any], node_id: Any = 2, cluster_id: Any = CLUS
 
 def entry(topic: Any = "t", number: Any = 0, offset: Any = 5, at: str = "/d1") -> dict[str, Any]:
     return {"topic": topic, "partition": number, "clean_offset": offset, "log_dir": at}
-
-
-@contextmanager
-def peer(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """The address of a server that answers so."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer(self)
-
-        def log_message(self, *_what: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads, server.block_on_close = True, False
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 def body(data: bytes, code: int = 200, **headers: str) -> Callable[[BaseHTTPRequestHandler], None]:
@@ -133,24 +115,24 @@ HOSTILE = [
 @pytest.mark.parametrize("document", HOSTILE, ids=lambda each: json.dumps(each)[:60])
 def test_an_answer_that_makes_no_sense(document: Any) -> None:
     """U-79: nothing of it is used."""
-    with peer(body(json.dumps(document).encode())) as address:
+    with answering(body(json.dumps(document).encode())) as address:
         assert "is not a supported cleanerd version" in ask(address)
 
 
 @pytest.mark.parametrize("data", [b"", b"[" * 100_000, b"\xff", b"{", b'{"log_dirs": NaN, "partitions": 1}'])
 def test_an_answer_that_is_not_json(data: bytes) -> None:
-    with peer(body(data)) as address:
+    with answering(body(data)) as address:
         assert "is not a supported cleanerd version" in ask(address)
 
 
 def test_errors_and_silence() -> None:
     """U-79: each says why, and none takes longer than it may."""
     with ExitStack() as open_now:
-        forbidden = open_now.enter_context(peer(body(b"", 403)))
+        forbidden = open_now.enter_context(answering(body(b"", 403)))
         listening = open_now.enter_context(socket.create_server(("127.0.0.1", 0)))
-        good = open_now.enter_context(peer(body(json.dumps(status(entry())).encode())))
-        moved = open_now.enter_context(peer(body(b"", 302, Location=f"http://{good}/status")))
-        slow = open_now.enter_context(peer(dripping))
+        good = open_now.enter_context(answering(body(json.dumps(status(entry())).encode())))
+        moved = open_now.enter_context(answering(body(b"", 302, Location=f"http://{good}/status")))
+        slow = open_now.enter_context(answering(dripping))
         addresses = [
             (2, good), (3, forbidden), (4, f"127.0.0.1:{listening.getsockname()[1]}"), (5, moved), (6, slow),
             (7, f"127.0.0.1:{free_port()}"), (1, "192.0.2.1:1"),
@@ -179,7 +161,7 @@ def test_digests_of_a_daemon() -> None:
     ):
         each["digests"] = digests
     document = status(*entries)
-    with peer(body(json.dumps(document).encode())) as address:
+    with answering(body(json.dumps(document).encode())) as address:
         peers = Peers()
         points = peers.points([(1, "x:1"), (2, address)], CLUSTER, 1)
     assert points == {2: {"t": dict.fromkeys(range(6), 5)}}
@@ -190,7 +172,7 @@ def test_digests_of_a_daemon() -> None:
 
 def test_a_huge_answer() -> None:
     """U-79: it is not read to its end."""
-    with peer(body(b" " * 3_000_000)) as address:
+    with answering(body(b" " * 3_000_000)) as address:
         assert ask(address, most_bytes=1_000_000) == "its daemon answers more than 1,000,000 bytes, or too slowly"
 
 
@@ -202,7 +184,7 @@ def test_answers_are_kept_for_a_while() -> None:
         asked.append(handler.path)
         body(json.dumps(status(entry(offset=5 if len(asked) < 3 else 6))).encode())(handler)
 
-    with peer(answer) as address:
+    with answering(answer) as address:
         peers = Peers(clock=lambda: now[0])
         assert peers.points((), CLUSTER, 1) is None
         first = peers.points([(2, address)], CLUSTER, 1)
@@ -219,7 +201,7 @@ def test_answers_are_kept_for_a_while() -> None:
 def test_daemons_that_are_found_by_a_port() -> None:
     """U-79: a broker that was found once is asked from then on; another cluster, or none, changes nothing."""
     now = [0.0]
-    with peer(body(json.dumps(status(entry())).encode())) as address:
+    with answering(body(json.dumps(status(entry())).encode())) as address:
         found = [FoundDaemons(((1, "127.0.0.1:1"), (2, address)), CLUSTER)]
 
         def find() -> FoundDaemons:

@@ -32,9 +32,10 @@ from cleanerd.policy.state_digest import StateDigest
 from cleanerd_lab.demo.ports import free_port
 from tests.daemon.serving import serving
 from tests.daemon.views import GIB, HEADER_FINGERPRINT, NOW_MS, log_dir, partition, view
+from tests.support.answering import answering
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from cleanerd.daemon.view import DaemonView
@@ -329,24 +330,6 @@ def test_the_others_are_shown() -> None:
     assert read["endless"] == NoStatus("answers more than 1,000,000 bytes, or too slowly")
     assert read["moved"] == NoStatus("answers 302 (Found): see cleanerd.http.hosts")
     assert DaemonAnswer.of("good", read["good"]).status is not None
-
-
-@contextmanager
-def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """A server that answers so; gives its host and port."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer(self)
-
-        def log_message(self, *_what: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads, server.block_on_close = True, False
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 def test_the_daemons_of_the_settings(shell: Shell) -> None:
