@@ -184,7 +184,12 @@ def check(day: Day) -> None:
     """Everything acknowledged is there, nothing of a swap is left, and no clean point is too high (D-08, S-50)."""
     day.clean()
     day.load.check()
-    assert {result.outcome for rounds in day.both for result in rounds.results} <= {"cleaned", "unchanged", "skipped"}
+    assert {result.outcome for rounds in day.both for result in rounds.results} <= {
+        "cleaned",
+        "unchanged",
+        "skipped",
+        "refused",
+    }
     for node in day.nodes:
         wait_until("nothing is left of a swap", lambda node=node: leftovers(node) == [])  # type: ignore[misc]
         assert info(node).pauses == []

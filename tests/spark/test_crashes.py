@@ -210,7 +210,7 @@ def test_what_is_left_belongs_to_the_brokers_user(path: Path, where: str) -> Non
 def test_the_partition_is_deleted(spark: SparkSession, path: Path, stage: str) -> None:
     """Its topic is deleted while executors are at work: told, and nothing of it comes back."""
     found = stage_by_spark(spark, path, all_dirty(NOW_MS), config(**TOPIC), around=Vanishing(stage, path / NAME))
-    assert found.result.outcome == "skipped"
+    assert found.result.outcome == "refused"
     assert "No such file or directory" in found.result.reason
     assert not (path / NAME).exists()
 
