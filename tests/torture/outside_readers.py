@@ -25,6 +25,7 @@ from cleanerd.broker import agent_attach
 from cleanerd.cli.cluster import read_targets, status_url
 from cleanerd.daemon import control_client
 from cleanerd.daemon.backoff import Backoff
+from cleanerd.daemon.canary import Canary
 from cleanerd.daemon.control import ControlServer, Peer
 from cleanerd.daemon.control_api import ControlApi
 from cleanerd.daemon.http import hosts
@@ -36,6 +37,7 @@ from cleanerd.format.jaas import read_jaas
 from cleanerd.format.jks import JKS_MAGIC, JksError, read_jks
 from cleanerd.fsio import mounts
 from cleanerd.host import memory
+from cleanerd.policy.canary import parse_canary
 from cleanerd.resolution.selection import select
 from tests.daemon.views import busy
 from tests.torture.more_readers import writer
@@ -226,14 +228,16 @@ def _daemon(state_dir: Path) -> ControlServer:
         publish=lambda: None,
         warn=lambda _text: None,
     )
-    configuration = SimpleNamespace(settings=SimpleNamespace(daemon=SimpleNamespace(cleanerd_state_dir=state_dir)))
+    daemon = SimpleNamespace(cleanerd_state_dir=state_dir, cleanerd_canary=parse_canary("5 partitions"))
+    configuration = cast("Any", SimpleNamespace(settings=SimpleNamespace(daemon=daemon)))
+    canary = Canary(configuration, fleet, now_ms=lambda: 0, changed=lambda: None, write=lambda save, done: done(save()))
     api = ControlApi(
-        cast("Any", configuration),
+        configuration,
         fleet,
         *(cast("Any", quiet),) * 3,
         dict,
         lambda work, done: done(work()),
-        canary=cast("Any", quiet),
+        canary=canary,
     )
     asked = {name: handle for name, handle in api.handlers().items() if name not in {"status", "operations", "explain"}}
     return ControlServer(Path("/x"), asked, note=api.note)
@@ -258,6 +262,7 @@ def _operated(root: Path) -> Found:
         {"op": "resume", "partitions": []},
         {"op": "retry"},
         {"op": "reload"},
+        {"op": "release-canary"},
     )
     return "operation on the daemon", tuple(json.dumps(each).encode() for each in operations), operation
 
