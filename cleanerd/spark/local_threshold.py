@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.format.names import SEGMENT_SUFFIX
-from cleanerd.host.memory import MIB, measured_lately
+from cleanerd.host.memory import MIB, RESERVED_SHARE, measured_lately
 from cleanerd.segments.remote import RemotePath
 from cleanerd.verify.listing import size_of
 
@@ -36,7 +36,8 @@ def local_rows(most: int) -> int:
 
     Fewer cost more walks over the log, nothing else.
     """
-    fit = (measured_lately().bytes - _OVERHEAD_BYTES) // _ROW_BYTES
+    usable = measured_lately().bytes
+    fit = (usable - usable // RESERVED_SHARE - _OVERHEAD_BYTES) // _ROW_BYTES
     return min(max(fit, _LEAST_ROWS), most)
 
 

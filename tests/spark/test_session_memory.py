@@ -45,7 +45,7 @@ def test_too_little(with_memory: Callable[[int], None]) -> None:
     assert raised.value.where == "memory.max of the cgroup /c"
 
 
-@pytest.mark.parametrize(("mib", "rows"), [(8192, 1 << 22), (672, 1 << 20), (100, 1 << 16)])
+@pytest.mark.parametrize(("mib", "rows"), [(8192, 1 << 22), (768, 1 << 20), (100, 1 << 16)])
 def test_rows_of_a_process_alone(with_memory: Callable[[int], None], mib: int, rows: int) -> None:
     """Fewer at once where there is little memory, which costs walks; never so few that it would not come to an end."""
     with_memory(mib * MIB)
