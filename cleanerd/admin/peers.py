@@ -1,4 +1,4 @@
-"""``/status`` of a cluster's daemons; clean points (U-79) and digests (U-90) in them. Read only."""
+"""``/status`` of a cluster's daemons; clean points (U-79), log ends and digests (U-90) in them. Read only."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ NOT_A_STATUS: Final = "responded, but is not a supported cleanerd version"
 
 K = TypeVar("K", bound="Hashable")
 
+PeerOffsets = dict[int, dict[str, dict[int, int]]]
+"""By broker, topic and partition."""
+
 PeerPoints = dict[int, "dict[str, dict[int, int]] | str"]
 """By broker: the clean offsets by topic and partition, or why they are unknown."""
 
@@ -50,8 +53,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
 
 
-_Answer = tuple[dict[str, dict[int, int]], dict[str, ReplicaDigests]] | str
-"""A daemon's clean points and digests, or why they are unknown."""
+_Answer = tuple[dict[str, dict[int, int]], dict[str, ReplicaDigests], dict[str, dict[int, int]]] | str
+"""A daemon's clean points, digests and log ends, or why they are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,8 @@ class Peers:
         self._asked_at = 0.0
         self._points: PeerPoints = {}
         self.digests: PeerDigests = {}
-        """As of the last answers; replaced, never changed."""
+        self.log_ends: PeerOffsets = {}
+        """As of the last answers; replaced when they differ, never changed."""
         self._found: dict[int, str] = {}
 
     def points(
@@ -143,7 +147,10 @@ class Peers:
                     broker: said if isinstance(said, str) else said[0] for broker, said in answers.items()
                 }
                 self._points = self._points if found == self._points else found
-                self.digests = {broker: said[1] for broker, said in answers.items() if not isinstance(said, str)}
+                answered = {broker: said for broker, said in answers.items() if not isinstance(said, str)}
+                self.digests = {broker: said[1] for broker, said in answered.items()}
+                ends = {broker: said[2] for broker, said in answered.items()}
+                self.log_ends = self.log_ends if ends == self.log_ends else ends
                 self._asked, self._asked_at = key, self._clock()
             return self._points
 
@@ -173,7 +180,7 @@ def _answer_of(answer: Any, broker: int, cluster_id: str | None) -> _Answer:
         return f"its daemon {answer.reason}"
     try:
         points = clean_points(answer, broker, cluster_id)
-        return points if isinstance(points, str) else (points, digests_in(answer, broker))
+        return points if isinstance(points, str) else (points, digests_in(answer, broker), _log_ends(answer, broker))
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"its daemon {NOT_A_STATUS}"
 
@@ -242,6 +249,17 @@ def digests_in(status: Any, broker: int | None = None) -> dict[str, ReplicaDiges
                 digests = tuple(StateDigest.from_json(document) for document in each.get("digests", ()))
                 name = f"{each['topic']}-{each['partition']}"
                 found[name] = ReplicaDigests(clean_offset, str(each["fingerprint"]), digests)
+    return found
+
+
+def _log_ends(status: Any, broker: int) -> dict[str, dict[int, int]]:
+    """The ends of the logs of ``broker`` in a daemon's status; an earlier release reports none."""
+    own = {each["path"] for each in status["log_dirs"] if each["node_id"] == broker}
+    found: dict[str, dict[int, int]] = {}
+    for each in status["partitions"]:
+        end = each.get("log_end_offset")
+        if each["log_dir"] in own and type(end) is int and 0 <= end <= _MOST_OFFSET:
+            found.setdefault(str(each["topic"]), {})[each["partition"]] = end
     return found
 
 

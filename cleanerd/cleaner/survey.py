@@ -71,13 +71,14 @@ class Survey:
     clean now. ``notes`` for the operator in any case (repairs of C-03, outdated state). ``change``: it would be cleaned
     by other rules than before. ``state``: its stored state, if any. ``standing``: the checkpoint in it, if that
     describes the log as it is. ``holds``: the open transaction that limits the cleaning (OP-14).
-    ``expiry``: up to which delete horizon tombstones may go (U-70).
+    ``expiry``: up to which delete horizon tombstones may go (U-70). ``log_end_offset``: of the whole log.
     """
 
     log: PartitionLog
     config: TopicConfig
     bounds: CleanableRange
     end_offset: int
+    log_end_offset: int
     first_dirty_origin: str
     proven_offset: int
     unproven_below: int
@@ -173,7 +174,7 @@ def survey_log(
     if options.purge and end <= first:
         end = purge_end
     standing = point if outdated is None else None
-    expiry = expiry_bound(config, log, options, proven)
+    expiry = replace(expiry_bound(config, log, options, proven), log_end=log_end)
     against = verdict(
         log,
         log_dir,
@@ -205,6 +206,7 @@ def survey_log(
         config=config,
         bounds=bounds,
         end_offset=end,
+        log_end_offset=log_end,
         first_dirty_origin=origin,
         proven_offset=proven,
         unproven_below=unproven_below(standing, proven),

@@ -235,7 +235,7 @@ def _topic_row(partitions: Sequence[Mapping[str, Any]], now_ms: int) -> list[str
         f"{len(partitions):,}",
         human_bytes(sum(dirty)) if dirty else "",
         describe_reclaimable(*sums, exact=exact) if known else "",
-        _purge(min(purges), now_ms, ()) if purges else "",
+        _purge(min(purges), now_ms, {}) if purges else "",
         ", ".join(f"{number:,} {state}" for state, number in states.most_common()),
     ]
 
@@ -411,15 +411,17 @@ def partition_row(partition: Mapping[str, Any], now_ms: int) -> list[str]:
         "" if partition["dirty_bytes"] is None else human_bytes(partition["dirty_bytes"]),
         "" if partition["dirty_ratio"] is None else f"{partition['dirty_ratio']:.3f}",
         _reclaimable(partition),
-        "" if purge is None else _purge(purge, now_ms, partition.get("waits_for", ())),
+        "" if purge is None else _purge(purge, now_ms, partition),
         partition["reason"],
     ]
 
 
-def _purge(at_ms: int, now_ms: int, waits_for: Sequence[int]) -> str:
+def _purge(at_ms: int, now_ms: int, partition: Mapping[str, Any]) -> str:
     if at_ms > now_ms:
         return f"in {human_ms(at_ms - now_ms)}"
-    return "waits for " + ", ".join(map(str, waits_for)) if waits_for else "now"
+    ends = {broker: f" (at {end} of {partition['log_end_offset']})" for broker, end in partition.get("waits_at", ())}
+    brokers = [f"{broker}{ends.get(broker, '')}" for broker in partition.get("waits_for", ())]
+    return "waits for " + ", ".join(brokers) if brokers else "now"
 
 
 def _is_overdue(partition: Mapping[str, Any], now_ms: int) -> bool:

@@ -49,7 +49,8 @@ class PartitionScan:
     ``expiry``: up to which delete horizon tombstones may go (U-70).
     ``quarantine_outdated``: the subject of ``quarantine`` has changed. ``open_since_ms``: when the open transaction
     began that limits the cleaning (OP-14). ``has_wrong_times``: no deadline can be known (OP-18).
-    ``may_purge``: see `Survey`. ``digest_range``: where grid offsets of digests can be, both ends included (U-90).
+    ``may_purge``, ``log_end_offset``: see `Survey`. ``digest_range``: where grid offsets of digests can be, both ends
+    included (U-90).
     """
 
     name: TopicPartition
@@ -69,6 +70,7 @@ class PartitionScan:
     delegated: bool | None
     clean_offset: int
     bound_offset: int
+    log_end_offset: int
     size_bytes: int
     clean_bytes: int
     dirty_bytes: int
@@ -159,6 +161,7 @@ def scan_result(
         delegated=None if config.delegation.state == "not needed" else config.delegation.permits,
         clean_offset=bounds.first_dirty_offset,
         bound_offset=bounds.bound.offset,
+        log_end_offset=found.log_end_offset,
         size_bytes=sum(segment.size_bytes for segment in found.log.segments),
         clean_bytes=bounds.dirtiness.clean_bytes,
         dirty_bytes=bounds.dirtiness.cleanable_bytes,

@@ -84,6 +84,8 @@ class ExpiryBound:
     ``missing``: the brokers that are waited for, out of the ISR since ``since_ms`` (-1: unknown). ``why``: the reason
     where no broker is missing. ``peers``: brokers that are less clean, or whose daemons do not say so. Horizons of
     batches that reach ``below_offset`` or lie above it do not count either; None: it is no matter where they lie.
+    ``missing_ends``: by missing broker the end of its log, where its daemon reports that. ``log_end``: the end of this
+    log, if known.
     """
 
     at_ms: int | None = None
@@ -92,6 +94,8 @@ class ExpiryBound:
     why: str = ""
     peers: tuple[int, ...] = ()
     below_offset: int | None = None
+    missing_ends: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    log_end: int | None = field(default=None, compare=False)
 
     def expiry_ms(self, now_ms: int) -> int:
         """Batches with a horizon up to this time have expired (U-70)."""
@@ -113,7 +117,7 @@ def _utc(at_ms: int) -> str:
 
 
 def held_in_words(bound: ExpiryBound, count: int | None = None) -> str:
-    """``12 tombstones or markers wait for broker 2, out of the ISR since 2026-05-01T10:00:00Z``."""
+    """``12 tombstones or markers wait for broker 2, out of the ISR since 2026-05-01T10:00:00Z; at 10 of 17``."""
     what, wait = ("tombstone or marker", "waits") if count == 1 else ("tombstones or markers", "wait")
     what = what if count is None else f"{count:,} {what}"
     if not bound.missing:
@@ -121,7 +125,10 @@ def held_in_words(bound: ExpiryBound, count: int | None = None) -> str:
     brokers = ", ".join(str(each) for each in bound.missing)
     noun = "broker" if len(bound.missing) == 1 else "brokers"
     since = "" if bound.since_ms < 0 else f" since {_utc(bound.since_ms)}"
-    return f"{what} {wait} for {noun} {brokers}, out of the ISR{since}"
+    is_one = len(bound.missing) == 1
+    ends = [f"{'' if is_one else f'broker {broker} '}at {end}" for broker, end in bound.missing_ends]
+    at = f"; {', '.join(ends)} of {bound.log_end}" if ends and bound.log_end is not None else ""
+    return f"{what} {wait} for {noun} {brokers}, out of the ISR{since}{at}"
 
 
 def ways_out(bound: ExpiryBound, name: object) -> str:
@@ -165,6 +172,7 @@ class TopicReplicas:
     ``ignored``: brokers that never return, as an operator said (U-78).
     ``peers``: by broker, the clean point of each partition as its daemon reports it, or why that is unknown; None: no
     daemons are configured. ``own_id``: the broker whose log is cleaned. ``topic_id``: None if the log does not show it.
+    ``log_ends``: by broker and partition, the end of the log as its daemon reports it; only shown, nothing rests on it.
     """
 
     facts: ReplicaFacts
@@ -174,6 +182,7 @@ class TopicReplicas:
     peers: Mapping[int, Mapping[int, int] | str] | None = None
     own_id: int | None = None
     topic_id: uuid.UUID | None = None
+    log_ends: Mapping[int, Mapping[int, int]] = field(default_factory=dict, compare=False)
 
     def of_topic(self, topic_id: uuid.UUID | None) -> TopicReplicas:
         """The same, for a log of the topic ``topic_id``: the metadata log may show an older topic of its name only."""
@@ -193,7 +202,10 @@ class TopicReplicas:
         if self.peers is None or clean_offset is None or found is BY_CLOCK:
             return found
         of_peers = self._bound_of_peers(self.peers, partition, now_ms, ignored, clean_offset)
-        return replace(lowest([found, of_peers]), below_offset=clean_offset)
+        bound = lowest([found, of_peers])
+        if bound.peers and set(bound.peers) <= set(found.missing):  # less clean as they are away: say that
+            bound = replace(found, at_ms=bound.at_ms)
+        return replace(bound, below_offset=clean_offset)
 
     def is_alone(self, partition: int) -> bool:
         """Whether the metadata log shows a single replica."""
@@ -250,7 +262,8 @@ class TopicReplicas:
         why = "" if missing else "the metadata log has to show every replica in the ISR after their delete horizon"
         if not replicas.isr:
             why = "the metadata log shows an empty ISR"
-        return ExpiryBound(max(at_ms, UNKNOWN_MS), missing, since_ms, why)
+        ends = {broker: known[partition] for broker in missing if partition in (known := self.log_ends.get(broker, {}))}
+        return ExpiryBound(max(at_ms, UNKNOWN_MS), missing, since_ms, why, missing_ends=tuple(ends.items()))
 
     def last_in_isr_ms(self, partition: int, broker: int) -> int | None:
         """When the replica on ``broker`` was in the ISR for certain the last time (U-76); -1: unknown.

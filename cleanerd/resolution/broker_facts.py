@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import Any
 
-    from cleanerd.admin.peers import PeerPoints
+    from cleanerd.admin.peers import PeerOffsets, PeerPoints
     from cleanerd.config.load import Settings
     from cleanerd.format.meta import MetaProperties
     from cleanerd.format.names import TopicPartition
@@ -102,6 +102,7 @@ class BrokerFacts:
     ignored_replicas: frozenset[int] = frozenset()
     cluster_id: str | None = None
     peers: PeerPoints | None = None
+    peer_log_ends: PeerOffsets = field(default_factory=dict, compare=False)
     has_hidden_metadata: bool = False
 
     @property
@@ -168,6 +169,7 @@ class BrokerFacts:
             self._peers_of(topic),
             self.node_id,
             topic_id,
+            {broker: ends.get(topic, {}) for broker, ends in self.peer_log_ends.items()},
         )
 
     def _peers_of(self, topic: str) -> Mapping[int, Mapping[int, int] | str] | None:
@@ -442,6 +444,7 @@ def broker_facts(
         ignored_replicas=ignored,
         cluster_id=log_dir.meta.cluster_id,
         peers=points,
+        peer_log_ends=asked.log_ends,
         has_hidden_metadata=running and metadata is None and not zookeeper,
     )
 

@@ -148,6 +148,7 @@ def _json(answer: Explanation) -> dict[str, Any]:
         "dirty_ratio": found.bounds.dirtiness.ratio,
         "waits_for_replicas": list(found.expiry.missing),
         "waits_since_ms": None if found.expiry.since_ms < 0 else found.expiry.since_ms,
+        "waits_at": [list(each) for each in found.expiry.missing_ends],
         "held_tombstones": answer.held,
         "overdue_ms": found.bounds.overdue_ms,
         "overdue_at_ms": found.bounds.overdue_at_ms,

@@ -72,6 +72,7 @@ def test_will_be_cleaned(root: Path, shell: Shell) -> None:
         "dirty_ratio": pytest.approx((sizes[1] + sizes[2]) / sum(sizes)),
         "waits_for_replicas": [],
         "waits_since_ms": None,
+        "waits_at": [],
         "held_tombstones": None,
         "overdue_ms": 0,
         "overdue_at_ms": None,

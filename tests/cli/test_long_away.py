@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,10 +12,14 @@ import pytest
 from cleanerd.admin.cluster import LeaderAndIsr
 from tests.cli.clean_log_dirs import batch, lock_holder
 from tests.cli.findings import findings
+from tests.daemon.serving import serving
+from tests.daemon.views import log_dir, view
+from tests.daemon.views import partition as view_of
 from tests.segments.replica_records import change, partition
 from tests.support.format_bytes import config, metadata, metadata_batch, topic
 from tests.support.log_dirs import (
     CLEANER_CHECKPOINT,
+    CLUSTER_ID,
     HIGH_WATERMARKS,
     RECOVERY_POINTS,
     Partition,
@@ -202,6 +207,17 @@ def test_what_the_cluster_says(leader: int, isr: set[int], topic_id: uuid.UUID |
 
 def test_how_many_wait(root: Path, shell: Shell) -> None:
     """U-70: ``explain`` of one partition counts what waits for the broker; a topic's partitions are not counted."""
+    path = held_by_broker_2(root)
+    words = "wait for broker 2, out of the ISR since"
+    one, all_of_topic = shell("explain", "orders-0", path), shell("explain", "orders", path)
+    assert f"3 tombstones or markers {words}" in one.out + one.err
+    assert all_of_topic.err.startswith(f"tombstones or markers {words}")
+    assert "3 tombstones" not in all_of_topic.out + all_of_topic.err
+    assert shell("explain", "orders-0", path, "--json", "--quiet").json["held_tombstones"] == 3
+
+
+def held_by_broker_2(root: Path) -> Path:
+    """Three tombstones and markers that wait for broker 2, in a log that ends at offset 6."""
     path = broker_1(root, (30.0, (change(ID, 0, isr=[1]),)), (0.0, (NO_OP,)))
     now_ms = time.time_ns() // 1_000_000
     at = {hours: now_ms + hours * HOUR_MS for hours in (-40, -10, 1)}
@@ -216,9 +232,29 @@ def test_how_many_wait(root: Path, shell: Shell) -> None:
     (path / "orders-0" / f"{1:020d}.log").rename(path / "orders-0" / f"{6:020d}.log")
     write_checkpoint(path / HIGH_WATERMARKS, {"orders-0": 6})
     write_checkpoint(path / RECOVERY_POINTS, {"orders-0": 6})
-    words = "wait for broker 2, out of the ISR since"
-    one, all_of_topic = shell("explain", "orders-0", path), shell("explain", "orders", path)
-    assert f"3 tombstones or markers {words}" in one.out + one.err
-    assert all_of_topic.err.startswith(f"tombstones or markers {words}")
-    assert "3 tombstones" not in all_of_topic.out + all_of_topic.err
-    assert shell("explain", "orders-0", path, "--json", "--quiet").json["held_tombstones"] == 3
+    return path
+
+
+@pytest.mark.parametrize(("clean_offset", "waiting"), [(0, 4), (6, 3)])
+def test_how_far_a_missing_replica_is(root: Path, shell: Shell, clean_offset: int, waiting: int) -> None:
+    """U-70: by the daemon beside its broker, if that reports it, and also where it is less clean as well (U-79)."""
+    path = held_by_broker_2(root)
+    write_checkpoint(path / CLEANER_CHECKPOINT, {"orders-0": 6})
+    shown = view_of("orders", 0, clean_offset=clean_offset, log_end_offset=4)
+    directory = log_dir(shown.log_dir, node_id=2, cluster_id=CLUSTER_ID)
+    text = "tombstones or markers wait for broker 2, out of the ISR since"
+
+    def explained(address: str) -> str:
+        answer = shell("explain", "orders-0", path, "--set", f"cleanerd.cluster.peers=2={address}")
+        return next(line for line in (answer.out + answer.err).splitlines() if text in line)
+
+    with serving(view(partitions=(shown,), log_dirs=(directory,))) as served:
+        address = f"127.0.0.1:{served.port}"
+        found = explained(address)
+        assert found.startswith(f"{waiting} ")
+        assert "Z; at 4 of 6: " in found
+        planned = shell("plan", path, "--set", f"cleanerd.cluster.peers=2={address}")
+        assert "Z; at 4 of 6: " in planned.out + planned.err
+        served.stage.shown = view(partitions=(replace(shown, log_end_offset=None),), log_dirs=(directory,))
+        assert "Z: " in explained(address)
+    assert "Z: " in explained(address), "its daemon no longer answers"

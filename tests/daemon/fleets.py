@@ -35,9 +35,9 @@ def look(**values: Any) -> PartitionScan:
     base = PartitionScan(
         name=NAME, log_dir=None, config=config(), topic_id=None, looked_ms=NOW, eligible=True, refused=False,  # type: ignore[arg-type]
         forceable=True, rule="", reason="", changes="", strategy="offset", fingerprint="f", fingerprint_changed=False,
-        delegated=None, clean_offset=10, bound_offset=20, size_bytes=300, clean_bytes=100, dirty_bytes=200,
-        dirty_ratio=0.67, overdue_ms=0, overdue_at_ms=None, settled=True, again_ms=None, next_purge_ms=None,
-        purge_known=False, has_clean_part=True, quarantine=None, retry=None, staged=None,
+        delegated=None, clean_offset=10, bound_offset=20, log_end_offset=25, size_bytes=300, clean_bytes=100,
+        dirty_bytes=200, dirty_ratio=0.67, overdue_ms=0, overdue_at_ms=None, settled=True, again_ms=None,
+        next_purge_ms=None, purge_known=False, has_clean_part=True, quarantine=None, retry=None, staged=None,
         leftover=False,
     )  # fmt: skip
     return replace(base, **values)

@@ -20,6 +20,23 @@ MOVED = "tests/cli/test_long_away.py::test_moved_aside"
 
 REPLICAS = (
     Mutant(
+        "how-far-a-missing-replica-is-stays-unsaid",
+        "U-70",
+        RULE,
+        'at = f"; {\', \'.join(ends)} of {bound.log_end}" if ends and bound.log_end is not None else ""',
+        'at = ""',
+        ("tests/cli/test_long_away.py::test_how_far_a_missing_replica_is",),
+    ),
+    Mutant(
+        "a-missing-replica-is-called-less-clean",
+        "U-79",
+        RULE,
+        "        if bound.peers and set(bound.peers) <= set(found.missing):  # less clean as they are away: say that\n"
+        "            bound = replace(found, at_ms=bound.at_ms)\n",
+        "",
+        ("tests/cli/test_long_away.py::test_how_far_a_missing_replica_is",),
+    ),
+    Mutant(
         "ignored-brokers-of-the-state-directory-are-waited-for",
         "U-78",
         RULE,
@@ -353,8 +370,8 @@ REPLICAS = (
         "a-daemon-of-another-broker-counts",
         "U-79",
         DAEMONS,
-        'for each in status["log_dirs"] if each["node_id"] == broker}',
-        'for each in status["log_dirs"]}',
+        'each["cluster_id"] for each in status["log_dirs"] if each["node_id"] == broker}',
+        'each["cluster_id"] for each in status["log_dirs"]}',
         ("tests/admin/test_peers.py::test_an_answer",),
     ),
     Mutant(
@@ -393,8 +410,8 @@ REPLICAS = (
         "clean-points-of-peers-are-read-once",
         "U-79",
         "cleanerd/daemon/discovery/facts_cache.py",
-        "if known.metadata is not None and points is not known.peers:",
-        "if known.metadata is None and points is not known.peers:",
+        "if known.metadata is not None and (points is not known.peers",
+        "if known.metadata is None and (points is not known.peers",
         ("tests/daemon/test_facts_cache.py::test_the_clean_points_of_other_brokers",),
     ),
 )

@@ -116,8 +116,9 @@ class FactsCache:
     def _with_peers(self, known: BrokerFacts, settings: Settings, log_dir: LogDir) -> BrokerFacts:
         """U-79: with the clean points of other brokers as they are now, which change at another time than the rest."""
         points = peer_points(settings, log_dir, self._peers)
-        if known.metadata is not None and points is not known.peers:
-            self._facts = known = replace(known, peers=points)
+        ends = self._peers.log_ends
+        if known.metadata is not None and (points is not known.peers or ends is not known.peer_log_ends):
+            self._facts = known = replace(known, peers=points, peer_log_ends=ends)
         return known
 
 

@@ -130,6 +130,8 @@ def _partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> Partit
         open_transaction_since_ms=None if look is None else look.open_since_ms,
         waits_for=() if look is None else look.expiry.missing or look.expiry.peers,
         waits_since_ms=None if look is None or look.expiry.since_ms < 0 else look.expiry.since_ms,
+        waits_at=() if look is None else look.expiry.missing_ends,
+        log_end_offset=None if look is None else look.log_end_offset,
         digests=() if excluded else digests_of(tracked),
     )
 
