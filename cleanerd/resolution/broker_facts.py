@@ -114,15 +114,22 @@ class BrokerFacts:
     @property
     def knows_replicas(self) -> bool:
         """Whether a metadata log shows the replicas, or nothing says that there is a cluster with one."""
-        return not (self.zookeeper or self.has_hidden_metadata)
+        return not (self.zookeeper or self.unknown_replicas)
+
+    @property
+    def unknown_replicas(self) -> str:
+        """Why the replicas of no topic are known, so that its tombstones wait (U-70), with the cure; "" if they are."""
+        if self.metadata is not None:
+            return self.metadata.replicas.unread
+        return _HIDDEN_METADATA if self.has_hidden_metadata else ""
 
     @property
     def replicas_note(self) -> str:
         """What holds for tombstones where no metadata log shows the replicas (U-70); empty where one does."""
+        if self.unknown_replicas:
+            return f"tombstones wait: {self.unknown_replicas}"
         if self.metadata is not None:
             return ""
-        if self.has_hidden_metadata:
-            return f"tombstones wait: {_HIDDEN_METADATA}"
         where = "in ZooKeeper mode" if self.zookeeper else "without a metadata log"
         return f"{where} tombstones expire by Kafka's rule: they do not wait for replicas that are away"
 
@@ -157,7 +164,7 @@ class BrokerFacts:
         None without a metadata log, except where a broker writes one elsewhere.
         """
         if self.metadata is None:
-            hidden = TopicReplicas(ReplicaFacts({}, unread=_HIDDEN_METADATA), {}, ignored=self.ignored_replicas)
+            hidden = TopicReplicas(ReplicaFacts({}, unread=self.unknown_replicas), {}, ignored=self.ignored_replicas)
             return hidden if self.has_hidden_metadata else None
         facts = self.metadata.replicas
         topic_id = self.metadata.topics.get(topic) or self.metadata.newest_topics.get(topic)

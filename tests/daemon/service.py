@@ -138,9 +138,9 @@ def asking(root: Path) -> Any:
     return one
 
 
-def look_context(root: Path) -> ScanContext:
+def look_context(root: Path, *more: str) -> ScanContext:
     told = [f"cleanerd.state.dir={root.parent / 'state'}", f"cleanerd.log.dirs={root}", "cleanerd.mode=auto", COMPACT]
-    return ScanContext(load_settings([], told, {}), (root,), StateStore(root.parent / "state"))
+    return ScanContext(load_settings([], [*told, *more], {}), (root,), StateStore(root.parent / "state"))
 
 
 def now_ms() -> int:

@@ -35,7 +35,10 @@ from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.in_progress import PLACE, InFlightMarkers
 from tests.daemon.service import COMPACT, assignments, broker, is_clean, look_context, serve, until
+from tests.segments.metadata_logs import ID1
+from tests.segments.replica_records import log_of, partition
 from tests.support.fake_agent import FakeAgent, wait
+from tests.support.format_bytes import metadata, topic
 from tests.support.log_dirs import make_log_dir
 from tests.swap.live_round import held
 from tests.swap.offline_round import two_groups
@@ -89,6 +92,30 @@ def test_what_keeps_the_broker_from_starting_is_a_warning(root: Path) -> None:
     assert not any("does not start" in warning for warning in rare.scan(look_context(root)).warnings)
     (root / "orders-1").mkdir()
     assert any("does not start" in warning for warning in rare.scan(look_context(root)).warnings)
+
+
+@pytest.mark.parametrize(
+    ("replicated", "records", "says"),
+    [
+        pytest.param("required", None, "the metadata log of the running broker was not found", id="hidden"),
+        pytest.param("required", (partition(ID1, 0, [1], [1]),), "", id="readable"),
+        pytest.param("required", (metadata(3, version=99),), "version 99 is not known: update cleanerd", id="too new"),
+        pytest.param("ignore", None, "", id="no topic waits"),
+    ],
+)
+def test_unknown_replicas_are_a_warning(
+    root: Path, replicated: str, records: tuple[bytes, ...] | None, says: str
+) -> None:
+    """U-70: where tombstones wait as nothing shows the replicas, ``status`` and the page say that, with the cure."""
+    with broker(root, 1):
+        if records is not None:
+            log_of(root / "__cluster_metadata-0", (0, (topic("orders", ID1), *records)))
+        context = look_context(root, f"topics.*.cleanerd.tombstone.replicated={replicated}")
+        looker = LogDirScanner(root)
+        scans = looker.scan(context), looker.scan(context, [TopicPartition("orders", 0)])
+    for scan in scans:
+        found = [each for each in scan.warnings if "tombstones wait" in each]
+        assert [each.startswith(f"{root}: tombstones wait: ") and says in each for each in found] == [True] * bool(says)
 
 
 def test_a_topics_partitions_share_its_configuration(root: Path) -> None:

@@ -23,7 +23,17 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.host.clock import Clock, wall_ms
 from tests.cleaner.driver import scratch
 from tests.daemon.process import Daemon
-from tests.daemon.service import SETTLES_SOON, assignments, broker, is_clean, outcomes, partition, serve, until
+from tests.daemon.service import (
+    BY_THE_CLOCK,
+    SETTLES_SOON,
+    assignments,
+    broker,
+    is_clean,
+    outcomes,
+    partition,
+    serve,
+    until,
+)
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
 from tests.swap.live_round import content, held
@@ -97,7 +107,7 @@ DAMAGED = json.dumps(
 
 
 def threshold(root: Path, keys: int | str = KEYS, **more: str) -> list[str]:
-    return [*assignments(root, cleanerd_spark_threshold_keys=str(keys), **more), COMPACT]
+    return [*assignments(root, cleanerd_spark_threshold_keys=str(keys), **BY_THE_CLOCK, **more), COMPACT]
 
 
 def lives(pid: int) -> bool:

@@ -20,6 +20,14 @@ MOVED = "tests/cli/test_long_away.py::test_moved_aside"
 
 REPLICAS = (
     Mutant(
+        "unknown-replicas-are-no-warning-of-the-daemon",
+        "U-70",
+        "cleanerd/daemon/discovery/log_dir_scanner.py",
+        "*_held_by_unknown(known), ",
+        "",
+        ("tests/daemon/test_log_dir_looker.py::test_unknown_replicas_are_a_warning",),
+    ),
+    Mutant(
         "how-far-a-missing-replica-is-stays-unsaid",
         "U-70",
         RULE,

@@ -183,7 +183,7 @@ class LogDirScanner:
             looks=looks,
             present=present,
             excluded=excluded,
-            warnings=self._warnings(facts, log_dir, suspects),
+            warnings=self._warnings(self._last, suspects),
             taken=self._lock.taken,
             suspects=suspects,
             resolved=self._resolved,
@@ -210,15 +210,13 @@ class LogDirScanner:
             free_bytes=free,
             looks=looks,
             resolved=self._resolved,
-            warnings=self._warnings(known.facts, known.log_dir, suspects),
+            warnings=self._warnings(known, suspects),
         )
 
-    def _warnings(
-        self, facts: BrokerFacts, log_dir: LogDir, suspects: Mapping[TopicPartition, CrashSuspect]
-    ) -> tuple[str, ...]:
+    def _warnings(self, known: _Known, suspects: Mapping[TopicPartition, CrashSuspect]) -> tuple[str, ...]:
         killed = (f"{name}: {suspect.reason}" for name, suspect in suspects.items())
-        of_dir = (*facts.warnings, *self._facts.warnings, *self._lock.warnings, *_links(log_dir))
-        return (*of_dir, *self._start_warnings, *killed)
+        of_dir = (*known.facts.warnings, *self._facts.warnings, *self._lock.warnings, *_links(known.log_dir))
+        return (*of_dir, *_held_by_unknown(known), *self._start_warnings, *killed)
 
     def _check_start(self, log_dir: LogDir, facts: BrokerFacts, *, same: bool) -> None:
         """What the broker's next start does with the directory (U-60); ``same``: its partitions are unchanged."""
@@ -374,6 +372,13 @@ def _targets(
         if same:
             return before.targets
     return {target.name: target for target in partitions.targets()}
+
+
+def _held_by_unknown(known: _Known) -> Iterator[str]:
+    """U-70: that tombstones wait because the replicas are unknown, if those of any topic here wait at all."""
+    configs = (target.config for name, target in known.targets.items() if name not in known.excluded)
+    if known.facts.unknown_replicas and any(config is not None and config.replicas is not None for config in configs):
+        yield f"{known.log_dir.path}: {known.facts.replicas_note}"
 
 
 def _excluded(settings: Settings, targets: Collection[TopicPartition]) -> dict[TopicPartition, str]:
