@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 class Cause(StrEnum):
     """Why a cleaning failed."""
 
-    LOG = "log"
+    DATA = "data"
     """The files of the partition's directory, or files made from them."""
-    WORLD = "world"
+    ENVIRONMENT = "environment"
     """The machine. Nothing is wrong with the log."""
     OPERATOR = "operator"
     """An operator has to set, start or decide something."""
-    MOMENT = "moment"
+    TRANSIENT = "transient"
     """It passes by itself: the log changed meanwhile, or the broker is busy."""
     BUSY = "busy"
     """Another process is at work there."""
@@ -72,10 +72,10 @@ class Consequence:
 
 
 CONSEQUENCES: Final[Mapping[Cause, Consequence]] = {
-    Cause.LOG: Consequence("quarantined", remembered=True, passes=False),
-    Cause.WORLD: Consequence("failed", remembered=False, passes=True),
+    Cause.DATA: Consequence("quarantined", remembered=True, passes=False),
+    Cause.ENVIRONMENT: Consequence("failed", remembered=False, passes=True),
     Cause.OPERATOR: Consequence("refused", remembered=False, passes=False),
-    Cause.MOMENT: Consequence("skipped", remembered=False, passes=True),
+    Cause.TRANSIENT: Consequence("skipped", remembered=False, passes=True),
     Cause.BUSY: Consequence("busy", remembered=False, passes=True),
 }
 
@@ -100,7 +100,7 @@ class CleanerdError(Exception):
     """
 
     exit_code = 1
-    cause = Cause.LOG
+    cause = Cause.DATA
     plan_again = False
     moved_on = False
 
@@ -135,7 +135,7 @@ class CleanerdError(Exception):
 class MachineError(CleanerdError):
     """A read-only file system, too many open files, no memory; nothing is wrong with the log (U-38)."""
 
-    cause = Cause.WORLD
+    cause = Cause.ENVIRONMENT
 
 
 class NoSpaceError(MachineError):
@@ -184,7 +184,7 @@ class LogDirBusyError(RefusedError):
 class UnsupportedLogError(RefusedError):
     """The log holds data that this version cannot clean; the partition is quarantined with this reason."""
 
-    cause = Cause.LOG
+    cause = Cause.DATA
 
 
 class BatchTooLargeError(UnsupportedLogError):
@@ -246,7 +246,7 @@ class LogTooLargeError(UnsupportedLogError):
 class RetryLaterError(RefusedError):
     """It can be cleaned in ``seconds``; meanwhile clean other partitions (D-10)."""
 
-    cause = Cause.MOMENT
+    cause = Cause.TRANSIENT
 
     def __init__(self, message: str, *, where: str, seconds: float) -> None:
         super().__init__(message, where=where, hint=f"try again in {seconds:.0f} s")
@@ -256,7 +256,7 @@ class RetryLaterError(RefusedError):
 class StalePlanError(RefusedError):
     """The log changed since the plan; nothing of the plan may be applied."""
 
-    cause = Cause.MOMENT
+    cause = Cause.TRANSIENT
     plan_again = True
     moved_on = True
 
@@ -271,7 +271,7 @@ class SegmentChangedError(StalePlanError):
 class AgentUnavailableError(RefusedError):
     """No agent answers, its answer is malformed, or it does not support this broker: live is not possible."""
 
-    cause = Cause.MOMENT
+    cause = Cause.TRANSIENT
     plan_again = True
 
 
@@ -315,7 +315,7 @@ class AgentRefusalError(RefusedError):
         self.done = done
         passes = operation != "swap" or code in LATER | REPLAN_CODES | UNAVAILABLE_CODES
         is_of_disk = code in {IO_ERROR, LOG_DIR_FAILED}
-        self.cause = Cause.MOMENT if passes else Cause.WORLD if is_of_disk else Cause.LOG
+        self.cause = Cause.TRANSIENT if passes else Cause.ENVIRONMENT if is_of_disk else Cause.DATA
         self.moved_on = code in REPLAN_CODES
         # A swap was retried already.
         self.plan_again = self.moved_on or (code in LATER and operation != "swap")
@@ -327,7 +327,7 @@ class ReportedError(CleanerdError):
     def __init__(self, message: str, *, cause: Cause, where: str | None = None) -> None:
         super().__init__(message, where=where)
         self.cause = cause
-        self.moved_on = cause is Cause.MOMENT  # Spark only stages: nothing else there passes by itself
+        self.moved_on = cause is Cause.TRANSIENT  # Spark only stages: nothing else there passes by itself
 
 
 class CorruptionError(CleanerdError):

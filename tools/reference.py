@@ -243,7 +243,7 @@ def log_events() -> str:
         "",
         *table(("event", "level", "fields", "meaning"), rows),
         "",
-        f"`trigger` is why a cleaning began: {_literals(get_args(view.Trigger))}. `asked` is by an operator.",
+        f"`trigger` is why a cleaning began: {_literals(get_args(view.Trigger))}. `manual` is an operator's request.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -28,12 +28,12 @@ class RemovedRecords:
     superseded: int = 0
     tombstone: int = 0
     aborted: int = 0
-    keyless: int = 0
+    no_key: int = 0
     marker: int = 0
 
     @property
     def total(self) -> int:
-        return self.superseded + self.tombstone + self.aborted + self.keyless + self.marker
+        return self.superseded + self.tombstone + self.aborted + self.no_key + self.marker
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class CleaningResult:
     segments_after: int = 0
     segments_rewritten: int = 0
     groups: int = 0
-    dropped: RemovedRecords = field(default_factory=RemovedRecords)
+    removed: RemovedRecords = field(default_factory=RemovedRecords)
     tombstones_waiting: int = 0
     malformed_versions: int = 0
     without_version: int = 0
@@ -111,7 +111,7 @@ class CleaningResult:
         # Another program may have written it: checked now, not when the result is shown.
         text = json.dumps({**document, "name": asdict(name), "error": None}).encode()
         found = validated(cls, text)
-        if any(abs(number) >= 2**63 for number in (*_numbers(found), *_numbers(found.dropped))):
+        if any(abs(number) >= 2**63 for number in (*_numbers(found), *_numbers(found.removed))):
             raise ValueError("a number in it is larger than any count")
         cause = document.get("cause")
         return found if cause is None else replace(found, error=ReportedError(found.reason, cause=Cause(cause)))
@@ -137,12 +137,12 @@ class CleaningResult:
             "segments_after": self.segments_after,
             "segments_rewritten": self.segments_rewritten,
             "groups": self.groups,
-            "dropped": {
-                "superseded": self.dropped.superseded,
-                "tombstone": self.dropped.tombstone,
-                "aborted": self.dropped.aborted,
-                "keyless": self.dropped.keyless,
-                "marker": self.dropped.marker,
+            "removed": {
+                "superseded": self.removed.superseded,
+                "tombstone": self.removed.tombstone,
+                "aborted": self.removed.aborted,
+                "no_key": self.removed.no_key,
+                "marker": self.removed.marker,
             },
             "tombstones_waiting": self.tombstones_waiting,
             "malformed_versions": self.malformed_versions,
@@ -220,11 +220,11 @@ def worked_out(found: Survey, log_dir: str, cleaning: Cleaning) -> CleaningResul
         without_version=decision.oddities.without_version,
         nulls_without_flag=decision.oddities.nulls_without_flag,
         far_future_timestamps=decision.oddities.far_future,
-        dropped=RemovedRecords(
+        removed=RemovedRecords(
             superseded=sum(segment.superseded for segment in decision.segments),
             tombstone=sum(segment.expired_tombstones for segment in decision.segments),
             aborted=sum(segment.aborted for segment in decision.segments),
-            keyless=sum(segment.keyless for segment in decision.segments),
+            no_key=sum(segment.keyless for segment in decision.segments),
             marker=sum(segment.markers for segment in decision.segments),
         ),
         shards=decision.shards,
@@ -236,7 +236,7 @@ def worked_out(found: Survey, log_dir: str, cleaning: Cleaning) -> CleaningResul
             "index": decision.index_seconds,
             "decide": decision.decide_seconds,
             "rewrite": totals.rewrite_seconds,
-            "apply": 0.0,
+            "swap": 0.0,
         },
         notes=(*blank.notes, *cleaning.plan.notes, *cleaning.notes()),
     )

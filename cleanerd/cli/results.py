@@ -22,7 +22,7 @@ _COLUMNS: Final = (
     Column("kept", right=True),
     Column("superseded", right=True),
     Column("tombstones", right=True),
-    Column("keyless", right=True),
+    Column("no key", right=True),
     Column("time", right=True),
 )
 _REASON_COLUMNS: Final = (Column("partition"), Column("outcome"), Column("why"))
@@ -67,11 +67,11 @@ def print_results(
     cleaned = [result for result in results if result.outcome == "cleaned"]
     before, after = (sum(sizes) for sizes in zip(*map(_sizes, cleaned), strict=True)) if cleaned else (0, 0)
     if cleaned:
-        dropped = sum((result.dropped.total for result in cleaned), 0)
+        removed = sum((result.removed.total for result in cleaned), 0)
         output.line()
         output.line(
             f"{len(cleaned)} of {len(results)} partitions cleaned: {human_change(before, after)}, "
-            f"{counted(dropped, 'record')} dropped."
+            f"{counted(removed, 'record')} removed."
         )
     for result in results:
         if counts and _shows_reason(result):
@@ -95,7 +95,7 @@ def _reason_row(result: CleaningResult) -> list[str]:
 def _row(result: CleaningResult) -> list[str]:
     if not result.is_done:
         return [str(result.name), result.outcome, *[""] * (len(_COLUMNS) - 2)]
-    dropped: RemovedRecords = result.dropped
+    removed: RemovedRecords = result.removed
     before, after = _sizes(result)
     return [
         str(result.name),
@@ -103,8 +103,8 @@ def _row(result: CleaningResult) -> list[str]:
         human_bytes(before),
         human_bytes(after),
         human_count(result.records_kept),
-        human_count(dropped.superseded),
-        human_count(dropped.tombstone),
-        human_count(dropped.keyless),
+        human_count(removed.superseded),
+        human_count(removed.tombstone),
+        human_count(removed.no_key),
         human_ms(1000 * sum(result.seconds.values())),
     ]

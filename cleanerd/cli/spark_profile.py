@@ -105,7 +105,7 @@ def _print_report(common: Common, found: Sequence[Profile], settings: Settings) 
     )
     for each in found:
         odd = {
-            "without a key": each.keyless, "not committed or below the log start": each.unseen,
+            "without a key": each.no_key, "not committed or below the log start": each.unseen,
             "with a malformed version": each.misversioned, "in the active segment": each.active,
         }  # fmt: skip
         oddities = [f"{human_count(count)} {what}" for what, count in odd.items() if count]

@@ -70,7 +70,7 @@ PARTITION_COLUMNS = (
     Column("dirty", right=True, spare=2),
     Column("ratio", right=True, spare=3),
     Column("reclaimable", right=True),
-    Column("next purge", right=True, spare=1),
+    Column("next removal", right=True, spare=1),
     Column("why"),
 )
 _TOPIC_COLUMNS: Final = (
@@ -78,7 +78,7 @@ _TOPIC_COLUMNS: Final = (
     Column("partitions", right=True, spare=2),
     Column("dirty", right=True, spare=1),
     Column("reclaimable", right=True),
-    Column("next purge", right=True, spare=3),
+    Column("next removal", right=True, spare=3),
     Column("states"),
 )
 

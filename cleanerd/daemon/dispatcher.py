@@ -185,7 +185,7 @@ class Dispatcher:
             return False
         found = self._queue.spare_work(now_ms, self.running)
         if found is not None:
-            self._begin(found[0], "purge", found[1])
+            self._begin(found[0], "tombstone_removal", found[1])
         return found is not None
 
     def _begin(self, tracked: PartitionEntry, trigger: Trigger, kind: Kind | None = None) -> None:

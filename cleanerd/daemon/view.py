@@ -29,7 +29,7 @@ Outlook = Literal["now", "next", "restart", "observe", "no"]
 """Being cleaned; cleaned next; effective at the broker's next start; only observed; not cleaned.
 """
 
-Trigger = Literal["ratio", "overdue", "erasure", "purge", "asked"]
+Trigger = Literal["ratio", "overdue", "erasure", "tombstone_removal", "manual"]
 """Why a partition is cleaned: its dirty ratio, ``max.compaction.lag.ms``, an open erasure request, expired tombstones,
 or an operator's request."""
 
@@ -275,7 +275,7 @@ class DaemonTotals:
     """
 
     cleans: Mapping[str, int] = field(default_factory=dict)
-    dropped_records: Mapping[str, int] = field(default_factory=dict)
+    removed_records: Mapping[str, int] = field(default_factory=dict)
     read_records: int = 0
     kept_records: int = 0
     key_passes: int = 0

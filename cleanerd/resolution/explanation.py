@@ -98,7 +98,7 @@ def _verdict_of(error: CleanerdError) -> NotCleanedReason:
     elif isinstance(error, RefusedError):
         rule = "the partition is in use"
     else:
-        rule = "the machine" if error.cause is Cause.WORLD else "the partition's directory"
+        rule = "the machine" if error.cause is Cause.ENVIRONMENT else "the partition's directory"
     changes = error.hint or "once that is fixed"
     return NotCleanedReason(rule, f"{error.where}: {error.message}", changes, is_refusal=True)
 

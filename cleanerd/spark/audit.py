@@ -42,7 +42,7 @@ KINDS: Final[Mapping[str, str]] = {
     "duplicated": "a superseded record is still there, or a record is there twice",
     "altered": "a record has other content than before",
     "invented": "a record is there that was not there before",
-    "keyless": "a record without a key is left in the cleaned part",
+    "no_key": "a record without a key is left in the cleaned part",
     "shortened": "the log ends earlier than before",
     "damaged": "bytes cannot be read; the records in them count as gone",
 }

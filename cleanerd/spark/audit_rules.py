@@ -92,7 +92,7 @@ def of_records(part: int, pairs: Pairs, most: int) -> tuple[PairFindings, Column
         "altered": is_altered | (has_other_attributes & ~may_lose_attributes),
         "resurrected": is_seen & was & ~was_seen,
         "invented": present & ~was & ~is_damaged,
-        "keyless": is_seen & ((a_flags & RecordFact.HAS_KEY) == 0) & is_below & is_cleaned,
+        "no_key": is_seen & ((a_flags & RecordFact.HAS_KEY) == 0) & is_below & is_cleaned,
         "damaged": is_damaged,
     }.items():
         found.record(kind, pairs.offset[rows], most)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cleanerd.format.record import Record
     from cleanerd.verify.listing import SegmentFile
 
-_PRESENT_KINDS: Final = frozenset({"stale", "resurrected", "duplicated", "altered", "invented", "keyless"})
+_PRESENT_KINDS: Final = frozenset({"stale", "resurrected", "duplicated", "altered", "invented", "no_key"})
 
 
 @dataclass(frozen=True, slots=True)

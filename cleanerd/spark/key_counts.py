@@ -125,10 +125,10 @@ class KeyTally:
         # Open data may be committed yet: a cleaning would not remove it.
         dirty = sealed & ((flags & RecordFact.CLEANED) != 0) & ((flags & RecordFact.BELOW) == 0)
         bytes_of = {
-            "": sealed, "unseen_": unseen & ((flags & RecordFact.OPEN) == 0), "keyless_": keyless, "dirty_": dirty,
+            "": sealed, "unseen_": unseen & ((flags & RecordFact.OPEN) == 0), "no_key_": keyless, "dirty_": dirty,
         }  # fmt: skip
         numbers = self.totals.numbers
-        for name, rows in {"records": sealed, "unseen": unseen, "keyless": keyless, "active": ~sealed}.items():
+        for name, rows in {"records": sealed, "unseen": unseen, "no_key": keyless, "active": ~sealed}.items():
             numbers[name] += int(np.count_nonzero(rows))
         for name, rows in bytes_of.items():
             numbers[f"{name}bytes"] += int(size[rows].sum(dtype=np.int64))

@@ -102,7 +102,7 @@ class Profile:
     bytes: int
     active: int
     unseen: int
-    keyless: int
+    no_key: int
     keys: int
     superseded: int
     superseded_bytes: int
@@ -353,7 +353,7 @@ def _profile(
         return int(numbers.get(name, 0))
 
     unpacked = number("bytes")
-    gone = number("superseded_bytes") + number("unseen_bytes") + number("keyless_bytes")
+    gone = number("superseded_bytes") + number("unseen_bytes") + number("no_key_bytes")
     times = totals.times
     return Profile(
         name=log.name,
@@ -364,7 +364,7 @@ def _profile(
         bytes=unpacked,
         active=number("active"),
         unseen=number("unseen"),
-        keyless=number("keyless"),
+        no_key=number("no_key"),
         keys=number("keys"),
         superseded=number("superseded"),
         superseded_bytes=number("superseded_bytes"),

@@ -122,7 +122,7 @@ class DeferredSwap(SwapStrategy):
 
     def translate_error(self, error: CleanerdError) -> CleanerdError:
         """A file that could not be read, or made no sense, may just have been replaced by the broker (D-06)."""
-        met = error.cause is Cause.LOG and self._is_read
+        met = error.cause is Cause.DATA and self._is_read
         if not met or not has_changed(self.log_dir, self.name, self._listed):
             return error
         return StalePlanError(f"the broker changed the log meanwhile ({error})", where=error.where)

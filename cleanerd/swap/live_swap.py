@@ -182,7 +182,7 @@ class LiveSwap(SwapStrategy):
 
         Then planning again is the answer.
         """
-        if not self._is_read or error.cause is not Cause.LOG or isinstance(error, AgentRefusalError):
+        if not self._is_read or error.cause is not Cause.DATA or isinstance(error, AgentRefusalError):
             return error
         before = self._facts
         try:

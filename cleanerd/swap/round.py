@@ -181,6 +181,6 @@ def _carried_out(put: SwapStrategy, files: PartitionFiles, found: Survey, cleani
     result = replace(
         result,
         outcome="cleaned" if cleaning.totals.groups else "unchanged",
-        seconds={**result.seconds, "apply": apply_seconds},
+        seconds={**result.seconds, "swap": apply_seconds},
     )
     return before.in_done(result)

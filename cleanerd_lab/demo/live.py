@@ -67,7 +67,7 @@ class LiveSample:
     waiting_bytes: int
     cleans: int
     swaps: int
-    dropped: int
+    removed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class LiveDemo:
             waiting_bytes=sum(each["dirty_bytes"] or 0 for each in self._partitions(status)),
             cleans=totals["cleans"].get("cleaned", 0),
             swaps=totals["swaps"],
-            dropped=sum(totals["dropped_records"].values()),
+            removed=sum(totals["removed_records"].values()),
         )
 
     def _partitions(self, status: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cleanerd_lab.demo.live import LiveDemo, LiveResult, LiveSample
     from cleanerd_lab.demo.page import Page
 
-_TITLES: Final = ("seconds", "acknowledged", "written", "log on disk", "waiting", "cleanings", "swaps", "dropped")
+_TITLES: Final = ("seconds", "acknowledged", "written", "log on disk", "waiting", "cleanings", "swaps", "removed")
 _WIDTH: Final = 13
 _RESULT_TITLES: Final = (
     "topic",
@@ -79,7 +79,7 @@ def _report_sample(page: Page, sample: LiveSample) -> None:
         human_bytes(sample.waiting_bytes),
         human_count(sample.cleans),
         human_count(sample.swaps),
-        human_count(sample.dropped),
+        human_count(sample.removed),
     )
     page.row(cells, _WIDTH)
 

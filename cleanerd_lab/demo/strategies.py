@@ -220,7 +220,7 @@ class StrategyDemo:
         deleted = {key for key, value in before.items() if value is None}
         gone = deleted - late_keys
         left = {offset for key, offset in self._raced.winners().items() if key not in gone}
-        counted = (entry["dropped"]["tombstone"], entry["tombstones_waiting"])
+        counted = (entry["removed"]["tombstone"], entry["tombstones_waiting"])
         return DayLater(
             late_writes=len(self._late) - 1,
             late_to_deleted=len(deleted & late_keys),

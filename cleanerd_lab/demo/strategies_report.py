@@ -42,7 +42,7 @@ def report_cleaned(page: Page, entry: dict[str, Any]) -> None:
     """Part of the cleaning's step."""
     page.print(
         f"A second run for {TOPIC}, by {entry['strategy']}: {human_count(entry['records_read'])} records read, "
-        f"{human_count(entry['dropped']['superseded'])} superseded, {human_count(entry['records_kept'])} kept."
+        f"{human_count(entry['removed']['superseded'])} superseded, {human_count(entry['records_kept'])} kept."
     )
 
 

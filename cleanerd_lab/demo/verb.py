@@ -274,7 +274,7 @@ class StepRunner:
         rows = []
         for topic, after in cleaned.bytes_after.items():
             entry = cleaned.partitions[topic]
-            dropped = entry["dropped"]
+            dropped = entry["removed"]
             rows.append(
                 [
                     topic,

@@ -85,7 +85,7 @@ def by_phase(passes: Passes, samples: Iterable[Sample]) -> dict[str, Counter[str
     for sample in samples:
         for (_, end), took in zip(passes.spans, passes.phases, strict=True):
             if sample.seconds <= end:
-                rewrite = end - took["rewrite"] - took["apply"]
+                rewrite = end - took["rewrite"] - took["swap"]
                 decide = rewrite - took["decide"]
                 borders = (("rewrite", rewrite), ("decide", decide), ("index", decide - took["index"]))
                 phase = next((name for name, begin in borders if sample.seconds >= begin), "start")

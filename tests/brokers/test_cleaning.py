@@ -68,15 +68,15 @@ def check_reported(cleaning: Cleaning, partitions: tuple[Partition, ...]) -> Non
             assert dropped.superseded == dropped.tombstone == dropped.keyless == dropped.aborted == 0
             continue
         assert entry["end_offset"] == cleaning.ends[partition], entry
-        assert entry["dropped"] == {
+        assert entry["removed"] == {
             "superseded": dropped.superseded,
             "tombstone": dropped.tombstone,
-            "keyless": dropped.keyless,
+            "no_key": dropped.keyless,
             "aborted": dropped.aborted,
             "marker": 0,
         }, entry
         assert cleaning.checkpoint[partition] == cleaning.ends[partition]
-        assert (entry["outcome"] == "cleaned") >= (sum(entry["dropped"].values()) > 0)
+        assert (entry["outcome"] == "cleaned") >= (sum(entry["removed"].values()) > 0)
 
 
 def check_untouched(cleaning: Cleaning, partitions: tuple[Partition, ...]) -> None:
@@ -94,10 +94,10 @@ def test_first_cleaning(lifecycle: Lifecycle) -> None:
     assert set(cleaned) == set(topics.CLEANED)
     assert {entry["log_dir"] for entry in cleaned.values()} == {str(path) for path in lifecycle.broker.log_dirs}
     for partition, entry in cleaned.items():
-        assert entry["dropped"]["superseded"] > entry["records_read"] / 3, (partition, "U-26")
+        assert entry["removed"]["superseded"] > entry["records_read"] / 3, (partition, "U-26")
         assert entry["bytes_after"] < entry["bytes_before"]
-        assert entry["records_read"] - sum(entry["dropped"].values()) == entry["records_kept"]
-    assert cleaned[topics.KEYLESS.names[0]]["dropped"]["keyless"] > 20, "U-26"
+        assert entry["records_read"] - sum(entry["removed"].values()) == entry["records_kept"]
+    assert cleaned[topics.KEYLESS.names[0]]["removed"]["no_key"] > 20, "U-26"
     check_untouched(cleaning, topics.PLAIN.names)
 
 
@@ -106,7 +106,7 @@ def test_aborted_records_go(lifecycle: Lifecycle) -> None:
     for cleaning in (lifecycle.cleaned, lifecycle.crashed.cleaning):
         entry = cleaning.run.partitions[topics.TRANSACTIONAL.names[0]]
         assert entry["outcome"] == "cleaned"
-        assert entry["dropped"]["aborted"] > 20, "U-26"
+        assert entry["removed"]["aborted"] > 20, "U-26"
         assert not set(topics.PLAIN.names) & set(cleaning.run.partitions)
 
 
@@ -167,7 +167,7 @@ def test_after_a_crash_only_below_the_recovery_point(lifecycle: Lifecycle) -> No
             if Path(name).suffix == ".log" and int(Path(name).stem) >= entry["end_offset"]:
                 assert cleaning.after[partition][name] == facts
     assert rolled_since, "U-26: nowhere was a segment sealed after the last flush"
-    assert cleaning.run.partitions[topics.DELETED.names[0]]["dropped"]["tombstone"] > 0, "U-26"
+    assert cleaning.run.partitions[topics.DELETED.names[0]]["removed"]["tombstone"] > 0, "U-26"
 
 
 @pytest.mark.long

@@ -48,6 +48,6 @@ def test_the_end_of_a_group_hides_no_later_record(judge_43: Judge, tmp_path: Pat
     topic = {"cleanup.policy": "compact", **SMALL}
     words = [word for key, value in topic.items() for word in ("--set", f"topics.t.{key}={value}")]
     run = cleanerd("clean", [log_dir], tmp_path / "state", *FORCED, *words)
-    assert [entry["dropped"]["superseded"] for entry in run.partitions.values()] == [1]
+    assert [entry["removed"]["superseded"] for entry in run.partitions.values()] == [1]
     assert len(read_segments(log_dir / "t-0")) == 3, "U-26: both cleaned segments are still there"
     assert kafka_searches(log_dir / "t-0", T + 200) == 2

@@ -80,11 +80,11 @@ def test_transactions(tmp_path: Path) -> None:
         directory = directory_of(broker.log_dirs, HANGING)
         bound = run.partitions[HANGING]["end_offset"]
         assert bound <= left_open[0].offset < left_open[-1].offset < segment_bases(directory)[-1], "U-26"
-        assert run.partitions[HANGING]["dropped"]["superseded"] > 50, "U-26: what lies below it is cleaned"
+        assert run.partitions[HANGING]["removed"]["superseded"] > 50, "U-26: what lies below it is cleaned"
         ended = history[ENDED].clean(run.partitions[ENDED]["end_offset"], tombstones_expire=False)
         hung = history[HANGING].clean(bound, tombstones_expire=False)
         for partition, dropped in ((ENDED, ended), (HANGING, hung)):
-            told = run.partitions[partition]["dropped"]
+            told = run.partitions[partition]["removed"]
             assert (told["superseded"], told["aborted"], told["marker"]) == (dropped.superseded, dropped.aborted, 0)
         assert ended.aborted > 50, "U-26"
 
@@ -105,7 +105,7 @@ def test_transactions(tmp_path: Path) -> None:
         for partition, told in history.items():
             assert run.partitions[partition]["end_offset"] > bound
             told.clean(run.partitions[partition]["end_offset"], tombstones_expire=False)
-        assert run.partitions[HANGING]["dropped"]["superseded"] > 50, "U-26"
+        assert run.partitions[HANGING]["removed"]["superseded"] > 50, "U-26"
         transactions(producer, drafts, history[ENDED], 6)
         assert read(broker, "read_committed") == {partition: told.visible for partition, told in history.items()}
         for each in (producer, hanging, plain):

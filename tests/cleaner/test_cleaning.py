@@ -78,7 +78,7 @@ def clean_and_check(world: GrowingLog, options: CleaningOptions, topic: TopicCon
         check_files(world.partition, changed, INTERVAL_BYTES)
     check_sizes(world.partition, changed, before, after, topic)
     assert result.records_read == sum(len(batch.records) for batch in sources)
-    assert result.records_read - result.records_kept == result.dropped.total
+    assert result.records_read - result.records_kept == result.removed.total
     assert not (world.partition / ".kstage").exists()
     return result
 
@@ -175,7 +175,7 @@ def test_second_run_changes_nothing(seed: int, segments: int, batches: int) -> N
         second = clean(world.path, options, topic, world.resources())
         assert (first.error, second.error) == (None, None)
         assert second.outcome in {"unchanged", "skipped"}
-        assert second.dropped.total == 0
+        assert second.removed.total == 0
         assert tree(world.path, without=(".lock", CLEANER_CHECKPOINT)) == {
             name: facts for name, facts in left.items() if name != CLEANER_CHECKPOINT
         }

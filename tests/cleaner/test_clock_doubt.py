@@ -29,5 +29,5 @@ def test_by_either_time_no_tombstone_goes_too_early(root: Path) -> None:
     topic = config(delete_retention_ms=1000)
     clean_all(root, NOW, topic, clock_doubt_ms=DAY_MS)
     assert read_segments(root / NAME)[0][0].header.delete_horizon_ms == NOW + DAY_MS + 1000
-    assert clean_all(root, NOW + DAY_MS + 999, topic, clock_doubt_ms=DAY_MS).dropped.tombstone == 0
-    assert clean_all(root, NOW + DAY_MS + 1000, topic, clock_doubt_ms=DAY_MS).dropped.tombstone == 1
+    assert clean_all(root, NOW + DAY_MS + 999, topic, clock_doubt_ms=DAY_MS).removed.tombstone == 0
+    assert clean_all(root, NOW + DAY_MS + 1000, topic, clock_doubt_ms=DAY_MS).removed.tombstone == 1

@@ -59,7 +59,7 @@ def test_first_dirty_inside_a_segment(tmp_path: Path) -> None:
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(log, cleaner_offset=1)})
     cleaned(log_dir, NOW, first_dirty=3)
     result = cleaned(log_dir, NOW + 1000, first_dirty=3)
-    assert (offsets(log_dir / NAME, 5), result.dropped.tombstone) == ([1, 2, 4], 2)
+    assert (offsets(log_dir / NAME, 5), result.removed.tombstone) == ([1, 2, 4], 2)
 
 
 def test_the_clean_part_by_kafkas_checkpoint(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_the_clean_part_by_kafkas_checkpoint(tmp_path: Path) -> None:
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(log, cleaner_offset=3)})
     cleaned(log_dir, NOW, first_dirty=3)
     result = cleaned(log_dir, NOW + 1000, first_dirty=3)
-    assert (offsets(log_dir / NAME, 5), result.dropped.tombstone) == ([0, 3, 4], 1)
+    assert (offsets(log_dir / NAME, 5), result.removed.tombstone) == ([0, 3, 4], 1)
 
 
 TWICE = {

@@ -65,7 +65,7 @@ def test_an_idle_partition_keeps_nothing_that_may_go(
         for year in range(1, 4):
             late = CleaningOptions(now_ms + year * YEAR_MS, force=True, from_start=True)
             found = clean(world.path, late, topic, using)
-            assert (found.dropped.tombstone, found.dropped.marker) == (0, 0), "left behind"
+            assert (found.removed.tombstone, found.removed.marker) == (0, 0), "left behind"
 
 
 def _settings(world: World, step: Clean) -> dict[str, object]:
@@ -95,7 +95,7 @@ def test_force_removes_tombstones_of_a_log_that_kafka_cleaned(tmp_path: Path) ->
     assert clean(log_dir, CleaningOptions(T0 + 4, force=True)).outcome == "skipped"
     assert clean(log_dir, CleaningOptions(T0 + 5)).outcome == "skipped"
     result = clean(log_dir, CleaningOptions(T0 + 5, force=True))
-    assert (result.outcome, result.dropped.tombstone) == ("cleaned", 1)
+    assert (result.outcome, result.removed.tombstone) == ("cleaned", 1)
     assert clean(log_dir, CleaningOptions(LATE, force=True)).outcome == "skipped"
 
 
@@ -114,8 +114,8 @@ def test_a_marker_that_kafka_left_alone(tmp_path: Path) -> None:
     log_dir = idle_log(tmp_path / "logs", marker + keyed_batch(1, [("a", "1")]), 2)
     topic, using = config(delete_retention_ms=1000), resources(expiration_ms=1)
     first = clean(log_dir, CleaningOptions(LATE, force=True), topic, using)
-    assert (first.dropped.marker, first.next_purge_ms) == (0, LATE + 1000)
-    assert clean(log_dir, CleaningOptions(LATE + 1000, force=True), topic, using).dropped.marker == 1
+    assert (first.removed.marker, first.next_purge_ms) == (0, LATE + 1000)
+    assert clean(log_dir, CleaningOptions(LATE + 1000, force=True), topic, using).removed.marker == 1
 
 
 def test_what_is_clean_above_the_end_of_a_cleaning_is_unknown(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_what_is_clean_above_the_end_of_a_cleaning_is_unknown(tmp_path: Path) ->
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(log, cleaner_offset=2)})
     clean(log_dir, CleaningOptions(LATE - 1, force=True, from_start=True, up_to_offset=1))
     result = clean(log_dir, CleaningOptions(LATE, force=True))
-    assert result.dropped.tombstone == 1
+    assert result.removed.tombstone == 1
 
 
 def test_a_purge_ends_at_the_high_watermark(tmp_path: Path) -> None:
@@ -136,5 +136,5 @@ def test_a_purge_ends_at_the_high_watermark(tmp_path: Path) -> None:
         partition = Partition(log, cleaner_offset=2, high_watermark=1)
         log_dir = make_log_dir(tmp_path / name / "logs", {NAME: partition})
         result = clean(log_dir, CleaningOptions(LATE, **wished))
-        assert (result.end_offset, result.dropped.tombstone) == (1, 1)
+        assert (result.end_offset, result.removed.tombstone) == (1, 1)
         assert (log_dir / NAME / f"{1:020d}.log").read_bytes() == held[1]

@@ -25,7 +25,7 @@ def test_keyless_records_in_the_clean_part_go() -> None:
         ]
     assert result.first_dirty_offset == 3
     assert stay == [0, 2, 3]
-    assert (result.dropped.keyless, result.dropped.superseded) == (2, 0)
+    assert (result.removed.no_key, result.removed.superseded) == (2, 0)
 
 
 def test_keyless_records_in_the_dirty_part_are_counted_as_keyless() -> None:
@@ -33,5 +33,5 @@ def test_keyless_records_in_the_dirty_part_are_counted_as_keyless() -> None:
     with scratch() as path:
         logs = {0: keyed_batch(0, [(None, "1"), ("", "2"), (None, "3")]), 3: b""}
         make_log_dir(path / "logs", {NAME: Partition(logs)})
-        dropped = clean_all(path / "logs", NOW).dropped
-    assert (dropped.keyless, dropped.superseded) == (2, 0)
+        dropped = clean_all(path / "logs", NOW).removed
+    assert (dropped.no_key, dropped.superseded) == (2, 0)

@@ -89,7 +89,7 @@ def _check(tmp_path: Path, size: int, superseded: float, map_bytes: int, *, leas
     assert int(str(small.partition["shards"])) > 1 or on_disk
     assert ample.partition["shards"] == 1
     assert more < MOST_MORE_BYTES, "read buffers included"
-    for name in ("records_read", "records_kept", "bytes_after", "dropped"):
+    for name in ("records_read", "records_kept", "bytes_after", "removed"):
         assert small.partition[name] == ample.partition[name]
     names = sorted(path.name for path in log.partition_dir.iterdir() if path.suffix != ".deleted")
     others = tmp_path / "small" / str(PARTITION)

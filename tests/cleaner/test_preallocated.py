@@ -54,7 +54,7 @@ def cleaned(path: Path, *, unclean: bool = False) -> CleaningResult:
 def test_room_behind_the_end(tmp_path: Path, last: bytes, goes: bool) -> None:
     """U-1, F-1: zeros are the end of the active segment, and what lies before them counts."""
     result = cleaned(write(tmp_path, {0: GONE, 2: last}))
-    assert (result.dropped.tombstone, result.tombstones_waiting) == ((1, 0) if goes else (0, 1))
+    assert (result.removed.tombstone, result.tombstones_waiting) == ((1, 0) if goes else (0, 1))
     assert not any("cannot be read" in note for note in result.notes)
 
 
@@ -72,7 +72,7 @@ TORN: Final = {
 def test_a_torn_end(tmp_path: Path, end: bytes, before: bytes, goes: bool) -> None:
     """U-1, U-32: the broker will cut the log at the damage, so the records up to there are evidence enough."""
     result = cleaned(write(tmp_path, {0: GONE, 2: before + end}, 0, torn_from=2), unclean=True)
-    assert (result.dropped.tombstone, result.tombstones_waiting) == ((1, 0) if goes else (0, 1))
+    assert (result.removed.tombstone, result.tombstones_waiting) == ((1, 0) if goes else (0, 1))
     assert not any("cannot be read" in note for note in result.notes)
 
 
@@ -80,7 +80,7 @@ def test_records_behind_the_damage_hold_tombstones_back(tmp_path: Path) -> None:
     """U-32: what the broker may throw away can make a tombstone wait, never go."""
     tail = {2: batches(rec("x", 1), first=2) + b"\xff" * 40, 10: batches(rec("k", 1), first=10), 20: b""}
     result = cleaned(write(tmp_path, {0: GONE, **tail}, torn_from=2), unclean=True)
-    assert (result.dropped.tombstone, result.tombstones_waiting) == (0, 1)
+    assert (result.removed.tombstone, result.tombstones_waiting) == (0, 1)
 
 
 def test_damage_below_the_recovery_point(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_damage_below_the_recovery_point(tmp_path: Path) -> None:
     tail = {2: batches(rec("x", 1), first=2) + damaged(batches(rec("k", 1), first=3)), 10: b""}
     path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: GONE, **tail}, high_watermark=2)})
     result = cleaned(path)
-    assert (result.dropped.tombstone, result.tombstones_waiting) == (0, 1)
+    assert (result.removed.tombstone, result.tombstones_waiting) == (0, 1)
     assert any("cannot be read" in note for note in result.notes)
     assert not any("another record" in note for note in result.notes)
 
@@ -106,7 +106,7 @@ def test_preallocated_segments_by_spark(
     path = write(tmp_path, {0: GONE, 2: last + torn_end}, 0 if torn_end else ROOM_BYTES, torn_from=torn_from)
     options = all_dirty(NOW, unclean=True)
     local = stage_locally(path, options, TOPIC)
-    assert local.result.dropped.tombstone == goes, local.result.reason
+    assert local.result.removed.tombstone == goes, local.result.reason
     assert_twins(local, stage_inline(path, options, TOPIC, split_bytes=split_bytes))
 
 

@@ -72,7 +72,7 @@ def test_it_waits(tmp_path: Path, batch: bytes, settings: dict[str, str], full_m
     topic = waiting(config(**settings), full_ms)
     result = clean(path, CleaningOptions(NOW, force=True, from_start=True), topic)
     assert result.outcome in {"cleaned", "unchanged"}
-    assert result.dropped.tombstone + result.dropped.marker == int(goes)
+    assert result.removed.tombstone + result.removed.marker == int(goes)
     assert result.next_purge_ms == (None if goes else HORIZON)
 
 
@@ -86,7 +86,7 @@ def test_old_formats(tmp_path: Path, magic: int, full_ms: int, goes: bool) -> No
         os.utime(path / NAME / f"{base:020d}.log", ns=(time_ms * 10**6,) * 2)
     topic = waiting(config(delete_retention_ms=500), full_ms)
     result = clean(path, CleaningOptions(NOW, purge=True), topic)
-    assert result.dropped.tombstone == int(goes)
+    assert result.removed.tombstone == int(goes)
 
 
 @pytest.mark.parametrize(("shown", "goes"), [(7, True), (8, False)])
@@ -97,7 +97,7 @@ def test_a_topic_that_was_created_again(tmp_path: Path, shown: int, goes: bool) 
     path = make_log_dir(tmp_path / "logs", {NAME: log})
     alone = TopicReplicas(ReplicaFacts({}, NOW, NOW), {0: Replicas(FIRST, FIRST)}, topic_id=uuid.UUID(int=shown))
     result = clean(path, CleaningOptions(NOW, force=True, from_start=True), replace(config(), replicas=alone))
-    assert result.dropped.tombstone == int(goes)
+    assert result.removed.tombstone == int(goes)
 
 
 def test_nothing_else_waits(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_nothing_else_waits(tmp_path: Path) -> None:
     path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: batches, 2: b""})})
     topic = waiting(config(delete_retention_ms=1000, min_compaction_lag_ms=60_000), -1)
     result = clean(path, CleaningOptions(NOW, force=True), topic)
-    assert (result.outcome, result.dropped.superseded, result.next_purge_ms) == ("cleaned", 1, NOW + 1000)
+    assert (result.outcome, result.removed.superseded, result.next_purge_ms) == ("cleaned", 1, NOW + 1000)
 
 
 def test_an_idle_log(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_an_idle_log(tmp_path: Path) -> None:
     held = clean(path, CleaningOptions(later, force=True), waiting(topic, T0))
     assert held.outcome == "skipped"
     assert "wait for broker 2, out of the ISR since 2023-11-14T22:13:20Z" in held.reason
-    assert clean(path, CleaningOptions(later, force=True), waiting(topic, later)).dropped.tombstone == 1
+    assert clean(path, CleaningOptions(later, force=True), waiting(topic, later)).removed.tombstone == 1
 
 
 @pytest.mark.parametrize(("batch", "settings"), V2)
@@ -152,7 +152,7 @@ def test_wishes(tmp_path: Path, wish: dict[str, object]) -> None:
     batch = encode_batch([Record(b"k", None, T0)], delete_horizon=HORIZON)
     path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: batch, 1: b""})})
     options = CleaningOptions(NOW, force=True, from_start=True, **wish)  # type: ignore[arg-type]
-    assert clean(path, options, waiting(config(), T0)).dropped.tombstone == 1
+    assert clean(path, options, waiting(config(), T0)).removed.tombstone == 1
 
 
 def beside(topic: TopicConfig, peer_point: int | str) -> TopicConfig:
@@ -183,10 +183,10 @@ def test_it_waits_for_less_clean_replicas(tmp_path: Path, peer_point: int | str,
     path = make_log_dir(tmp_path / "logs", {NAME: Partition(segments, cleaner_offset=2)})
     result = clean(path, CleaningOptions(NOW, force=True), beside(config(), peer_point))
     assert result.error is None, result.reason
-    assert {"tombstone": result.dropped.tombstone, "marker": result.dropped.marker} == removed
+    assert {"tombstone": result.removed.tombstone, "marker": result.removed.marker} == removed
     if peer_point == 1:
         assert any("broker 2 is clean below offset 1, this one below 2" in note for note in result.notes)
     # What was above the clean point is below it now.
     again = clean(path, CleaningOptions(NOW, force=True, from_start=True), beside(config(), 9))
-    assert again.dropped.tombstone + removed["tombstone"] == 2
-    assert again.dropped.marker + removed["marker"] == 2
+    assert again.removed.tombstone + removed["tombstone"] == 2
+    assert again.removed.marker + removed["marker"] == 2

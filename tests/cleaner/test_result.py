@@ -54,13 +54,13 @@ def test_json() -> None:
         NAME,
         "/logs",
         "cleaned",
-        dropped=RemovedRecords(superseded=1, tombstone=2, keyless=4),
+        removed=RemovedRecords(superseded=1, tombstone=2, no_key=4),
         seconds={"index": 0.123456789},
         notes=("a",),
     )
     document = entry.to_json()
     assert (document["topic"], document["partition"], document["log_dir"]) == ("orders", 3, "/logs")
-    assert document["dropped"] == {"superseded": 1, "tombstone": 2, "aborted": 0, "keyless": 4, "marker": 0}
+    assert document["removed"] == {"superseded": 1, "tombstone": 2, "aborted": 0, "no_key": 4, "marker": 0}
     assert document["seconds"] == {"index": 0.123457}
     assert document["notes"] == ["a"]
-    assert entry.dropped.total == 7
+    assert entry.removed.total == 7

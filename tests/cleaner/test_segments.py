@@ -160,7 +160,7 @@ def test_end_of_the_log_stays(root: Path) -> None:
     result = clean_all(root, NOW)
     (left,) = read_segments(root / NAME)[0]
     assert (left.header.base_offset, left.header.last_offset, left.records) == (1, 2, ())
-    assert (result.dropped.keyless, result.dropped.total) == (3, 3)
+    assert (result.removed.no_key, result.removed.total) == (3, 3)
     assert clean_all(root, NOW).outcome == "unchanged"
 
 
@@ -202,12 +202,12 @@ def test_two_passes_for_a_tombstone(root: Path) -> None:
     """R534-1, R534-2, C-47: kept with its horizon, kept one millisecond before it, gone at it; timestamps unchanged."""
     make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1"), ("a", None)), 2: batch(2, ("b", "1")), 3: b""})})
     topic = config(delete_retention_ms=1000)
-    assert clean_all(root, NOW, topic).dropped.tombstone == 0
+    assert clean_all(root, NOW, topic).removed.tombstone == 0
     stored = read_segments(root / NAME)[0][0]
     assert stored.header.delete_horizon_ms == NOW + 1000
     assert [(record.offset, record.value, record.timestamp) for record in stored.records] == [(1, None, NOW - 1000)]
     assert clean_all(root, NOW + 999, topic).outcome == "unchanged"
-    assert clean_all(root, NOW + 1000, topic).dropped.tombstone == 1
+    assert clean_all(root, NOW + 1000, topic).removed.tombstone == 1
     assert keys(root)[0] == [(2, "b")]
 
 
@@ -215,8 +215,8 @@ def test_no_retention_takes_two_passes(root: Path) -> None:
     """C-47: even with delete.retention.ms = 0."""
     make_log_dir(root, {NAME: Partition({0: batch(0, ("a", None)), 1: batch(1, ("b", "1")), 2: b""})})
     topic = config(delete_retention_ms=0)
-    assert clean_all(root, NOW, topic).dropped.tombstone == 0
-    assert clean_all(root, NOW, topic).dropped.tombstone == 1
+    assert clean_all(root, NOW, topic).removed.tombstone == 0
+    assert clean_all(root, NOW, topic).removed.tombstone == 1
 
 
 def test_horizon_that_overflows(root: Path) -> None:
@@ -224,7 +224,7 @@ def test_horizon_that_overflows(root: Path) -> None:
     make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1"), ("a", None)), 2: b""})})
     topic = config(delete_retention_ms=2**63 - 1)
     for _ in range(3):
-        assert clean_all(root, NOW, topic).dropped.tombstone == 0
+        assert clean_all(root, NOW, topic).removed.tombstone == 0
     (stored,) = read_segments(root / NAME)[0]
     assert (stored.header.delete_horizon_ms, len(stored.records)) == (None, 1)
     assert stored.records[0].timestamp == NOW - 1000
@@ -235,7 +235,7 @@ def test_horizon_is_not_moved(root: Path) -> None:
     make_log_dir(root, {NAME: Partition({0: batch(0, ("a", None), ("b", "1")), 2: batch(2, ("c", "1")), 3: b""})})
     clean_all(root, NOW, config(delete_retention_ms=1000))
     assert clean_all(root, NOW + 500, config(delete_retention_ms=5_000_000)).outcome == "unchanged"
-    assert clean_all(root, NOW + 1000, config(delete_retention_ms=5_000_000)).dropped.tombstone == 1
+    assert clean_all(root, NOW + 1000, config(delete_retention_ms=5_000_000)).removed.tombstone == 1
     stored = read_segments(root / NAME)[0][0]
     assert stored.header.delete_horizon_ms == NOW + 1000, "kept by a rewrite without tombstones"
 
@@ -295,7 +295,7 @@ def test_keys_that_do_not_fit_the_map(root: Path) -> None:
     make_log_dir(root, {NAME: Partition({0: batch(0, *entries), 200: batch(200, *entries), 400: b""})})
     result = clean_all(root, NOW, None, resources(map_bytes=1, map_load=0.005))
     assert result.shards > 8
-    assert (result.dropped.superseded, result.records_kept) == (200, 200)
+    assert (result.removed.superseded, result.records_kept) == (200, 200)
     assert [offset for offset, _ in keys(root)[0]] == list(range(200, 400))
 
 

@@ -313,4 +313,4 @@ def test_tombstones(case: Case, root: Path) -> None:
     assert case.stays != case.wrong
     kept, result = case.run(root)
     assert kept == case.stays
-    assert result.dropped.total == result.records_read - result.records_kept
+    assert result.removed.total == result.records_read - result.records_kept

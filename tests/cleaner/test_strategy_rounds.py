@@ -114,7 +114,7 @@ def test_a_deleted_key_does_not_come_back_between_two_groups(tmp_path: Path) -> 
     grow(log_dir, 4, batches(rec("a", 3), first=4))
     grow(log_dir, 5, b"")
     result = next_round(log_dir)
-    assert (offsets(log_dir / NAME, 5), result.tombstones_waiting, result.dropped.tombstone) == ([4], 0, 1)
+    assert (offsets(log_dir / NAME, 5), result.tombstones_waiting, result.removed.tombstone) == ([4], 0, 1)
 
 
 @pytest.mark.parametrize(("guard", "due"), [("horizon", NOW), ("forever", None)])
@@ -137,7 +137,7 @@ def test_a_tombstone_waits_for_late_data_in_the_tail(tmp_path: Path) -> None:
     result = next_round(log_dir)
     assert (result.tombstones_waiting, result.next_purge_ms) == (1, None), "nothing changes before that is cleaned"
     grow(log_dir, 2, b"")
-    assert next_round(log_dir).dropped.superseded == 1
+    assert next_round(log_dir).removed.superseded == 1
     assert offsets(log_dir / NAME, 2) == [1]
 
 
@@ -162,9 +162,9 @@ def test_a_tombstone_keeps_its_value_until_its_horizon(
     assert [(kept.offset, kept.value, kept.attributes) for kept in left.records] == [
         (1, b"who", tombstone.attributes)  # type: ignore[attr-defined]
     ]
-    assert first.dropped.tombstone == 0
-    assert clean_all(log_dir, NOW + 499, topics).dropped.tombstone == 0
-    assert clean_all(log_dir, NOW + 500, topics).dropped.tombstone == 1
+    assert first.removed.tombstone == 0
+    assert clean_all(log_dir, NOW + 499, topics).removed.tombstone == 0
+    assert clean_all(log_dir, NOW + 500, topics).removed.tombstone == 1
     assert offsets(log_dir / NAME, 2) == []
 
 
@@ -231,7 +231,7 @@ def test_clean_point_is_our_own(tmp_path: Path) -> None:
     """U-10: Kafka's checkpoint neither counts nor is written for a topic that Kafka would clean in another way."""
     log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("k", 1)), 2: b""}, cleaner_offset=2)
     result = next_round(log_dir)
-    assert (result.first_dirty_offset, result.dropped.superseded) == (0, 1)
+    assert (result.first_dirty_offset, result.removed.superseded) == (0, 1)
     assert read_checkpoint(log_dir / CLEANER_CHECKPOINT) == {NAME: 2}
     grow(log_dir, 2, batches(rec("k", 1), first=2))
     grow(log_dir, 3, b"")
@@ -335,15 +335,15 @@ def test_a_small_map_proves_as_much(tmp_path: Path, map_load: float) -> None:
     log_dir = log_of(tmp_path, many_tombstones(90))
     options = CleaningOptions(now_ms=NOW, force=True)
     result = clean(log_dir, options, BY_VERSION, resources(map_bytes=1, map_load=map_load))
-    assert (result.dropped.tombstone, result.tombstones_waiting) == (60, 30)
+    assert (result.removed.tombstone, result.tombstones_waiting) == (60, 30)
 
 
 def test_a_tombstone_that_fits_no_shard_stays(tmp_path: Path) -> None:
     """U-1: a tombstone that could not be looked up does not go."""
     log_dir = log_of(tmp_path, many_tombstones(300))
     result = clean(log_dir, CleaningOptions(now_ms=NOW, force=True), BY_VERSION, resources(map_bytes=1, map_load=0.001))
-    assert 0 < result.dropped.tombstone < 200
-    assert result.dropped.tombstone + result.tombstones_waiting == 300
+    assert 0 < result.removed.tombstone < 200
+    assert result.removed.tombstone + result.tombstones_waiting == 300
     assert purge.TOO_MANY_KEYS in result.notes
     assert not any("another record of their key" in note for note in result.notes)
 
@@ -355,7 +355,7 @@ def test_a_tail_that_cannot_be_read_keeps_them(tmp_path: Path) -> None:
     data[-1] ^= 1
     log_dir = log_of(tmp_path, {**segments, 18: bytes(data)})
     result = next_round(log_dir)
-    assert (result.outcome, result.dropped.tombstone, result.dropped.superseded) == ("cleaned", 0, 3)
+    assert (result.outcome, result.removed.tombstone, result.removed.superseded) == ("cleaned", 0, 3)
     assert result.tombstones_waiting == 9
     assert any("cannot be read" in note for note in result.notes)
 
@@ -383,7 +383,7 @@ def test_same_bytes_with_any_number_of_threads(tmp_path: Path, topic: dict[str, 
         options = CleaningOptions(now_ms=NOW, force=True, first_dirty_offset=2500)
         result = clean(log_dir, options, config(**topic), with_resources)
         assert result.error is None, result.reason
-        assert result.dropped.superseded > 3000
+        assert result.removed.superseded > 3000
         logs = sorted((log_dir / NAME).glob("*.log"))
-        found[workers] = ([log.read_bytes() for log in logs], result.dropped)
+        found[workers] = ([log.read_bytes() for log in logs], result.removed)
     assert found[1] == found[2] == found[3] == found[4]

@@ -104,8 +104,8 @@ def test_same_bytes_with_any_number_of_workers(tmp_path: Path, cleaner_offset: i
         log_dir = make_log_dir(tmp_path / f"w{workers}", {"orders-0": _partition(7, cleaner_offset=cleaner_offset)})
         with_resources = replace(resources(chunk_bytes=CHUNK_BYTES, map_bytes=map_bytes), workers=workers)
         result = clean_all(log_dir, NOW_MS, with_resources=with_resources, from_start=False)
-        assert result.dropped.superseded > 1000
-        results[workers] = (_segments(log_dir, "orders-0"), result.records_kept, result.dropped)
+        assert result.removed.superseded > 1000
+        results[workers] = (_segments(log_dir, "orders-0"), result.records_kept, result.removed)
     assert results[1] == results[2] == results[3] == results[4]
 
 
@@ -131,7 +131,7 @@ def test_several_threads_write_what_one_thread_writes(
             log_dir = make_log_dir(place / "d", {"orders-0": partition})
             given_resources = replace(resources(chunk_bytes=size, map_bytes=1, map_load=map_load), workers=threads)
             result = clean_all(log_dir, NOW_MS, config("orders", **topic), given_resources, from_start=False)
-            found.append((_segments(log_dir, "orders-0"), result.records_kept, result.dropped))
+            found.append((_segments(log_dir, "orders-0"), result.records_kept, result.removed))
     assert found[0] == found[1]
 
 
@@ -176,7 +176,7 @@ def test_several_threads_report_the_same_damage_as_one(
             small = replace(resources(chunk_bytes=chunk_bytes, max_unpacked_bytes=largest), workers=threads)
             result = clean(log_dir, CleaningOptions(now_ms=NOW_MS, force=True), config("orders"), small)
             reason = result.reason.replace(str(place), "")
-            found.append((_segments(log_dir, "orders-0"), type(result.error), reason, result.dropped))
+            found.append((_segments(log_dir, "orders-0"), type(result.error), reason, result.removed))
     assert found[0] == found[1]
 
 
@@ -323,7 +323,7 @@ def test_same_bytes_at_a_limit_of_threads(tmp_path: Path, after: int, monkeypatc
         log_dir = make_log_dir(tmp_path / f"w{workers}", {"orders-0": _partition(7)})
         with_resources = replace(resources(chunk_bytes=CHUNK_BYTES), workers=workers)
         result = clean_all(log_dir, NOW_MS, with_resources=with_resources)
-        found.append((_segments(log_dir, "orders-0"), result.records_kept, result.dropped))
+        found.append((_segments(log_dir, "orders-0"), result.records_kept, result.removed))
         no_more_threads(monkeypatch, "cleanerd-", after=after)
     assert found[0] == found[1]
 

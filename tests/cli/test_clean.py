@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 FIELDS = {
     "topic", "partition", "outcome", "reason", "strategy", "first_dirty_offset", "end_offset", "records_read",
-    "records_kept", "bytes_before", "bytes_after", "segments_before", "segments_after", "segments_rewritten", "dropped",
+    "records_kept", "bytes_before", "bytes_after", "segments_before", "segments_after", "segments_rewritten", "removed",
     "shards", "seconds",
 }  # fmt: skip
 
@@ -52,8 +52,8 @@ def test_json(root: Path, shell: Shell) -> None:
     assert document["schema"] == 1
     (entry,) = document["partitions"]
     assert entry.keys() >= FIELDS
-    assert entry["dropped"] == {"superseded": 3, "tombstone": 0, "aborted": 0, "keyless": 1, "marker": 0}
-    assert entry["seconds"].keys() == {"index", "decide", "rewrite", "apply"}
+    assert entry["removed"] == {"superseded": 3, "tombstone": 0, "aborted": 0, "no_key": 1, "marker": 0}
+    assert entry["seconds"].keys() == {"index", "decide", "rewrite", "swap"}
     expected = {
         "topic": "orders",
         "partition": 0,
@@ -298,8 +298,8 @@ def test_clock(root: Path, shell: Shell) -> None:
     retention = ("--set", "topics.orders.delete.retention.ms=10", "--from-start")
     assert shell.clean(path, *retention).code == 0
     again = ("clean", path, "--yes", "--force", "--json", "--quiet", *COMPACT, *retention)
-    assert shell(*again, "--now-ms", NOW + 9).json["partitions"][0]["dropped"]["tombstone"] == 0
-    assert shell(*again, "--now-ms", NOW + 10).json["partitions"][0]["dropped"]["tombstone"] == 1
+    assert shell(*again, "--now-ms", NOW + 9).json["partitions"][0]["removed"]["tombstone"] == 0
+    assert shell(*again, "--now-ms", NOW + 10).json["partitions"][0]["removed"]["tombstone"] == 1
 
 
 def test_unknown_policy(root: Path, shell: Shell) -> None:

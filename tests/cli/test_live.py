@@ -52,8 +52,8 @@ def test_clean(shell: Shell, agent: FakeAgent) -> None:
     answer = shell(*live(shell, agent.log_dir))
     assert (answer.code, answer.err) == (0, "") if build_of_jar() is None else answer.code == 0
     (entry,) = answer.json["partitions"]
-    assert (entry["outcome"], entry["dropped"]["superseded"], entry["groups"]) == ("cleaned", 3, 2)
-    assert entry["seconds"].keys() == {"index", "decide", "rewrite", "apply", "held"}
+    assert (entry["outcome"], entry["removed"]["superseded"], entry["groups"]) == ("cleaned", 3, 2)
+    assert entry["seconds"].keys() == {"index", "decide", "rewrite", "swap", "held"}
     assert agent.checkpoints == {NAME: 8}
     assert not leftovers(agent.log_dir)
 

@@ -117,7 +117,7 @@ def test_stage_then_apply(root: Path, shell: Shell) -> None:
     assert (applied.code, applied.err) == (0, "")
     now = entry(applied)
     assert now["outcome"] == "cleaned"
-    same = ("records_read", "records_kept", "bytes_before", "bytes_after", "segments_after", "dropped")
+    same = ("records_read", "records_kept", "bytes_before", "bytes_after", "segments_after", "removed")
     assert {key: now[key] for key in same} == {key: said[key] for key in same}
     assert keys(path / "orders-0") == CLEANED
     assert now["bytes_after"] == (path / "orders-0" / f"{0:020d}.log").stat().st_size

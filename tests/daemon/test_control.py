@@ -78,7 +78,7 @@ def test_trigger_cleans_what_is_clean_enough(root: Path) -> None:
             await until("done", lambda: len(service.view().history) == 1)
             await until("seen", lambda: is_clean(service.view(), 8, "orders-1"))
             (clean,) = service.view().history
-            assert (clean.topic, clean.partition, clean.trigger) == ("orders", 1, "asked")
+            assert (clean.topic, clean.partition, clean.trigger) == ("orders", 1, "manual")
             assert partition(service.view(), "orders-0").clean_offset == 0
 
         serve(assignments(root), story)

@@ -41,13 +41,13 @@ def test_a_staged_cleaning_has_saved_nothing_yet(tmp_path: Path) -> None:
     """OP-11: "0 cleaned, 2.0 MiB saved". The disk is as full as before until the plan is applied."""
     counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"), AgentPool())
     fleet = fleet_with()
-    ended = result("staged", bytes_before=5_000, bytes_after=1_000, dropped=RemovedRecords(superseded=7))
+    ended = result("staged", bytes_before=5_000, bytes_after=1_000, removed=RemovedRecords(superseded=7))
     fleet.begun(KEY, "ratio")
     done = JobDone(job_on(look(), kind="stage"), NOW, result=ended)
     counters.add(done, fleet.finished(done))
     totals = counters.totals()
     assert (totals.bytes_before, totals.bytes_after, totals.staged_bytes) == (0, 0, 4_000)
-    assert not sum(totals.dropped_records.values())
+    assert not sum(totals.removed_records.values())
     told = headline(view(totals=totals).to_json())
     assert "0 cleaned, 0 B saved" in told
     assert "1 staged, which saves 3.9 KiB at the broker's next start" in told

@@ -36,7 +36,10 @@ BOTH, FIRST = frozenset({1, 2}), frozenset({1})
 SHORT = ExpiryBound(HORIZON - 1, (2,), HORIZON)
 
 
-@pytest.mark.parametrize(("at_ms", "expected"), [(None, "purge"), (HORIZON, "purge"), (HORIZON - 1, None), (-1, None)])
+@pytest.mark.parametrize(
+    ("at_ms", "expected"),
+    [(None, "tombstone_removal"), (HORIZON, "tombstone_removal"), (HORIZON - 1, None), (-1, None)],
+)
 def test_it_waits(at_ms: int | None, expected: str | None) -> None:
     """U-73: a purge for nothing would be begun again and again."""
     held = look(eligible=False, forceable=True, has_clean_part=True, dirty_bytes=0, expiry=ExpiryBound(at_ms))

@@ -88,7 +88,7 @@ def test_one_partition_has_its_whole_last_clean_and_its_history() -> None:
     with serving(shown) as served:
         document = served.get("/status/orders-3").json()
     assert document["schema"] == 1
-    assert document["last_clean"]["result"]["dropped"]["superseded"] == 5_400
+    assert document["last_clean"]["result"]["removed"]["superseded"] == 5_400
     assert [each["partition"] for each in document["history"]] == [3]
 
 

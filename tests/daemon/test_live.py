@@ -47,7 +47,7 @@ def test_a_dirty_partition_is_cleaned_and_shown(root: Path) -> None:
             assert partition(view).last_clean is not None
             assert view.totals.cleans == {"cleaned": 3}
             assert view.totals.swaps == 6
-            assert view.totals.dropped_records["superseded"] == 9
+            assert view.totals.removed_records["superseded"] == 9
             assert view.totals.bytes_read > 0 < view.totals.bytes_written
             assert view.log_dirs[0].agent is not None
             assert view.log_dirs[0].agent["version"] == "4.3.1"

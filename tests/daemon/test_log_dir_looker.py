@@ -163,7 +163,7 @@ def test_an_agent_that_hangs_is_waited_for_once_a_round(root: Path) -> None:
     with broker(root, 60) as agent:
         agent.fail("log", *[wait(3.0)] * 120)
         found = LogDirScanner(root, limits=DaemonLimits(agent_seconds=0.5)).scan(look_context(root))
-        assert [each.cause for each in found.looks if isinstance(each, FailedScan)] == [Cause.MOMENT] * 60
+        assert [each.cause for each in found.looks if isinstance(each, FailedScan)] == [Cause.TRANSIENT] * 60
         assert len(agent.asked("log")) < 10
 
 
@@ -391,20 +391,22 @@ def test_a_bug_that_one_partition_brings_out(root: Path) -> None:
     make_log_dir(root, {f"orders-{n}": two_groups() for n in range(3)})
     found = LogDirScanner(root).scan(replace(look_context(root), store=Buggy(root.parent / "state"))).looks
     assert [isinstance(each, PartitionScan) for each in found] == [True, False, True]
-    assert found[1] == FailedScan(found[1].name, "unexpected error: ZeroDivisionError: a bug", Cause.LOG)
+    assert found[1] == FailedScan(found[1].name, "unexpected error: ZeroDivisionError: a bug", Cause.DATA)
 
 
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
-        pytest.param(CorruptionError("damaged"), Cause.LOG, id="damage"),
-        pytest.param(UnsupportedLogError("not known"), Cause.LOG, id="a log that nobody here can clean"),
+        pytest.param(CorruptionError("damaged"), Cause.DATA, id="damage"),
+        pytest.param(UnsupportedLogError("not known"), Cause.DATA, id="a log that nobody here can clean"),
         pytest.param(RefusedError("a setting"), Cause.OPERATOR, id="refused"),
-        pytest.param(StalePlanError("changed"), Cause.MOMENT, id="changed meanwhile"),
-        pytest.param(NoSpaceError("full"), Cause.WORLD, id="a full disk"),
-        pytest.param(OSError(errno.EDQUOT, "quota"), Cause.WORLD, id="a quota, as the system says it"),
-        pytest.param(OSError(errno.EIO, "disk"), Cause.LOG, id="an input/output error"),
-        pytest.param(AgentRefusalError("no", operation="log", code="io_error"), Cause.MOMENT, id="an agent that fails"),
+        pytest.param(StalePlanError("changed"), Cause.TRANSIENT, id="changed meanwhile"),
+        pytest.param(NoSpaceError("full"), Cause.ENVIRONMENT, id="a full disk"),
+        pytest.param(OSError(errno.EDQUOT, "quota"), Cause.ENVIRONMENT, id="a quota, as the system says it"),
+        pytest.param(OSError(errno.EIO, "disk"), Cause.DATA, id="an input/output error"),
+        pytest.param(
+            AgentRefusalError("no", operation="log", code="io_error"), Cause.TRANSIENT, id="an agent that fails"
+        ),
     ],
 )
 def test_a_look_that_fails_has_the_cause_of_its_error(root: Path, error: CleanerdError | OSError, cause: Cause) -> None:

@@ -169,10 +169,10 @@ def test_a_staged_partition_is_not_purged_again() -> None:
     """The time stays due; the plan alone keeps it from being made again."""
     due = look(**CLEAN, purge_known=True, next_purge_ms=NOW - 5)
     fleet = fleet_with(due, work="stage")
-    assert triggers(fleet) == ["purge"]
+    assert triggers(fleet) == ["tombstone_removal"]
     done(fleet, kind="stage", result=result("staged", next_purge_ms=NOW + DAY_MS))
     fleet.merge(dir_look(replace(due, staged=StagedPlan(20, NOW)), work="stage"), NOW)
     assert triggers(fleet) == []
     assert partition_view(fleet, tracked(fleet)).next_purge_ms == NOW - 5
     fleet.merge(dir_look(due, work="stage"), NOW)
-    assert triggers(fleet, NOW + RESTAGE_AFTER_MS) == ["purge"]
+    assert triggers(fleet, NOW + RESTAGE_AFTER_MS) == ["tombstone_removal"]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 FULL = result("failed", reason="not enough free space", error=NoSpaceError("not enough free space"))
 
 
-def ended(fleet: PartitionRegistry, came: CleaningResult, trigger: Trigger = "asked") -> CleanView | None:
+def ended(fleet: PartitionRegistry, came: CleaningResult, trigger: Trigger = "manual") -> CleanView | None:
     """A cleaning that ``trigger`` began has ended, and the next look finds the log as it was."""
     found = tracked(fleet).look
     assert found is not None
@@ -94,7 +94,7 @@ def test_what_was_asked_for_is_answered_when_its_last_part_is_cleaned() -> None:
     tracked(fleet).asked = True
     ended(fleet, result(end_offset=12, is_partial=True))
     assert tracked(fleet).answered is None
-    assert [each.trigger for each in fleet.candidates(NOW)] == ["asked"]
+    assert [each.trigger for each in fleet.candidates(NOW)] == ["manual"]
     ended(fleet, result(end_offset=20))
     answered = tracked(fleet).answered
     assert answered is not None

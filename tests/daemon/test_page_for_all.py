@@ -236,9 +236,9 @@ def test_nothing_that_is_shown_becomes_markup(page: Page) -> None:
 
     shown = view(
         partitions=(bad, partition("javascript:alert(1)//", 0)), warnings=(EVIL,), unhealthy_reason=EVIL, healthy=False,
-        history=(clean(EVIL, 0, result={"reason": EVIL, "dropped": {EVIL: 1}}),), version=EVIL,
+        history=(clean(EVIL, 0, result={"reason": EVIL, "removed": {EVIL: 1}}),), version=EVIL,
         log_dirs=(log_dir(EVIL, error=EVIL, mode_reason=EVIL, agent={EVIL: EVIL}),),
-        running=(RunningView(EVIL, 0, EVIL, now_ms(), "asked", "index", 1, 2),),
+        running=(RunningView(EVIL, 0, EVIL, now_ms(), "manual", "index", 1, 2),),
     )  # fmt: skip
     with serving(shown, explain) as served:
         name = page.run(f"encodeURIComponent({topic!r} + '-0')")

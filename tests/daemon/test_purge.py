@@ -59,9 +59,9 @@ def test_tombstones_go_in_time_from_an_idle_partition(root: Path) -> None:
             seen.set()
             await until("purged", lambda: len(service.view().history) == 2)
             last = service.view().history[0]
-            assert last.trigger == "purge"
+            assert last.trigger == "tombstone_removal"
             assert last.started_ms >= due_ms
-            assert last.result["dropped"]["tombstone"] == 1
+            assert last.result["removed"]["tombstone"] == 1
             assert keys(root) == [b"b", b"c"]
             await until("nothing left", lambda: partition(service.view()).next_purge_ms is None)
 
@@ -94,7 +94,7 @@ def test_horizons_are_looked_up_after_a_cleaning_by_the_broker(root: Path, passe
         async def story(service: Service) -> None:
             if passed:
                 await until("purged", lambda: len(service.view().history) == 1)
-                assert service.view().history[0].trigger == "purge"
+                assert service.view().history[0].trigger == "tombstone_removal"
                 assert keys(root) == []
             else:
                 await until("known", lambda: partition(service.view()).next_purge_ms == horizon)
@@ -113,6 +113,6 @@ def test_a_purge_reads_no_keys(root: Path) -> None:
     idle = clean(root, CleaningOptions(start + 1000), topic)
     assert idle.outcome == "skipped"
     purged = clean(root, CleaningOptions(start + 1000, purge=True), topic)
-    assert (purged.outcome, purged.dropped.tombstone, purged.map_utilization) == ("cleaned", 1, 0.0)
+    assert (purged.outcome, purged.removed.tombstone, purged.map_utilization) == ("cleaned", 1, 0.0)
     assert purged.next_purge_ms is None
-    assert clean(root, CleaningOptions(start + 999, purge=True), topic).dropped.total == 0
+    assert clean(root, CleaningOptions(start + 999, purge=True), topic).removed.total == 0

@@ -47,7 +47,7 @@ def test_why_it_is_cleaned() -> None:
     assert triggers(late, NOW + 5) == ["overdue"], "by the clock alone, without another look"
     idle = fleet_with(look(**CLEAN, purge_known=True, next_purge_ms=NOW + 9))
     assert triggers(idle, NOW + 8) == []
-    assert triggers(idle, NOW + 9) == ["purge"]
+    assert triggers(idle, NOW + 9) == ["tombstone_removal"]
     assert triggers(fleet_with(look(refused=True, forceable=False, eligible=False, overdue_at_ms=NOW))) == []
 
 
@@ -70,7 +70,7 @@ def test_a_full_disk_does_not_stop_what_is_asked_for() -> None:
     """The cleaning itself sees whether its next segment fits."""
     fleet = fleet_with(free=0)
     tracked(fleet).asked = True
-    assert triggers(fleet) == ["asked"]
+    assert triggers(fleet) == ["manual"]
 
 
 def test_a_failure_is_remembered_and_ends_with_a_success() -> None:
@@ -112,13 +112,13 @@ def test_a_refusal_that_needs_the_operator_is_tried_seldom() -> None:
 
 
 def test_leftovers_of_a_killed_cleaning_are_removed() -> None:
-    assert triggers(fleet_with(look(**CLEAN, leftover=True))) == ["purge"]
+    assert triggers(fleet_with(look(**CLEAN, leftover=True))) == ["tombstone_removal"]
     assert triggers(fleet_with(look(**CLEAN, leftover=True), work="stage")) == []
 
 
 def test_a_look_that_fails_twice_is_a_quarantine_and_ends_by_itself() -> None:
     """Beside a broker files are replaced while they are looked at: once is no proof."""
-    bad = FailedScan(NAME, "damaged", Cause.LOG)
+    bad = FailedScan(NAME, "damaged", Cause.DATA)
     fleet = fleet_with(look(), bad)
     assert partition_view(fleet, tracked(fleet)).phase == "idle"
     assert triggers(fleet) == []
@@ -174,7 +174,7 @@ def test_nothing_is_left_to_reclaim_of_what_somebody_else_cleaned() -> None:
 
 def test_tombstones_that_waited_for_what_went_now_have_another_turn() -> None:
     """R534-6: their cleaning says that the next one is due at once; what is only staged has not gone yet."""
-    for outcome, expected in (("cleaned", ["purge"]), ("staged", [])):
+    for outcome, expected in (("cleaned", ["tombstone_removal"]), ("staged", [])):
         fleet = fleet_with(look(strategy="timestamp", **CLEAN))
         done(fleet, result=result(outcome, next_purge_ms=NOW))
         assert triggers(fleet) == expected
@@ -250,7 +250,7 @@ def test_horizons_are_unknown_after_a_cleaning_by_the_broker() -> None:
     done(fleet, kind="horizons", horizons=True, next_purge_ms=NOW + 7)
     fleet.merge(dir_look(look(**CLEAN, clean_offset=15)), NOW)
     assert not list(fleet.spare_work(NOW)), "also when that could not be written down"
-    assert triggers(fleet, NOW + 7) == ["purge"]
+    assert triggers(fleet, NOW + 7) == ["tombstone_removal"]
 
 
 def test_the_result_of_a_partition_that_is_gone_is_nobodys() -> None:
@@ -303,7 +303,7 @@ def test_looks_do_not_forgive_what_a_worker_found() -> None:
     fleet = fleet_with()
     done(fleet, failed="corrupt", retry=Retry(NOW - 5, 5, NOW + 8000))
     for _ in range(2):
-        fleet.merge(dir_look(FailedScan(NAME, "cannot be read", Cause.LOG)), NOW)
+        fleet.merge(dir_look(FailedScan(NAME, "cannot be read", Cause.DATA)), NOW)
     fleet.merge(dir_look(look()), NOW)
     found = tracked(fleet).quarantine
     assert found is not None

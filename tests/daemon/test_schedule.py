@@ -32,7 +32,7 @@ def first(*candidates: Candidate) -> int:
 
 def test_triggered_partitions_come_first() -> None:
     late = candidate(1, "overdue", overdue_ms=1000 * HOUR_MS)
-    assert first(late, candidate(2, "asked", reclaimable_bytes=0)) == 2
+    assert first(late, candidate(2, "manual", reclaimable_bytes=0)) == 2
 
 
 def test_overdue_comes_before_any_saving_and_the_longest_overdue_first() -> None:
@@ -66,9 +66,9 @@ def test_a_starved_partition_counts_as_overdue() -> None:
 
 def test_outside_of_the_windows_only_what_is_asked_for_or_overdue_begins() -> None:
     """A purge can wait, a promise cannot."""
-    all_kinds = [candidate(n, kind) for n, kind in enumerate(("ratio", "purge", "overdue", "asked"))]
+    all_kinds = [candidate(n, kind) for n, kind in enumerate(("ratio", "tombstone_removal", "overdue", "manual"))]
     closed = choose(all_kinds, [], ScheduleLimits(9, 9, window_open=False))
-    assert {each.trigger for each in closed} == {"overdue", "asked"}
+    assert {each.trigger for each in closed} == {"overdue", "manual"}
     assert len(choose(all_kinds, [], ScheduleLimits(9, 9))) == 4
 
 
@@ -95,7 +95,7 @@ CANDIDATES = st.lists(
         Candidate,
         st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 5)),
         st.sampled_from(["/a", "/b", "/c"]),
-        st.sampled_from(["ratio", "overdue", "purge", "asked"]),
+        st.sampled_from(["ratio", "overdue", "tombstone_removal", "manual"]),
         st.integers(-5, 10**12),
         st.integers(0, 10**12),
         st.integers(0, 10**10),
@@ -128,15 +128,15 @@ def test_caps_are_kept_and_no_thread_idles_without_a_reason(
         return
     for left in [each for each in candidates if each not in found]:
         busy = left.name in {*names, *(name for _, name in running)}
-        shut = not window_open and left.trigger in {"ratio", "purge"}
+        shut = not window_open and left.trigger in {"ratio", "tombstone_removal"}
         assert busy or shut or load[left.log_dir] >= per_dir
 
 
 @given(CANDIDATES)
 def test_the_order_is_total_and_does_not_depend_on_where_it_began(candidates: list[Candidate]) -> None:
     assert [c.name for c in ordered(candidates)] == [c.name for c in ordered(candidates[::-1])]
-    tiers = ["asked" if c.trigger == "asked" else "overdue" if c.overdue_ms else "rest" for c in ordered(candidates)]
-    assert tiers[: tiers.count("asked")] == ["asked"] * tiers.count("asked")
+    tiers = ["manual" if c.trigger == "manual" else "overdue" if c.overdue_ms else "rest" for c in ordered(candidates)]
+    assert tiers[: tiers.count("manual")] == ["manual"] * tiers.count("manual")
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.booleans()), min_size=2, max_size=12), st.integers(0, 11))
@@ -174,7 +174,7 @@ def test_a_suspect_comes_last_and_alone() -> None:
 
 def test_a_suspect_is_not_left_for_ever() -> None:
     """Where there is always something else: who is asked for, or has waited long, gets a moment of its own."""
-    good, asked = candidate(3), candidate(1, "asked", is_suspect=True)
+    good, asked = candidate(3), candidate(1, "manual", is_suspect=True)
     for bad in (asked, candidate(1, is_suspect=True, waiting_ms=STARVED_MS + 1)):
         assert choose([bad, good], [("/a", candidate(4).name)], ScheduleLimits(9, 9)) == []
         assert choose([bad, good], [], ScheduleLimits(9, 9)) == [bad]

@@ -153,7 +153,7 @@ def test_partitions_from_the_key_limit_on_go_to_spark(root: Path, keys: int | st
     async def story(service: Service) -> None:
         await until("staged", lambda: partition(service.view()).phase == "staged")
         assert outcomes(service.view()) == ["staged"]
-        assert service.view().history[0].result["dropped"]["superseded"] == 3
+        assert service.view().history[0].result["removed"]["superseded"] == 3
         assert service.view().warnings == ()
 
     with held(root):

@@ -68,14 +68,14 @@ def test_a_look_from_before_a_job_ended_begins_nothing() -> None:
 
 def test_the_work_left_after_a_job_waits_for_a_look() -> None:
     fleet = fleet_with(look(leftover=True, **CLEAN))
-    fleet.begun(KEY, "purge")
+    fleet.begun(KEY, "tombstone_removal")
     fleet.died(KEY, "killed", NOW)
     fleet.clear_failures(tracked(fleet))
     assert fleet.stale_looks.keys() == {KEY}
     fleet.merge(replace(dir_look(look(leftover=True, **CLEAN)), present=None, jobs_ended=1), NOW)
     assert triggers(fleet) == [], "nobody has looked since it was forgiven"
     fleet.merge(replace(dir_look(look(leftover=True, **CLEAN)), present=None, jobs_ended=2), NOW)
-    assert triggers(fleet) == ["purge"]
+    assert triggers(fleet) == ["tombstone_removal"]
     assert not fleet.stale_looks.keys()
 
 
@@ -89,7 +89,7 @@ def test_a_retried_partition_waits_for_the_look_that_clears_its_failure() -> Non
     assert fleet.stale_looks.forgiven == {KEY: 2}
     fleet.merge(replace(dir_look(remembers), jobs_ended=1), NOW)
     assert triggers(fleet) == []
-    fleet.merge(replace(dir_look(FailedScan(NAME, "cannot be read", Cause.MOMENT)), jobs_ended=2), NOW)
+    fleet.merge(replace(dir_look(FailedScan(NAME, "cannot be read", Cause.TRANSIENT)), jobs_ended=2), NOW)
     assert fleet.stale_looks.forgiven == {KEY: 2}
     assert triggers(fleet) == []
     fleet.merge(replace(dir_look(look()), jobs_ended=2), NOW)

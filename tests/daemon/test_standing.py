@@ -131,13 +131,13 @@ def fleets(draw: st.DrawFn) -> PartitionRegistry:
     here.saving = draw(st.none() | st.just(replace(SAVING, dirty_bytes=draw(sizes), estimate=estimate)))
     here.share = draw(st.floats(0, 1))
     if draw(st.booleans()):
-        here.failed = FailedScan(NAME, REASONS["failed"], Cause.WORLD)
+        here.failed = FailedScan(NAME, REASONS["failed"], Cause.ENVIRONMENT)
     if draw(st.booleans()):
         here.quarantine = Quarantine(REASONS["quarantined"], NOW, 1, NOW + 1)
     if draw(st.booleans()):
         here.hold = RetryDelay().extended(REASONS["hold"], NOW, Backoff(1, 2))
     here.queued, here.paused = draw(st.booleans()), draw(st.booleans())
-    here.trigger = draw(st.none() | st.sampled_from(["ratio", "overdue", "purge", "asked"]))
+    here.trigger = draw(st.none() | st.sampled_from(["ratio", "overdue", "tombstone_removal", "manual"]))
     here.excluded = draw(st.sampled_from(["", REASONS["excluded"]]))
     return fleet
 

@@ -30,14 +30,14 @@ def test_a_trigger_during_another_job_is_served_after_it() -> None:
         before = tracked(fleet).look
         assert before is not None
         tracked(fleet).asked = True
-        trigger: Trigger = "asked" if stopped else "purge"
+        trigger: Trigger = "manual" if stopped else "tombstone_removal"
         job = job_on(before, "horizons", trigger)
         fleet.begun(KEY, trigger)
         fleet.finished(JobDone(job, NOW, stopped=stopped, horizons=not stopped))
         nothing_new(fleet)
-        assert triggers(fleet) == ["asked"]
-        fleet.begun(KEY, "asked")
-        fleet.finished(JobDone(replace(job, kind="live", trigger="asked"), NOW, result=result()))
+        assert triggers(fleet) == ["manual"]
+        fleet.begun(KEY, "manual")
+        fleet.finished(JobDone(replace(job, kind="live", trigger="manual"), NOW, result=result()))
         nothing_new(fleet)
         assert triggers(fleet) == [], "once"
 
@@ -62,6 +62,6 @@ def test_a_trigger_while_horizons_are_looked_up(root: Path) -> None:
             told = await asyncio.to_thread(send_request, root.parent / "control.sock", "trigger", partition="orders-0")
             assert told["triggered"][0]["running"]
             go_on.set()
-            await until("cleaned", lambda: [each.trigger for each in service.view().history] == ["asked"])
+            await until("cleaned", lambda: [each.trigger for each in service.view().history] == ["manual"])
 
         serve(assignments(root), story, run_job=slowly)

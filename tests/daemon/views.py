@@ -133,14 +133,14 @@ def clean(topic: str = "orders", number: int = 0, **changes: Any) -> CleanView:
         "segments_after": 2,
         "segments_rewritten": 8,
         "groups": 2,
-        "dropped": {"superseded": 5_400, "tombstone": 200, "aborted": 0, "keyless": 0, "marker": 0},
+        "removed": {"superseded": 5_400, "tombstone": 200, "aborted": 0, "no_key": 0, "marker": 0},
         "tombstones_waiting": 0,
         "malformed_versions": 0,
         "without_version": 0,
         "nulls_without_flag": 0,
         "far_future_timestamps": 0,
         "shards": 1,
-        "seconds": {"index": 2.5, "decide": 1.25, "rewrite": 4.0, "apply": 0.5},
+        "seconds": {"index": 2.5, "decide": 1.25, "rewrite": 4.0, "swap": 0.5},
         "notes": [],
     }
     result.update(changes.pop("result", {}))
@@ -315,11 +315,11 @@ def _random_clean(partition: PartitionView, dice: random.Random, ended_ms: int) 
         "bytes_after": before if outcome in ("failed", "unchanged") else after,
         "records_read": records, "records_kept": kept, "strategy": partition.strategy, "log_dir": partition.log_dir,
         "reason": "No space left on device" if outcome == "failed" else "",
-        "dropped": {"superseded": records - kept - 7, "tombstone": 5, "aborted": 2, "keyless": 0, "marker": 0},
+        "removed": {"superseded": records - kept - 7, "tombstone": 5, "aborted": 2, "no_key": 0, "marker": 0},
     }  # fmt: skip
     return clean(
         partition.topic, partition.partition, started_ms=ended_ms - dice.randrange(300, 90_000), ended_ms=ended_ms,
-        trigger=dice.choice(("ratio", "ratio", "overdue", "purge", "asked")), result=changed,
+        trigger=dice.choice(("ratio", "ratio", "overdue", "tombstone_removal", "manual")), result=changed,
     )  # fmt: skip
 
 
@@ -329,7 +329,7 @@ def _totals(history: tuple[CleanView, ...]) -> DaemonTotals:
         cleans[each.result["outcome"]] = cleans.get(each.result["outcome"], 0) + 1
     return DaemonTotals(
         cleans=cleans,
-        dropped_records={"superseded": 48_211_904, "tombstone": 310_022, "aborted": 12, "keyless": 0, "marker": 4},
+        removed_records={"superseded": 48_211_904, "tombstone": 310_022, "aborted": 12, "no_key": 0, "marker": 4},
         read_records=61_000_000,
         kept_records=12_478_058,
         bytes_before=sum(each.result["bytes_before"] for each in history),
@@ -339,7 +339,7 @@ def _totals(history: tuple[CleanView, ...]) -> DaemonTotals:
         swaps=131,
         refused_swaps=3,
         throttled_seconds=12.5,
-        seconds={"index": 201.5, "decide": 95.25, "rewrite": 340.0, "apply": 21.0},
+        seconds={"index": 201.5, "decide": 95.25, "rewrite": 340.0, "swap": 21.0},
     )
 
 

@@ -67,7 +67,7 @@ def _run(compared: Compared, later: DayLater, read: SparkRead) -> Demo:
     def gives(result: object) -> Callable[..., object]:
         return lambda *_: result
 
-    entry: dict[str, Any] = {"strategy": "header", "records_read": 1, "records_kept": 1, "dropped": {"superseded": 0}}
+    entry: dict[str, Any] = {"strategy": "header", "records_read": 1, "records_kept": 1, "removed": {"superseded": 0}}
     strategies = SimpleNamespace(
         delegate_and_race=gives(Delegated({"min.cleanable.dirty.ratio": "1"}, RaceFacts(100, 10, 9, 3, 2, 5, 4))),
         clean=gives(entry),

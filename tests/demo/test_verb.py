@@ -80,7 +80,7 @@ def test_small_from_end_to_end(jars: KafkaJars, tmp_path: Path) -> None:
     for topic in result["topics"]:
         assert topic["acknowledged"] == 4000
         assert topic["deletes"] > 0
-        assert topic["cleaned"]["dropped"]["superseded"] > 2000
+        assert topic["cleaned"]["removed"]["superseded"] > 2000
         assert topic["same_records_as_kafka"] is True
     assert {reading["client"] for reading in result["readings"]} == {"confluent-kafka", "kafka-python"}
     assert result["once_more"] == {"written": 500, "read_back": 500}

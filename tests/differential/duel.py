@@ -291,10 +291,10 @@ class _Duel:
         assert read_offset_checkpoint(path.read_bytes(), str(path)) == {NAME: kafka.end_offset}
         assert (ours.first_dirty_offset, ours.end_offset) == (dirty, kafka.end_offset)
         # Kafka does not count what lies in batches that it drops unread: aborted data and spent markers (C-39.3).
-        assert 0 <= ours.records_read - kafka.messages_read <= ours.dropped.aborted + ours.dropped.marker
+        assert 0 <= ours.records_read - kafka.messages_read <= ours.removed.aborted + ours.removed.marker
         assert ours.records_kept == kafka.messages_written
-        assert ours.dropped.keyless == kafka.invalid_messages_read
-        assert ours.dropped.total == ours.records_read - ours.records_kept
+        assert ours.removed.no_key == kafka.invalid_messages_read
+        assert ours.removed.total == ours.records_read - ours.records_kept
 
     def _same_index_bytes(self) -> int:
         """F-6/7.1: where a segment came out byte for byte as Kafka's, so do its indexes. Returns how many."""

@@ -97,7 +97,7 @@ def test_last_batch_loses_all(
         ours.parent, StateStore(work / "state"), replace(history, segments=segments[:-1]), Turn(NOW),
         convert_legacy=profile == "judge_43",
     )  # fmt: skip
-    assert (result.outcome, result.records_kept, result.dropped.keyless) == ("cleaned", 2, 2)
+    assert (result.outcome, result.records_kept, result.removed.no_key) == ("cleaned", 2, 2)
     after = judge.dump(ours)
     emptied = next(each for each in after.batches if each.last == 4)
     assert (emptied.magic, emptied.count, emptied.producer_id) == (2, 0, -1)

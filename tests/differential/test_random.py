@@ -38,7 +38,7 @@ def _features(outcome: Outcome) -> dict[str, bool]:
         "ended early": outcome.turn.map_keys is not None and outcome.kafka.buffer_utilization == 0.5,
         "cleaned what the other had made": outcome.turn.swapped,
         "held back by the high watermark": outcome.turn.bound_offset is not None,
-        "expired tombstones": outcome.ours.dropped.tombstone > 0,
+        "expired tombstones": outcome.ours.removed.tombstone > 0,
         "batches that only ours has": bool(outcome.comparison.additions),
         "wrote a segment as Kafka's, with its indexes": outcome.equal_segments > 0,
     }

@@ -34,8 +34,8 @@ def _features(outcome: Outcome, last: Turn | None) -> dict[str, bool]:
     markers = {batch.base for batch in outcome.before.batches if batch.control and batch.count}
     entries = sum(len(segment.txn_index or ()) for segment in outcome.before.segments)
     return {
-        "dropped aborted data": outcome.ours.dropped.aborted > 0,
-        "dropped superseded data": outcome.ours.dropped.superseded > 0,
+        "dropped aborted data": outcome.ours.removed.aborted > 0,
+        "dropped superseded data": outcome.ours.removed.superseded > 0,
         "dropped markers": bool(markers & outcome.gone()),
         "emptied markers": bool(markers & outcome.emptied()),
         "emptied data batches": bool(outcome.emptied() - markers),

@@ -50,7 +50,7 @@ def swap_under_load(rounds: Rounds, *, swaps: int, partitions: int, seconds: flo
 def every_kind(rounds: Rounds) -> bool:
     """Whether topics of all writers were swapped, and records of aborted transactions dropped (U-26)."""
     swapped = {swap.partition.rpartition("-")[0] for swap in rounds.dropping}
-    return swapped == {each.topic for each in WRITINGS} and any(result.dropped.aborted for result in rounds.results)
+    return swapped == {each.topic for each in WRITINGS} and any(result.removed.aborted for result in rounds.results)
 
 
 def check_swaps(rounds: Rounds, load: Load) -> None:

@@ -72,7 +72,7 @@ def test_d01_the_marker_is_segments_away(rounds: Rounds) -> None:
     assert any(entries.values()), "U-26"
     (result,) = rounds.clean(Name("d01", 0))
     assert result.outcome == "cleaned", result.reason
-    assert result.dropped.aborted == 1
+    assert result.removed.aborted == 1
     assert read(broker, "d01", "read_committed") == latest | {b"key": b"committed"}
     assert read(broker, "d01") == latest | {b"key": b"committed"}
 

@@ -30,7 +30,7 @@ def test_cleaned_up_to_the_active_segment(broker_43: StartBroker, tmp_path: Path
     assert found.recovery_point < found.segments[-2].base < found.active.base
     (result,) = Rounds(broker, tmp_path / "state").clean(Name("orders", 0))
     assert (result.outcome, result.end_offset) == ("cleaned", found.active.base), result.reason
-    assert result.dropped.superseded > 0
+    assert result.removed.superseded > 0
     assert clean_point(broker, "orders") == found.active.base
     broker.kill()
     broker.start()

@@ -73,7 +73,7 @@ def test_room_that_the_broker_sets_aside(rounds: Rounds) -> None:
     assert not any(active.read_bytes()[-100:]), "nothing was set aside"
     results = []
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not results or not results[-1].dropped.tombstone:
+    while not results or not results[-1].removed.tombstone:
         assert time.monotonic() < deadline, [(result.reason, result.notes) for result in results]
         results += rounds.clean(Name(topic, 0), purge=True)
         time.sleep(0.5)

@@ -75,7 +75,7 @@ MOVING_LOGS = (
         "a-full-disk-is-the-logs-fault",
         "OP-10",
         "cleanerd/errors.py",
-        "    cause = Cause.WORLD\n",
+        "    cause = Cause.ENVIRONMENT\n",
         "",
         (f"{CAUSES}::test_every_error_in_every_mode",),
     ),
@@ -124,7 +124,7 @@ MOVING_LOGS = (
         "OP-10",
         "cleanerd/errors.py",
         "    cause = Cause.BUSY\n",
-        "    cause = Cause.LOG\n",
+        "    cause = Cause.DATA\n",
         (f"{CAUSES}::test_every_error_in_every_mode", f"{CAUSES}::test_a_held_claim_is_busy"),
     ),
     Mutant(

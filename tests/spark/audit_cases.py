@@ -61,7 +61,7 @@ MANY = b"".join(one(at, record(f"k{at % 40}", str(at), 0)) for at in range(80))
 CASES = {
     # the scene of a cleaned partition with transactions, tombstones and closing batches
     "right": scene({}, {}),
-    "not cleaned at all: losers, keyless": scene(s.OLD, {"duplicated": 4, "keyless": 1}),
+    "not cleaned at all: losers, keyless": scene(s.OLD, {"duplicated": 4, "no_key": 1}),
     "dropped record": scene(second(emptied(3, 1)), {"lost": 1}),
     "dropped batch": scene({0: s.LAST_OF_7_CLEANED}, {"lost": 1}),
     "altered value": scene(second(rebuilt("a", "3")), {"altered": 1}),
@@ -83,7 +83,7 @@ CASES = {
                                                     delete_horizon=s.HORIZON)}, {"lost": 1}),
     "invented record": scene(second(encode_batch([record("a", "2", 0, T + 10), record("q", "1", 1)], base_offset=3)),
                              {"altered": 1}),
-    "keyless record left": scene(second(s.SECOND), {"keyless": 1}),
+    "keyless record left": scene(second(s.SECOND), {"no_key": 1}),
     "gone above the clean point": scene(
         {14: s.ACTIVE[: -len(s.END)] + encode_batch([record("a", "9", 1)], base_offset=16, leader_epoch=1)},
         {"lost": 1},

@@ -219,7 +219,7 @@ class Pair:
             if known.offset >= self.clean_end:
                 found["lost"] += now is None
             elif known.record.key is None:
-                found["keyless"] += now is not None
+                found["no_key"] += now is not None
         left = Counter(
             known.record.key
             for known in self._rivals(self.known())

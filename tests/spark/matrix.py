@@ -94,7 +94,7 @@ def check(session: SparkSession, cell: Cell, place: Path) -> Dropped:
         assert_twins(local, found)
         assert local.result.outcome == "staged"
         assert found.result.shards == cell.shards
-        dropped = local.result.dropped
+        dropped = local.result.removed
         return Dropped(dropped.superseded, dropped.tombstone, dropped.aborted)
     finally:
         shutil.rmtree(place, ignore_errors=True)

@@ -141,7 +141,7 @@ def test_stage(spark: SparkSession, tmp_path: Path) -> None:
     how = {"force": True, "from_start": True, "now_ms": NOW_MS}
     (staged,) = Logs(spark, log_dir).stage(settings, **how)
     assert (str(staged.name), staged.outcome) == (NAME, "staged")
-    assert staged.dropped.superseded > 0
+    assert staged.removed.superseded > 0
     (plan,) = (log_dir / NAME / ".kstage").glob("*/manifest.json")
     shutil.rmtree(plan.parent)
     assert Logs(spark, log_dir).stage([f"cleanerd.state.dir={tmp_path}"], **how) == [], (

@@ -59,9 +59,9 @@ def test_staged_by_spark_and_applied(tmp_path: Path) -> None:
     (applied,) = told(cleanerd(tmp_path / "s1", "apply", path, "--json", "--quiet"))
     assert applied["outcome"] == "cleaned"
     (cleaned,) = told(cleanerd(tmp_path / "s2", "clean", other, "--yes", *wanted))
-    for key in ("records_read", "records_kept", "dropped"):
+    for key in ("records_read", "records_kept", "removed"):
         assert staged[key] == cleaned[key]
-    assert staged["dropped"]["superseded"]
+    assert staged["removed"]["superseded"]
     assert _records(path) == _records(other)
 
 

@@ -84,7 +84,7 @@ def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def local(log_dir: Path) -> twins.Staged:
     found = staged_locally(log_dir, "header")
-    assert found.result.dropped.superseded > found.result.records_read // 3
+    assert found.result.removed.superseded > found.result.records_read // 3
     return found
 
 
@@ -142,7 +142,7 @@ def test_two_workers(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_p
 def test_the_other_strategies(cluster: Cluster, log_dir: Path, tmp_path: Path, strategy: str) -> None:
     """The same log by other rules."""
     local = staged_locally(log_dir, strategy)
-    assert local.result.dropped.superseded
+    assert local.result.removed.superseded
     twins.assert_twins(local, on_cluster(cluster.url, tmp_path, log_dir, strategy=strategy, split_bytes=16 * MIB))
 
 
@@ -246,7 +246,7 @@ def test_more_keys_than_all_maps(cluster: Cluster, log_dir: Path, local: twins.S
     map_bytes = SIZE_BYTES // 128
     given = resources(map_bytes=map_bytes, chunk_bytes=4 * MIB)
     found = on_cluster(cluster.url, tmp_path, log_dir, given)
-    keys = local.result.records_read - local.result.dropped.superseded
+    keys = local.result.records_read - local.result.removed.superseded
     assert keys * 24 > 2 * map_bytes
     assert found.result.shards > 4
     assert {name: facts for name, facts in found.files.items() if name.endswith(".log")} == {

@@ -94,7 +94,7 @@ def test_rules(strategy: str, mode: str, transactions: bool) -> None:
             )
             assert_twins(local, spark)
             for reason in dropped:
-                dropped[reason] += getattr(local.result.dropped, reason)
+                dropped[reason] += getattr(local.result.removed, reason)
     assert dropped["superseded"]
     assert dropped["tombstone"]
     assert bool(dropped["aborted"]) == transactions

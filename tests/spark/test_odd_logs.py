@@ -79,7 +79,7 @@ def test_a_proof_in_shards(tmp_path: Path, map_load: float) -> None:
     path = make_log_dir(tmp_path / "logs", {NAME: Partition(many_tombstones(90))})
     given = resources(map_bytes=1, map_load=map_load)
     local = stage_locally(path, all_dirty(NOW), BY_HEADER, given)
-    assert local.result.dropped.tombstone == 60
+    assert local.result.removed.tombstone == 60
     assert_twins(local, stage_inline(path, all_dirty(NOW), BY_HEADER, given))
 
 
@@ -102,7 +102,7 @@ def test_a_proof_below_kafkas_checkpoint(tmp_path: Path, map_load: float, first_
     options = all_dirty(NOW, from_start=False, first_dirty_offset=first_dirty)
     local = stage_locally(path, options, topic, given)
     gone, waiting = (50, 20) if first_dirty is None else (40, 30)
-    assert (local.result.dropped.tombstone, local.result.tombstones_waiting) == (gone, waiting)
+    assert (local.result.removed.tombstone, local.result.tombstones_waiting) == (gone, waiting)
     assert_twins(local, stage_inline(path, options, topic, given, split_bytes=300))
 
 

@@ -33,8 +33,8 @@ def log_dir(tmp_path: Path) -> Path:
 def test_the_same_bytes(spark: SparkSession, log_dir: Path, shards: int) -> None:
     """OP-2 through every kind of job: versions, transactions, a proof that tombstones may go (U-1)."""
     local = stage_locally(log_dir, all_dirty(NOW_MS), TOPIC)
-    assert local.result.dropped.tombstone
-    assert local.result.dropped.aborted
+    assert local.result.removed.tombstone
+    assert local.result.removed.aborted
     found = stage_by_spark(spark, log_dir, all_dirty(NOW_MS), TOPIC, shards=shards, split_bytes=900)
     assert_twins(local, found)
     assert found.result.shards == shards

@@ -85,7 +85,7 @@ def test_profile(profiles: dict[str, Profile]) -> None:
         assert found.tombstones == sum(each.tombstone for each in rivals)
         assert found.deleted_keys == sum(each.tombstone for each in winners.values())
         assert found.unversioned == sum(not each.rank[0] for each in rivals)
-        assert found.keyless == sum(each.record.key is None and not each.aborted for each in known)
+        assert found.no_key == sum(each.record.key is None and not each.aborted for each in known)
         assert found.unseen == sum(each.aborted for each in known)
         assert found.active == len(pair.known()) - len(known)
         assert found.records_a_key[-1] == max(keys.values(), default=0)

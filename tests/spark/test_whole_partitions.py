@@ -55,7 +55,7 @@ def test_the_local_engines_bytes(cell: Cell, tmp_path: Path) -> None:
     found = stage_inline(path, options, topic, jobs=jobs, whole_bytes=ANY)
     assert_twins(local, found)
     assert min(found.result.seconds.values()) >= 0
-    assert local.result.dropped.superseded
+    assert local.result.removed.superseded
     assert (jobs.names, jobs.shuffled_bytes) == (["clean"], 0)
 
 
@@ -73,7 +73,7 @@ def test_keys_of_tombstones_that_go(tmp_path: Path) -> None:
     """U-1: the keys that ``apply`` looks for in what was written since are those of the local engine."""
     path = make_log_dir(tmp_path / "logs", {NAME: Partition(many_tombstones(90))})
     local = stage_locally(path, all_dirty(NOW), BY_HEADER)
-    assert local.result.dropped.tombstone == 60
+    assert local.result.removed.tombstone == 60
     assert_twins(local, stage_inline(path, all_dirty(NOW), BY_HEADER, whole_bytes=ANY))
 
 
@@ -103,7 +103,7 @@ def test_offsets_that_do_not_rise(tmp_path: Path, split_bytes: int) -> None:
     logs = {0: keyed_batch(0, [("a", "0"), ("k", "0")]) + one + other + one, 4: keyed_batch(4, [("c", "10")]), 5: b""}
     path = make_log_dir(tmp_path / "logs", {NAME: Partition(logs)})
     local = stage_locally(path, all_dirty(NOW_MS))
-    assert local.result.dropped.superseded == 2
+    assert local.result.removed.superseded == 2
     assert_twins(local, stage_inline(path, all_dirty(NOW_MS), shards=2, split_bytes=split_bytes))
 
 

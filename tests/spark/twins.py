@@ -127,7 +127,7 @@ def assert_twins(local: Staged, spark: Staged) -> None:
     assert spark.files.keys() == local.files.keys()
     for name, facts in local.files.items():
         assert spark.files[name] == facts, name
-    told = ("outcome", "reason", "records_read", "records_kept", "bytes_after", "dropped", "notes", "groups")
+    told = ("outcome", "reason", "records_read", "records_kept", "bytes_after", "removed", "notes", "groups")
     assert {key: getattr(spark.result, key) for key in told} == {key: getattr(local.result, key) for key in told}
 
 

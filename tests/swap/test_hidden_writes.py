@@ -50,7 +50,7 @@ class World:
             locked = self._locked(lock)
             options = CleaningOptions(NOW, force=True, from_start=True)
             result = clean_partition(locked, TopicPartition("orders", 0), config(**topic), options, Silent())
-        self.gone = result.dropped.tombstone
+        self.gone = result.removed.tombstone
         assert self.gone, result.reason
 
     def _locked(self, lock: LogDirLock) -> LockedDir:

@@ -54,7 +54,7 @@ def test_a_round(root: Path) -> None:
         assert [request["groups"][0]["base"] for request in agent.asked("swap")] == [0, 5]
         assert all(len(request["groups"]) == 1 for request in agent.asked("swap"))
         assert agent.checkpoints == {NAME: 8}
-        assert result.dropped.superseded == 3
+        assert result.removed.superseded == 3
         assert result.segments_rewritten == 2
         assert result.bytes_after == sum(segment.size_bytes for segment in _log(agent).segments[:-1])
         state = json.loads(state_file(root).read_text())

@@ -45,7 +45,7 @@ def test_a_log_start_that_a_crash_forgets(tmp_path: Path, checkpointed: int | No
         agent.facts["log_start"] = 1
         result = clean_beside(agent, force(now_ms=NOW), BY_VERSION)
         assert result.error is None, result.reason
-        assert (result.dropped.tombstone, result.tombstones_waiting) == ((1, 0) if goes else (0, 1))
+        assert (result.removed.tombstone, result.tombstones_waiting) == ((1, 0) if goes else (0, 1))
         assert (10 in [offset for offset, *_ in content(tmp_path / "logs")]) is not goes
         # Nobody writes, and the tombstone goes all the same when the broker has written it down.
         assert result.next_purge_ms == (None if goes else NOW + 120_000)
@@ -79,7 +79,7 @@ def test_a_log_start_that_a_crash_forgot(tmp_path: Path, then: str, *, killed: b
     assert done.error is None, done.reason
     assert (0 in [offset for offset, *_ in content(root)]) is not killed
     if then == "offset":
-        assert done.dropped.tombstone == 1
+        assert done.removed.tombstone == 1
     assert ("there again" in " ".join(done.notes)) is killed
 
 
@@ -95,7 +95,7 @@ def test_no_more_than_the_broker_appended(tmp_path: Path) -> None:
         agent.facts["segments"] = [*held[:-1], [held[-1][0], size, held[-1][2], held[-1][3]]]
         result = clean_beside(agent, force(now_ms=NOW), BY_VERSION)
         assert result.error is None, result.reason
-        assert result.dropped.tombstone == 1, result.notes
+        assert result.removed.tombstone == 1, result.notes
 
 
 def test_two_epochs_of_a_producer(tmp_path: Path) -> None:

@@ -44,11 +44,11 @@ def test_result_and_what_is_remembered(root: Path) -> None:
     left = {int(log.stem): log.stat().st_size for log in (root / NAME).glob("*.log")}
     assert (result.outcome, result.reason, result.strategy) == ("cleaned", "", "offset")
     assert (result.first_dirty_offset, result.end_offset) == (0, 8)
-    assert (result.records_read, result.records_kept, result.dropped.superseded) == (7, 4, 3)
+    assert (result.records_read, result.records_kept, result.removed.superseded) == (7, 4, 3)
     assert (result.bytes_before, result.bytes_after) == (sum(sizes.values()), sum(left.values()))
     assert (result.segments_before, result.segments_after, result.segments_rewritten) == (3, 3, 2)
     assert result.shards == 1
-    assert result.seconds.keys() == {"index", "decide", "rewrite", "apply"}
+    assert result.seconds.keys() == {"index", "decide", "rewrite", "swap"}
     assert all(seconds >= 0 for seconds in result.seconds.values())
     assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 8, "other-3": 0}
     state = json.loads(state_file(root).read_text())

@@ -58,7 +58,7 @@ def test_a_late_record_of_a_key_whose_tombstone_goes(tmp_path: Path, late: objec
     """U-1: no other record of its key is evidence of stage's time; what arrived since brings the key back."""
     tail = batches(rec("t", 1), first=3)
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: tail})
-    assert stage_versioned(log_dir).dropped.tombstone == 1
+    assert stage_versioned(log_dir).removed.tombstone == 1
     if rolls:
         append(log_dir, 4, batches(rec("z", 1), late, first=4), 6)  # type: ignore[arg-type]
     else:
@@ -162,7 +162,7 @@ def test_more_keys_than_a_map_holds(tmp_path: Path, map_load: float, late: int |
     """U-1, OP-2: the keys are cut into shards, and each is found."""
     dead = [rec(f"k{number}", 9, value=None) for number in range(90)]
     log_dir = log_of(tmp_path, {0: encode_batch(dead, delete_horizon=NOW), 90: b""})
-    assert stage_versioned(log_dir).dropped.tombstone == 90
+    assert stage_versioned(log_dir).removed.tombstone == 90
     if late is not None:
         append(log_dir, 90, batches(rec("z", 1), rec(f"k{late}", 1), first=90), 92)
     small = resources(map_bytes=1, map_load=map_load, chunk_bytes=100)

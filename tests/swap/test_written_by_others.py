@@ -89,7 +89,7 @@ ODD_RESULT = {
     "records_kept": ("x", [], True, None),
     "map_utilization": ([], {}, float("inf"), "0.5"),
     "seconds": (None, [], {"index": None}, {"index": "x"}),
-    "dropped": ([1], {"superseded": "x"}, {"superseded": None}, {"superseded": float("inf")}),
+    "removed": ([1], {"superseded": "x"}, {"superseded": None}, {"superseded": float("inf")}),
     "next_purge_ms": ("soon", float("nan"), []),
     "strategy": (3, None, []),
 }

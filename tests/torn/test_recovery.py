@@ -153,7 +153,7 @@ def test_an_index_that_is_made_anew_meanwhile(judge_43: Judge, work: Path) -> No
     staged = ways.stage(path, ways.config_of("offset"), NOW_MS, daemon=False)
     assert staged is not None
     assert staged.outcome == "staged"
-    assert staged.dropped.aborted, "the markers show that bad was aborted, whatever the index says (U-44)"
+    assert staged.removed.aborted, "the markers show that bad was aborted, whatever the index says (U-44)"
     index.write_bytes(entries)
     end = made.recovered("staged", stop=True)["log_end_offset"]
     ways.was_stopped(path, int(str(end)))

@@ -111,7 +111,7 @@ def _by_the_daemon(log_dir: LogDir, store: StateStore, config: TopicConfig, now_
         name=NAME,
         path=log_dir.path,
         kind="stage",
-        trigger="asked",
+        trigger="manual",
         look=cast(
             "PartitionScan",
             SimpleNamespace(log_dir=log_dir, config=config, fingerprint_changed=False, size_bytes=1 << 20),

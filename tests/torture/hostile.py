@@ -178,7 +178,7 @@ def _ours(staged: Scene, cleaned: Scene, root: Path) -> list[Reader]:
             told = CleaningResult.from_json(name, result)
         except (KeyError, TypeError, ValueError):
             return None
-        return told.to_json(), told.dropped.total, told.bytes_before - told.bytes_after
+        return told.to_json(), told.removed.total, told.bytes_before - told.bytes_after
 
     restore = {
         "format": 1,

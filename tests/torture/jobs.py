@@ -175,7 +175,7 @@ def daemon(kind: Kind) -> Callable[[Scene], int]:
                 name=look.name,
                 path=scene.logs,
                 kind=kind,
-                trigger="asked",
+                trigger="manual",
                 look=look,
                 facts=found.facts,
                 socket=scene.logs / SOCKET if kind == "live" else None,

@@ -299,7 +299,7 @@ class LogDirScanner:
             return FailedScan(name, _describe(error), as_cleanerd_error(error, str(self.path)).cause)
         except Exception as error:  # noqa: BLE001 - a bug that one partition brings out: the others go on
             _log.exception(LogEvent.SCAN_FAILED, partition=str(name))
-            return FailedScan(name, f"unexpected error: {type(error).__name__}: {error}", Cause.LOG)
+            return FailedScan(name, f"unexpected error: {type(error).__name__}: {error}", Cause.DATA)
         seen = DirectorySnapshot.of(look, reading, known, kind, reading.log.listed)
         # If this scan's result is dropped, the next one has to see what came since the job.
         seen.settled, seen.jobs_ended = seen.settled and by_job <= context.jobs_ended, by_job

@@ -214,7 +214,7 @@ def _totals(families: _Families, view: DaemonView) -> None:
     families.histogram("cleanerd_cleaning_duration_seconds", totals.durations)
     by_label: dict[str, tuple[Mapping[str, float], tuple[str, ...]]] = {
         "cleanerd_cleanings": (totals.cleans, OUTCOMES),
-        "cleanerd_removed_records": (totals.dropped_records, REASONS),
+        "cleanerd_removed_records": (totals.removed_records, REASONS),
         "cleanerd_cleaning_seconds": (totals.seconds, ()),
     }
     for name, (counted, known) in by_label.items():

@@ -43,7 +43,7 @@ def trigger_of(
     if look is None:
         return None
     if tracked.asked:
-        return "asked"
+        return "manual"
     trigger: Trigger
     if is_full and work != "observe":
         return None
@@ -59,9 +59,9 @@ def trigger_of(
         and look.may_purge
         and is_past(tracked.next_purge_ms, look.expiry.expiry_ms(now_ms))
     ):
-        trigger = "purge"
+        trigger = "tombstone_removal"
     elif look.leftover and work == "live":
-        trigger = "purge"  # a killed cleaning: another one tidies up and moves the checkpoint
+        trigger = "tombstone_removal"  # a killed cleaning: another one tidies up and moves the checkpoint
     else:
         return None
     if work == "stage":
@@ -115,7 +115,7 @@ def _is_staged(
     # It cannot be read, or its age depends on a wall clock that is not trusted: another plan would be no better.
     if (plan is None or plan.created_ms > now_ms) and was_staged_lately(tracked, now_ms):
         return True
-    return trigger != "purge" and has_nothing_to_stage(tracked, "stage")
+    return trigger != "tombstone_removal" and has_nothing_to_stage(tracked, "stage")
 
 
 def _is_worked_out(tracked: PartitionEntry, look: PartitionScan) -> bool:

@@ -30,7 +30,7 @@ def note_done(
     Returns the entry for the history, if any.
     """
     job, result = done.job, done.result
-    asked = job.trigger == "asked"
+    asked = job.trigger == "manual"
     tracked.had_part = result is not None and result.is_partial
     if asked and tracked.had_part:
         tracked.asked = True  # that is answered when all of it is cleaned
@@ -67,7 +67,7 @@ def _note_result(
         if isinstance(result.error, RetryLaterError):
             wait_ms = min(int(result.error.seconds * 1000) + 1, hold.longest_ms)
             waits = Backoff(wait_ms, wait_ms)
-        asked = done.job.trigger == "asked" and bool(reason)
+        asked = done.job.trigger == "manual" and bool(reason)
         tracked.hold = tracked.hold.extended(reason, done.ended_ms, waits, asked=asked)
         if result.moved_on or (asked and result.outcome != "failed"):
             return clean_view(done, result)

@@ -150,7 +150,7 @@ class PartitionRegistry:
             tracked.failed = look
             tracked.failed_in_a_row += 1
             # Beside a broker a scan can meet files that are being replaced; twice in a row is a fault.
-            if look.cause is Cause.LOG and tracked.failed_in_a_row > 1:
+            if look.cause is Cause.DATA and tracked.failed_in_a_row > 1:
                 self._quarantine(tracked, look.reason, now_ms, by_look=True)
             return
         if tracked.look is not None and tracked.look.topic_id != look.topic_id and tracked.trigger is None:
@@ -189,7 +189,7 @@ class PartitionRegistry:
         tracked = self.partitions[key]
         tracked.trigger = trigger
         tracked.queued = False
-        if trigger == "asked":
+        if trigger == "manual":
             tracked.asked = False  # a request meanwhile is served when this job is done
             tracked.answered = None
         tracked.touch()
@@ -207,7 +207,7 @@ class PartitionRegistry:
         tracked.suspect = None  # it ended somehow
         tracked.touch()
         if done.stopped:
-            tracked.asked = tracked.asked or job.trigger == "asked"
+            tracked.asked = tracked.asked or job.trigger == "manual"
             return None
         if tracked.look is not None and tracked.look.topic_id != job.look.topic_id:
             # Created again meanwhile: the next scan begins with it again.

@@ -97,7 +97,7 @@ def choose(
 ) -> list[Candidate]:
     """Those that begin now, beside the ``running`` ones (log directory and partition); none of these is a suspect."""
     suspects = ordered(each for each in candidates if each.is_suspect and _may_begin(each, limits))
-    if turn := next((each for each in suspects if each.trigger == "asked" or each.waiting_ms > STARVED_MS), None):
+    if turn := next((each for each in suspects if each.trigger == "manual" or each.waiting_ms > STARVED_MS), None):
         return [] if running else [turn]
     chosen = _compatible_jobs([each for each in candidates if not each.is_suspect], running, limits)
     return chosen if chosen or running else suspects[:1]
@@ -105,7 +105,7 @@ def choose(
 
 def is_urgent(candidate: Candidate) -> bool:
     """Whether it waits for no window."""
-    return candidate.trigger in {"asked", "erasure", "overdue"}
+    return candidate.trigger in {"manual", "erasure", "overdue"}
 
 
 def _may_begin(candidate: Candidate, limits: ScheduleLimits) -> bool:
@@ -133,7 +133,7 @@ def _compatible_jobs(
 
 def _rank(candidate: Candidate) -> tuple[int, float, str, int, str]:
     late_ms = max(candidate.overdue_ms, candidate.waiting_ms - STARVED_MS)
-    if candidate.trigger == "asked":
+    if candidate.trigger == "manual":
         tier, worth = 0, float(candidate.waiting_ms)
     elif late_ms > 0 or candidate.trigger == "erasure":
         tier, worth = 1, float(late_ms)

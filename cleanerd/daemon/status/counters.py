@@ -33,7 +33,7 @@ class Counters:
         self._workers = workers
         self._agents = agents
         self._cleans: Counter[str] = Counter()
-        self._dropped: Counter[str] = Counter()
+        self._removed: Counter[str] = Counter()
         self._seconds: Counter[str] = Counter()
         self._sums: Counter[str] = Counter()
         self._durations = Histogram.of(DURATION_BOUNDS)
@@ -64,8 +64,8 @@ class Counters:
         if result.outcome == "staged":  # nothing is saved until cleanerd apply swaps it in
             self._sums["staged_bytes"] += max(0, result.bytes_before - result.bytes_after)
             return
-        dropped = result.to_json()["dropped"]
-        self._dropped.update({word: int(count) for word, count in dropped.items()})
+        removed = result.to_json()["removed"]
+        self._removed.update({word: int(count) for word, count in removed.items()})
         self._add_swapped(done, result)
 
     def _add_swapped(self, done: JobDone, result: CleaningResult) -> None:
@@ -86,7 +86,7 @@ class Counters:
         sums = self._sums
         return DaemonTotals(
             cleans=dict(self._cleans),
-            dropped_records=dict(self._dropped),
+            removed_records=dict(self._removed),
             read_records=sums["read_records"],
             kept_records=sums["kept_records"],
             key_passes=sums["key_passes"],

@@ -34,12 +34,12 @@ def log_done(done: JobDone) -> None:
         _log.warning(LogEvent.CLEANING_NOT_DONE, partition=partition, outcome="failed", reason=result.reason)
     elif result is not None and result.outcome in {"skipped", "refused", "busy"}:
         # The operator who requested it needs the result.
-        is_news = result.moved_on or job.trigger == "asked"
+        is_news = result.moved_on or job.trigger == "manual"
         say = _log.info if is_news else _log.debug
         say(LogEvent.CLEANING_NOT_DONE, partition=partition, outcome=result.outcome, reason=result.reason)
     elif result is not None:
         _log.info(LogEvent.CLEANING_ENDED, partition=partition, outcome=result.outcome, trigger=job.trigger,
-                  bytes_before=result.bytes_before, bytes_after=result.bytes_after, removed=result.dropped.total,
+                  bytes_before=result.bytes_before, bytes_after=result.bytes_after, removed=result.removed.total,
                   seconds=round((done.ended_ms - done.began_ms) / 1000, 3))  # fmt: skip
 
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 _STAGED: Final = "staged: cleanerd apply swaps it in before the next start of the broker"
 _TRIGGERS: Final = {
-    "asked": "it was requested",
+    "manual": "it was requested",
     "erasure": "an erasure request waits for it",
     "overdue": "max.compaction.lag.ms has passed",
-    "purge": "tombstones or markers are past their delete horizon",
+    "tombstone_removal": "tombstones or markers are past their delete horizon",
     "ratio": "its dirty ratio is above the limit",
 }
 

@@ -302,9 +302,9 @@ def _options(job: CleaningJob) -> CleaningOptions:
     return CleaningOptions(
         now_ms=now_ms,
         clock_doubt_ms=doubt_ms,
-        force=job.trigger in {"asked", "erasure"},
+        force=job.trigger in {"manual", "erasure"},
         unclean=True,
-        purge=job.trigger in {"purge", "asked"},
+        purge=job.trigger in {"tombstone_removal", "manual"},
         facts_bytes=job.facts.resources(inside=False).facts_bytes,
     )
 

@@ -81,7 +81,7 @@ class SparkOffload:
             Stopped: a stop was requested.
         """
         threshold = job.facts.settings.daemon.cleanerd_spark_threshold_keys
-        if threshold is None or job.trigger == "purge" or options.clock_doubt_ms:
+        if threshold is None or job.trigger == "tombstone_removal" or options.clock_doubt_ms:
             return None
         keys = estimated_keys(job, resources, options, threshold)
         if keys < threshold:
@@ -130,7 +130,7 @@ def estimated_keys(job: CleaningJob, resources: Resources, options: CleaningOpti
 def spark_command(job: CleaningJob, settings: Path) -> list[str]:
     """The command line; ``settings`` is a file with all of them."""
     words: list[str | Path] = [sys.executable, "-m", "cleanerd", "spark", "clean", job.look.log_dir.path]
-    words += ["--partition", str(job.name), "--unclean", *(["--force"] if job.trigger in {"asked", "erasure"} else [])]
+    words += ["--partition", str(job.name), "--unclean", *(["--force"] if job.trigger in {"manual", "erasure"} else [])]
     words += ["--now-ms", str(job.clock.now_ms()), "--wait-for-replicas"]  # its own clock may have jumped ahead
     words += ["--master", job.facts.settings.daemon.cleanerd_spark_master]
     words += ["--config", settings, "--json", "--quiet"]
@@ -199,7 +199,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _failed(job: CleaningJob, reason: str, cause: Cause = Cause.LOG) -> CleaningResult:
+def _failed(job: CleaningJob, reason: str, cause: Cause = Cause.DATA) -> CleaningResult:
     return CleaningResult.of_error(job.name, str(job.look.log_dir.path), ReportedError(reason, cause=cause))
 
 

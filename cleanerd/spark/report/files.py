@@ -38,7 +38,7 @@ _SCHEMA: Final = pa.schema([
     ("partition", pa.int32()),
     ("strategy", pa.string()),
     *((name, _NUMBER) for name in (
-        "segments", "stored_bytes", "records", "bytes", "active", "unseen", "keyless", "keys", "superseded",
+        "segments", "stored_bytes", "records", "bytes", "active", "unseen", "no_key", "keys", "superseded",
         "superseded_bytes", "tombstones", "deleted_keys", "unversioned", "misversioned",
     )),
     ("records_a_key", _SHARES),

@@ -118,7 +118,7 @@ def _findings(topics: Sequence[TopicProfile], now_ms: int) -> str:
         for count, what in (
             (_all([topic], "unversioned") if topic.strategy == "header" else 0, "without a version: they lose"),
             (_all([topic], "misversioned"), "with a malformed version: they count as without one"),
-            (_all([topic], "keyless"), "without a key: cleaning removes them"),
+            (_all([topic], "no_key"), "without a key: cleaning removes them"),
         ):
             if count:
                 rows.append(f"{name}: {counted(count, 'record')} {what}.")

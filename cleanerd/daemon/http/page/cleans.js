@@ -9,8 +9,8 @@ import { Table } from "./table.js";
 
 const saved = (each) => (each.result.bytes_before ?? 0) - (each.result.bytes_after ?? 0);
 
-function droppedOf(clean) {
-  return Object.entries(clean.result.dropped ?? {}).filter(([, number]) => number > 0);
+function removedOf(clean) {
+  return Object.entries(clean.result.removed ?? {}).filter(([, number]) => number > 0);
 }
 
 const COLUMNS = [
@@ -38,11 +38,11 @@ const COLUMNS = [
     },
   },
   {
-    id: "dropped", label: "Records dropped", class: "h-dropped num",
+    id: "removed", label: "Records removed", class: "h-removed num",
     make: (cell) => (row) => {
-      const dropped = droppedOf(row);
-      setText(cell, count(dropped.reduce((sum, [, number]) => sum + number, 0)));
-      setAttribute(cell, "title", dropped.map(([reason, number]) => `${reason} ${count(number)}`).join(", ") || null);
+      const removed = removedOf(row);
+      setText(cell, count(removed.reduce((sum, [, number]) => sum + number, 0)));
+      setAttribute(cell, "title", removed.map(([reason, number]) => `${reason} ${count(number)}`).join(", ") || null);
     },
   },
   { id: "reason", label: "Reason", class: "h-reason", sortable: false, make: (cell) => (row) => { setText(cell, row.result.reason ?? ""); setAttribute(cell, "title", row.result.reason || null); } },
@@ -71,11 +71,11 @@ const SORTS = {
   trigger: (a, b) => a.trigger.localeCompare(b.trigger),
   took: (a, b) => a.ended_ms - a.started_ms - (b.ended_ms - b.started_ms),
   saved: (a, b) => saved(a) - saved(b),
-  dropped: (a, b) => total(a) - total(b),
+  removed: (a, b) => total(a) - total(b),
 };
 
 function total(clean) {
-  return droppedOf(clean).reduce((sum, [, number]) => sum + number, 0);
+  return removedOf(clean).reduce((sum, [, number]) => sum + number, 0);
 }
 
 export function historyTable({ onOpen, onSort }) {

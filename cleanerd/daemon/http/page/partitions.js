@@ -59,7 +59,7 @@ const SORTS = {
 };
 const SORT_NAMES = {
   "": "What needs attention first", "-reclaim": "Most to reclaim", "-dirty": "Highest dirty ratio", "-size": "Largest",
-  name: "Name", next: "Next deadline or purge", state: "State", strategy: "Strategy", mode: "Mode",
+  name: "Name", next: "Next deadline or tombstone removal", state: "State", strategy: "Strategy", mode: "Mode",
 };
 
 const LARGE_FIRST = new Set(["dirty", "reclaim", "size"]);
@@ -133,7 +133,7 @@ const COLUMNS = [
   },
   { id: "mode", label: "Mode", class: "c-mode", make: (cell) => (row) => setText(cell, row.mode) },
   {
-    id: "next", label: "Next", class: "c-next", title: "When it is due by max.compaction.lag.ms, or its next purge",
+    id: "next", label: "Next", class: "c-next", title: "When it is due by max.compaction.lag.ms, or when its next tombstones or markers can be removed",
     make(cell) {
       const what = h("span", { class: "quiet-text" });
       const when = h("time");
@@ -141,7 +141,7 @@ const COLUMNS = [
       return (row) => {
         const next = nextTime(row);
         setTime(when, next);
-        setText(what, next === null ? "" : next === row.overdue_at_ms ? "due " : "purge ");
+        setText(what, next === null ? "" : next === row.overdue_at_ms ? "due " : "removal ");
       };
     },
   },

@@ -6,9 +6,9 @@ import { partitionLink } from "./route.js";
 
 const PHASES = ["survey", "index", "decide", "rewrite", "swap"];
 export const TRIGGERS = {
-  ratio: "dirty ratio", overdue: "max.compaction.lag.ms", erasure: "an erasure request", purge: "purge of an idle partition", asked: "asked for",
+  ratio: "dirty ratio", overdue: "max.compaction.lag.ms", erasure: "an erasure request", tombstone_removal: "expired tombstones or markers", manual: "cleanerd trigger",
 };
-export const SHORT_TRIGGERS = { ratio: "dirty ratio", overdue: "overdue", erasure: "erasure", purge: "purge", asked: "asked for" };
+export const SHORT_TRIGGERS = { ratio: "dirty ratio", overdue: "overdue", erasure: "erasure", tombstone_removal: "tombstones", manual: "manual" };
 
 /** One card for each clean; a card stays the same element while its clean runs. */
 export function runningCards(parent, running, { short }) {

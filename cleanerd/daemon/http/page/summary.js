@@ -32,13 +32,13 @@ export function drawSummary(parent, status) {
   const totals = status.totals;
   const states = (state) => status.partitions.filter((each) => each.state === state).length;
   const saved = totals.bytes_before - totals.bytes_after;
-  const dropped = Object.entries(totals.dropped_records).sort(([, a], [, b]) => b - a);
-  const droppedSum = dropped.reduce((all, [, number]) => all + number, 0);
+  const removed = Object.entries(totals.removed_records).sort(([, a], [, b]) => b - a);
+  const removedSum = removed.reduce((all, [, number]) => all + number, 0);
   const cleans = totals.cleans.cleaned ?? 0;
   const wrong = trouble(status);
   const reclaim = sum((each) => each.reclaimable_bytes);
   const shown = {
-    wrong, reclaim, dirty: dirtyNow(status), saved, cleans, droppedSum, dropped,
+    wrong, reclaim, dirty: dirtyNow(status), saved, cleans, removedSum, removed,
     number: status.partitions.length, cleaning: status.running.length, queued: states("queued"), staged: states("staged"),
     others: OTHER_OUTCOMES.map((outcome) => [outcome, totals.cleans[outcome] ?? 0]).filter(([, number]) => number), mode: status.mode,
     exact: status.partitions.filter((each) => each.reclaimable_exact).length, before: totals.bytes_before,
@@ -54,8 +54,8 @@ export function drawSummary(parent, status) {
       `${shown.before ? `${percent(saved / shown.before)} of ${bytes(shown.before)}` : "nothing cleaned"} since the start`),
     tile("Cleans", h("b", { class: "big" }, count(cleans)),
       [`${shown.cleaning} running`, `${count(shown.queued)} queued`, shown.staged ? `${shown.staged} staged` : "", ...shown.others.map(([outcome, number]) => `${count(number)} ${outcome}`)].filter(Boolean).join(", ")),
-    tile("Records dropped", h("b", { class: "big" }, shortCount(droppedSum)),
-      dropped.filter(([, number]) => number).slice(0, 2).map(([reason, number]) => `${shortCount(number)} ${reason}`).join(", ") || "since the start"),
+    tile("Records removed", h("b", { class: "big" }, shortCount(removedSum)),
+      removed.filter(([, number]) => number).slice(0, 2).map(([reason, number]) => `${shortCount(number)} ${reason}`).join(", ") || "since the start"),
     shown.erasures.length ? erasureTile(shown.erasures) : null,
   ]);
 }
