@@ -144,7 +144,9 @@ def _show(output: Output, term: Term, found: Sequence[tuple[Path, list[CopyOutlo
         for each in outlooks:
             by_steps.setdefault(each.steps, []).append(str(each.copy.offset))
         for steps, offsets in by_steps.items():
-            output.line(f"Offset {', '.join(dict.fromkeys(offsets))} is gone after:")
+            distinct = list(dict.fromkeys(offsets))
+            subject = f"Offset {distinct[0]} is" if len(distinct) == 1 else f"Offsets {', '.join(distinct)} are"
+            output.line(f"{subject} gone after:")
             for number, step in enumerate(steps, 1):
                 output.item(f"  {number}.", _describe(step))
         output.line()

@@ -101,7 +101,7 @@ class Erasures:
             return "blocked", f"the tombstone at offset {offset} cannot be cleaned yet: see cleanerd erase plan"
         if (request.id, tracked.key) in self.found.gone:
             return "certify", f"run cleanerd erase certify {request.topic}"
-        return "tombstone", "the tombstone waits for its delete horizon"
+        return "tombstone", "only the tombstone is left: cleanerd erase plan says until when"
 
 
 def _read(state_dir: Path, looks: Sequence[tuple[Key, PartitionScan]]) -> Found:

@@ -185,14 +185,22 @@ class _Way:
                 "the partition is cleaned", "cleanerd.mode=auto and the agent, or run cleanerd clean --force"
             )
         elif facts.cleaned_by == "daemon" and facts.has_request:
-            event = "the daemon cleans the partition for the erasure request"
-            self.after(event, facts.scan_ms, "log.cleaner.backoff.ms", at_once_ms=0)
+            self._by_daemon("the daemon cleans the partition for the erasure request")
         elif facts.max_lag_ms >= NO_LIMIT_MS:
             self.unbounded("the partition is dirty enough to be cleaned", "max.compaction.lag.ms")
         else:
-            whose = "the daemon" if facts.cleaned_by == "daemon" else "Kafka's cleaner"
-            wait_ms = max(first_ms + facts.max_lag_ms - self._from_ms, 0) + facts.scan_ms
-            self.after(f"{whose} cleans the partition", wait_ms, "max.compaction.lag.ms", at_once_ms=0)
+            lag_ms = max(first_ms + facts.max_lag_ms - self._from_ms, 0)
+            if facts.cleaned_by == "daemon":
+                self._by_daemon("the daemon cleans the partition", lag_ms, "max.compaction.lag.ms")
+            else:
+                wait_ms = lag_ms + facts.scan_ms
+                self.after("Kafka's cleaner cleans the partition", wait_ms, "max.compaction.lag.ms", at_once_ms=0)
+
+    def _by_daemon(self, event: str, lag_ms: int = 0, setting: str = "log.cleaner.backoff.ms") -> None:
+        """D-04: the next scan, and the old files of a swap just before, which delay the next swap."""
+        facts = self._facts
+        wait_ms = lag_ms + facts.scan_ms + facts.file_delete_delay_ms
+        self.after(event, wait_ms, f"{setting} and file.delete.delay.ms", at_once_ms=0)
 
     def replicated(self, expiry: ExpiryBound) -> None:
         """U-70, U-79: every replica has the tombstone."""
@@ -207,8 +215,7 @@ class _Way:
     def purged(self) -> None:
         """A cleaning after the horizon removes it."""
         if self._facts.cleaned_by == "daemon":
-            event = "the daemon removes expired tombstones"
-            self.after(event, self._facts.scan_ms, "log.cleaner.backoff.ms", at_once_ms=0)
+            self._by_daemon("the daemon removes expired tombstones")
         elif self._facts.cleaned_by == "kafka":
             self.unbounded(
                 "Kafka's cleaner cleans the partition again, when it is dirty again",

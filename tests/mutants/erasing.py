@@ -59,6 +59,14 @@ ERASING = (
         (f"{STEPS}::test_a_tombstone_waits_for_every_replica",),
     ),
     Mutant(
+        "a-date-ignores-that-a-swap-delays-the-next-one",
+        "U-85",
+        REMOVAL,
+        "lag_ms + facts.scan_ms + facts.file_delete_delay_ms",
+        "lag_ms + facts.scan_ms",
+        (f"{STEPS}::test_a_value_goes_with_the_cleaning_that_covers_its_tombstone",),
+    ),
+    Mutant(
         "a-changed-certificate-is-read",
         "U-86",
         "cleanerd/verify/certificate.py",

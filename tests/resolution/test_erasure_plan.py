@@ -71,7 +71,7 @@ def test_a_running_broker_moves_its_recovery_point(tmp_path: Path) -> None:
     assert "the recovery point" in facts(tmp_path / "stopped", LIVE).limits
     beside = facts(tmp_path / "running", LIVE, running=True)
     assert "the recovery point" not in beside.limits
-    assert bound_of(steps_of_value(beside, 0, 1)) == NOW + beside.scan_ms + beside.file_delete_delay_ms
+    assert bound_of(steps_of_value(beside, 0, 1)) == NOW + beside.scan_ms + 2 * beside.file_delete_delay_ms
 
 
 def test_a_request_replaces_the_maximum_lag(tmp_path: Path) -> None:
