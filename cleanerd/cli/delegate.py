@@ -55,8 +55,8 @@ def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run
     _print_outcome(common, outcome, delegations, dry_run=dry_run)
     if outcome.action == "delegated" and not dry_run:
         common.output.note(
-            f"cleanerd decides from now on when {topic} is cleaned: by its own settings, else by the values saved in "
-            f"{delegations.path}; on other hosts, which lack that file, by its own settings, else by Kafka's defaults."
+            f"From now on only cleanerd cleans {topic}. Its settings say when, then the values saved in "
+            f"{delegations.path}. cleanerd on other hosts lacks that file: set the values in its settings there."
         )
 
 

@@ -14,7 +14,7 @@ from cleanerd.cli.scope import note_young_topics, print_config_warnings, select_
 from cleanerd.cli.selecting import each_once
 from cleanerd.daemon.control_client import daemon_facts
 from cleanerd.errors import CleanerdError, NotCompactedError, worst_exit_code
-from cleanerd.humanize import human_bytes, human_setting
+from cleanerd.humanize import counted, human_bytes, human_setting
 from cleanerd.resolution.checkpoint_pair import FirstReadings
 from cleanerd.resolution.explanation import (
     POLICY_CHANGES,
@@ -197,13 +197,14 @@ def _print_answer(output: Output, answer: Explanation, each: Answer) -> None:
     else:
         _print_reason(output, found.log.name, found.verdict.rule, found.verdict.reason, found.verdict.changes)
     if each.daemon is not None:
-        output.line(f"  The running daemon: {each.daemon['phase']}, {each.daemon['mode']}. {each.daemon['reason']}")
+        own = f"{each.daemon['phase']}, {each.daemon['mode']}"
+        failed = "" if state is None or state.quarantine is None else state.quarantine
+        reason = "" if each.daemon["reason"] == failed else f". {each.daemon['reason']}"
+        output.line(f"  The running daemon: {own}{reason}")
     if staged := describe_staged(found.log.path):
         output.line(f"  {staged[0].upper()}{staged[1:]}.")
     if answer.running:
-        output.line(
-            "  A broker runs on this directory: beside it work clean --live and stage, clean once it is stopped."
-        )
+        output.line("  A broker runs on this directory: use clean --live or stage, or stop the broker and use clean.")
     if bounds.overdue_ms > 0 and bounds.overdue_at_ms is not None and bounds.dirtiness.cleanable_bytes:
         output.line(f"  Overdue by max.compaction.lag.ms since {_utc(bounds.overdue_at_ms)}.")
     if state is not None and state.quarantine is not None:
@@ -211,7 +212,8 @@ def _print_answer(output: Output, answer: Explanation, each: Answer) -> None:
         if is_outdated(state, found.log):
             output.line("  The segment that this is about was replaced or deleted since, so it is tried again.")
     if state is not None and state.retry is not None:
-        output.line(f"  {state.retry.failures} failures in a row; the daemon tries again at {_utc(state.retry.at_ms)}.")
+        failures = counted(state.retry.failures, "failure")
+        output.line(f"  {failures} in a row; the daemon tries again at {_utc(state.retry.at_ms)}.")
     if state is not None and state.next_purge_ms is not None and state.purge_as_of == bounds.first_dirty_offset:
         output.line(
             f"  Its next tombstones or markers can be removed at {_utc(state.next_purge_ms)}, even without new records."
