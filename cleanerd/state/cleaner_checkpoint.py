@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from cleanerd.config.fingerprint import KAFKAS_FINGERPRINT, describe_fingerprint
 from cleanerd.errors import machine_error
 from cleanerd.format.names import TopicPartition, uuid_to_base64
+from cleanerd.fsio import safe_open
 from cleanerd.fsio.safe_open import MAX_FACTS_BYTES
 from cleanerd.fsio.state_files import (
     DAMAGE,
     NewerFormatError,
     UnreadableState,
+    held,
     make_directory,
     read_state_file,
     set_aside,
@@ -136,7 +138,7 @@ class StateStore:
         self._newer: set[Path] = set()
         self.rules = LastSettings(root)
         self.places = DirectoryPlaces(root)
-        self._made: set[Path] = set()
+        self._made: set[str] = set()
         self._directories: dict[str, Path] = {}
 
     def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
@@ -162,21 +164,25 @@ class StateStore:
         """
         if self.rules.is_empty():
             return None
-        path = self.path(log_dir, log)
+        directory, file = self.directory(log_dir), state_file_name(log.name, log.topic_id)
         try:
-            found = STATE.parse(read_state_file(path, self.root, max_bytes=MAX_FACTS_BYTES))
+            with held(directory, self.root) as opened:
+                found = STATE.parse(safe_open.read_whole(file, dir_fd=opened, max_bytes=MAX_FACTS_BYTES))
         except FileNotFoundError:
             return None
         except OSError as error:
+            path = directory / file
             # One directory that is closed to us is one warning, however many partitions it knows.
             is_closed = isinstance(error, PermissionError) and not os.access(self.root, os.R_OK | os.X_OK)
             where = self.root if is_closed else path
             self._failed(where, f"{where}: cannot be read ({error.strerror}); counts as absent")
         except NewerFormatError as error:
+            path = directory / file
             # It stays: it is not damaged, and may still show the settings of the last cleaning.
             self._failed(path, f"{path}: {error}; counts as absent until the next cleaning")
             self._newer.add(path)
         except DAMAGE as error:
+            path = directory / file
             self.failures += 1
             if self._keeps_damaged:
                 self.warnings.append(f"{path}: damaged ({error}); counts as absent")
@@ -187,7 +193,7 @@ class StateStore:
             except OSError as problem:
                 self.warnings.append(f"{path}: cannot be set aside ({problem.strerror})")
         else:
-            if path in self._newer:
+            if self._newer and (path := directory / file) in self._newer:
                 self._stands_no_longer(path)
             return found
         return None
@@ -269,19 +275,20 @@ class StateStore:
             data = STATE.to_bytes(state, topic=log.name.topic, partition=log.name.partition)
             write_file(path, data, owner, self.root)
 
-        self.in_place(path.parent, owner, write)
+        self.in_place(f"{PARTITIONS}/{self.directory_name(log_dir)}", owner, write)
 
-    def in_place(self, directory: Path, owner: os.stat_result, work: Callable[[], T]) -> T:
-        """Run ``work`` in ``directory``, two levels below the root; the directory is created if need be.
+    def in_place(self, name: str, owner: os.stat_result, work: Callable[[], T]) -> T:
+        """Run ``work`` in the directory ``name``, two levels below the root; it is created if need be.
 
         Whether it exists is checked once for each store, and when it is missing. Raises OSError.
         """
-        if directory in self._made:
+        if name in self._made:
             with suppress(FileNotFoundError):
                 return work()
+        directory = self.root / name
         for each in (self.root, directory.parent, directory):
             make_directory(each, owner, self.root)
-        self._made.add(directory)
+        self._made.add(name)
         return work()
 
     def _set_aside_unreadable(self, path: Path) -> None:

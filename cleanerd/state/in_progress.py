@@ -20,15 +20,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.fsio.held_directories import HeldDirectory
 from cleanerd.fsio.safe_open import close_quietly, create, names_in, open_to_read, read_whole, write_all
 from cleanerd.fsio.small_file import ignore_owner_errors
-from cleanerd.fsio.state_files import DAMAGE, held
+from cleanerd.fsio.state_files import DAMAGE
 from cleanerd.state.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from cleanerd.format.names import TopicPartition
     from cleanerd.segments.log_dir import LogDir
@@ -116,19 +115,19 @@ class InFlightMarkers:
         if self._ends:
             return None
         try:
-            path, owner = self._path(log_dir), self._store.owner(log_dir)
-            lock = self._store.in_place(path, owner, lambda: self._leave(log_dir, name))
+            place, owner = f"{PLACE}/{self._store.directory_name(log_dir)}", self._store.owner(log_dir)
+            lock = self._store.in_place(place, owner, lambda: self._leave(log_dir, name, owner))
         except OSError:
             return None
         with self._lock:
             self._held[lock] = (log_dir, name)
         return lock
 
-    def _leave(self, log_dir: LogDir, name: str) -> int:
+    def _leave(self, log_dir: LogDir, name: str, owner: os.stat_result) -> int:
         with self._place(log_dir) as place:
             found = _read(name, place)
             mark = _InFlightMarker(0 if found is None else found.deaths, _now_ms(), _booted_seconds(), left=False)
-            return _write(name, place, mark, self._store.root.stat(), lock=True)
+            return _write(name, place, mark, owner, lock=True)
 
     def _end(self, lock: int) -> None:
         with self._lock:
@@ -211,11 +210,8 @@ class InFlightMarkers:
             return CrashSuspect(eased.deaths, eased.at_ms)
         return None
 
-    def _place(self, log_dir: LogDir) -> AbstractContextManager[int]:
-        return held(self._path(log_dir), self._store.root)
-
-    def _path(self, log_dir: LogDir) -> Path:
-        return self._store.root / PLACE / self._store.directory_name(log_dir)
+    def _place(self, log_dir: LogDir) -> HeldDirectory:
+        return HeldDirectory(str(self._store.root), f"{PLACE}/{self._store.directory_name(log_dir)}")
 
 
 def _write(name: str, place: int, mark: _InFlightMarker, owner: os.stat_result, *, lock: bool) -> int:

@@ -10,18 +10,20 @@ import hashlib
 import os
 from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.fsio.directory_time import directory_time
+from cleanerd.fsio.held_directories import HeldDirectory
 from cleanerd.fsio.safe_open import MAX_FACTS_BYTES, names_in, read_whole
-from cleanerd.fsio.state_files import DAMAGE, DAMAGED, UnreadableState, describe_damage, held
+from cleanerd.fsio.state_files import DAMAGE, DAMAGED, UnreadableState, describe_damage
 from cleanerd.state.document import validated
 from cleanerd.state.places import PARTITIONS
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 T = TypeVar("T")
@@ -53,18 +55,16 @@ class LastSettings:
 
     def __init__(self, root: Path, *, most_topics: int = _MOST_TOPICS) -> None:
         self._most_topics = most_topics
-        self._root = root / PARTITIONS
-        self._root_text = str(self._root)
+        self._root = str(root)
         self._may_be_empty = True
-        self._top = root
         self._names: dict[str, tuple[int, list[str]]] = {}
-        self._rules: dict[tuple[str, str], tuple[int, str | None]] = {}
+        self._rules: dict[tuple[str, str], tuple[int, str, str | None]] = {}
 
     def is_empty(self) -> bool:
         """Whether no state was ever stored; checked again while that is so: a first start queries thousands."""
         if self._may_be_empty:
             try:
-                os.lstat(self._root_text)
+                os.lstat(f"{self._root}/{PARTITIONS}")
             except FileNotFoundError:
                 return True
             except OSError:
@@ -74,30 +74,35 @@ class LastSettings:
 
     def of_partition(self, directory: str, stem: str) -> str | UnreadableState | None:
         """The fingerprint in one partition's state file; ``stem`` is its name without the suffix."""
-        place = self._root / directory
-        return self._in(place, lambda opened: _read_state(place, stem, opened))
+        return self._in(f"{PARTITIONS}/{directory}", lambda place, opened: _read_state(place, stem, opened))
 
     def of_topic(self, directory: str, topic: str) -> str | UnreadableState | None:
-        """The fingerprint of the first partition that has one; None when no cleaning is remembered.
+        """The fingerprint of a partition that has one; None when no cleaning is remembered.
 
         ``directory`` and ``topic`` are as in the names of state files: a log directory's, and a topic's without the
-        partition.
+        partition. Each cleaning changes the directory, so the partition that answered before is read again first.
         """
-        place = self._root / directory
 
-        def look(opened: int) -> str | UnreadableState | None:
+        def look(place: str, opened: int) -> str | UnreadableState | None:
             written = directory_time(opened)
-            known = self._rules.get((directory, topic))
-            if known is None or known[0] != written.changed_ns:
-                found = first(_read_state(place, stem, opened) for stem in self._stems(directory, topic, opened))
-                if isinstance(found, UnreadableState):
-                    return found  # a repair may leave the directory's time unchanged
-                if len(self._rules) >= self._most_topics:
-                    self._rules.clear()
-                known = self._rules[directory, topic] = written.to_compare_ns, found
-            return known[1]
+            changed_ns, last_stem, found = self._rules.get((directory, topic), (None, "", None))
+            if changed_ns == written.changed_ns:
+                return found
+            unread, found = None, None
+            for stem in chain(filter(None, [last_stem]), self._stems(directory, topic, opened)):
+                answer = _read_state(place, stem, opened)
+                if isinstance(answer, str):
+                    last_stem, found = stem, answer
+                    break
+                unread = unread or answer
+            if found is None and unread is not None:
+                return unread  # a repair may leave the directory's time unchanged
+            if len(self._rules) >= self._most_topics:
+                self._rules.clear()
+            self._rules[directory, topic] = written.to_compare_ns, last_stem, found
+            return found
 
-        return self._in(place, look)
+        return self._in(f"{PARTITIONS}/{directory}", look)
 
     def of_name(self, topic: str, topic_id: uuid.UUID | None) -> list[str | UnreadableState]:
         """The fingerprints of a topic's partitions in all log directories, without duplicates."""
@@ -106,22 +111,21 @@ class LastSettings:
             return [listed]
         found: dict[str | UnreadableState, None] = {}
         for directory in listed:
-            place = self._root / directory
 
-            def look(opened: int, directory: str = directory, place: Path = place) -> None:
+            def look(place: str, opened: int, directory: str = directory) -> None:
                 topics = [by_name(topic)] if topic_id is None else [uuid_to_base64(topic_id), by_name(topic)]
                 stems = [stem for each in topics for stem in self._stems(directory, each, opened)]
                 stored = (_read_state(place, stem, opened) for stem in stems)
                 found.update(dict.fromkeys(each for each in stored if each is not None))
 
-            if unread := self._in(place, look):
+            if unread := self._in(f"{PARTITIONS}/{directory}", look):
                 found[unread] = None
         return list(found)
 
     def _directories(self) -> list[str] | UnreadableState:
-        return self._in(self._root, lambda opened: sorted(names_in(".", opened))) or []
+        return self._in(PARTITIONS, lambda _, opened: sorted(names_in(".", opened))) or []
 
-    def _stems(self, directory: str, topic: str, opened: int) -> list[str]:
+    def _stems(self, directory: str, topic: str, opened: int) -> Iterator[str]:
         """The stems of a topic's state files in ``directory``, ascending; with those that were set aside."""
         written = directory_time(opened)
         known = self._names.get(directory)
@@ -129,16 +133,18 @@ class LastSettings:
             known = self._names[directory] = written.to_compare_ns, sorted(names_in(".", opened))
         names, begin = known[1], f"{topic}-"
         first, end = bisect_left(names, begin), bisect_left(names, f"{topic}.")  # "." sorts after "-"
-        split = [os.path.splitext(name) for name in names[first:end]]
-        return sorted({stem for stem, suffix in split if suffix in {SUFFIX, DAMAGED} and "-" not in stem[len(begin) :]})
+        split = (os.path.splitext(name) for name in names[first:end])
+        found = {stem for stem, suffix in split if suffix in {SUFFIX, DAMAGED} and "-" not in stem[len(begin) :]}
+        yield from sorted(found)
 
-    def _in(self, place: Path, look: Callable[[int], T]) -> T | UnreadableState | None:
-        """The result of ``look`` with a descriptor of the directory ``place``; None if it does not exist."""
+    def _in(self, name: str, look: Callable[[str, int], T]) -> T | UnreadableState | None:
+        """The result of ``look`` with path and descriptor of the directory ``name``; None if it does not exist."""
         if self.is_empty():
             return None
+        place = f"{self._root}/{name}"
         try:
-            with held(place, self._top) as descriptor:
-                return look(descriptor)
+            with HeldDirectory(self._root, name) as descriptor:
+                return look(place, descriptor)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -172,7 +178,7 @@ def first(answers: Iterable[str | UnreadableState | None]) -> str | UnreadableSt
     return unread
 
 
-def _read_state(place: Path, stem: str, directory: int) -> str | UnreadableState | None:
+def _read_state(place: str, stem: str, directory: int) -> str | UnreadableState | None:
     """From the state file; if that has none, from one that was set aside."""
     try:
         data = read_whole(stem + SUFFIX, dir_fd=directory, max_bytes=MAX_FACTS_BYTES)
@@ -180,11 +186,11 @@ def _read_state(place: Path, stem: str, directory: int) -> str | UnreadableState
     except FileNotFoundError:
         stored = None
     except OSError as error:
-        return UnreadableState.refused(place / (stem + SUFFIX), error)
+        return UnreadableState.refused(f"{place}/{stem}{SUFFIX}", error)
     except DAMAGE as error:
-        return UnreadableState(str(place / (stem + SUFFIX)), f"is {describe_damage(error)}")
+        return UnreadableState(f"{place}/{stem}{SUFFIX}", f"is {describe_damage(error)}")
     if stored is None and _is_there(stem + DAMAGED, directory):
-        return UnreadableState(str(place / (stem + DAMAGED)), "is damaged (it was set aside)")
+        return UnreadableState(f"{place}/{stem}{DAMAGED}", "is damaged (it was set aside)")
     return stored
 
 

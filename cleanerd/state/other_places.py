@@ -28,7 +28,8 @@ def rules_of(
     """
     if state is not None and state.cleaned_by is not None:
         return state.cleaned_by
-    rules, stem, topic = store.rules, store.path(log_dir, log).stem, topic_part(log.name.topic, log.topic_id)
+    rules, topic = store.rules, topic_part(log.name.topic, log.topic_id)
+    stem = f"{topic}-{log.name.partition}"
     place = store.directory_name(log_dir)
     own = rules.of_partition(place, stem)
     if own is None:

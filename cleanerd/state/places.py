@@ -98,6 +98,7 @@ class DirectoryPlaces:
         self._path = root / PARTITIONS
         self._names: dict[DirectoryPlace, str] = {}
         self._elsewhere: dict[DirectoryPlace, tuple[int, tuple[list[str], dict[str, KnownPlace]]]] = {}
+        self._described: dict[DirectoryPlace, tuple[int, int]] = {}
 
     def name_of(self, place: DirectoryPlace) -> str:
         """The name of the directory that has the state of ``place``, whether it exists or not."""
@@ -142,14 +143,30 @@ class DirectoryPlaces:
         return {name: self._read(name) for name in names}
 
     def register(self, place: DirectoryPlace, owner: os.stat_result) -> None:
-        """Describe ``place`` in its directory, which exists, unless that is done. Raises OSError."""
+        """Describe ``place`` in its directory, which exists, unless that is done. Raises OSError.
+
+        Each cleaning calls it: a description that was read once is read again when it is another file.
+        """
         name = self.name_of(place)
+        file = self._file_of(name)
+        if file is not None and self._described.get(place) == file:
+            return
         known = self._read(name)
         if known is not None and known.place == place:
+            if file is not None:
+                self._described[place] = file
             return
         since_ns = _now_ns() if known is None else known.since_ns
-        file = _PlaceFile(place.directory_id, place.path, place.inode, place.file_system, since_ns)
-        write_state_file(self._path / name / _FILE, _DOCUMENT.to_bytes(file), owner, self._root)
+        described = _PlaceFile(place.directory_id, place.path, place.inode, place.file_system, since_ns)
+        write_state_file(self._path / name / _FILE, _DOCUMENT.to_bytes(described), owner, self._root)
+
+    def _file_of(self, name: str) -> tuple[int, int] | None:
+        """Inode and change time of the description in the directory ``name``; None if that cannot be read."""
+        try:
+            status = os.lstat(f"{self._path}/{name}/{_FILE}")
+        except OSError:
+            return None
+        return status.st_ino, status.st_ctime_ns
 
     def gone_to(self, place: DirectoryPlace, path: str | None) -> dict[str, KnownPlace]:
         """The places whose state ``place`` may adopt: other ones that its ids allow; ``path``: that one only.

@@ -40,8 +40,8 @@ RULES_MEMORY = (
         "only-the-partition-itself-remembers",
         "U-6",
         "cleanerd/state/last_settings.py",
-        "written.to_compare_ns, found\n",
-        "written.to_compare_ns, None\n",
+        "last_stem, found = stem, answer\n",
+        "last_stem, found = stem, None\n",
         ("tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",),
     ),
     Mutant(
@@ -124,8 +124,8 @@ RULES_MEMORY = (
         "a-directorys-time-tells-of-every-change",
         "U-6",
         "cleanerd/state/last_settings.py",
-        "= written.to_compare_ns, found",
-        "= directory_time(opened).to_compare_ns, found",
+        "= written.to_compare_ns, last_stem, found",
+        "= directory_time(opened).to_compare_ns, last_stem, found",
         ("tests/cli/test_forgotten_config.py::test_rules_remembered_within_one_clock_tick_are_seen",),
     ),
     Mutant(
