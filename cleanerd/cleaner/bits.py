@@ -37,14 +37,14 @@ class BitColumn:
 
     @classmethod
     def of(cls, words: NDArray[np.uint64], count: int) -> BitColumn:
-        """The first ``count`` bits of a bitmap; those behind are clear."""
+        """The first ``count`` bits of a bitmap; later bits are cleared."""
         column = cls()
         column._words = words
         column.count = count
         return column
 
     def merge(self, other: BitColumn) -> None:
-        """Set the bits that are set in ``other`` too; this one grows to its length."""
+        """Set the bits that are set in ``other``; grow to its length if needed."""
         if other.count > self.count:
             self.append(np.zeros(other.count - self.count, dtype=np.bool_))
         words = other.words()

@@ -26,7 +26,7 @@ def count_change(
     pool: ReaderPool,
     advance: Callable[[int], None],
 ) -> str:
-    """The change of ``found`` in words and numbers, exact; empty when no key is concerned. Reads only.
+    """How many keys the change of ``found`` concerns, in words; empty for none. Reads only.
 
     Raises:
         CleanerdError: the log cannot be read or indexed.

@@ -1,4 +1,4 @@
-"""The records of a chunk that a pass over a segment reads, and the places where a rewrite may begin."""
+"""The records of a chunk that take part in a cleaning, and the places where a rewrite may begin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class ChunkRows:
     """Rows ``first`` to ``last`` (exclusive) of a chunk's record table are in the dirty range.
 
-    Records of the ``excluded`` [b] batches take no part: control batches and aborted data (C-18, C-19).
+    Records of the ``excluded`` [b] batches do not take part: control batches and aborted data (C-18, C-19).
     """
 
     first: int
@@ -25,9 +25,10 @@ class ChunkRows:
 
 
 class KnownChunk(NamedTuple):
-    """A chunk whose facts are known: ``record`` is its first record's number in the segment.
+    """A chunk that was read before.
 
-    ``excluded`` are its control batches and aborted data, as in :class:`ChunkRows`.
+    ``record``: its first record's number in the segment. ``excluded``: its control batches and aborted data, as in
+    :class:`ChunkRows`.
     """
 
     chunk: _kernel.Chunk
@@ -35,13 +36,13 @@ class KnownChunk(NamedTuple):
     excluded: NDArray[np.bool_]
 
     def rows(self, first: int, last: int) -> ChunkRows:
-        """The rows among the segment's records ``first`` to ``last`` (exclusive)."""
+        """The rows of the segment's records ``first`` to ``last`` (exclusive)."""
         count = len(self.chunk.records)
         return ChunkRows(min(max(first - self.record, 0), count), min(max(last - self.record, 0), count), self.excluded)
 
 
 class RewriteStart(NamedTuple):
-    """Where a rewrite may begin: file position, number of the batch there and of its first record in the segment."""
+    """Where a rewrite may begin: file position, and the numbers of the batch and the record there in the segment."""
 
     position: int
     batch: int

@@ -1,9 +1,8 @@
-"""The clean part of the log in phase 2: what of it the dirty part supersedes, and where it wins (C-45.3, R280-10).
+"""The clean section in phase 2: which of its records are superseded, and which win (C-45.3, R280-10).
 
-Under ``offset`` a clean record whose key is in the map is superseded, whatever it is. Under a versioned strategy it
-competes: the map's entry is raised where the clean record is higher, and a dirty record loses to it. Ordinals of the
-clean part count from 0, below all dirty ones, so that of equal versions the later record wins. Keys that are not in the
-map do not occur in the dirty part: their records stay as they are (R280-11).
+Under ``offset`` a clean record whose key is in the map is superseded. Under a versioned strategy it competes: if it is
+higher, it replaces the map's entry, and the dirty record loses. Ordinals of clean records are below all dirty ones, so
+that of equal versions the later record wins. Clean records whose keys are not in the map are retained (R280-11).
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class CleanPart:
-    """The segments below the first dirty offset, and the clean front of the segment that contains it.
+    """The segments below the first dirty offset, and the clean beginning of the segment that contains it.
 
-    ``contestants``: the records that competed in the last walk; ``ordinals``: how many ordinals they have.
+    ``contestants``: the records that competed in the last walk; ``ordinals``: the number of their ordinals.
     """
 
     def __init__(self, plan: CleaningPlan, room: MetadataBudget) -> None:
@@ -60,7 +59,7 @@ class CleanPart:
                 self._walk(decoder.chunks(evidence.source), evidence, evidence.dirty_from, keys)
 
     def take_winners(self, found: Winners) -> None:
-        """Whose records won, and whose key the dirty part has, once all have competed."""
+        """Store which clean records won and which have a key of the dirty section, after all have competed."""
         for each in self.contestants:
             first, evidence = each.first_ordinal // 64, each.evidence
             rows = slice(first, first + (each.last + 63) // 64)
@@ -71,7 +70,7 @@ class CleanPart:
                 evidence.won = won.copy() if evidence.won is None else evidence.won | won
 
     def _first_walk(self, chunks: Iterator[Chunk], evidence: SegmentEvidence, keys: Keys) -> None:
-        """A clean segment that was not read yet."""
+        """Read a clean segment for the first time."""
         superseded = BitColumn()
         for chunk in chunks:
             self._room.reserve(evidence.source, chunk)
@@ -84,7 +83,7 @@ class CleanPart:
         self._done(evidence, superseded, evidence.records)
 
     def _walk(self, chunks: Iterator[Chunk], evidence: SegmentEvidence, records: int, keys: Keys) -> None:
-        """The first ``records`` of a segment whose facts are known, or a few more; ``chunks`` are all of it."""
+        """Read the first ``records`` of a segment again, or a few more; ``chunks`` are the whole segment."""
         superseded = BitColumn()
         for known in evidence.replay(chunks):
             mask = keyed_rows(known.chunk, known.rows(evidence.unjudged_records, records))
@@ -103,8 +102,8 @@ class CleanPart:
 def newest(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> NDArray[np.uint64]:
     """Bitmap over a segment: no other record of the cleaned range wins over this one.
 
-    ``winners`` are those of its dirty range, None when it has none. In the clean part: what the map does not hold, and
-    what won.
+    ``winners``: those of its dirty range; None: it has no dirty range. In the clean part: records that won, and records
+    whose key is not in the map.
     """
     clean = ~evidence.superseded.words()
     if evidence.won is not None:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class CleaningStopped(BaseException):
-    """Raised by a :class:`Progress` to end a cleaning between two chunks; the log is whole, as after any failure."""
+    """Raised by a :class:`Progress` to end a cleaning between two chunks; the log stays valid."""
 
 
 class Progress(Protocol):
@@ -88,10 +88,10 @@ class WrittenTotals:
 
 
 class Cleaning:
-    """One plan being carried out up to staged files.
+    """Carries out one plan up to staged files.
 
-    ``most_sources``: larger groups are cut in their turn; the caller may change it between groups.
-    ``may_grow``: it is carried out even if it only makes the log larger. ``passes_bytes``: see `MapSizing`.
+    ``most_sources``: larger groups are cut; the caller may change it between groups. ``may_grow``: clean even if the
+    log only becomes larger. ``passes_bytes``: see `MapSizing`.
     """
 
     def __init__(self, plan: CleaningPlan, pool: ReaderPool, progress: Progress, sizing: MapSizing = SIZING) -> None:
@@ -108,7 +108,7 @@ class Cleaning:
         self._output_sizes: tuple[tuple[int, int], ...] | None = None
 
     def decide(self) -> Decision:
-        """Index and decide: the keep bits. Everything below needs them.
+        """Index and decide. Call it first: the other methods use the decision.
 
         Raises:
             UnsupportedLogError, CorruptionError, TooManyPassesError, CleanerdError: see ``decide``.
@@ -120,7 +120,7 @@ class Cleaning:
 
     @property
     def decision(self) -> Decision:
-        """The keep bits that :meth:`decide` made."""
+        """The decision that :meth:`decide` made."""
         if self._decision is None:
             raise AssertionError("nothing is decided yet")
         return self._decision
@@ -194,7 +194,7 @@ class Cleaning:
         return (parts,)
 
     def _no_drop_note(self) -> tuple[str, ...]:
-        """Why segments are rewritten without removing a record, if so; with ``--cleanable-to`` it can look odd."""
+        """Why segments are rewritten without removing a record, if so; possible with ``--cleanable-to``."""
         segments = self.decision.segments
         rewritten = [segments[row] for rows in self.groups() for row in rows]
         if not rewritten or any(each.kept < each.records for each in segments):
@@ -208,16 +208,16 @@ class Cleaning:
         return (f"no record is removed this time, but {counted(len(rewritten), 'segment', 'is')} rewritten: {why}",)
 
     def overflowed(self) -> list[SegmentDecision]:
-        """Segments that are to be rewritten and whose offsets no index can hold: to be split first (C-67).
+        """Segments to rewrite whose offsets do not fit an index: they are split first (C-67).
 
-        Each is a group of its own and retains its last batch: it overflows whatever else is removed.
+        Each is a group of its own and retains its last batch, so it always overflows.
         """
         segments = self.decision.segments
         rewritten = (segments[row] for rows in self.groups() for row in rows)
         return [each for each in rewritten if each.outcome.last_offset - each.source.base > MAX_RELATIVE_OFFSET]
 
     def groups(self) -> list[Group]:
-        """Which sources become one segment; sources in no group stay as they are."""
+        """Which sources become one segment; sources in no group are not rewritten."""
         if self._groups is None:
             outcomes = [segment.outcome for segment in self.decision.segments]
             self._groups = tuple(group(outcomes, self.plan.limits))
@@ -226,8 +226,8 @@ class Cleaning:
     def output_sizes(self) -> list[tuple[int, int]]:
         """The bytes of each group's sources and of its output, as a cleaning would write it (U-54).
 
-        Everything is rewritten without being stored: only recompression shows a batch's new size. If a segment is split
-        first, its output is an estimate.
+        Everything is rewritten without being stored, because a batch's new size depends on recompression. If a segment
+        is split first, its output is an estimate.
 
         Raises:
             CorruptionError, CleanerdError: as :meth:`staged_groups`.
@@ -240,7 +240,7 @@ class Cleaning:
                 rows = waiting.pop(0)
                 members = [segments[row] for row in rows]
                 if members[0].source.base in split_first:
-                    # No output can hold its offsets: each part will be planned for itself.
+                    # No output can hold its offsets: each part gets a plan of its own.
                     sizes.append((members[0].source.segment.size_bytes, members[0].outcome.output_bytes))
                     continue
                 try:
@@ -249,7 +249,7 @@ class Cleaning:
                     waiting[:0] = self.parts(rows, error.source)
                     continue
                 except SegmentGrowsError:
-                    # It will be cut and cleaned in parts: it becomes larger than that.
+                    # The output is larger than this limit, so it will be cut and cleaned in parts.
                     after = self.plan.limits.most_bytes
                 else:
                     after = written.log_bytes
@@ -258,19 +258,19 @@ class Cleaning:
         return list(self._output_sizes)
 
     def saved_bytes(self) -> int:
-        """How much smaller the log becomes; below 0 when it grows."""
+        """By how many bytes the log shrinks; below 0 if it grows."""
         return sum(before - after for before, after in self.output_sizes())
 
     @property
     def is_for_saving(self) -> bool:
-        """Whether only superseded records and records without a key are removed, and no horizon begins."""
+        """Whether it removes only superseded records and records without a key, and sets no horizon."""
         return not any(
             each.expired_tombstones or each.aborted or each.markers or each.horizons_begun
             for each in self.decision.segments
         )
 
     def staging(self, reserve_bytes: int, *, lasting: bool = True) -> Staging:
-        """Where this plan's groups are written; ``reserve_bytes`` stay free there. ``lasting``: see `Staging`."""
+        """Where this plan's groups are written, leaving ``reserve_bytes`` free. ``lasting``: see `Staging`."""
         pool = self.pool
         behind = pool.workers > 1
         return Staging(self.plan, pool.reader.directory, reserve_bytes=reserve_bytes, behind=behind, lasting=lasting)
@@ -303,9 +303,9 @@ class Cleaning:
             yield staged, members
 
     def _require_saving(self, staged: StagedGroup, members: Sequence[SegmentDecision]) -> None:
-        """A cleaning that makes the log larger is not made for saving's sake (U-54).
+        """Refuse to make the log larger when the cleaning only saves space (U-54).
 
-        Checked at the first group: once one is swapped in, all have to be.
+        This is checked at the first group: once a group is swapped in, the others must follow.
 
         Raises:
             LogGrowsError: the log would be larger, and nothing else is gained.
@@ -333,7 +333,7 @@ class Cleaning:
         return [part for part in parts if len(part) > 1 or segments[part[0]].outcome.changed]
 
     def purged_keys(self) -> Iterator[NDArray[np.uint64]]:
-        """[2k] each: the key hashes of tombstones that go because nothing of their key is left (U-1), in log order."""
+        """[2k] each: key hashes of removed tombstones whose key has no other record (U-1), in log order."""
         decoder = ChunkDecoding(self.plan, self.pool, lambda _: None)
         for each in self.decision.segments:
             if each.purged is not None:
@@ -356,7 +356,7 @@ def stage_group(
     members: Sequence[SegmentDecision],
     progress: Progress,
 ) -> tuple[StagedGroup, int]:
-    """Write, read back and verify one group; also how many of its batches are larger than they may be (C-55).
+    """Write, read back and verify one group. Returns also how many batches exceed their limit (C-55).
 
     Raises:
         GroupTooLargeError: see ``rewrite_group``; nothing is left of it.
@@ -378,13 +378,13 @@ def stage_group(
 
 
 class _NoOutput:
-    """An output of which only the size counts."""
+    """An output that is only measured."""
 
     def lead(self) -> NDArray[np.uint8] | None:
         return None
 
     def write(self, block: NDArray[np.uint8], lead_bytes: int = 0) -> None:
-        """Count nothing and keep nothing: the caller adds up the sizes."""
+        """Ignore the bytes: the caller adds up the sizes."""
 
 
 class _ProgressFile:

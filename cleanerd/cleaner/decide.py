@@ -1,4 +1,4 @@
-"""Phase 2: every record's fate as a bit, every batch's as an action (KeepBitmaps)."""
+"""Phase 2: a keep bit for every record, an action for every batch (KeepBitmaps)."""
 
 from __future__ import annotations
 
@@ -50,13 +50,14 @@ class SegmentDecision:
 
     ``marks``: places where the rewrite can begin. ``actions`` treats the segment as one in the middle of a group;
     :meth:`actions_at` handles ends (U-13), where an emptied last batch gets the action ``closing``, or
-    ``closing_alone`` if the group retains no other batch. ``last_written_offset``: its last offset if it ends a group;
-    ``ordered``: its offsets rise (U-45). ``legacy_batches``: the number of its v0 and v1 batches,
+    ``closing_alone`` if the group retains no other batch. ``last_written_offset``: its last offset if it ends a group.
+    ``ordered``: its offsets are ascending (U-45). ``legacy_batches``: the number of its v0 and v1 batches,
     ``horizons_begun``: batches that get a delete horizon now; ``next_horizon_ms``: the earliest existing future one.
-    ``shortens_transactions``: data batches of transactions are removed, so markers may have nothing left to end.
-    ``waits_for_producers``: some stay, emptied, until their producers have expired (R192-1). ``waiting``: tombstones
-    past theirs that stay (U-1, U-4). ``purged`` is a bitmap of those that go where not all that expire do, None when
-    none does. ``least_max_timestamps`` [b] int64: what the batches' largest timestamps may not sink below (U-65).
+    ``shortens_transactions``: data batches of transactions are removed, so their markers may become unneeded.
+    ``waits_for_producers``: some of them stay without records until their producers have expired (R192-1). ``waiting``:
+    retained tombstones past their horizon (U-1, U-4). ``purged``: a bitmap of the removed tombstones if not all expired
+    ones are removed; None: none. ``least_max_timestamps`` [b] int64: lower limits of the batches' largest timestamps
+    (U-65).
     """
 
     source: Source
@@ -88,11 +89,13 @@ class SegmentDecision:
 
     @property
     def keeps_batches(self) -> bool:
-        """Whether any of its batches is retained, wherever in its group it is."""
+        """Whether it retains a batch at any place in a group."""
         return bool((self.actions != ACTION_DROP).any())
 
     def actions_at(self, *, ends_group: bool, alone: bool = False) -> NDArray[np.uint8]:
-        """[b] uint8: the batch actions for a rewrite; ``ends_group``: this is the group's last non-empty source.
+        """[b] uint8: the batch actions for a rewrite.
+
+        ``ends_group``: this is the group's last non-empty source. ``alone``: the group retains no other batch.
 
         ``alone``: no other batch of the group stays.
         """
@@ -107,14 +110,14 @@ LOG_START_WRITTEN_MS: Final = 120_000
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The KeepBitmaps of a plan: one entry per source, in order, and in how many passes the keys were read.
+    """The KeepBitmaps of a plan: one entry per source, in order, and the number of passes.
 
     ``map_note``: that the keys were on disk, or why they were not; "" if they fit the map. ``index_seconds``,
     ``decide_seconds``: duration of both phases, all shards together. ``purge_note``: why no tombstone could be proven
     removable, if so. ``next_purge_ms``: when the next remaining tombstones or markers can be removed, None if none
     waits for a time. ``map_utilization``: entries by capacity of the fullest shard's map, 0 to 1. ``index_note``:
-    corrections of the transaction indexes by the log's markers (U-44).
-    ``disorder_note``: what became of records whose offsets do not rise (U-45).
+    corrections of the transaction indexes by the log's markers (U-44). ``disorder_note``: how records with descending
+    offsets were treated (U-45).
     """
 
     segments: tuple[SegmentDecision, ...]
@@ -147,7 +150,7 @@ def decide(plan: CleaningPlan, decoder: ChunkDecoding, sizing: MapSizing = SIZIN
     if corrected is not None:
         index_note, plan = corrected.note, replace(plan, aborted=corrected.aborted)
         found = _gathered(plan, decoder, sizing)
-    # The map's memory is free now for the proof that tombstones may go.
+    # The map's memory is free now, for checking which tombstones may be removed.
     return replace(_make_decision(plan, decoder, found, started), index_note=index_note)
 
 
@@ -157,7 +160,7 @@ def _gathered(plan: CleaningPlan, decoder: ChunkDecoding, sizing: MapSizing) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """The evidence of both phases, in log order; the map is released. ``winners`` [s]: None for clean segments."""
+    """The evidence of both phases, in log order, without the map. ``winners`` [s]: None for clean segments."""
 
     segments: tuple[SegmentEvidence, ...]
     winners: tuple[NDArray[np.uint64] | None, ...]
@@ -207,7 +210,7 @@ def _make_decision(plan: CleaningPlan, decoder: ChunkDecoding, found: _Evidence,
     disorder = resolve_disorder(plan, decoder, found.segments, records)
     records = disorder.records
     guards = guarded(plan, decoder, found.segments, records)
-    # In log order: whether a marker still ends something depends on the batches before it (C-33).
+    # In log order: whether a marker is still needed depends on the batches before it (C-33).
     transactions = OpenTransactions()
     decided = [
         decide_segment(evidence, replace(facts, guarded=_either(*guard)), transactions)
@@ -235,13 +238,13 @@ def _either(one: NDArray[np.uint64] | None, other: NDArray[np.uint64] | None) ->
 
 
 def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for_deleted: bool) -> int | None:
-    """The earliest horizon ahead: of those that are there, and of those that this cleaning sets (C-48).
+    """The earliest future horizon: existing ones, and those that this cleaning sets (C-48).
 
-    A horizon that is now, as with ``delete.retention.ms=0``, is due now. A marker whose data is removed in this
-    cleaning gets its horizon in the next one, as with Kafka, so it is due as if the horizon were set now. Due at once:
-    tombstones past their horizon that wait for another record of their key, if records are removed now (R534-6).
-    ``for_deleted``: they wait for records that were deleted already, whose deletion becomes permanent later. Where an
-    emptied batch stays for its producer, its marker stays too: due when the producer has expired.
+    A horizon of now, as with ``delete.retention.ms=0``, is due now. A marker whose data this cleaning removes gets its
+    horizon in the next one, as in Kafka, so it is due as if its horizon were set now. Due at once: tombstones past
+    their horizon that wait for another record of their key, if this cleaning removes records (R534-6). ``for_deleted``:
+    they wait for deleted records, whose deletion becomes permanent later. If an emptied batch stays for its producer,
+    its marker stays too and is due when the producer has expired.
     """
     waits = plan.rules.tombstone_guard == "horizon" and any(each.waiting for each in decided)
     if waits and plan.rules.versioned and any(each.kept < each.records for each in decided):
@@ -319,7 +322,7 @@ def decide_segment(
 
 
 def _at_least(outcome: DecidedSegment, least_ms: NDArray[np.int64] | None, retention: Retention) -> DecidedSegment:
-    """The outcome, where batches that stay take over later times (U-65)."""
+    """The outcome, with the later times that retained batches take over (U-65)."""
     if least_ms is None:
         return outcome
     high_ms = int(least_ms[retention.kept_by_batch > 0].max(initial=outcome.max_timestamp_ms))
@@ -329,7 +332,7 @@ def _at_least(outcome: DecidedSegment, least_ms: NDArray[np.int64] | None, reten
 def _shortens(actions: NDArray[np.uint8], counts: NDArray[np.uint32], data_batches: NDArray[np.uint32]) -> bool:
     """Whether one of these batches is removed.
 
-    An empty one at the segment's end is ignored: it may stay there (U-13).
+    An empty one at the segment's end is ignored, because it may remain there (U-13).
     """
     goes = actions[data_batches] == ACTION_DROP
     goes &= (counts[data_batches] > 0) | (data_batches + 1 < len(actions))
@@ -337,7 +340,7 @@ def _shortens(actions: NDArray[np.uint8], counts: NDArray[np.uint32], data_batch
 
 
 def _waits_for_producers(evidence: SegmentEvidence, retention: Retention, data_batches: NDArray[np.uint32]) -> bool:
-    """Whether one of these batches stays without a record, for its producer alone."""
+    """Whether one of these batches is retained without records, only for its producer."""
     protected = (evidence.batch_flags()[data_batches] & BATCH_PROTECTED) != 0
     return bool((protected & (retention.kept_by_batch[data_batches] == 0)).any())
 
@@ -345,11 +348,10 @@ def _waits_for_producers(evidence: SegmentEvidence, retention: Retention, data_b
 def _closing_of_segment(
     evidence: SegmentEvidence, actions: NDArray[np.uint8], counts: NDArray[np.uint32], end: LastBatchAction
 ) -> int:
-    """The last batch's action where the segment is a group by itself.
+    """The last batch's action if the segment is a group by itself.
 
-    An earlier cleaning may have emptied it and left its time. That alone is no reason to rewrite the segment while no
-    broker uses that time, beside records of a later one. Otherwise it would be the segment's largest time, which
-    retention and offset lookups by time use (U-13, U-37).
+    An earlier cleaning may have emptied the batch and left its time. That justifies a rewrite only if it is the
+    segment's largest time, which retention and offset lookups by time use (U-13, U-37).
     """
     if not (actions != ACTION_DROP).any():
         return end.alone
@@ -359,7 +361,7 @@ def _closing_of_segment(
 
 
 def _last_written_offset(evidence: SegmentEvidence, retention: Retention) -> int:
-    """The last offset of the segment's last batch, of a rebuilt v0 or v1 batch that of the last record kept."""
+    """The last offset of the segment's last batch; for a rebuilt v0 or v1 batch, that of its last retained record."""
     offsets = evidence.last_batch_offsets
     if offsets is not None and retention.actions[-1] & ACTION_MASK == ACTION_REBUILD:
         for row in range(evidence.records - 1, evidence.records - len(offsets) - 1, -1):
@@ -404,7 +406,7 @@ def _outcome(
         idle_ms = max(idle_ms, evidence.last_max_timestamp_ms)
     stays_ms = max(high_ms, idle_ms)
     if has_records and high_ms < 0:
-        # A broker takes the file's time where no batch has one; it must not become that of a neighbour (U-17).
+        # If no batch has a time, a broker uses the file's, so neighbours must not mix their file times (U-17).
         file_ms = evidence.source.segment.mtime_ns // 1_000_000 if idle_ms < 0 else -1
         low_ms = high_ms = file_ms if idle_ms < 0 else idle_ms
     return DecidedSegment(

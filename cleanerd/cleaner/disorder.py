@@ -1,10 +1,9 @@
-"""Logs whose offsets do not rise (U-45): keep the records of a key whose offset is not below the last one's.
+"""Logs with descending offsets (U-45): retain records of a key whose offset is not below that of its last record.
 
-Brokers store such logs and serve them: a batch that was written twice, one that goes back, records whose offsets do not
-fit their batch. One reader takes the last record of a key in the file, another the one with the highest offset. So a
-record is removed only if the last one of its key in the log has a higher offset, as in Kafka's cleaner. The offset map
-contains the last one; only records among the disordered offsets can have an equal or higher offset. They are read once
-more.
+Brokers store and serve such logs: a batch written twice, a batch with lower offsets, records whose offsets do not fit
+their batch. Some readers use a key's last record in the file, others the one with the highest offset. So a record is
+removed only if the last record of its key in the log has a higher offset, as in Kafka's cleaner. The offset map
+contains the last one. Only records at disordered offsets can have an equal or higher offset, so they are read again.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ if TYPE_CHECKING:
     from cleanerd.policy.rules import Rules
 
 MOST_KEYS: Final = 4_000_000
-"""In one pass."""
+"""The most keys of one pass."""
 KEY_BYTES: Final = 100
-"""Memory for a key, sorting included."""
+"""Memory per key, including the sort."""
 MOST_PASSES: Final = 64
 _LAST: Final = np.dtype([("key", "V16"), ("offset", "<i8"), ("version", "<i8")])
 
 
 @dataclass(frozen=True, slots=True)
 class Disorder:
-    """The effect of the disorder: ``records`` for retention; per segment the tombstones that have to stay.
+    """The effect of the disorder: ``records`` for retention; per segment the tombstones that are retained.
 
-    ``note`` is for the operator, "" where offsets rise.
+    ``note`` is for the operator, empty if offsets are ascending.
     """
 
     records: list[RecordEvidence]
@@ -56,7 +55,7 @@ def resolve_disorder(
     segments: Sequence[SegmentEvidence],
     records: list[RecordEvidence],
 ) -> Disorder:
-    """Keep what the offset map alone would let go.
+    """Retain records that the offset map alone would remove.
 
     Raises:
         DisorderedLogError: transactions are involved, or the keys exceed the memory (U-35). CorruptionError,
@@ -118,7 +117,7 @@ def _between(segments: Sequence[SegmentEvidence]) -> list[Intervals]:
 
 
 def _merged(intervals: Sequence[Intervals]) -> Intervals:
-    """[k, 2], ascending, none touching another."""
+    """[k, 2], ascending, without neighbours that touch."""
     every = np.concatenate([np.zeros((0, 2), dtype=np.int64), *intervals])
     every = every[np.argsort(every[:, 0], kind="stable")]
     ends = np.maximum.accumulate(every[:, 1]) if len(every) else every[:, 1]
@@ -144,7 +143,7 @@ def _bits(numbers: NDArray[np.int64], total: int) -> NDArray[np.uint64]:
 
 
 class _Pass:
-    """The keys of one pass. ``records``: the offset map's answer."""
+    """The keys of one pass. ``records``: the offset map's evidence."""
 
     def __init__(
         self,
@@ -164,7 +163,7 @@ class _Pass:
         self._last = np.zeros(0, dtype=_LAST)
 
     def find_last(self, most_keys: int) -> bool:
-        """The last record of each key that has its last one among the disordered offsets; False: too many keys."""
+        """Find the last record of each key whose last record is at a disordered offset; False: too many keys."""
         for row, facts in enumerate(self._records):
             for chunk, record, judged in self._rows(row):
                 rows = judged[bools(facts.newest, record, len(chunk.records))[judged]]
@@ -179,7 +178,7 @@ class _Pass:
         return True
 
     def judge(self, kept: list[NDArray[np.uint64]], held: list[NDArray[np.uint64]]) -> None:
-        """Set the bits of records that stay as well, and of tombstones beside which a value of the key stays."""
+        """Set the bits of further retained records, and of tombstones whose key has a retained value."""
         has_value = np.zeros(len(self._last), dtype=np.bool_)
         tombstones: list[tuple[int, NDArray[np.int64], NDArray[np.intp]]] = []
         for row, facts in enumerate(self._records if len(self._last) else ()):
@@ -214,7 +213,7 @@ class _Pass:
             yield known.chunk, known.record, np.flatnonzero(mask)
 
     def _versions(self, chunk: Chunk) -> NDArray[np.int64]:
-        """[n]: the version that the strategy uses; a missing one is below all others (R280-6)."""
+        """[n]: the version for the strategy; a missing version is below all others (R280-6)."""
         if not self._rules.versioned:
             return np.zeros(len(chunk.records), dtype=np.int64)
         version, present = self._rules.ranking.versions(chunk.records)

@@ -1,8 +1,8 @@
-"""Into how many shards the keys are cut at first, so that phase 1 hardly ever begins again (U-20).
+"""The initial number of shards, so that phase 1 rarely starts over (U-20).
 
-A few ranges of the dirty section are decoded. How many keys they contain, and how many of these occur in exactly one or
-two of them, shows how many more the rest has (Chao's estimate, and its curve). A wrong estimate costs time, and never
-changes a result.
+A few ranges of the dirty section are decoded. The number of their keys, and of keys that occur in exactly one or two of
+them, gives the number of further keys (Chao's estimate and its curve). A wrong estimate costs time but does not change
+a result.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ SHARE_OF_LOG = 16
 """Divisor: the samples are about this part of the dirty bytes, but at least a batch each."""
 
 MARGIN = 1.2
-"""A shard too few costs most of a pass, one too many a whole one; the guess itself is a few per cent off."""
+"""One shard too few costs most of a pass, one too many a whole pass. The estimate is a few per cent off."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """The dirty part of a segment: about file positions ``start`` to ``end``."""
+    """The dirty part of a segment, approximately file positions ``start`` to ``end``."""
 
     segment: Segment
     start: int
@@ -56,9 +56,9 @@ class _Stretch:
 
 
 def first_shards(plan: CleaningPlan, capacity: int, keys_of: Callable[[CleaningPlan], float] | None = None) -> int:
-    """The number of shards to begin with when a map takes ``capacity`` keys; 1 to ``MAX_SHARDS``.
+    """The number of shards to begin with if a map holds ``capacity`` keys; 1 to ``MAX_SHARDS``.
 
-    Every key has an offset of its own: when the dirty offsets fit, nothing is read. ``keys_of`` estimates the keys;
+    Every key has an offset of its own, so nothing is read if the dirty offsets fit. ``keys_of`` estimates the keys;
     None: :func:`distinct_keys`.
     """
     offsets = plan.end_offset - plan.first_dirty_offset
@@ -69,11 +69,10 @@ def first_shards(plan: CleaningPlan, capacity: int, keys_of: Callable[[CleaningP
 
 
 def distinct_keys(plan: CleaningPlan, *, share: int = SHARE_OF_LOG) -> float:
-    """About how many keys the dirty range holds; 0 when no sample of it could be read.
+    """About how many keys the dirty range has; 0 if no sample could be read.
 
-    ``share``: the samples together are about one in ``share`` of the dirty bytes.
-
-    Errors are left to phase 1, which reads everything and knows what to make of them.
+    The samples are about one in ``share`` of the dirty bytes. Errors are ignored: phase 1 reads everything and reports
+    them.
     """
     stretches = list(_dirty_stretches(plan))
     dirty_bytes = sum(stretch.bytes for stretch in stretches)
@@ -91,10 +90,10 @@ def distinct_keys(plan: CleaningPlan, *, share: int = SHARE_OF_LOG) -> float:
 
 
 def extrapolate(samples: Sequence[NDArray[np.uint64]], total: float) -> float:
-    """Distinct keys in ``total`` stretches of a log like the ``samples``: the distinct key hashes of a few of them.
+    """The number of distinct keys in ``total`` ranges of a log, from the distinct key hashes of some ``samples``.
 
-    Exact if all keys are equally frequent, or none recurs; otherwise rather too low. A key that occurs only within a
-    short time is counted once per range, however often it is written there.
+    Exact if all keys are equally frequent or none recurs; otherwise a little too low. A key that occurs only within a
+    short time is counted once per range.
     """
     seen = np.diff(np.flatnonzero(_begins(np.sort(np.concatenate(samples)))), append=sum(map(len, samples)))
     once, twice = (int(np.count_nonzero(seen == times)) for times in (1, 2))
@@ -121,7 +120,7 @@ def _dirty_stretches(plan: CleaningPlan) -> Iterator[_Stretch]:
 
 
 def _places(path: str, stretches: Sequence[_Stretch]) -> list[tuple[Segment, int]]:
-    """Where to sample: as evenly over the dirty bytes as the known beginnings of batches allow."""
+    """Where to sample: as evenly over the dirty bytes as the known batch positions allow."""
     ends = list(accumulate(stretch.bytes for stretch in stretches))
     places = {}
     indexes: dict[int, NDArray[np.int64]] = {}
@@ -138,7 +137,7 @@ def _places(path: str, stretches: Sequence[_Stretch]) -> list[tuple[Segment, int
 
 
 def _sample(plan: CleaningPlan, reader: SegmentReader, segment: Segment, start: int) -> tuple[int, NDArray[np.uint64]]:
-    """The bytes of the chunk at ``start``, and the distinct hashes (their low words) of its keys in the dirty range."""
+    """The bytes of the chunk at ``start``, and the distinct low words of its dirty keys' hashes."""
 
     def decode(data: NDArray[np.uint8], position: int) -> _kernel.Chunk:
         return _kernel.decode_chunk(data, position, hash_key=plan.hash_key, max_unpacked=plan.max_unpacked_bytes)
@@ -156,7 +155,10 @@ def _sample(plan: CleaningPlan, reader: SegmentReader, segment: Segment, start: 
 
 
 def _begins(ascending: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """[n] bool: the value differs from the one before. ``np.unique`` builds a hash table, and imports ``numpy.ma``."""
+    """[n] bool: the value differs from the previous one.
+
+    ``np.unique`` builds a hash table and imports ``numpy.ma``.
+    """
     result = np.ones(len(ascending), dtype=np.bool_)
     np.not_equal(ascending[1:], ascending[:-1], out=result[1:])
     return result

@@ -1,6 +1,6 @@
-"""What the decision needs of a segment after the index pass: a few bits per record, nine bytes per batch.
+"""A segment's facts after the index pass: a few bits per record, nine bytes per batch.
 
-Kept so that no dirty byte is decoded twice before it is rewritten.
+They are stored so that no dirty byte is decoded twice before the rewrite.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Intervals: TypeAlias = "NDArray[np.int64]"
 """[k, 2]: first and last offset of each."""
 
 COUNTS: Final = ("visible_from", "lasting_from", "unproven_to", "proven_to", "dirty_from", "dirty_to")
-"""Fields of a :class:`SegmentEvidence`: numbers of records below an offset, so those of its parts add up."""
+"""Fields of :class:`SegmentEvidence` that count the records below an offset, so the counts of its parts add up."""
 
 _NUMBERS: Final = (
     "first_offset",
@@ -72,16 +72,16 @@ class SegmentEvidence:
     """The facts of one source segment, gathered chunk by chunk in file order.
 
     Record numbers in this segment: ``dirty_from`` and ``dirty_to``, where the plan's dirty range begins and ends;
-    ``visible_from``, the first record at or above the log start offset; ``lasting_from``, the first one that would be
-    back after a broker's crash now; ``unproven_to``, the first one that more than Kafka's checkpoint proves clean
+    ``visible_from``, the first record at or above the log start offset; ``lasting_from``, the first one that would
+    return if the broker crashed now; ``unproven_to``, the first one that more than Kafka's checkpoint proves clean
     (U-50); ``proven_to``, the first one not known to be clean. Of the clean section's records, ``superseded`` has those
     whose key the map contains, ``won`` those of them that are retained nevertheless. ``last_batch_offsets``: the last
-    batch's record offsets if it is v0 or v1: rewritten it ends with the last retained record (F-3.2, F-3.3).
+    batch's record offsets if it is v0 or v1, because a rewritten one ends with its last retained record (F-3.2, F-3.3).
     ``next_horizon_ms``: the earliest future delete horizon. ``min_timestamp_ms`` and ``max_timestamp_ms`` are those of
     batches with records: other batches with a time are placeholders (U-13, U-17). ``idle_timestamp_ms`` is the largest
-    of batches without records that stay for their producers. -1 where there are none. ``low_offset`` and
-    ``high_offset`` are the least and largest of any batch or record; where these do not rise, ``disorder`` has the
-    offsets in question, and ``tangles`` those of several batches (U-45).
+    of batches without records that stay for their producers. -1: there are none. ``low_offset`` and ``high_offset`` are
+    the least and largest of any batch or record. ``disorder``: the offsets that are not ascending; ``tangles``: those
+    of several batches (U-45).
     """
 
     def __init__(self, plan: CleaningPlan, source: Source) -> None:
@@ -125,17 +125,16 @@ class SegmentEvidence:
 
     @property
     def unjudged_records(self) -> int:
-        """How many records at the segment's beginning are ignored: those below the log start, unless offsets decide."""
+        """How many records at the segment's beginning are ignored: those below the log start; none under ``offset``."""
         return self.visible_from if self._plan.rules.versioned else 0
 
     @property
     def is_versioned(self) -> bool:
-        """Whether something other than offsets decides."""
+        """Whether the strategy uses more than offsets."""
         return self._plan.rules.versioned
 
     @property
     def first_uncleanable_offset(self) -> int:
-        """The plan's: the first offset that may not be cleaned."""
         return self._plan.bound_offset
 
     @property
@@ -144,7 +143,7 @@ class SegmentEvidence:
         return self.keyed.count
 
     def add(self, chunk: _kernel.Chunk) -> ChunkRows:
-        """Take in the next chunk; returns which rows of its record table take part in the dirty range.
+        """Add the next chunk; returns which rows of its record table are in the dirty range.
 
         Raises:
             DisorderedLogError: a batch is below the segment.
@@ -158,8 +157,8 @@ class SegmentEvidence:
             self.high_offset = int(batches.last_offset[-1])
         offsets, end_row = records.offset, None
         if self.disorder:
-            # A record is beyond an offset when an earlier one is: the log's order decides. Beyond the cleaned range are
-            # batches that a broker would cut off there.
+            # A record is beyond an offset if an earlier one is, because the log's order decides. A broker would cut off
+            # batches beyond the cleaned range there.
             offsets = np.maximum(np.maximum.accumulate(offsets), before)
             ends = np.maximum.accumulate(np.concatenate([[self._batch_end], batches.last_offset]))[1:]
             end_row = int(batches.first_record[np.searchsorted(ends, self._plan.end_offset)])
@@ -198,17 +197,17 @@ class SegmentEvidence:
         return rows
 
     def _record_starts(self, batches: _kernel.Batches) -> None:
-        """Places where a rewrite may begin: the chunk's first batch, and others about a read buffer apart."""
+        """Add places where a rewrite may begin: the chunk's first batch, and others about a read buffer apart."""
         if len(batches):
             first, last = int(batches.position[0]), int(batches.position[-1])
             at = np.arange(first, last + 1, self._plan.chunk_bytes, dtype=np.uint32)
-            # Not by np.unique, which loads numpy.ma at its first call.
+            # np.unique would import numpy.ma at its first call.
             for row in dict.fromkeys(np.searchsorted(batches.position, at).tolist()):
                 records = self.records + int(batches.first_record[row])
                 self.marks.append(RewriteStart(int(batches.position[row]), self._batches + row, records))
 
     def replay(self, chunks: Iterable[_kernel.Chunk], begin: RewriteStart = BEGINNING) -> Iterator[KnownChunk]:
-        """The segment's chunks from ``begin`` on once more, with what is known of them."""
+        """Read the segment's chunks from ``begin`` on again, with their stored facts."""
         excluded = self.excluded()
         _, batch, record = begin
         for chunk in chunks:
@@ -217,7 +216,7 @@ class SegmentEvidence:
             batch += len(chunk.batches)
 
     def extend(self, part: SegmentEvidence) -> None:
-        """Take in what was gathered, by itself, of the part of the segment that follows.
+        """Add the evidence of the next part of the segment, which was collected separately.
 
         Raises:
             DisorderedLogError: its offsets do not follow.
@@ -252,9 +251,9 @@ class SegmentEvidence:
         self.idle_timestamp_ms = max(self.idle_timestamp_ms, part.idle_timestamp_ms)
 
     def to_columns(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Numbers and columns that :meth:`of_columns` makes the same of on another machine.
+        """The numbers and columns from which :meth:`of_columns` restores this object on another machine.
 
-        All but what is found out by comparison: ``superseded`` and ``won``.
+        Left out are the results of comparisons: ``superseded`` and ``won``.
         """
         ends = {name: getattr(self, name) for name in ("first_batch", "last_batch")}
         numbers = {name: getattr(self, name) for name in (*COUNTS, *_NUMBERS)}
@@ -277,7 +276,7 @@ class SegmentEvidence:
     def of_columns(
         cls, plan: CleaningPlan, source: Source, numbers: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]
     ) -> SegmentEvidence:
-        """The columns' object, the reverse of :meth:`to_columns`."""
+        """Restore the object, the reverse of :meth:`to_columns`."""
         evidence = cls(plan, source)
         for name in (*COUNTS, *_NUMBERS):
             setattr(evidence, name, numbers[name])
@@ -298,11 +297,11 @@ class SegmentEvidence:
 
     @property
     def events(self) -> Sequence[TransactionEvents]:
-        """The batches that matter to transactions, until these are settled."""
+        """The batches that matter to transactions, until :meth:`resolve_transactions`."""
         return self._events
 
     def transactional_data(self) -> NDArray[np.uint32]:
-        """[k] uint32: rows of the data batches of transactions, until these are settled."""
+        """[k] uint32: rows of the data batches of transactions, until :meth:`resolve_transactions`."""
         rows = [events.batch[(events.kind != COMMIT) & (events.kind != ABORT)] for events in self._events]
         return np.concatenate([np.zeros(0, np.uint32), *rows])
 
@@ -313,14 +312,14 @@ class SegmentEvidence:
             yield MarkerEdges.of_events(events, counts, self._plan.judged_span)
 
     def resolve_transactions(self, open_transactions: OpenTransactions) -> NDArray[np.void]:
-        """Find the markers that end nothing any more; returns the index entries that stay (C-37, C-69).
+        """Find the markers that are not needed any more; returns the remaining index entries (C-37, C-69).
 
-        Call once per segment, in log order, when all chunks are in.
+        Call once per segment, in log order, after all its chunks.
         """
         aborted = self._plan.aborted
         kept = [aborted.ended_by(np.zeros(0, np.int64))]
         flags = self.batch_flags()
-        # An emptied control batch has no type: its transaction is gone.
+        # An emptied control batch has no type, because its transaction was removed.
         first_record = self.first_record()
         control = np.flatnonzero(flags & BATCH_CONTROL)
         flags[control[first_record[control] == first_record[control + 1]]] |= BATCH_ENDS_NOTHING
@@ -331,12 +330,12 @@ class SegmentEvidence:
             kept.append(aborted.ended_by(events.offset[ended & (events.kind == ABORT)]))
         self._flags = [flags]
         self._events = []
-        return np.concatenate(kept, dtype=TXN_ENTRY)  # or NumPy turns the bytes around
+        return np.concatenate(kept, dtype=TXN_ENTRY)  # otherwise NumPy changes the byte order
 
     def _batch_flags(self, batches: _kernel.Batches, *, ordered: bool) -> NDArray[np.uint8]:
         attributes = batches.attributes
         flags = np.zeros(len(batches), dtype=np.uint8)
-        # Most chunks have nothing of what follows, and to set flags by a mask of none costs as much as by one of many.
+        # Most chunks have none of the following, and setting flags by an empty mask costs as much as by a full one.
         any_of = int(np.bitwise_or.reduce(attributes))
         if any_of & HAS_DELETE_HORIZON:
             flags[has_horizon(attributes)] |= BATCH_HAS_HORIZON
@@ -383,19 +382,19 @@ class SegmentEvidence:
         return np.searchsorted(self.first_record(), numbers, side="right") - 1
 
     def take_over(self, numbers: NDArray[np.int64], times_ms: NDArray[np.int64]) -> None:
-        """Let the batches of these records [k] take over the times [k] of what they supersede (U-65)."""
+        """Let the batches of these records [k] take over the times [k] of the records that they supersede (U-65)."""
         if self._taken_over is None:
             self._taken_over = np.full(self._batches, -1, dtype=np.int64)
         np.maximum.at(self._taken_over, self._batch_of(numbers), times_ms)
 
     def settle_write_times(self) -> NDArray[np.int64] | None:
-        """[b] int64: what the largest timestamp of each batch may not sink below; None where records' times decide.
+        """[b] int64: lower limits of the batches' largest timestamps; None if only records' times count.
 
-        A batch that took a later time does not show it in its records, so no time may fall. Batches with a later time
-        are rebuilt. Call once, when all chunks are in and all keys were looked up.
+        Records do not show that their batch took over a later time, so no time may decrease. Batches that take over a
+        later time are rebuilt. Call once, after all chunks and all keys.
 
         Raises:
-            RefusedError: a batch of a format without a time of its own would have to rise, and keeps its format.
+            RefusedError: a batch would need a later time, but its format has no time per batch and is not converted.
         """
         if not self._plan.rules.keeps_write_time:
             return None
@@ -415,7 +414,7 @@ class SegmentEvidence:
         return np.maximum(own, self._taken_over)
 
     def changes_txn_index(self, entries: NDArray[np.void]) -> bool:
-        """Whether the segment's transaction index has other entries now than ``entries``."""
+        """Whether the segment's transaction index differs from ``entries``."""
         return not self._plan.aborted.is_stored(entries, self.source.base, self.source.end)
 
     def excluded(self) -> NDArray[np.bool_]:
@@ -424,11 +423,11 @@ class SegmentEvidence:
         return result
 
     def disordered(self, message: str) -> DisorderedLogError:
-        """The refusal of this segment for its offsets."""
+        """The error that refuses this segment because of its offsets."""
         return DisorderedLogError(message, where=f"{self._plan.path}/{self.source.base:020d}.log")
 
     def _note_disorder(self, chunk: _kernel.Chunk) -> None:
-        """Take note of the offsets at which the order of the log is not that of the offsets (U-45)."""
+        """Note the offsets that are not in the order of the log (U-45)."""
         batches, offsets = chunk.batches, chunk.records.offset
         below = np.flatnonzero(batches.last_offset < self.source.base)
         if len(below):
@@ -452,7 +451,7 @@ class SegmentEvidence:
         self.high_offset = int(largest[-1])
 
     def _in_order(self, batches: _kernel.Batches) -> bool:
-        """Without a column of its own: in logs of single-record batches that shows."""
+        """No temporary column: that is measurable in logs of single-record batches."""
         if len(batches) == 0:
             return True
         before = max(self.high_offset, self.source.base - 1)
@@ -484,13 +483,13 @@ class SegmentEvidence:
 
 
 def _witness(batches: _kernel.Batches, row: int) -> BatchWitness:
-    """Offset and CRC as the frame has them: of v0 and v1 batches that is the last offset."""
+    """Offset and CRC in the frame; of v0 and v1 batches that is the last offset."""
     offset = batches.last_offset[row] if batches.magic[row] < 2 else batches.base_offset[row]
     return BatchWitness(int(offset), int(batches.crc[row]))
 
 
 def legacy_rows(batches: _kernel.Batches) -> NDArray[np.bool_] | None:
-    """[n] bool: the record is of format v0 or v1; None when none is."""
+    """[n] bool: the record is of format v0 or v1; None: none is."""
     return np.repeat(batches.magic < 2, np.diff(batches.first_record)) if is_legacy(batches) else None
 
 

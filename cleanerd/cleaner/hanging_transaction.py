@@ -1,4 +1,4 @@
-"""The transaction that holds a log back: its producer, its age, how to end it if the producer is gone (OP-14)."""
+"""The open transaction that limits a cleaning: its producer, its age, and how to end it (OP-14)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ HANGS_MS: Final = 900_000
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """By its first batch in the log; ``since_ms``: the time of that batch. ``connect``: see :func:`abort_command`."""
+    """A transaction, by its first batch in the log; ``since_ms``: the batch's time.
+
+    ``connect``: see :func:`abort_command`.
+    """
 
     name: TopicPartition
     producer_id: int
@@ -39,7 +42,7 @@ class OpenTransaction:
     connect: str = CONNECT
 
     def describe(self, now_ms: int) -> str:
-        """The producer that holds the log back, from which offset and since when."""
+        """Producer, first offset and start of the transaction."""
         age = human_ms(max(0, now_ms - self.since_ms))
         return (
             f"a transaction of producer {self.producer_id} (epoch {self.epoch}) is open since offset "
@@ -48,15 +51,16 @@ class OpenTransaction:
 
     @property
     def remedy(self) -> str:
-        """When it ends, and the command that ends it."""
+        """When the transaction ends by itself, and the command that ends it."""
         command = abort_command(self.name, f"--start-offset {self.first_offset}", self.connect)
         return f"when the transaction is committed, aborted or timed out; if its producer is gone: {command}"
 
 
 def abort_command(name: TopicPartition, which: str, connect: str = CONNECT) -> str:
-    """The command line that has the broker write an ABORT marker; ``which``: its options for the transaction.
+    """The command with which the broker writes an ABORT marker.
 
-    ``connect``: the options of Kafka's tools to reach the broker, in shell syntax.
+    ``which``: its options for the transaction. ``connect``: the options of Kafka's tools to reach the broker, in shell
+    syntax.
     """
     topic = shlex.quote(name.topic)
     return f"kafka-transactions.sh {connect} abort --topic {topic} --partition {name.partition} {which}"
@@ -65,9 +69,9 @@ def abort_command(name: TopicPartition, which: str, connect: str = CONNECT) -> s
 def open_transaction(
     log: PartitionLog, reader: SegmentReader, offset: int, *, connect: str = CONNECT
 ) -> OpenTransaction | None:
-    """The transaction that begins at ``offset``, by the batch in the log; None where the log shows none there.
+    """The transaction that begins at ``offset``, from the batch in the log; None if the log has none there.
 
-    Reads from the last index entry below ``offset``. A wrong index costs the answer, and nothing else.
+    Reads from the last index entry below ``offset``. With a wrong index the result is None.
     """
     segment = last_below(log, offset + 1)
     if segment is None:
@@ -94,13 +98,13 @@ def open_transaction(
 
 
 def _position(log: PartitionLog, segment: Segment, offset: int) -> int:
-    """Where a batch begins that is at or below ``offset``, by the index; else 0."""
+    """The position of a batch at or below ``offset``, from the index; otherwise 0."""
     data = read_companion(log.path, segment, INDEX_SUFFIX)  # raises CleanerdError
     try:
         entries = read_offset_index(data or b"", f"{log.path}/{file_name(segment.base, INDEX_SUFFIX)}")
     except CorruptionError:
         return 0
     before = entries[entries["relative_offset"] <= offset - segment.base]
-    # The last entry may name the end of a batch that begins before it: the one before is surely early enough.
+    # The last entry may point at the end of a batch that begins before ``offset``; the entry before it is safe.
     position = int(before["position"][-2]) if len(before) > 1 else 0
     return position if 0 <= position < segment.size_bytes else 0

@@ -1,6 +1,6 @@
-"""When tombstones of a clean log may go although nothing new is written: from the horizons in its batch headers.
+"""When tombstones of a clean log can be removed without new writes, from the horizons in its batch headers.
 
-A cleaning has it from its decision; this is for logs that another cleaner cleaned. Kafka itself never checks: its
+A cleaning knows this from its decision; this module is for logs that another cleaner cleaned. Kafka never checks: its
 cleaner returns to a log only when enough of it is dirty.
 """
 
@@ -35,9 +35,8 @@ def next_purge_ms(
 ) -> int | None:
     """The earliest horizon in ``segments``; ``expiry_ms`` if one has passed, None when there is none (C-47..C-49).
 
-    A horizon stays in its batch after its tombstones are gone, so a passed one may mean nothing: a cleaning finds out,
-    once. A marker without a horizon whose transaction has no batch left waits for a cleaning that sets it: that is due
-    now (R534-6).
+    A horizon stays in its batch after its tombstones were removed, so one cleaning has to check a passed one. A marker
+    without a horizon whose transaction has no batch left waits for a cleaning that sets one, so it is due now (R534-6).
 
     Raises:
         CorruptionError, CleanerdError: a segment cannot be read.
@@ -64,9 +63,9 @@ def held_count(
     rules: Rules,
     max_unpacked_bytes: int,
 ) -> int:
-    """How many tombstones and markers are past their delete horizon, and wait for a replica (U-70, U-79).
+    """How many tombstones and markers are past their horizon but wait for a replica (U-70, U-79).
 
-    Only batches with such a horizon are unpacked. v0 and v1 have none.
+    Only batches with such a horizon are decompressed; v0 and v1 batches have none.
 
     Raises:
         CorruptionError, CleanerdError: a segment cannot be read.

@@ -1,7 +1,7 @@
-"""Phase 1: the dirty part of the log into the offset map (C-17..C-24), with versions where the strategy has any.
+"""Phase 1: put the keys of the dirty section into the offset map (C-17..C-24), with versions if the strategy has any.
 
 A record's ordinal is its segment's first ordinal plus its number in the segment. First ordinals ascend and are
-multiples of 64, so that a segment's winners are whole words of the bitmap that the map gives.
+multiples of 64, so that a segment's winners are whole words of the map's bitmap.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from cleanerd.segments.reading import SegmentReader
 
 FIRST_DIRTY_ORDINAL = 2**38
-"""Below it are the ordinals of the clean part, whatever its size."""
+"""Ordinals of clean records are below this one."""
 
 BUFFERS_A_CHUNK: Final = 4
-"""Limit of a chunk, in read buffers: the fixed cost of a chunk is that of thousands of records.
+"""Limit of a chunk, in read buffers: a chunk's fixed cost equals that of thousands of records.
 
 With several threads a chunk is a part, and those at the end of the log are smaller.
 """
 
 
 class OffsetMapFullError(Exception):
-    """The distinct keys of this shard do not fit the map; the caller takes more shards (U-20).
+    """The distinct keys of this shard do not fit the map; the caller uses more shards (U-20).
 
-    ``offset``: the first record that did not fit; -1 where that is unknown.
+    ``offset``: the first record that did not fit; -1: unknown.
     """
 
     def __init__(self, offset: int = -1) -> None:
@@ -64,9 +64,10 @@ class Contestants:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """All that competed.
+    """All records that competed.
 
-    Clean records have ordinals below ``clean_ordinals``, dirty ones the ``dirty_ordinals`` from FIRST_DIRTY_ORDINAL on.
+    Clean records have ordinals below ``clean_ordinals``; there are ``dirty_ordinals`` dirty ones, from
+    FIRST_DIRTY_ORDINAL on.
     """
 
     contestants: Sequence[Contestants]
@@ -78,8 +79,8 @@ class Contest:
 class Winners:
     """Bitmaps by ordinal: the ``dirty`` records that won their key, and the ``clean`` ones, None under ``offset``.
 
-    ``held``: clean records whose key occurs in the dirty part; None where ``Keys.meet`` returned them.
-    ``entries``: distinct keys; ``utilization``: of the map when it was fullest, 0 to 1.
+    ``held``: clean records whose key occurs in the dirty section; None if ``Keys.meet`` returned them. ``entries``:
+    distinct keys. ``utilization``: of the map when it was fullest, 0 to 1.
     """
 
     dirty: NDArray[np.uint64]
@@ -90,10 +91,10 @@ class Winners:
 
 
 class DirtyKeys(Protocol):
-    """Where the dirty records compete for their keys."""
+    """Lets the dirty records compete for their keys."""
 
     def put(self, chunk: _kernel.Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
-        """The dirty records of ``mask`` [n] compete (C-20: tombstones too, null keys never).
+        """Let the dirty records of ``mask`` [n] compete (C-20: tombstones too, null keys never).
 
         Raises:
             OffsetMapFullError: not all of them fit.
@@ -101,13 +102,16 @@ class DirtyKeys(Protocol):
 
 
 class Keys(DirtyKeys, Protocol):
-    """The keys that one walk over the log decides: first all dirty records compete, then all clean ones."""
+    """Decides keys in one walk over the log: first all dirty records compete, then all clean ones."""
 
     def meet(self, chunk: _kernel.Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """The clean records of ``mask`` [n] compete; [n]: those whose key occurs in the dirty part, as far as known."""
+        """Let the clean records of ``mask`` [n] compete.
+
+        Returns [n] bool: known to have a key of the dirty section.
+        """
 
     def settle(self, decoder: ChunkDecoding, contest: Contest) -> Winners:
-        """Who won, once all have competed."""
+        """The winners, after all records have competed."""
 
 
 class ChunkDecoding:
@@ -122,7 +126,7 @@ class ChunkDecoding:
 
     @property
     def reader(self) -> SegmentReader:
-        """Reads headers alone; not while chunks are decoded."""
+        """Reads batch headers only; not while chunks are decoded."""
         return self._pool.reader
 
     def chunks(self, source: Source, part: SegmentPart | None = None, *, torn: bool = False) -> Iterator[_kernel.Chunk]:
@@ -133,7 +137,7 @@ class ChunkDecoding:
         segment = source.segment
         reading = gathered(self._begin, chunk_bytes=self._chunk_bytes)
         if torn:
-            # In one go: where an index is wrong, what it calls a part seems damaged at once.
+            # At once: if an index is wrong, the parts that it defines look damaged.
             reading, part = until_damage(reading), part or SegmentPart(0, segment.size_bytes)
         parts = self._pool.parts(segment, self._chunk_bytes) if part is None else [part]
         yield from self._translate_errors(self._pool.chunks(segment, parts, lambda _: reading, guessed=part is None))
@@ -158,7 +162,7 @@ class ChunkDecoding:
 
     @property
     def _chunk_bytes(self) -> int:
-        # No more than one takes: what a worker leaves of its part is the owner's alone.
+        # At most what one thread uses: after a worker's part ends, only the owner reads on.
         most_bytes = max(self._plan.max_unpacked_bytes, self._pool.chunk_bytes)
         return min(BUFFERS_A_CHUNK * self._pool.chunk_bytes, most_bytes)
 
@@ -187,7 +191,7 @@ class DirtyIndex:
         self._winners: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
 
     def build(self, decoder: ChunkDecoding, keys: DirtyKeys) -> None:
-        """Have every record of the dirty range compete for its key; the first walk remembers the evidence.
+        """Let every record of the dirty range compete for its key; the first walk stores the evidence.
 
         Raises:
             OffsetMapFullError: see ``Keys.put``.
@@ -206,16 +210,15 @@ class DirtyIndex:
 
     @property
     def ordinals(self) -> int:
-        """How many ordinals the dirty records have, from FIRST_DIRTY_ORDINAL on."""
+        """The number of ordinals of the dirty records, from FIRST_DIRTY_ORDINAL on."""
         return self._end_ordinal - FIRST_DIRTY_ORDINAL
 
     def take_winners(self, winners: NDArray[np.uint64]) -> None:
-        """Add those who won the keys of a walk, once the clean part has competed (R280-10)."""
+        """Add the winners of a walk, after the clean section has competed (R280-10)."""
         self._winners = self._winners | winners if len(self._winners) else winners
 
     @property
     def contestants(self) -> list[Contestants]:
-        """The dirty records, which compete for their keys."""
         rows = zip(self.evidence, self.first_ordinals, strict=True)
         return [Contestants(each, first, each.dirty_from, each.dirty_to) for each, first in rows]
 
@@ -241,7 +244,7 @@ class DirtyIndex:
 
 
 def dirty_sources(plan: CleaningPlan) -> list[Source]:
-    """The segments that reach into the dirty range."""
+    """The segments with records in the dirty range."""
     return [source for source in plan.sources if source.end > plan.first_dirty_offset]
 
 

@@ -1,8 +1,8 @@
 """A segment's decision as a file: keep bits and batch actions (KeepBitmaps).
 
-All record facts that a rewrite needs, so that it can run elsewhere: ``CKEP``, format (u16), number of records and of
-batches (u64 each), the zstd-compressed keep bits (whole words) and batch actions (a byte each), CRC-32C of all before
-(u32). Little-endian.
+It has all facts about records that a rewrite needs, so that another process can run it. Content, little-endian:
+``CKEP``, format (u16), number of records and of batches (u64 each), the zstd-compressed keep bits (whole words) and
+batch actions (a byte each), CRC-32C of everything before (u32).
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""Keys on disk, where a log has more of them than its offset map takes (U-43): one walk instead of one for each shard.
+"""Keys on disk, for a log with more keys than its offset map holds (U-43): one walk instead of one per shard.
 
-The walk over the log writes a row for each record that competes: key hash, ordinal, version. The rows are dealt out to
-shards by hash. Then one shard after the other is decided with the map in memory, its rows in the order of the log. So
-the result is that of passes, and the cost grows with the records, not with their square.
+The walk over the log writes a row for each record that competes: key hash, ordinal, version. The hash assigns each row
+to a shard. Then the shards are decided one by one with the map in memory, their rows in the order of the log. So the
+result is the same as with passes, and the cost is proportional to the records.
 
-The file replaces passes and nothing else. Every failure here is a :class:`KeyFileError`, whose text is for the
-operator; the keys are then read in several passes, with the same result.
+Every failure here is a :class:`KeyFileError`, whose text is for the operator; the keys are then read in several passes,
+with the same result.
 
-* The file has no name and mode 0600: after a kill nothing is left of it, and no other user can read it.
-* It has a limit, and the disk keeps its reserve.
-* What the disk lost, or gives back otherwise than it was written, must not decide about records: each stretch of rows
-  has a checksum, which this process remembers.
+* The file has no name and mode 0600: nothing is left after a kill, and no other user can read it.
+
+* It has a size limit and respects the disk reserve.
+
+* A fault of the disk must not decide about records: this process remembers a checksum of each run of rows.
 """
 
 from __future__ import annotations
@@ -43,36 +44,36 @@ if TYPE_CHECKING:
 
 MODE: Final = 0o600
 RESERVE_PART: Final = 10
-"""One part in so many of the disk stays free, where ``cleanerd.disk.reserve`` is not set."""
+"""One part in this many of the disk stays free, if ``cleanerd.disk.reserve`` is not set."""
 
 MOST_ROWS: Final = 1 << 18
 LEAST_ROWS_OF_SHARD: Final = 256
-"""Rows are gathered until a shard has about so many, however little memory that would be; at most MOST_ROWS else."""
+"""Rows are collected until a shard has about this many, even with little memory; at most MOST_ROWS otherwise."""
 
 MOST_SPLITS: Final = 12
-"""A shard that does not fit the map is halved so often at most; its rows are read again for each half."""
+"""How often a shard that does not fit the map is halved at most; each half reads its rows again."""
 
 ROOM_CHECKED_BYTES: Final = 64 * 1024 * 1024
-"""The free space is asked for whenever so much was written."""
+"""The free space is checked each time so many bytes were written."""
 
 _NAMELESS: Final = os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC
 _NOT_NAMELESS: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
-"""Errors of file systems that cannot make a file without a name. Without a directory the next call fails as well."""
+"""Errors of file systems that cannot create a file without a name. If the directory is missing, the next call fails."""
 
 _ORDINAL: Final = np.uint64((1 << 63) - 1)
 
 
 class KeyFileError(Exception):
-    """Keys cannot be on disk, or what is there is of no use; the text says why."""
+    """Keys cannot be stored on disk, or the file is unusable; the text says why."""
 
 
 def row_bytes(plan: CleaningPlan) -> int:
-    """What one record takes."""
+    """The bytes of one record's row."""
     return 32 if plan.rules.versioned else 24
 
 
 def over_limit(plan: CleaningPlan) -> str:
-    """What a file needs that may not be as large."""
+    """Why the file exceeds its limit, in words."""
     return f"more than {human_bytes(plan.map_file_bytes)} (cleanerd.map.max.bytes)"
 
 
@@ -85,10 +86,10 @@ class _Stretch:
 
 
 class KeyFile:
-    """The keys of one walk in an open file, dealt out to ``shards``.
+    """The keys of one walk in an open file, by ``shards``.
 
     ``map_bytes``: memory of the map, and of the rows until they are written. ``rows_read`` and ``bytes_written`` count
-    what went through the file.
+    for the statistics.
     """
 
     def __init__(self, plan: CleaningPlan, descriptor: int, map_bytes: int, shards: int) -> None:
@@ -106,11 +107,14 @@ class KeyFile:
         self.rows_read = 0
 
     def put(self, chunk: Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
-        """The dirty records of ``mask`` [n] compete. See ``Keys.put``."""
+        """Let the dirty records of ``mask`` [n] compete. See ``Keys.put``."""
         self._add(chunk, first_ordinal, mask)
 
     def meet(self, chunk: Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """The clean records of ``mask`` [n] compete, after all dirty ones. [n]: false, :meth:`settle` finds them."""
+        """Let the clean records of ``mask`` [n] compete, after all dirty ones.
+
+        [n]: all False; :meth:`settle` finds them.
+        """
         if self._dirty_stretches < 0:
             self._write()
             self._dirty_stretches = len(self._stretches)
@@ -134,7 +138,7 @@ class KeyFile:
     def _decide(
         self, decided: _Decided, stretches: tuple[Sequence[_Stretch], ...], part: int, shard: int, shards: int
     ) -> None:
-        """One shard, which is in part ``part`` of the file; in two halves where its keys do not fit the map."""
+        """Decide one shard, which is in part ``part`` of the file; in two halves if its keys do not fit the map."""
         dirty, clean = stretches
         if not decided.put(self._read(dirty, part), shard, shards):
             if shards >= self._shards << MOST_SPLITS:
@@ -164,7 +168,7 @@ class KeyFile:
             self._write()
 
     def _write(self) -> None:
-        """What was gathered, as one stretch at the end of the file."""
+        """Write the collected rows at the end of the file."""
         if not len(self._rows):
             return
         rows, counts = self._rows.deal(self._shards)
@@ -188,7 +192,7 @@ class KeyFile:
             self._room_checked_at = wanted + ROOM_CHECKED_BYTES
 
     def _read(self, stretches: Sequence[_Stretch], part: int) -> Iterator[NDArray[np.uint64]]:
-        """The rows of a part of the file, in the order in which they came."""
+        """The rows of one part of the file, in log order."""
         for stretch in stretches:
             start, end = stretch.ends[part : part + 2].tolist()
             if start == end:
@@ -205,7 +209,7 @@ class KeyFile:
 
 
 class _Decided:
-    """The map of one shard after the other, and the bitmaps of all."""
+    """Decides one shard after the other with the map; has the bitmaps of all."""
 
     def __init__(self, plan: CleaningPlan, contest: Contest, map_bytes: int) -> None:
         self._versioned = plan.rules.versioned
@@ -228,14 +232,14 @@ class _Decided:
         )
 
     def meet(self, stretches: Iterator[NDArray[np.uint64]], shard: int, shards: int) -> None:
-        """The clean rows against the map (C-45.3, R280-10)."""
+        """Compare the clean rows with the map (C-45.3, R280-10)."""
         for rows in stretches:
             met = self._map.meet_rows(rows, shard=shard, shards=shards)
             ordinals = rows[2 :: self._width][met] & _ORDINAL
             np.bitwise_or.at(self._held, ordinals // 64, np.uint64(1) << ordinals % 64)
 
     def take_over(self, stretches: Iterator[NDArray[np.uint64]], shard: int, shards: int) -> None:
-        """Write times go to the winners (U-65)."""
+        """Pass the write times of superseded records on to the winners (U-65)."""
         for rows in stretches:
             columns = rows.reshape(-1, self._width)
             hashes = np.ascontiguousarray(columns[:, :2]).reshape(-1)
@@ -243,7 +247,7 @@ class _Decided:
             self._times.take_over((columns[:, 2] & _ORDINAL).astype(np.int64), winners)
 
     def take_winners(self) -> None:
-        """Whose records the map holds, now that all of the shard have competed."""
+        """Store the winners, after all records of the shard have competed."""
         self._map.mark_winners(FIRST_DIRTY_ORDINAL, self._contest.dirty_ordinals, self._dirty)
         if self._versioned:
             self._map.mark_winners(0, self._contest.clean_ordinals, self._clean)
@@ -251,7 +255,7 @@ class _Decided:
         self._fullest = max(self._fullest, len(self._map))
 
     def winners(self) -> Winners:
-        """The bitmaps, once every shard was decided."""
+        """The bitmaps, after every shard."""
         return Winners(
             dirty=self._dirty,
             clean=self._clean if self._versioned else None,
@@ -266,7 +270,7 @@ def _no_bits(count: int) -> NDArray[np.uint64]:
 
 
 def require_room(descriptor: int, wanted_bytes: int, reserve_bytes: int | None) -> None:
-    """Refuse a disk without room for so much more beside ``reserve_bytes``, by default a tenth of the disk.
+    """Refuse a disk that has no room for ``wanted_bytes`` besides ``reserve_bytes``, by default a tenth of the disk.
 
     Raises:
         KeyFileError: there is less.
@@ -283,10 +287,10 @@ def require_room(descriptor: int, wanted_bytes: int, reserve_bytes: int | None) 
 
 @contextmanager
 def opened(place: str) -> Iterator[int]:
-    """The descriptor of a file in the directory ``place``, of which nothing is left afterwards.
+    """The descriptor of a file in the directory ``place`` that disappears when it is closed.
 
     Raises:
-        KeyFileError: none can be made there, or it would take memory.
+        KeyFileError: it cannot be created, or the file system is in memory.
     """
     try:
         descriptor = _nameless(place)

@@ -1,7 +1,8 @@
-"""A staged ``.log`` that is being written, past the page cache.
+"""A staged ``.log`` while it is written, past the page cache.
 
-Direct writes cost a tenth of the CPU time of buffered ones and leave a broker's cache alone. The segment is on the disk
-when it is read back for verification. Where a file system has no direct I/O the same bytes pass through the cache.
+Direct writes cost a tenth of the CPU time of buffered ones and leave the broker's page cache alone. They also put the
+segment on the disk before it is read back for verification. If a file system has no direct I/O, the bytes pass through
+the cache.
 """
 
 from __future__ import annotations
@@ -29,10 +30,9 @@ BUFFER_BYTES: Final = 4 * 1024 * 1024
 
 
 class WriteBuffer:
-    """Memory that direct writes can be made from; one for all files of a staging directory, one after the other.
+    """Aligned memory for direct writes, used by all files of a staging directory in turn.
 
-    ``behind``: a thread writes one half while the other is filled. Otherwise several rewriting threads would wait for
-    the disk.
+    ``behind``: a thread writes one half while the other is filled. Otherwise rewriting threads would wait for the disk.
     """
 
     def __init__(self, *, behind: bool = False) -> None:
@@ -43,17 +43,17 @@ class WriteBuffer:
         self._pending: Future[None] | None = None
 
     def memory(self) -> mmap.mmap:
-        """``BUFFER_BYTES`` that begin at a page and may be filled, made at the first call."""
+        """``BUFFER_BYTES`` of page-aligned memory to fill, allocated at the first call."""
         row = self._number % self._halves
         if row == len(self._memories):
             self._memories.append(mmap.mmap(-1, BUFFER_BYTES))
         return self._memories[row]
 
     def write(self, call: Callable[[memoryview, int], None], count: int) -> None:
-        """``call(memory, count)``, at once or soon; other memory is to be filled afterwards.
+        """``call(memory, count)`` now or in the thread; afterwards :attr:`memory` is the other half.
 
         Raises:
-            CleanerdError: what this call raised, or the one before.
+            CleanerdError: what this call or the one before raised.
         """
         memory = memoryview(self.memory())
         if self._writer is None:
@@ -62,7 +62,7 @@ class WriteBuffer:
         self.wait_for_writes()
         try:
             self._pending = self._writer.submit(call, memory, count)
-        except RuntimeError:  # at the limit of threads; submitted work has no thread
+        except RuntimeError:  # no more threads are allowed; the submitted work was not run
             self._writer = None
             call(memory, count)
             return
@@ -75,12 +75,12 @@ class WriteBuffer:
             CleanerdError: what the last call raised.
         """
         if self._pending is not None:
-            self._pending.exception()  # waits; if a signal ends that, closing the file waits again
+            self._pending.exception()  # waits for the write; after a signal, closing the file waits again
             pending, self._pending = self._pending, None
             pending.result()
 
     def close(self) -> None:
-        """End the thread, when it is done. Never fails."""
+        """End the thread after its write. Does not raise."""
         if self._writer is not None:
             self._writer.shutdown()
 
@@ -100,9 +100,9 @@ class LogFile:
         self._direct = direct and set_direct(descriptor, wanted=True)
 
     def lead(self) -> NDArray[np.uint8] | None:
-        """The end of the bytes written so far, less than a block, to precede the next ones.
+        """The last bytes written so far, less than a block, which have to precede the next ones.
 
-        None if the next bytes may be anywhere in memory, because they pass through the cache.
+        None if the bytes pass through the cache: then the next ones may be anywhere in memory.
 
         Raises:
             CleanerdError: no space, or the disk failed.
@@ -117,7 +117,7 @@ class LogFile:
     def write(self, block: NDArray[np.uint8], lead_bytes: int = 0) -> None:
         """Append ``block`` without its first ``lead_bytes``.
 
-        If these are the :meth:`lead` and the block begins at a page, its whole blocks are written from where they are.
+        If these are the :meth:`lead` and the block begins at a page, whole blocks are written without a copy.
 
         Raises:
             CleanerdError: no space, or the disk failed.
@@ -140,7 +140,7 @@ class LogFile:
         self._buffer.wait_for_writes()
 
     def close(self) -> None:
-        """Close the descriptor; what still waits to be written is of no use any more."""
+        """Close the descriptor and drop bytes that are not written yet."""
         with suppress(CleanerdError):
             self._buffer.wait_for_writes()
         close_quietly(self._descriptor)
@@ -160,7 +160,7 @@ class LogFile:
         self._bytes[: self._filled] = rest
 
     def _put(self, count: int) -> None:
-        """Write ``count`` bytes from the beginning of the buffer, which is empty then."""
+        """Write ``count`` bytes from the beginning of the buffer, which empties it."""
         self._buffer.write(self._put_from, count)
         self._bytes = np.frombuffer(self._buffer.memory(), dtype=np.uint8)
         self._filled = 0
@@ -169,7 +169,7 @@ class LogFile:
         try:
             done = 0
             while done < count:
-                # Whole blocks go directly; only the file's end can be less than one.
+                # Direct writes take whole blocks; only the file's end can be shorter.
                 end = count - count % DIRECT_ALIGNMENT if self._direct else count
                 if done == end:
                     self._to_cache()
@@ -182,7 +182,8 @@ class LogFile:
         try:
             return os.write(self._descriptor, data)
         except OSError as error:
-            # A file system may accept the flag and refuse the write, or stop at an odd byte when the disk is full.
+            # A file system may accept the flag but refuse the write, or stop at an unaligned byte when the disk is
+            # full.
             if not self._direct or error.errno != errno.EINVAL:
                 raise
             self._to_cache()

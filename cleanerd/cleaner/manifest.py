@@ -1,7 +1,7 @@
 """The description of a staged cleaning: ``.kstage/<plan id>/manifest.json``.
 
-Only the manifest shows that staged files are whole: it is written after they are on the disk, a group at a time, and it
-lists what must still be true at the swap (S-29, U-3).
+Only the manifest shows that staged files are complete: it is written after they are on the disk, one group at a time.
+It lists the preconditions of the swap (S-29, U-3).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ T = TypeVar("T")
 
 MANIFEST: Final = "manifest.json"
 READY: Final = "ready.json"
-"""Beside the manifest where ``cleanerd stage`` made the plan, to be applied later: ``swap/apply_staged.py``."""
+"""The file beside the manifest of a plan that ``cleanerd stage`` made: ``swap/apply_staged.py``."""
 RESTORE: Final = "restore.json"
-"""Its name where a plan restores replaced segments: ``swap/restore.py``."""
+"""The same, for a plan that restores replaced segments: ``swap/restore.py``."""
 STAGING: Final = ".kstage"
 PLAN_ID: Final = re.compile(r"[0-9]{8}t[0-9]{6}-[0-9a-f]{8}", re.ASCII)
 """``YYYYMMDDThhmmss-`` and 8 hex digits, in lower case."""
 WORK: Final = re.compile(rf"spark-{PLAN_ID.pattern}", re.ASCII)
-"""Where Spark's executors write for a plan, below :data:`STAGING` too."""
+"""The directory where Spark's executors write for a plan, below :data:`STAGING`."""
 
 FileKind = Literal["log", "index", "timeindex", "txnindex"]
 KINDS: Final[tuple[FileKind, ...]] = ("log", "index", "timeindex", "txnindex")
@@ -96,9 +96,9 @@ class AbortedWitness:
 
 
 def aborted_witnesses(aborted: AbortedTransactions, groups: Sequence[ManifestGroup]) -> tuple[AbortedWitness, ...]:
-    """Witnesses from offset 0 to the last: one for each of ``groups``, and for the ranges around them.
+    """Witnesses from offset 0 to the last: one per group, and one per range between groups.
 
-    So they can be compared although some of the groups were swapped, whose outputs hold fewer entries.
+    They can be compared even after some groups were swapped, whose outputs have fewer entries.
     """
     edges = [0, *(edge for group in groups for edge in (group.base, group.end)), MAX_OFFSET]
     return tuple(AbortedWitness(base, end, aborted.digest(base, end)) for base, end in pairwise(edges) if base < end)
@@ -110,7 +110,7 @@ StagedGroup = ManifestGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The finished groups of a plan, ascending, and the evidence they rest on.
+    """The finished groups of a plan, ascending, and the evidence for them.
 
     ``witnesses`` are those of every segment that the decision depends on, from log start to ``bound`` (U-3), ascending.
     ``aborted`` covers all offsets (U-32); it is empty where no other process can change the log. ``topic_id`` and
@@ -137,7 +137,7 @@ class Manifest:
     def of(
         cls, plan: CleaningPlan, groups: tuple[ManifestGroup, ...], witnesses: tuple[Witness, ...], max_age_ms: int
     ) -> Manifest:
-        """The staged state of ``plan`` now, and the evidence that it depends on."""
+        """The current staged state of ``plan``, and the evidence that it depends on."""
         return cls(
             plan=plan.plan_id,
             topic=plan.name.topic,
@@ -159,7 +159,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: bytes, where: str, max_bytes: int = MAX_MANIFEST_BYTES) -> Manifest:
-        """The manifest in ``data``, checked so far that its numbers can be used as names of files.
+        """The manifest in ``data``, checked so that its numbers can be used in file names.
 
         Raises:
             UnsupportedLogError: a newer cleanerd wrote it.
@@ -235,12 +235,11 @@ def write_manifest(
     lasting: bool = True,
     max_bytes: int = MAX_MANIFEST_BYTES,
 ) -> None:
-    """Replace the manifest in the staging directory ``directory`` (a descriptor): all of the new one, or the old one.
+    """Replace the manifest in the staging directory ``directory`` (a descriptor) atomically.
 
     ``lasting``: it survives a crash of the machine. Otherwise nothing is flushed: an incomplete file is ignored.
 
-    Raises:
-        UnsupportedLogError: it would be larger than one that is read.
+    Raises: UnsupportedLogError: it would exceed the limit for reading it.
         CleanerdError: it cannot be written.
     """
     data = manifest.to_json()

@@ -1,13 +1,12 @@
-"""How large an offset map, in how many shards: small enough to be fast, large enough to begin only once (U-19, U-20).
+"""The size of the offset map and the number of shards (U-19, U-20).
 
-A map that fits its keys is quicker to fill than one with room for every offset, as more of it is at hand in the CPU's
-caches. So a large one is sized by an estimate; when that was too low, phase 1 begins again with all the memory that the
-dirty range may take, and then with more shards. None of this changes a result.
+A small map is quicker to fill, because more of it is in the CPU's caches. So a large one is sized by an estimate; if
+that was too low, phase 1 starts over with the allowed memory, and then with more shards. None of this changes a result.
 
-Where the keys do not fit the memory, one walk cuts them to disk (U-43, ``cleaner/key_file.py``). Where that cannot be
-done, or costs more, each shard is a pass over the whole log, and all passes together cost the square of the keys. Where
-other partitions wait, the bytes that all passes read are limited, and a cleaning ends at the offset where the keys fill
-as many passes (D-11), as Kafka's cleaner ends where its map is full.
+If the keys do not fit the memory, one walk writes them to disk (U-43, ``cleaner/key_file.py``). If that is impossible
+or costs more, each shard is a pass over the whole log, and the cost of all passes grows with the square of the keys.
+While other partitions wait, the bytes of all passes are limited, and a cleaning ends at the offset where the keys fill
+that many passes (D-11), as Kafka's cleaner ends where its map is full.
 """
 
 from __future__ import annotations
@@ -41,28 +40,27 @@ MIN_MAP_BYTES: Final = 48 * 1024
 MAP_ENTRY_BYTES: Final = 16
 MIN_VERSIONED_MAP_BYTES: Final = 72 * 1024
 VERSIONED_ENTRY_BYTES: Final = 24
-"""With the eight bytes of a version, or of an ordinal without one (U-19)."""
+"""Size of an entry with the eight bytes of a version, or without one of an ordinal (U-19)."""
 
 HEADROOM: Final = 1.5
-"""How many times the keys that are expected fit: too small a map costs most of a pass, too large a one little."""
+"""Room for this many times the expected keys: too small a map costs most of a pass, too large a one little."""
 
 CUT_SHARE: Final = 16
-"""A cleaning ends one part in so many before the offset where the map was full: keys are not dealt out evenly."""
+"""A cleaning ends this part before the offset where the map was full, because shards are uneven."""
 
 LEAST_SPARED: Final = 2
-"""So many passes are as cheap as keys on disk."""
+"""This many passes are as cheap as keys on disk."""
 
 SPARE_PARTS: Final = 1.5
-"""How many parts of keys on disk are made for each that is expected: one more costs little, one that is full is read
-again."""
+"""Parts on disk for each expected one: an additional part costs little, an overfull one is read again."""
 
 SHARE_OF_LOG: Final = 64
-"""One in so many of the dirty bytes is read to guess; it is only about the memory."""
+"""The estimate of the map's size reads one in this many of the dirty bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapSize:
-    """Memory of the map in bytes, and into how many shards the keys are cut."""
+    """Memory of the map in bytes, and the number of shards."""
 
     bytes: int
     shards: int
@@ -72,7 +70,7 @@ class MapSize:
 class MapUse:
     """The ``walks`` over the log that decide all keys, as many as ``passes``.
 
-    ``note``: that the keys were on disk, or why they were not; "" where they fit the map.
+    ``note``: that the keys were on disk, or why not; empty if they fit the map.
     """
 
     walks: Iterable[Keys]
@@ -97,7 +95,7 @@ class MapPass:
             yield cls(rules, offset_map, shard, shards)
 
     def put(self, chunk: Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
-        """The shard's dirty keys go into the map; raises OffsetMapFullError where they do not fit."""
+        """Put the shard's dirty keys into the map; raises OffsetMapFullError if they do not fit."""
         records = chunk.records
         version, present = self.rules.ranking.versions(records) if self.rules.versioned else (None, None)
         dealt_with = self.offset_map.put_max(
@@ -113,7 +111,7 @@ class MapPass:
             raise OffsetMapFullError(int(records.offset[dealt_with]))
 
     def meet(self, chunk: Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which clean records have a key of the map. Under ``offset`` they lost to it, by version they compete."""
+        """Which clean records have a key of the map. Under ``offset`` these are superseded; by version they compete."""
         hashes = chunk.records.key_hash
         if not self.rules.versioned:
             return self.offset_map.contains(hashes, mask, shard=self.shard, shards=self.shards)
@@ -123,7 +121,7 @@ class MapPass:
         )
 
     def settle(self, decoder: ChunkDecoding, contest: Contest) -> Winners:
-        """What the map holds now; where batches keep write times, one more walk passes these on (U-65)."""
+        """The winners in the map. If batches keep write times, another walk passes these on (U-65)."""
         if self.rules.keeps_write_time:
             take_over(decoder, self.offset_map, contest.contestants, self.shard, self.shards)
         versioned = self.rules.versioned
@@ -140,7 +138,7 @@ class MapPass:
 class MapSizing:
     """How a map is sized.
 
-    A map of ``worth_a_guess_bytes`` is not made smaller: the samples would cost more than they save. ``distinct_keys``
+    A map up to ``worth_a_guess_bytes`` is not estimated: the samples would cost more than they save. ``distinct_keys``
     estimates the keys of a plan. ``passes_bytes``: how much all passes may read together, None for no limit; one pass
     is always allowed (D-11).
     """
@@ -151,13 +149,13 @@ class MapSizing:
     passes_bytes: int | None = None
 
     def most_shards(self, plan: CleaningPlan) -> int:
-        """How many shards, and so how many passes, this plan may take."""
+        """The most shards, and so passes, of this plan."""
         if self.passes_bytes is None:
             return self.max_shards
         return max(1, min(self.max_shards, self.passes_bytes // max(1, _log_bytes(plan))))
 
     def first_size(self, plan: CleaningPlan) -> MapSize:
-        """What to begin with."""
+        """The size to begin with."""
         largest = most_bytes(plan)
         offsets = _offsets(plan)
         capacity = int(largest * plan.map_load / _entry_bytes(plan))
@@ -170,7 +168,7 @@ class MapSizing:
         return MapSize(min(max(guessed, self.worth_a_guess_bytes), largest), 1)
 
     def next_size(self, plan: CleaningPlan, size: MapSize) -> MapSize | None:
-        """What to try when ``size`` was too small; None when there is nothing more."""
+        """The next size to try if ``size`` was too small; None: there is none."""
         largest = most_bytes(plan)
         if size.bytes < largest:
             return MapSize(largest, size.shards)
@@ -182,13 +180,13 @@ SIZING: Final = MapSizing()
 
 
 def with_map(plan: CleaningPlan, attempt: Callable[[MapUse], T], sizing: MapSizing = SIZING) -> T:
-    """``attempt(use)``, again with a larger map or more shards for as long as it raises OffsetMapFullError.
+    """Call ``attempt(use)``, with a larger map or more shards while it raises OffsetMapFullError.
 
-    Before the log is read in several passes the keys are cut to disk, where the plan names a directory.
+    Before the log is read in several passes, the keys are written to disk, if the plan has a directory for them.
 
     Raises:
         TooManyPassesError: the distinct keys do not fit the largest number of shards.
-        CleanerdError: nor does any part of them.
+        CleanerdError: not even a part of them fits.
     """
     size = sizing.first_size(plan)
     note = ""
@@ -214,7 +212,7 @@ def with_map(plan: CleaningPlan, attempt: Callable[[MapUse], T], sizing: MapSizi
 
 
 def _too_many(plan: CleaningPlan, size: MapSize, full_at: int) -> CleanerdError:
-    """D-11: where the cleaning could end instead, when the map was full at offset ``full_at``."""
+    """D-11: the error that names an earlier end for the cleaning, if the map was full at offset ``full_at``."""
     what = f"the keys of {plan.name} do not fit {size.shards} shards of a map of {size.bytes} bytes"
     hint = "raise log.cleaner.dedupe.buffer.size"
     fitting = full_at - plan.first_dirty_offset
@@ -225,21 +223,22 @@ def _too_many(plan: CleaningPlan, size: MapSize, full_at: int) -> CleanerdError:
 
 
 def _cut_pays(plan: CleaningPlan, shards: int) -> bool:
-    """Whether keys on disk cost less than the passes that they spare.
+    """Whether keys on disk cost less than the passes that they save.
 
-    To cut, write and read them takes the CPU of a pass and a half, so it has to spare two. And their bytes move twice.
+    Writing and reading them takes the CPU time of a pass and a half, so it has to save two. The disk moves their bytes
+    twice.
     """
     return shards > LEAST_SPARED and 2 * _cut_bytes(plan) < (shards - 1) * _log_bytes(plan)
 
 
 def _cut_bytes(plan: CleaningPlan) -> int:
-    """What all records take on disk, if the clean part has as many for its bytes as the dirty part has offsets."""
+    """The bytes of all records' rows on disk, if clean bytes have as many records as dirty ones have offsets."""
     dirty_bytes = sum(source.segment.size_bytes for source in dirty_sources(plan))
     return int(row_bytes(plan) * _offsets(plan) * _log_bytes(plan) / max(1, dirty_bytes))
 
 
 def _cut_size(plan: CleaningPlan, size: MapSize, full_at: int) -> MapSize:
-    """Some more shards than the estimate says; where the map was full at offset ``full_at``, as many as that shows."""
+    """A few more shards than estimated; if the map was full at offset ``full_at``, as many as that shows."""
     fitting = full_at - plan.first_dirty_offset
     shown = _offsets(plan) / fitting if fitting > 0 else 1
     return MapSize(size.bytes, min(math.ceil(SPARE_PARTS * max(size.shards, shown)), MAX_SHARDS))
@@ -264,7 +263,7 @@ def _cut(plan: CleaningPlan, size: MapSize, attempt: Callable[[MapUse], T]) -> T
 
 
 def most_bytes(plan: CleaningPlan) -> int:
-    """No more than was allowed, nor than the dirty range could need, as every key there has an offset of its own."""
+    """The allowed memory, or less if the dirty range cannot need it, since every key has an offset of its own."""
     return max(_least(plan), min(plan.map_bytes, _most_needed(plan)))
 
 

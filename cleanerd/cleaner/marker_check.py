@@ -1,7 +1,7 @@
-"""Compare a plan's aborted transactions with the log's own markers before the decision (U-44).
+"""Compare a plan's aborted transactions with the log's markers before the decision (U-44).
 
-Phase 1 reads every segment that is cleaned, so the comparison reads nothing but the markers behind them that end what
-is still open there. Only where log and index disagree are the headers read once more.
+Phase 1 reads every cleaned segment, so only later markers that end its open transactions are read in addition. Headers
+are read again only if log and index disagree.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CorrectedTransactions:
-    """The aborted transactions by the log's markers, and what the operator should know of that."""
+    """The aborted transactions according to the log's markers, and a note for the operator."""
 
     aborted: AbortedTransactions
     note: str
@@ -74,10 +74,10 @@ def corrected_by_markers(
 
 
 def _without_stable_offsets(plan: CleaningPlan, entries: NDArray[np.void]) -> NDArray[np.void]:
-    """The entries; of segments with a disordered index, each with its first offset as the last stable one.
+    """The entries; in segments with a disordered index, each has its first offset as last stable offset.
 
-    A reader stops at the first entry with a high one, so those of another order would hide entries. The agent accepts
-    an added entry in this form only (A-40).
+    A reader stops at the first entry with a higher one, so wrong ones would hide entries. The agent accepts added
+    entries in this form only (A-40).
     """
     bases = [source.base for source in (*plan.sources, *plan.uncleanable)]
     wrong = np.searchsorted(bases, sorted(plan.aborted.disordered), side="right")
@@ -87,7 +87,7 @@ def _without_stable_offsets(plan: CleaningPlan, entries: NDArray[np.void]) -> ND
 
 
 def _marked(plan: CleaningPlan, reader: SegmentReader, producers: NDArray[np.int64]) -> MarkedTransactions:
-    """The transactions of these producers by the headers of the whole log."""
+    """The transactions of these producers, from the headers of the whole log."""
     marked = MarkedTransactions(plan.aborted, producers, plan.judged_span)
     for source in plan.sources:
         for batches in reader.headers(source.segment):
@@ -100,7 +100,7 @@ def _marked(plan: CleaningPlan, reader: SegmentReader, producers: NDArray[np.int
 
 
 def _behind(plan: CleaningPlan, reader: SegmentReader) -> Iterator[_kernel.Batches]:
-    """The headers behind the plan's sources, up to where transactions are decided."""
+    """The headers after the plan's sources, up to where transactions are decided."""
     for source in plan.uncleanable:
         if source.base >= plan.decided_offset:
             return
@@ -114,7 +114,7 @@ def _behind(plan: CleaningPlan, reader: SegmentReader) -> Iterator[_kernel.Batch
 
 
 def _note(plan: CleaningPlan, marked: MarkedTransactions) -> str:
-    """The first correction in words, and the first segment whose index stays wrong, as it is not cleaned."""
+    """The first correction in words, and the first segment whose index stays wrong because it is not cleaned."""
     end = plan.sources[-1].end if plan.sources else plan.bound_offset
     disordered = np.array(sorted(plan.aborted.disordered), np.int64)
     wrong = np.union1d(marked.corrections, disordered)
@@ -132,7 +132,7 @@ def _note(plan: CleaningPlan, marked: MarkedTransactions) -> str:
 
 
 def _base_at(plan: CleaningPlan, offset: int) -> int:
-    """The base offset of the segment with that offset."""
+    """The base offset of the segment that contains the offset."""
     bases = [source.base for source in (*plan.sources, *plan.uncleanable)]
     return bases[max(0, bisect_right(bases, offset) - 1)]
 
@@ -147,7 +147,7 @@ def _describe(found: Disagreement) -> str:
 
 
 def _refused(plan: CleaningPlan, found: Disagreement) -> CorruptionError:
-    """Which file is wrong, and the way out: the broker makes an index from the log, or a marker is written."""
+    """The error that names the wrong file and the fix: the broker rebuilds the index, or a marker is written."""
     transaction = found.transaction
     base = _base_at(plan, found.at)
     if found.marker is None:

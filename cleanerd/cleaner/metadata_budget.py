@@ -1,7 +1,7 @@
-"""How much memory what is known of a log's batches and records may take (U-35).
+"""The memory limit for the facts about a log's batches and records (U-35).
 
-Their columns grow with the log, however small its batches are: a gigabyte of single messages has forty million batches,
-and a few megabytes may unpack to a thousand million records.
+Their columns grow with the log: a gigabyte of single messages has forty million batches, and a few megabytes may
+decompress to a thousand million records.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan, Source
 
 BATCH_BYTES: Final = 14
-"""Memory for each batch until all segments are decided."""
+"""Memory per batch until all segments are decided."""
 
 SEGMENT_BATCH_BYTES: Final = 26
-"""Additional memory for each batch of the segment that is being decided."""
+"""Additional memory per batch of the segment that is being decided."""
 
 WRITE_TIME_BYTES: Final = 24
-"""Beside that, where batches keep write times: their own, those that they take over, and the larger of both."""
+"""Additional memory per batch if batches keep write times: their own, those taken over, and the larger of both."""
 
 RECORD_BITS: Final = 5
 SEGMENT_RECORD_BITS: Final = 7
-"""The same of each record: bitmaps."""
+"""Memory per record of the segment that is being decided: bitmaps."""
 
 
 class MetadataBudget:
@@ -42,10 +42,10 @@ class MetadataBudget:
         self._largest_bytes = 0
 
     def reserve(self, source: Source, chunk: _kernel.Chunk) -> None:
-        """One more chunk of ``source``; a source's chunks arrive in order.
+        """Count one more chunk of ``source``; a source's chunks arrive in order.
 
         Raises:
-            LogTooLargeError: what is known by now needs more memory than there is.
+            LogTooLargeError: the facts need more memory than there is.
         """
         if source is not self._source:
             self._source, self._own_batches, self._own_records = source, 0, 0

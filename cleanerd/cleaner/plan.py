@@ -1,6 +1,6 @@
-"""The frozen plan of one cleaning: everything a decision depends on, and nothing else.
+"""The frozen plan of one cleaning: everything that the decision depends on, and nothing else.
 
-Same plan, same bytes out. It is written to the staging directory as ``plan.json`` before the first output.
+The same plan gives the same bytes. It is written to the staging directory as ``plan.json`` before the first output.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ class CleaningPlan:
 
     ``sources``: all segments from the beginning of the log to the one with ``end_offset - 1`` (C-31). ``uncleanable``:
     the later ones, with the active one: markers in them end transactions of the sources (U-44), and a non-default
-    strategy searches records there (U-1). Markers at or above ``decided_offset`` end none (U-32).
-    ``torn_from``: the broker's recovery will cut the log at the first damage in the segment of this offset or after it;
-    None: no recovery will follow, or a running broker reported the log's end. Up to ``proven_offset`` the log is known
-    to be clean, below ``unproven_below`` by Kafka's checkpoint alone (U-50); ``first_dirty_offset`` is above it if the
-    operator says so. From ``lasting_start_offset`` on, at most the log start offset, records are back after a broker's
-    crash. Records from ``first_dirty_offset`` to ``end_offset`` are indexed; later ones always stay (C-45.1). Horizons
-    up to ``expiry_ms`` have passed; it is below ``now_ms`` while tombstones wait for a replica (U-70). None has passed
-    from the offset ``expires_below`` on, if there is one (U-79).
-    ``last_records``: the batches with active producers' state; at ``producers_expired_ms`` they have expired unless
-    they write again. ``aborted``: the aborted transactions up to the end of the log, by its indexes.
-    ``legacy_horizon_ms``: segment files older than that may lose their v0 and v1 tombstones (C-30). ``map_dir``,
-    ``map_file_bytes``, ``map_reserve_bytes``: the directory for keys that do not fit the map, "" for none, the largest
-    file there, and the free space to leave, None for a tenth of that disk. ``convert_legacy``: retained batches in
-    these formats become v2 (U-18). ``hash_key`` makes the key hash of this plan unpredictable for producers.
+    strategy searches records there (U-1). Markers at or above ``decided_offset`` end none (U-32). ``torn_from``: the
+    broker's recovery will cut the log at the first damage in the segment of this offset or after it; None: no recovery
+    will follow, or a running broker reported the log's end. Up to ``proven_offset`` the log is known to be clean, below
+    ``unproven_below`` by Kafka's checkpoint alone (U-50); ``first_dirty_offset`` is above it if the operator says so.
+    From ``lasting_start_offset`` on, at most the log start offset, records return after a broker's crash. Records from
+    ``first_dirty_offset`` to ``end_offset`` are indexed; later ones are always retained (C-45.1). Horizons up to
+    ``expiry_ms`` have passed; it is below ``now_ms`` while tombstones wait for a replica (U-70). From the offset
+    ``expires_below`` on none has passed; None: no such offset (U-79). ``last_records``: the batches with active
+    producers' state; at ``producers_expired_ms`` they have expired unless they write again. ``aborted``: the aborted
+    transactions up to the end of the log, by its indexes. ``legacy_horizon_ms``: segment files older than that may lose
+    their v0 and v1 tombstones (C-30). ``map_dir``, ``map_file_bytes``, ``map_reserve_bytes``: the directory for keys
+    that do not fit the map, "" for none, the largest file there, and the free space to leave, None for a tenth of that
+    disk. ``convert_legacy``: retained batches in these formats become v2 (U-18). ``hash_key`` makes the key hash of
+    this plan unpredictable for producers.
     """
 
     plan_id: str
@@ -114,25 +114,25 @@ class CleaningPlan:
     notes: tuple[str, ...]
 
     def expiry_of(self, last_offset: NDArray[np.int64]) -> int | NDArray[np.int64]:
-        """One value or [b] int64: up to which delete horizon batches with these last offsets have expired."""
+        """Up to which delete horizon batches with these last offsets have expired: one value, or [b] int64."""
         if self.expires_below is None:
             return self.expiry_ms
         return np.where(last_offset < self.expires_below, self.expiry_ms, -1)
 
     @property
     def judged_span(self) -> tuple[int, int]:
-        """A record's transaction matters between these offsets: not for deleted records, nor above the bound (U-44)."""
+        """The offsets between which a record's transaction matters: from the log start to the bound (U-44)."""
         return self.lasting_start_offset, self.bound_offset
 
     def may_be_torn(self, source: Source) -> bool:
-        """Whether damage in an uncleanable segment is the end of what counts there."""
+        """Whether damage in an uncleanable segment is treated as the end of the log."""
         return self.torn_from is not None and source.end > self.torn_from
 
     @property
     def guarding_sources(self) -> tuple[Source, ...]:
         """The segments after the sources whose records keep expired tombstones (U-1).
 
-        None under ``offset`` (U-50): a tombstone deletes records below it, and these are above it.
+        None under ``offset`` (U-50): a tombstone deletes records below it only.
         """
         return self.uncleanable if self.rules.versioned else ()
 
@@ -149,7 +149,7 @@ class CleaningPlan:
         """The plan from :meth:`to_json`, for executors on other machines.
 
         Raises:
-            ValueError: of another release's plan; a plan is carried out by the release that made it.
+            ValueError: another release made the plan; only that release can carry it out.
         """
         made_by = (document.get("format"), document.get("cleanerd"))
         if made_by != (PLAN_FORMAT, __version__):
@@ -171,7 +171,7 @@ def _plain(value: Any) -> Any:
 
 
 _JSON = frozenset({int, str, bool, type(None)})
-"""Most values of a plan: seventeen for each segment."""
+"""The types of most values of a plan, which has seventeen values per segment."""
 
 _CONVERSIONS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (TopicPartition, str),
@@ -234,7 +234,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def rules_of(config: TopicConfig) -> Rules:
-    """The topic's rules, as its settings were found valid."""
+    """The topic's validated compaction settings."""
     by_header = config.compaction_strategy == "header"
     return Rules(
         strategy=config.compaction_strategy,
@@ -256,10 +256,10 @@ def uncleanable_sources(log: PartitionLog, first: int) -> tuple[Source, ...]:
 def legacy_horizon_ms(
     sources: tuple[Source, ...], first_dirty_offset: int, delete_retention_ms: int, bound_ms: int | None
 ) -> int:
-    """The plan's, from the segments that begin in the clean part (C-30).
+    """The plan's legacy horizon, from the segments that begin in the clean section (C-30).
 
-    These formats have no horizon: a segment's last write and the retention determine the bound ``bound_ms`` (U-70);
-    None if there is none.
+    Formats v0 and v1 have no horizon, so the segment's last write, the retention and ``bound_ms`` (U-70; None: no
+    bound) determine it.
     """
     clean = [source for source in sources if source.base < first_dirty_offset]
     times_ms = [source.segment.mtime_ns // 1_000_000 for source in clean]

@@ -1,4 +1,4 @@
-"""The plan of a cleaning from what a survey found: everything that the decision depends on is pinned here."""
+"""Makes the plan of a cleaning from a survey, with everything that the decision depends on."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from cleanerd.segments.reading import SegmentReader
 
 SPAN_SHARE_OF_RETENTION: Final = 10
-"""Under ``compact,delete`` a group spans at most this share of ``retention.ms``: it is deleted as a whole."""
+"""Under ``compact,delete`` a group spans at most this share of ``retention.ms``, because it is deleted as a whole."""
 
 
 def make_plan(
     log_dir: LogDir, found: Survey, resources: Resources, options: CleaningOptions, reader: SegmentReader
 ) -> CleaningPlan:
-    """Pin everything that the decision depends on.
+    """Make the plan, with everything that the decision depends on.
 
     Raises:
         CorruptionError: the producer state cannot be rebuilt from the log.
@@ -70,7 +70,7 @@ def make_plan(
         first_dirty_offset=found.bounds.first_dirty_offset,
         end_offset=found.end_offset,
         bound_offset=bound,
-        # A checkpoint may have raised the bound: data below it was decided before.
+        # A checkpoint may have raised the bound: data below it was decided by an earlier cleaning.
         decided_offset=max(bound, decided_below(log, may_be_torn=may_be_torn)),
         rules=rules,
         fingerprint=fingerprint(config),
@@ -84,7 +84,7 @@ def make_plan(
         legacy_horizon_ms=legacy_horizon_ms(
             sources, found.bounds.first_dirty_offset, config.delete_retention_ms, found.expiry.at_ms
         ),
-        # A v0 or v1 tombstone has no flag: as v2 it would not be one any more (R87-2).
+        # A v0 or v1 tombstone has no flag, so as v2 it would not be a tombstone (R87-2).
         convert_legacy=resources.convert_legacy and rules.tombstone_mode != "flag",
         max_message_bytes=config.max_message_bytes,
         limits=GroupLimits(

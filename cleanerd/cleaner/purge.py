@@ -3,16 +3,16 @@
 Under ``offset`` a tombstone's deleted records are below it and are removed first, so all may be removed, with two
 exceptions. Where only Kafka's checkpoint says that the log is clean, the key must have no other record in the cleaned
 segments (U-50): Kafka's cleaner can leave two records of a key below its checkpoint. In a part that ``--first-dirty``
-leaves out all stay.
+leaves out all are retained.
 
-By version it may be above: in a later group, which a cleaning that stops early never reaches, or above the bound,
-cleaned another day. Without the tombstone such a record would bring its key back permanently. So every record from the
-log start to the log end is compared with the keys of the removable tombstones; those with another record wait for a
-later cleaning, even if this one removes that record. Records after the sources are compared whatever their transactions
-became: they can only make a tombstone wait. So they need no witness (U-3) while no other process writes; a staged
-cleaning checks them again (``swap/purged_keys.py``).
+Under a version strategy a deleted record may be above its tombstone: in a later group, which a stopped cleaning does
+not reach, or above the bound. Without the tombstone such a record would bring its key back permanently. So every record
+from the log start to the log end is compared with the keys of the removable tombstones; those with another record wait
+for a later cleaning, even if this one removes that record. Records after the sources are compared whether their
+transactions commit or not: they can only delay a tombstone's removal. So they need no witness (U-3) while no other
+process writes; a staged cleaning checks them again (``swap/purged_keys.py``).
 
-It costs two more walks, over the segments that hold such tombstones and over the log, and only when there are any.
+If there are such tombstones, this needs two more walks: over their segments and over the log.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan, Source
 
 OTHER_RECORD: Final = 2**38
-"""A key's entry gets at least this ordinal when another of its records is read; those of tombstones are below."""
+"""A key's entry gets at least this ordinal when another record of it is read; ordinals of tombstones are lower."""
 
 MOST_SHARDS: Final = 64
-"""Each is a pass over the whole log; tombstones that do not fit wait for the next cleaning."""
+"""The most shards, each a pass over the whole log; tombstones that do not fit wait for the next cleaning."""
 
 TOO_MANY_KEYS: Final = (
     f"some tombstones past their delete horizon stay for now: their keys do not fit {MOST_SHARDS} shards of the offset "
@@ -53,7 +53,7 @@ TOO_MANY_KEYS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """The tombstones of one segment that could go: a bit a record; the first record has ordinal ``first_ordinal``."""
+    """The removable tombstones of one segment, a bit per record; the first record has ordinal ``first_ordinal``."""
 
     evidence: SegmentEvidence
     first_ordinal: int
@@ -66,9 +66,9 @@ class _Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """Per segment the tombstones that may not go yet, as a bitmap; None where the horizon alone decides.
+    """Per segment the tombstones that are retained for now, as a bitmap; None: the horizon alone decides.
 
-    ``note``: why nothing could be proven, when the rest cannot be read; then all of them wait. ``for_deleted``: some
+    ``note``: why nothing could be checked, if the rest cannot be read; then all of them wait. ``for_deleted``: some
     wait for deleted records, until the broker has stored the new log start.
     """
 
@@ -107,9 +107,9 @@ def guarded(
 def guarded_in_segment(
     plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence
 ) -> tuple[NDArray[np.uint64] | None, NDArray[np.uint64] | None]:
-    """A segment's tombstones that must stay, and those that may go if no other record has their key.
+    """A segment's tombstones that are retained, and those to remove if no other record has their key.
 
-    Bitmaps over its records, None for none. Both are None where the horizon alone decides.
+    Bitmaps over its records, None for none. Both are None if the horizon alone decides.
     """
     rules = plan.rules
     if not rules.versioned:
@@ -120,7 +120,7 @@ def guarded_in_segment(
 
 
 def candidates_of(plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence) -> NDArray[np.uint64] | None:
-    """Bitmap: a segment's tombstones that may be removed if no other record has their key; None without such a part."""
+    """Bitmap: a segment's tombstones that may be removed if no other record has their key; None: it has none."""
     if not plan.rules.versioned and plan.unproven_below <= evidence.source.base:
         return None
     late = expired_winners(facts, evidence.first_record(), evidence.batch_flags())
@@ -137,7 +137,7 @@ def either(one: NDArray[np.uint64] | None, other: NDArray[np.uint64] | None) -> 
 def _left_out(plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence) -> NDArray[np.uint64] | None:
     """Under ``offset``, a segment's tombstones in the part that ``--first-dirty`` leaves out, between clean and dirty.
 
-    Nothing proves that their deleted records were removed first, and as clean records this cleaning supersedes none.
+    Their deleted records may not have been removed yet, and this cleaning does not supersede clean records with them.
     """
     if not plan.proven_offset < min(evidence.source.end, plan.first_dirty_offset):
         return None
@@ -158,7 +158,7 @@ def purged_keys(decoder: ChunkDecoding, source: Source, purged: NDArray[np.uint6
 def _free(
     plan: CleaningPlan, decoder: ChunkDecoding, candidates: Sequence[_Candidates], count: int
 ) -> tuple[NDArray[np.uint64], str, bool]:
-    """Bitmap over all candidates' ordinals: nothing else has the key; with the rest of :class:`Guards`."""
+    """Bitmap over all candidates' ordinals: no other record has the key. The rest is as in :class:`Guards`."""
     wanted = int(count * MAP_ENTRY_BYTES / plan.map_load) + MIN_MAP_BYTES
     offset_map = OffsetMap(max(MIN_MAP_BYTES, min(plan.map_bytes, wanted)), load=plan.map_load)
     shards = min(-(-count // offset_map.capacity), MOST_SHARDS)
@@ -172,12 +172,12 @@ def _free(
         proof = _PurgeShard(plan, decoder, offset_map, shard, shards)
         if not proof.put_all(candidates):
             if shards < MOST_SHARDS:
-                # Keys fall into shards unevenly. More of them, from the beginning.
+                # Keys are spread over shards unevenly. Start over with more shards.
                 free[:] = 0
                 shard, shards = 0, min(2 * shards, MOST_SHARDS)
                 continue
             note = TOO_MANY_KEYS
-        # The map contains the last of a key's tombstones; the others make it wait.
+        # The map contains the last tombstone of each key; earlier ones delay it.
         held = offset_map.winners(0, total)
         for each in candidates:
             proof.hold_against(replace(each, bits=_bitmap(held, each)))
@@ -185,7 +185,7 @@ def _free(
             for source in plan.guarding_sources:
                 proof.hold_tail_against(source)
         except CleanerdError as error:
-            # Not what is being cleaned: no reason to fail. Nothing is known of what follows.
+            # This segment is not cleaned, so its damage is not an error. Later records are unknown.
             note = f"no expired tombstone is removed: the end of the log cannot be read ({error})"
             return np.zeros_like(free), note, for_deleted
         free |= offset_map.winners(0, total)
@@ -208,7 +208,7 @@ class _PurgeShard:
         self.for_deleted = False
 
     def put_all(self, candidates: Sequence[_Candidates]) -> bool:
-        """Put the tombstones, for each key the last. False: they do not all fit, and the remaining ones stay."""
+        """Put the tombstones into the map, for each key the last. False: not all fit, and the others are retained."""
         fits = True
         for each in candidates:
             if not each.bits.any():
@@ -222,11 +222,11 @@ class _PurgeShard:
         return fits
 
     def hold_against(self, held: _Candidates) -> None:
-        """Compare all records of a segment but the ``held`` tombstones, those removed in this cleaning included.
+        """Compare all records of a segment except the ``held`` tombstones, including those that this cleaning removes.
 
-        Except records that no consumer sees (U-2) or will see again: after a crash a broker forgets deletions of the
-        last minute, so records that the tombstone deleted there could be back. Under ``offset`` records above the
-        candidates' part are ignored: a tombstone deletes only records below it.
+        Records that consumers do not see (U-2) are ignored, unless they could return: after a crash a broker forgets
+        deletions of the last minute. Under ``offset`` records above the candidates' part are ignored, because a
+        tombstone deletes only records below it.
         """
         evidence = held.evidence
         end = evidence.dirty_to if evidence.is_versioned else evidence.unproven_to
@@ -244,12 +244,12 @@ class _PurgeShard:
                 self.for_deleted = bool(met[deleted.first : deleted.last].any())
 
     def hold_tail_against(self, source: Source) -> None:
-        """All records of a segment after the cleaned ones; of a torn one those that the broker will find."""
+        """Compare the segment's records after the cleaned ones; of a torn segment, those that a broker recovers."""
         for chunk in self._decoder.chunks(source, torn=self._plan.may_be_torn(source)):
             self._meet(chunk, visible_rows(chunk))
 
     def _meet(self, chunk: Chunk, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """[n] bool: which of the ``mask`` have the key of a tombstone that is to be shown free to go."""
+        """[n] bool: which of ``mask`` have the key of a candidate tombstone."""
         if not mask.any():
             return mask
         hashes = chunk.records.key_hash

@@ -1,9 +1,9 @@
 """The bytes that a cleaning would free: exact for a small log, else from a sample with bounds (U-41).
 
 Used by ``plan`` and the daemon. A log within the budget is decided as a cleaning decides it. A larger one is sampled at
-random. Records that a sampled range supersedes in itself or in another one are known to be removed; how many more exist
-unseen is bounded whatever the keys are like (``superseded_bounds.py``). The interval adds the sampling error, from how
-much ranges and slices of the keys differ.
+random. Records that another sampled record supersedes are known to be removed. The number of further superseded records
+has bounds that hold for any distribution of keys (``superseded_bounds.py``). The interval adds the sampling error, from
+how much ranges and slices of the keys differ.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from cleanerd.segments.log_dir import LogDir
 
 Method = Literal["exact", "sample", "guess"]
-"""By the decision itself; from a sample; by other cleanings' results, before a scan."""
+"""How the bytes were found: by the decision itself, from a sample, or from other cleanings' results before a scan."""
 
 STRETCHES: Final = 2048
 LEAST_STRETCH_BYTES: Final = 16 * 1024
 MOST_STRETCH_BYTES: Final = 256 * 1024
-"""Small, so that there are many: chance is about how many are drawn. Each one costs about a millisecond."""
+"""Small ranges give many of them, which reduces the sampling error. Each one costs about a millisecond."""
 
 SURE: Final = 3.0
 """Standard errors on each side."""
@@ -45,15 +45,14 @@ SLICES: Final = 16
 """Groups of keys, by their hashes: their differences show the effect of single keys on the sample."""
 
 NOT_SEEN: Final = 3.0
-"""An event that did not happen in ``n`` independent tries has a probability below ``3 / n``: in 19 of 20 cases."""
+"""The rule of three: an event not seen in ``n`` independent tries is rarer than ``3 / n``, at 95 % confidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reclaimable:
-    """Bytes that a cleaning would free: ``bytes``, between ``low`` and ``high``; all equal if exact.
+    """The bytes that a cleaning would free: ``bytes``, between ``low`` and ``high``; all equal if exact.
 
-    0 where the log would grow, because v0 and v1 batches become v2 (U-18).
-    ``read_bytes``: how much of the log was read for it.
+    0 if the log would grow, because v0 and v1 batches become v2 (U-18). ``read_bytes``: how much of the log was read.
     """
 
     bytes: int
@@ -63,7 +62,7 @@ class Reclaimable:
     read_bytes: int = 0
 
     def grown(self, more_bytes: int, dirty_bytes: int) -> Reclaimable:
-        """The same after ``more_bytes`` were written, ``dirty_bytes`` of dirty log later: no longer exact.
+        """The estimate after ``more_bytes`` were written, ``dirty_bytes`` of them dirty; not exact any more.
 
         A record supersedes at most one other, of about its size.
         """
@@ -72,18 +71,17 @@ class Reclaimable:
         return replace(self, bytes=self.bytes + int(share * more_bytes), high=self.high + more_bytes, method="sample")
 
     def at_most(self, size_bytes: int) -> Reclaimable:
-        """OP-11: the same for a log of ``size_bytes``; retention may have taken what an estimate promised."""
+        """OP-11: the estimate for a log of ``size_bytes``, since retention may have deleted what could be reclaimed."""
         if 0 <= self.low <= self.bytes <= self.high <= size_bytes:
             return self
         low, count, high = (min(max(each, 0), size_bytes) for each in sorted((self.low, self.bytes, self.high)))
         return replace(self, bytes=count, low=low, high=high)
 
     def to_json(self) -> dict[str, int | str]:
-        """Raw numbers, for ``--json``."""
         return {"bytes": self.bytes, "low": self.low, "high": self.high, "method": self.method}
 
     def describe(self) -> str:
-        """``1.4 GiB`` where it is exact, else ``~1.4 GiB ± 0.1``."""
+        """``1.4 GiB`` if it is exact, else ``~1.4 GiB ± 0.1``."""
         return describe_reclaimable(self.bytes, self.low, self.high, exact=self.method == "exact")
 
 
@@ -96,12 +94,12 @@ def estimate_reclaimable(
     budget_bytes: int,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Reclaimable:
-    """The bytes that a cleaning of ``found`` would free, whether it is to be cleaned now or not.
+    """The bytes that a cleaning of ``found`` would free, even if it is not cleaned now.
 
-    About ``budget_bytes`` are read of a log that is larger than that.
+    About ``budget_bytes`` are read of a larger log.
 
     Raises:
-        CleanerdError: as a cleaning; also when the indexes of a large log are of no use.
+        CleanerdError: as a cleaning; also if the indexes of a large log are unusable.
     """
     if found.bounds.bound.offset <= found.bounds.first_dirty_offset and found.end_offset <= found.log.log_start_offset:
         return Reclaimable(0, 0, 0, "exact")
@@ -145,7 +143,10 @@ def of_sample(sample: Sample, *, versioned: bool) -> Reclaimable:
 
 @dataclass(frozen=True, slots=True)
 class _SampledRecords:
-    """By record [n]: ``goes`` for sure; ``open``, other records of its key decide; ``matches`` in other ranges."""
+    """Per record [n]: ``goes``: it is removed.
+
+    ``open``: other records of its key decide. ``matches``: its number in other ranges.
+    """
 
     goes: NDArray[np.bool_]
     open: NDArray[np.bool_]
@@ -153,16 +154,16 @@ class _SampledRecords:
 
     @classmethod
     def of(cls, sample: Sample, *, versioned: bool, cleans_too: bool) -> _SampledRecords:
-        """Find the superseded records: by their own range, and by how many others.
+        """Find the records that sampled ones supersede: in the same range, or by how many ranges.
 
-        ``cleans_too``: clean records by clean ones too. They are superseded where the dirty section has their key as
-        well, which may have gone unseen (R280-11).
+        ``cleans_too``: clean records can supersede clean records. These are superseded only if the dirty section has
+        their key, which the sample may not show (R280-11).
         """
         rows = np.flatnonzero(sample.key_hash)
         best_first = rows[_ranked(sample, rows)]
         keys = sample.key_hash[best_first]
         first_of_key = np.concatenate([[True], keys[1:] != keys[:-1]]) if len(keys) else np.zeros(0, np.bool_)
-        # The best of a key in its stretch: stable, so the first of each (key, stretch) is the best.
+        # The sort is stable, so the first of each (key, range) is the winner there.
         key_number = np.cumsum(first_of_key) - 1
         by_stretch = np.lexsort((sample.stretch[best_first], key_number))
         pair = key_number[by_stretch] * np.int64(len(sample.stretches) + 1) + sample.stretch[best_first][by_stretch]
@@ -186,17 +187,17 @@ class _SampledRecords:
 
 
 def _ranked(sample: Sample, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The order of ``rows`` by key, and of a key the record that beats all others first (R280-4..6)."""
+    """``rows`` sorted by key, and within a key the winner first (R280-4..6)."""
     columns: list[NDArray[Any]] = [-sample.offset[rows]]
     if sample.present[rows].any():
-        # ~ turns the order around, also of the lowest number there is.
+        # ~ reverses the order, also of the lowest number.
         columns += [~np.where(sample.present[rows], sample.version[rows], 0), ~sample.present[rows]]
     order: NDArray[np.int64] = np.lexsort((*columns, sample.key_hash[rows]))
     return order
 
 
 def _before(flags: NDArray[np.bool_], first_of_key: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """[n]: the number of ``flags`` of its key before each row."""
+    """[n]: how many ``flags`` of the same key precede each row."""
     if not len(flags):
         return np.zeros(0, dtype=np.int64)
     count: NDArray[np.int64] = np.cumsum(flags) - flags
@@ -206,7 +207,7 @@ def _before(flags: NDArray[np.bool_], first_of_key: NDArray[np.bool_]) -> NDArra
 
 
 class _SectionEstimate:
-    """The clean or the dirty section, and what of it is removed."""
+    """The clean or the dirty section, and the share of it that is removed."""
 
     def __init__(self, sample: Sample, found: _SampledRecords, *, dirty: bool, versioned: bool) -> None:
         self._sample = sample
@@ -226,7 +227,7 @@ class _SectionEstimate:
         self._costs = header_costs(sample)
 
     def low(self) -> float:
-        """Bytes that go at the least, less what is added: below 0 where the part grows."""
+        """The least number of removed bytes, minus added bytes: below 0 if the section grows."""
         if not self._read:
             return 0.0
         known = self._share(self._found.goes, self._at_least)
@@ -235,7 +236,7 @@ class _SectionEstimate:
         return self._bytes * (max(known - self._doubt(self._found.goes, self._at_least) + unseen, 0.0) - cost - doubt)
 
     def high(self) -> float:
-        """Bytes that go at the most."""
+        """The greatest number of removed bytes."""
         if not self._read:
             return float(self._bytes)
         goes = self._found.goes | (self._sample.fate == MAY_GO)
@@ -246,7 +247,7 @@ class _SectionEstimate:
         return self._bytes * min(max(gone, 0.0), 1.0)
 
     def _cost(self) -> tuple[float, float]:
-        """The bytes that v2 headers add, as a share of the section, and the error of that."""
+        """The bytes that v2 headers add, as a share of the section, and their error."""
         rows = self._costs > 0
         if not rows.any():
             return 0.0, 0.0
@@ -256,7 +257,7 @@ class _SectionEstimate:
         return float(weight[goes & self._rows].sum()) / self._read
 
     def _unseen(self, weight: NDArray[np.float64], bound: Callable[..., float]) -> float:
-        """The share of the section that unsampled records supersede, by a ``bound`` of it."""
+        """The share of the section that unsampled records supersede, from a ``bound`` function."""
         rows = self._found.open & self._rows
         matches = np.minimum(self._found.matches[rows], MOST_MATCHES + 1)
         shares = np.bincount(matches, weight[rows], MOST_MATCHES + 2)[: MOST_MATCHES + 1] / self._read
@@ -267,14 +268,14 @@ class _SectionEstimate:
         return bound(shares, doubts, self._others_drawn / self._others, self._others)
 
     def _doubt(self, rows: NDArray[np.bool_], weight: NDArray[np.float64], *, by_key: bool = False) -> float:
-        """How far the share of ``rows`` may be off, as stretches differ, and slices of the keys too (``by_key``)."""
+        """The error of the share of ``rows``: ranges differ, and with ``by_key`` slices of the keys differ too."""
         rows = rows & self._rows
         left = 1.0 - self._drawn
         drawn, sizes = len(self._stretches), self._sample.sizes[self._stretches]
         share = float(weight[rows].sum()) / self._read
         sums = np.bincount(self._sample.stretch[rows], weight[rows], len(self._sample.stretches))[self._stretches]
         variance = left * drawn / max(drawn - 1, 1) * float(((sums - share * sizes) ** 2).sum())
-        # Rare events come in lumps: as large as the largest that was seen, or a whole range if none was.
+        # Rare events come in lumps: as large as the largest sampled one, or a whole range if there was none.
         lump = float((sums / np.maximum(sizes, 1)).max()) if share else 1.0
         rare = NOT_SEEN / drawn * lump
         if not by_key:

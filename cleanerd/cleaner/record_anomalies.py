@@ -1,6 +1,6 @@
-"""Records that a topic's rules did not expect: handled by these, counted, and reported (R280-6, R87-3).
+"""Records that do not fit the topic's settings: handled, counted and reported (R280-6, R87-3).
 
-Each record counts once: in the cleaning that it is dirty in.
+Each record counts once: in the cleaning in which it is dirty.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from cleanerd.policy.rules import Rules
 
 MAX_LISTED: Final = 5
-"""Limit of malformed headers that a cleaning of a partition lists with offsets; it only counts the others."""
+"""How many malformed headers a cleaning lists with offsets; further ones are only counted."""
 
 
 COUNTS: Final = ("records", "malformed_versions", "without_version", "nulls_without_flag", "far_future")
 
 FAR_FUTURE_MS: Final = 3_600_000
-"""How far brokers let a producer's clock be ahead by default (``message.timestamp.after.max.ms`` since 4.0)."""
+"""How far a producer's clock may be ahead by Kafka's default (``message.timestamp.after.max.ms`` since 4.0)."""
 
 
 class RecordAnomalies:
-    """Counts over the dirty records that have a key and are seen by consumers; ``records`` is how many these are.
+    """Counts over the dirty records with a key that consumers see; ``records``: their number.
 
-    ``malformed_versions``: the header is there and holds no version. ``without_version``: the header is absent or
-    malformed. ``nulls_without_flag``: values under ``tombstone.mode=flag`` that are null. ``far_future``: timestamps
-    more than an hour ahead of the plan's time, where timestamps decide: such a record wins until then.
+    ``malformed_versions``: the header exists but has no valid version. ``without_version``: the header is absent or
+    malformed. ``nulls_without_flag``: null values under ``tombstone.mode=flag``. ``far_future``: timestamps more than
+    an hour after the plan's time, if timestamps decide: such a record wins until then.
     """
 
     def __init__(self, rules: Rules, now_ms: int) -> None:
@@ -68,13 +68,13 @@ class RecordAnomalies:
             self.nulls_without_flag += int(np.count_nonzero(bare))
 
     def merge(self, later: RecordAnomalies) -> None:
-        """Add what was counted further on in the log."""
+        """Add the counts of a later part of the log."""
         for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(later, name))
         self.malformed_at = (self.malformed_at + later.malformed_at)[:MAX_LISTED]
 
     def to_json(self) -> dict[str, Any]:
-        """The counts, for :meth:`take`."""
+        """The counts, for :meth:`load`."""
         return {name: getattr(self, name) for name in (*COUNTS, "malformed_at")}
 
     def load(self, counts: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""Operations that need a locked log: refused after the decision, before anything is written.
+"""Operations that need the lock of the log directory: refused after the decision, before anything is written.
 
-Offline everything can be done: a segment whose offsets no index can hold is split first (C-67).
+Offline all of them are possible: a segment whose offsets do not fit an index is split first (C-67).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def refuse_live(cleaning: Cleaning, *, proves_by_markers: bool = True) -> None:
-    """A running broker accepts segments of message format v2 only, and has no swap that splits one.
+    """Refuse what a running broker cannot do: it accepts segments of format v2 only, and cannot split one.
 
     ``proves_by_markers``: its agent accepts a transaction index that the log's markers corrected (A-40).
 
@@ -60,7 +60,7 @@ def refuse_split(cleaning: Cleaning) -> None:
 def refuse_deletions(
     cleaning: Cleaning, stat: Callable[[str], os.stat_result | None], delay_ms: int, wait_seconds: float
 ) -> bool:
-    """D-04: a segment that was replaced a moment ago is not replaced again while its old files still go.
+    """D-04: wait before replacing a segment while the files of its last replacement are being deleted.
 
     ``stat``: of a file of the partition, None if it does not exist; ``delay_ms``: the topic's file.delete.delay.ms.
     Returns whether such files exist and are all deleted within ``wait_seconds``.
@@ -73,7 +73,7 @@ def refuse_deletions(
     for base in (segments[row].source.base for rows in cleaning.groups() for row in rows):
         status = stat(file_name(base, SEGMENT_SUFFIX + DELETED_SUFFIX))
         if status is not None:
-            # Never longer than the delay: the broker does not wait by the wall clock, which may have been set back.
+            # At most the delay: the wall clock may have been set back, and the broker does not use it to wait.
             age_seconds = max(time.time() - status.st_ctime, 0.0)
             going.append((max(delay_ms / 1000 - age_seconds, 0.1), base))
     if not going:

@@ -20,12 +20,11 @@ class Resources:
     """A cleaning's limits, the same for every partition; from the settings.
 
     ``convert_legacy``: v0 and v1 batches become v2 (U-18), as ``profile_origin`` says. ``workers``: threads that read
-    and rewrite inside one partition. ``facts_bytes``: memory for a log's batches and records.
-    ``most_segment_bytes``: the largest segment to write, whatever the topic says (U-55).
-    ``passes_bytes``: how much all passes of a cleaning may read together (D-11); None for no limit.
-    ``map_dir``: where keys that do not fit the offset map are cut to disk, "" for nowhere; ``map_file_bytes``: at most
-    so much of it for one cleaning. ``new_plan_id`` and ``new_hash_key`` give what is random in a plan; None: drawn for
-    each plan.
+    and rewrite inside one partition. ``facts_bytes``: memory for a log's batches and records. ``most_segment_bytes``:
+    the largest segment to write, whatever the topic says (U-55). ``passes_bytes``: how much all passes of a cleaning
+    may read together (D-11); None for no limit. ``map_dir``: the directory for keys that do not fit the offset map, ""
+    for none; ``map_file_bytes``: the largest file there per cleaning. ``new_plan_id`` and ``new_hash_key`` replace a
+    plan's random values; None: random ones.
     """
 
     map_bytes: int

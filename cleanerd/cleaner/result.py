@@ -41,15 +41,14 @@ class CleaningResult:
     """One partition after ``clean``.
 
     Bytes and segments are those of the whole log below the active segment, before and after; ``active_bytes`` is that
-    one's size. ``error`` is set when an error kept it from being cleaned, and ``outcome`` follows from its cause
-    (``errors.CONSEQUENCES``); then segments and bytes are those of the groups that were swapped before it.
-    ``segments_rewritten`` counts the sources that were replaced, ``groups`` what they became.
-    ``tombstones_waiting`` are past their horizon and stay (U-1, U-4). ``malformed_versions``, ``without_version``
-    (R280-6; the former included) and ``nulls_without_flag`` (R87-3) are counts of the dirty part: each record counts in
-    one cleaning. ``map_utilization``: entries by room of the offset map. ``next_purge_ms``: when the next tombstones or
-    markers of what stays reach their delete horizon. ``bytes_read`` and ``bytes_written`` are those of the rewrite.
-    ``is_partial``: it ended early so that other partitions can run, and the next one continues at ``end_offset``
-    (D-11).
+    one's size. ``error`` is set if an error prevented the cleaning, and its cause determines ``outcome``
+    (``errors.CONSEQUENCES``); then segments and bytes are those of the groups that were swapped before.
+    ``segments_rewritten``: replaced sources; ``groups``: the segments that replaced them. ``tombstones_waiting``:
+    retained although past their horizon (U-1, U-4). ``malformed_versions``, ``without_version`` (R280-6; the former
+    included) and ``nulls_without_flag`` (R87-3) are counts of the dirty part: each record counts in one cleaning.
+    ``map_utilization``: entries by room of the offset map. ``next_purge_ms``: when the next retained tombstones or
+    markers reach their delete horizon. ``bytes_read`` and ``bytes_written`` are those of the rewrite. ``is_partial``:
+    it ended early so that other partitions can run, and the next one continues at ``end_offset`` (D-11).
     """
 
     name: TopicPartition
@@ -88,12 +87,12 @@ class CleaningResult:
 
     @property
     def is_done(self) -> bool:
-        """Whether the partition was dealt with: there was nothing to do, or it was done."""
+        """Whether the partition was cleaned or had nothing to do."""
         return self.outcome in _DONE
 
     @property
     def moved_on(self) -> bool:
-        """Whether the broker changed the log at each attempt, which is not a failure."""
+        """Whether the broker changed the log during each attempt, which is not a failure."""
         return self.error is not None and self.error.moved_on
 
     @classmethod
@@ -106,9 +105,9 @@ class CleaningResult:
         """The result from :meth:`to_json`, of this release or of another one with other fields.
 
         Raises:
-            TypeError, ValueError: it is nothing of the kind.
+            TypeError, ValueError: it is not such a document.
         """
-        # Another program may have written it: checked now, not when the result is shown.
+        # Another program may have written it: validate it here instead of when the result is shown.
         text = json.dumps({**document, "name": asdict(name), "error": None}).encode()
         found = validated(cls, text)
         if any(abs(number) >= 2**63 for number in (*_numbers(found), *_numbers(found.removed))):
@@ -183,7 +182,7 @@ def _numbers(values: CleaningResult | RemovedRecords) -> Iterator[int]:
 
 
 def untouched(found: Survey, log_dir: str) -> CleaningResult:
-    """The result before anything was done."""
+    """The result before the cleaning."""
     refused = found.verdict is not None and found.verdict.is_refusal
     return CleaningResult(
         found.log.name,
@@ -199,7 +198,7 @@ def untouched(found: Survey, log_dir: str) -> CleaningResult:
 
 
 def worked_out(found: Survey, log_dir: str, cleaning: Cleaning) -> CleaningResult:
-    """The decision's and the rewrite's result; ``unchanged`` until something is swapped in."""
+    """The result of decision and rewrite; ``unchanged`` until a group is swapped in."""
     decision, totals = cleaning.decision, cleaning.totals
     before = sum(segment.size_bytes for segment in found.log.segments[:-1])
     blank = untouched(found, log_dir)

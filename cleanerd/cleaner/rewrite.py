@@ -1,4 +1,4 @@
-"""Phase 3: one group of sources into one segment, by keep bits and actions, without any policy."""
+"""Phase 3: rewrite one group of sources into one segment, by keep bits and actions, without any policy."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 LEAST_SHARE: Final = 1 / 8
-"""Where less than this stays, chunks grow no further: eight times what is read at once otherwise."""
+"""If a smaller share is retained, chunks do not grow further: they have eight times the read size."""
 
 HEADROOM: Final = 1.125
-"""Room for the output of a chunk over its estimate: memory that has to grow is copied."""
+"""Buffer for the output of a chunk, relative to its estimate: growing it later would copy it."""
 
 
 class GroupTooLargeError(Exception):
-    """The output would pass a limit although the estimate did not; ``source`` is the row in the group where (U-17)."""
+    """The output exceeds a limit that its estimate did not exceed; ``source``: at which row of the group (U-17)."""
 
     def __init__(self, source: int) -> None:
         super().__init__(source)
@@ -42,22 +42,22 @@ class GroupTooLargeError(Exception):
 
 
 class SegmentOutput(Protocol):
-    """Where the bytes of the new ``.log`` go."""
+    """Receives the bytes of the new ``.log``."""
 
     def lead(self) -> NDArray[np.uint8] | None:
-        """Less than a page of bytes that may precede the next output, which saves a copy."""
+        """Less than a page of bytes to put before the next output, which saves a copy."""
 
     def write(self, block: NDArray[np.uint8], lead_bytes: int = 0) -> None:
-        """Append ``block`` without the ``lead_bytes`` that it begins with."""
+        """Append ``block`` without its first ``lead_bytes``."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenSegment:
-    """What was written: the index contents and the facts that verification compares with the file.
+    """The written segment: the index contents, and the facts that verification compares with the file.
 
-    ``oversized`` counts rebuilt batches larger than both ``max.message.bytes`` and before: they are written
-    nevertheless (C-55, R534-5). ``time_entries_max``: how many entries the time index may have; a full one can lack the
-    closing entry (T-36).
+    ``oversized`` counts rebuilt batches larger than both ``max.message.bytes`` and their original: they are written
+    anyway (C-55, R534-5). ``time_entries_max``: how many entries the time index may have; a full one can lack the last
+    entry (T-36).
     """
 
     base: int
@@ -83,12 +83,12 @@ class RewrittenChunk:
 
     @property
     def consumed(self) -> int:
-        """Bytes of whole batches that were used."""
+        """Bytes of the whole batches that were read."""
         return self.written.consumed
 
 
 class TargetSegment:
-    """The new segment while it grows."""
+    """The new segment while it is written."""
 
     def __init__(self, plan: CleaningPlan, base: int, output: SegmentOutput) -> None:
         limits = plan.limits
@@ -109,7 +109,7 @@ class TargetSegment:
         self.last_offset = -1
 
     def append(self, rewritten: RewrittenChunk) -> None:
-        """Write it behind what is there."""
+        """Write the chunk at the end."""
         written = rewritten.written
         if len(written) == 0:
             return
@@ -122,7 +122,7 @@ class TargetSegment:
         self.last_offset = int(written.last_offset[-1])
 
     def finish(self, txn_index: bytes) -> WrittenSegment:
-        """All of it, with the indexes."""
+        """Complete the segment, with its indexes."""
         offset_index, time_index = self.index.finish()
         return WrittenSegment(
             base=self.base,
@@ -147,12 +147,12 @@ def rewrite_group(
     output: SegmentOutput,
     progress: Callable[[int], None],
 ) -> WrittenSegment:
-    """Write what stays of the group's sources, in order, as one segment.
+    """Write the retained records of the group's sources, in order, as one segment.
 
     Raises:
         GroupTooLargeError: more than one source, and the output passes ``segment_bytes``.
         SegmentGrowsError: the first source alone gives more than a segment can hold (2^31 - 1 bytes).
-        CorruptionError: a batch that stays is damaged.
+        CorruptionError: a retained batch is damaged.
     """
     target = TargetSegment(plan, group[0].source.base, output)
     last = max((row for row, member in enumerate(group) if len(member.actions)), default=-1)
@@ -179,7 +179,7 @@ def _rewritten(
     horizon_ms = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)
     size_bytes = member.source.segment.size_bytes
     share = max(min(member.outcome.output_bytes / max(size_bytes, 1), 1.0), LEAST_SHARE)
-    # Chunks of about the same output: each is one write to the disk.
+    # Chunks of similar output size: each is one write to the disk.
     chunk_bytes = int(pool.chunk_bytes / share)
     if pool.workers > 1 and member.marks:
         # The bytes before a part's output are unknown.
@@ -198,9 +198,9 @@ def _rewritten(
 
 
 class SourcePartRewrite:
-    """The rewrite of a part, chunk by chunk: how far it is, in batches and records.
+    """The rewrite of a part, chunk by chunk, with its position in batches and records.
 
-    ``share`` of the bytes is retained, about. ``lead`` returns the bytes before a chunk's output.
+    About ``share`` of the bytes is retained. ``lead`` returns the bytes before a chunk's output.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class SourcePartRewrite:
         self._lead = lead
 
     def begin(self, expected_bytes: int) -> _Chunk:
-        """The next chunk, of about ``expected_bytes``; the one before is finished."""
+        """Begin the next chunk, of about ``expected_bytes``, after the previous one is complete."""
         least = self._least_max_timestamps
         rewriter = _kernel.ChunkRewriter(
             min(expected_bytes, int(expected_bytes * self._share * HEADROOM)),
@@ -250,7 +250,7 @@ class SourcePartRewrite:
 
 
 class _Chunk:
-    """One chunk that is being rewritten."""
+    """A chunk while it is rewritten."""
 
     def __init__(self, rewriter: _kernel.ChunkRewriter, finished: Callable[[_kernel.Written], RewrittenChunk]) -> None:
         self._rewriter = rewriter

@@ -4,8 +4,8 @@ A command without its settings file uses Kafka's rules: it retains the highest o
 that loses the retained records, permanently. So a change of rules (U-6) needs a confirmation: the topic's settings name
 the changed keys, or ``--change-strategy`` is given.
 
-Unreadable state may have named any rules. Kafka's rules are certain only if the broker's own cleaner cleans the topic:
-by others cleanerd refuses such a topic (U-8).
+Unreadable state may contain any rules. Only if the broker's own cleaner cleans the topic, the rules are certainly
+Kafka's: cleanerd refuses such a topic with other rules (U-8).
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _KEYS: Final = {
 """The setting of each part of a fingerprint."""
 
 _ALWAYS: Final = frozenset({"strategy", "tombstone.mode"})
-"""Parts that every fingerprint has. The others depend on these."""
+"""Parts of every fingerprint; the others depend on them."""
 
 RULES_NAMED: Final = frozenset(_KEYS[name] for name in _ALWAYS)
-"""The settings that name a topic's rules, whatever they were before."""
+"""The settings that define a topic's rules, whatever they were before."""
 
 
 @dataclass(frozen=True, slots=True)
 class RulesChange:
-    """The rules that are remembered of a topic and those of today, as fingerprints.
+    """The stored rules of a topic and its current ones, as fingerprints.
 
-    ``before`` is None when the topic is delegated and was never cleaned, or when the state is ``unread``: of its last
+    ``before`` is None if the topic is delegated and was never cleaned, or if its state is ``unread``: that of its last
     cleaning, or of its delegation (``asks_delegation``). ``said``: the settings name the change.
     """
 
@@ -65,12 +65,12 @@ class RulesChange:
 
     @property
     def differs(self) -> bool:
-        """Whether a cleaning by other rules is remembered: then it can be counted what the change costs."""
+        """Whether the rules of the last cleaning are known, so the effect of the change can be counted."""
         return self.before is not None and self.before != self.now
 
     @property
     def reason(self) -> str:
-        """Why it is refused, for people."""
+        """Why the cleaning is refused, for the operator."""
         if self.unread is not None:
             question = "whether {} is delegated" if self.asks_delegation else "by which rules {} was last cleaned"
             return (
@@ -88,7 +88,7 @@ class RulesChange:
 
     @property
     def remedy(self) -> str:
-        """What the operator has to do."""
+        """What the operator can do."""
         keys = [STRATEGY] if self.unread is None else [STRATEGY, TOMBSTONE_MODE]
         named = " and ".join(f"topics.{self.topic}.{key}" for key in keys)
         read = "" if self.unread is None else f"when {self.unread.where} can be read, "
@@ -122,7 +122,7 @@ def rules_change(config: TopicConfig, before: str | UnreadableState | None) -> R
 
 
 def _unread(config: TopicConfig, before: str | UnreadableState | None, now: str) -> UnreadableState | None:
-    """The unreadable state that could name other rules than today's."""
+    """The unreadable state that could contain other rules than today's."""
     if not config.may_be_kept_away:
         return None
     if isinstance(before, UnreadableState):

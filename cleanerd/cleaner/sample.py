@@ -1,7 +1,7 @@
 """A random sample of a log's ranges, and what their records show by themselves (U-41).
 
-A range is a fixed number of bytes of a segment; the batches that begin in it belong to it. All of them are decoded,
-hashed and judged as in a cleaning. If the sampled ranges are all there are, the result is exact.
+A range is a fixed number of bytes of a segment, with the batches that begin in it. All of them are decoded, hashed and
+judged as in a cleaning. If all ranges are sampled, the result is exact.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan, Source
 
 FAR: Final = 4
-"""An index with larger gaps, in ranges, is useless: finding a batch would take too long."""
+"""An index with gaps of more ranges than this is useless: finding a batch would take too long."""
 
 BYTES_A_RECORD: Final = 200
-"""Memory for a record of the sample, with all results."""
+"""Memory per record of the sample, with all results."""
 
 STAYS, GOES, CONTESTS, MAY_GO = range(4)
-"""What a record's own batch shows: retained, removed, other records of its key decide, or these and its guard."""
+"""What a record's batch shows: it is retained, is removed, depends on its key's other records, or also on a guard."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampledRange:
-    """Bytes ``start`` to ``end`` of a source; ``dirty``: the batches there are about those of the dirty part."""
+    """Bytes ``start`` to ``end`` of a source; ``dirty``: they are about the dirty part of it."""
 
     source: Source
     start: int
@@ -81,13 +81,13 @@ class Sample:
 
 
 def draw_sample(plan: CleaningPlan, *, budget_bytes: int, stretch_bytes: int, advance: Callable[[int], None]) -> Sample:
-    """Draw and read stretches of about ``budget_bytes`` in all; fewer when their records would fill the memory.
+    """Draw and read ranges of about ``budget_bytes`` in total; fewer if their records exceed the memory.
 
     The dirty section comes first, because it also decides about the clean one. The plan's hash key alone determines the
     ranges.
 
     Raises:
-        CleanerdError: the log is damaged, changed, or its indexes are of no use.
+        CleanerdError: the log is damaged or changed, or its indexes are unusable.
     """
     stretches = _cut(plan, stretch_bytes)
     dirty = [each for each in stretches if each.dirty]
@@ -108,7 +108,7 @@ def draw_sample(plan: CleaningPlan, *, budget_bytes: int, stretch_bytes: int, ad
 
 
 def _cut(plan: CleaningPlan, stretch_bytes: int) -> list[SampledRange]:
-    """All stretches of the log below the end of the cleaned range, in order."""
+    """All ranges of the log below the end of the cleaned range, in order."""
     found = []
     for source in plan.sources:
         dirty_from = 0
@@ -152,7 +152,7 @@ def _draw(
 
 
 class _SampleColumns:
-    """Columns of what was read so far."""
+    """The columns of the ranges that were read."""
 
     def __init__(self, plan: CleaningPlan) -> None:
         self._plan = plan
@@ -204,12 +204,12 @@ class _SampleColumns:
         )
 
     def _add(self, chunk: _kernel.Chunk, evidence: SegmentEvidence, stretch: SampledRange) -> int:
-        """The rows of a chunk whose batches begin in the stretch; returns the bytes of these batches."""
+        """Add the rows of a chunk whose batches begin in the range; returns the bytes of these batches."""
         plan, batches, records = self._plan, chunk.batches, chunk.records
         before = len(evidence.batch_flags())
         evidence.add(chunk)
         flags = evidence.batch_flags()[before:]
-        # The last batch of a segment stays as a header too (U-13).
+        # The last batch of a segment keeps its header (U-13).
         flags[batches.position.astype(np.int64) + batches.size == stretch.source.segment.size_bytes] |= BATCH_PROTECTED
         counts = np.diff(batches.first_record).astype(np.int64)
         inside = (batches.position >= stretch.start) & (batches.position < stretch.end)
@@ -240,8 +240,6 @@ class _SampleColumns:
         return int(sizes.sum())
 
     def sample(self, parts: tuple[tuple[int, int], tuple[int, int]]) -> Sample:
-        """All that was taken, as columns."""
-
         def column(name: str, kind: type) -> NDArray[Any]:
             return np.concatenate([np.zeros(0, kind), *(rows.pop(name) for rows in self._rows)], dtype=kind)
 
@@ -268,7 +266,7 @@ class _SampleColumns:
 def _headers(
     plan: CleaningPlan, offset: NDArray[np.int64], batch: NDArray[np.int64], flags: NDArray[np.uint8]
 ) -> dict[str, NDArray[Any]]:
-    """A row for each batch without records: removed, unless a producer's state depends on it."""
+    """A row per batch without records: removed, unless a producer's state depends on it."""
     stays = (flags & BATCH_PROTECTED) != 0
     return {
         "key_hash": np.zeros(len(offset), dtype=np.uint64),
@@ -284,9 +282,9 @@ def _headers(
 def _fates(
     plan: CleaningPlan, chunk: _kernel.Chunk, flags: NDArray[np.uint8]
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """[n] uint8: what of the decision (``policy/retain.py``) does not depend on other records of the key.
+    """[n] uint8: the part of the decision (``policy/retain.py``) that does not depend on other records of the key.
 
-    And [n] bool: whether the record can supersede others of its key. A removed tombstone can, too.
+    And [n] bool: whether the record can supersede others of its key, as a removed tombstone can.
     """
     records, rules = chunk.records, plan.rules
     everywhere = ChunkRows(0, len(records), np.zeros(len(chunk.batches), dtype=np.bool_))
@@ -308,7 +306,7 @@ def _fates(
 
 
 def weights(sample: Sample, goes: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """[n] twice: the bytes that are removed with each record, at least and at most, if those of ``goes`` are removed.
+    """[n] twice: the least and the most bytes removed with each record, if those of ``goes`` are removed.
 
     A batch's header is removed with its last record, so it is included where all of them are known to be removed,
     unless a producer's state depends on it. A batch that becomes v2 has its new header (see ``header_costs``).
@@ -325,7 +323,7 @@ def weights(sample: Sample, goes: NDArray[np.bool_]) -> tuple[NDArray[np.float64
 
 
 def header_costs(sample: Sample) -> NDArray[np.float64]:
-    """[n]: each record's share of the header that its v0 or v1 batch gets as v2, whatever of it is removed."""
+    """[n]: each record's share of the header that its v0 or v1 batch gets as v2."""
     costs = np.where(sample.batch_rebuilt, HEADER_BYTES, 0) / np.maximum(sample.batch_records, 1)
     found: NDArray[np.float64] = costs[sample.batch]
     return found

@@ -1,10 +1,10 @@
 """A segment whose offsets no index can hold, cut into segments that indexes can hold (C-67, KAFKA-6264).
 
 Brokers before KAFKA-5413 wrote segments that span more than 2^31 - 1 offsets. Kafka's cleaner splits such a segment,
-gives up, and cleans in its next attempt; cleanerd does the same. Batches are copied unchanged, only the borders between
-files are new. Each new segment is filled until a batch does not fit, and begins with the base offset of its first
-batch. The first one keeps the base of its source, because a loader that finishes the swap removes all files between the
-first and the last new one, and that must include the old one.
+gives up, and cleans in its next attempt; cleanerd does the same. Batches are copied unchanged; only the file boundaries
+are new. Each new segment is filled until a batch does not fit, and begins with the base offset of its first batch. The
+first one keeps the base of its source, because a loader that finishes the swap removes all files between the first and
+the last new one, and that must include the old one.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SplitPiece:
-    """A stretch of the source that becomes a segment: file positions ``start`` to ``end``.
+    """A part of the source that becomes a segment: file positions ``start`` to ``end``.
 
-    ``records`` and ``last_offset`` are those of its batches, 0 and -1 where there are none.
+    ``records`` and ``last_offset`` are those of its batches; 0 and -1 if there are none.
     """
 
     base: int
@@ -68,11 +68,11 @@ def stage_pieces(
     progress: Callable[[int], None],
     most_bytes: int | None = None,
 ) -> list[StagedPiece]:
-    """Write the segment of ``member`` as several, ascending, batches as they are; of about ``most_bytes`` each.
+    """Write the segment of ``member`` as several segments of about ``most_bytes``, ascending, with unchanged batches.
 
     Raises:
         CorruptionError: a batch is damaged, or spans more offsets than a segment can.
-        CleanerdError: no space, or what was written reads back differently. The log is as it was.
+        CleanerdError: no space, or what was written reads back differently. The log is unchanged.
     """
     source = member.source
     pieces = list(_pieces(reader, source, plan.max_unpacked_bytes, most_bytes or source.segment.size_bytes))
@@ -115,7 +115,7 @@ def _pieces(reader: SegmentReader, source: Source, max_unpacked_bytes: int, most
     """
 
     def headers(data: NDArray[np.uint8], position: int) -> _kernel.Batches:
-        # Where a wrapper of v0 or v1 begins shows only inside of it.
+        # Where a v0 or v1 wrapper begins is known only after decompressing it.
         return _kernel.decode_chunk(data, position, max_unpacked=max_unpacked_bytes).batches
 
     piece = SplitPiece(source.base, 0, 0, 0, -1)

@@ -44,7 +44,7 @@ SMALL_BYTES = 64 * 1024
 """For a segment up to this size, wait for the disk only at the flush, not at the write."""
 
 STAGING_MODE = 0o700
-"""Of ``.kstage`` and its contents."""
+"""Mode of ``.kstage`` and the directories in it."""
 
 
 class Staging:
@@ -111,12 +111,12 @@ class Staging:
 
     @contextmanager
     def log_file(self, base: int, expected_bytes: int) -> Iterator[LogFile]:
-        """A ``.log`` for about ``expected_bytes``; removed when the block fails.
+        """A ``.log`` for about ``expected_bytes``; removed if the block fails.
 
-        It is not flushed before it is :meth:`dressed`, which changes what is to be flushed with it.
+        :meth:`dressed` flushes it, together with the metadata that it changes.
 
         Raises:
-            CleanerdError: it cannot be written, or the disk reserve would be touched.
+            CleanerdError: it cannot be written, or the disk reserve would be used.
         """
         name = file_name(base, ".log")
         where = f"{self.path}/{name}"
@@ -143,7 +143,7 @@ class Staging:
         )
 
     def dressed(self, written: WrittenSegment, model: Segment, mtime_ns: int) -> dict[FileKind, FileFact]:
-        """Write the indexes beside the ``.log``, give all of them owner and mode of ``model`` and the time, and flush.
+        """Write the indexes beside the ``.log``, set owner, mode (from ``model``) and time of all of them, and flush.
 
         Raises:
             CleanerdError: they cannot be written.
@@ -156,7 +156,7 @@ class Staging:
             indexes: tuple[tuple[FileKind, bytes | None], ...] = (
                 ("index", written.offset_index),
                 ("timeindex", written.time_index),
-                ("txnindex", written.txn_index or None),  # no file when there are no entries (C-69)
+                ("txnindex", written.txn_index or None),  # without entries there is no file (C-69)
             )
             for kind, content in indexes:
                 if content is None:
@@ -180,7 +180,7 @@ class Staging:
         return os.stat(file_name(base, ".log"), dir_fd=self.directory, follow_symlinks=False)
 
     def empty(self) -> bool:
-        """Remove what is left when all groups are in the log, the manifest, and the directory; False: more is there."""
+        """Remove manifest and directory after all groups were swapped in; False: the directory has other files."""
         try:
             os.unlink(MANIFEST, dir_fd=self.directory)
             with parent(self._name, self._partition) as (place, last):
@@ -190,7 +190,7 @@ class Staging:
         return True
 
     def discard(self) -> None:
-        """Remove what was staged: the plan is given up, the log stays as it was. Never fails."""
+        """Delete what was staged, without a swap; the log does not change. Does not raise."""
         if self.directory >= 0:
             with suppress(OSError):
                 for name in os.listdir(self.directory):
@@ -200,7 +200,7 @@ class Staging:
                 os.rmdir(last, dir_fd=place)
 
     def _create(self, name: str) -> int:
-        """A new file that stays open until its metadata is set: later its name may belong to another one."""
+        """A new file, open until its metadata is set: later its name may belong to another file."""
         with self._translate_errors("cannot be staged"):
             self._open[name] = create(name, dir_fd=self.directory)
         return self._open[name]
@@ -246,10 +246,10 @@ class Staging:
 
 
 def require_space(status: os.statvfs_result, bytes_needed: int, reserve_bytes: int, where: str) -> None:
-    """Whether a file system has room for the next segment (U-16).
+    """Check that a file system has room for the next segment (U-16).
 
     Raises:
-        NoSpaceError: with it less than the reserve would stay free.
+        NoSpaceError: the segment would use the disk reserve.
     """
     free_bytes = status.f_bavail * status.f_frsize
     if free_bytes - bytes_needed < reserve_bytes:
@@ -262,13 +262,13 @@ def require_space(status: os.statvfs_result, bytes_needed: int, reserve_bytes: i
 
 
 def open_staging(partition: int) -> int:
-    """A descriptor of ``.kstage`` below the partition directory open as ``partition``; made if need be. Raises OSError.
+    """A descriptor of ``.kstage`` below the open partition directory ``partition``; created if missing. Raises OSError.
 
     Only its owner may read it: its files do not have the segments' permissions yet.
     """
     staging = make_directory(STAGING, dir_fd=partition, mode=STAGING_MODE)
     with closed_on_error(staging):
-        # A run that was killed before it changed the owner put nothing in it.
+        # A process that was killed before it changed the owner has not written any file yet.
         if _needs_owner_change(partition, staging) and not os.listdir(staging):
             copy_owner(partition, staging)
         require_owner(partition, staging, STAGING)
@@ -276,7 +276,7 @@ def open_staging(partition: int) -> int:
 
 
 def copy_owner(model: int, directory: int) -> None:
-    """Give a directory that is ours to the owner of ``model``: the broker's user must be able to remove it (H-19)."""
+    """Change the owner of our directory to that of ``model``: the broker's user must be able to remove it (H-19)."""
     if _needs_owner_change(model, directory):
         owner = os.fstat(model)
         with ignore_owner_errors():
@@ -284,16 +284,15 @@ def copy_owner(model: int, directory: int) -> None:
 
 
 def _needs_owner_change(model: int, directory: int) -> bool:
-    """Whether ``directory`` is ours, and ``model`` another user's."""
+    """Whether we own ``directory`` but another user owns ``model``."""
     owner, found = os.fstat(model), os.fstat(directory)
     return found.st_uid == os.geteuid() and (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid)
 
 
 def require_owner(model: int, directory: int, name: str) -> None:
-    """Raise :class:`HostileNameError` unless a directory belongs to the owner of ``model``, or to us without root.
+    """Raise :class:`HostileNameError` unless the owner of ``model`` owns the directory, or we do without being root.
 
-    Root changes the owner of what it creates. So a directory of root's, or of a third user, was moved here by the owner
-    of the place.
+    Root changes the owner of each directory that it creates. So a directory of root or of a third user was moved here.
     """
     owner, found = os.fstat(model).st_uid, os.fstat(directory).st_uid
     if found != owner and (found == 0 or found != os.geteuid()):

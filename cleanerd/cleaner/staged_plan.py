@@ -1,4 +1,4 @@
-"""Plans that wait in a partition for ``cleanerd apply``."""
+"""Staged plans of a partition that wait for ``cleanerd apply``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StagedPlan:
-    """A plan that waits in the partition for ``cleanerd apply``: up to where it cleans, since when and until when."""
+    """A staged plan: its end offset, its creation time and its expiry."""
 
     bound_offset: int
     created_ms: int
@@ -25,7 +25,7 @@ class StagedPlan:
 
 
 def staged_plan(partition: Path) -> StagedPlan | None:
-    """The newest plan in a partition that ``cleanerd apply`` would swap in; None when there is none."""
+    """The newest plan in a partition that ``cleanerd apply`` would swap in; None: there is none."""
     if not os.path.lexists(partition / STAGING):
         return None
     try:
@@ -35,7 +35,7 @@ def staged_plan(partition: Path) -> StagedPlan | None:
         finally:
             close_quietly(directory)
     except (OSError, CleanerdError):
-        return None  # it is being written, or is not a plan: ``apply`` reports that
+        return None  # it is being written, or is not a plan; ``apply`` reports that
     return max(plans, key=lambda found: found.created_ms, default=None)
 
 
@@ -48,13 +48,13 @@ def _staged(partition: int, name: str) -> StagedPlan | None:
 
 
 def staged_json(partition: Path) -> dict[str, int | None] | None:
-    """The same for ``plan --json`` and ``explain --json``."""
+    """The staged plan for ``plan --json`` and ``explain --json``."""
     found = staged_plan(partition)
     return None if found is None else asdict(found)
 
 
 def describe_staged(partition: Path) -> str:
-    """The same in a line; empty when there is none."""
+    """The staged plan in one line; empty if there is none."""
     found = staged_plan(partition)
     if found is None:
         return ""

@@ -1,7 +1,7 @@
-"""U-90: a log's latest state at grid offsets, as digests that do not depend on what was cleaned.
+"""U-90: digests of a log's latest state at grid offsets, which do not depend on cleanings.
 
-One pass fills the offset map with the whole log, and remembers at each grid offset who wins by then. Another pass adds
-up the digests of those records. A plan says how the log is read, but for where it ends: at the high watermark.
+One pass fills the offset map with the whole log, and stores the winners at each grid offset. Another pass adds up the
+digests of those records. The log is read as its plan says, but up to the high watermark.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cleanerd.segments.reading import SegmentReader
 
 NO_TOPIC_ID: Final = bytes(16)
-"""The key of the record digests is the topic's id, the same on all replicas; this, where topics have none."""
+"""The key of the digests if topics have no id; otherwise it is the topic's id, equal on all replicas."""
 
 
 def state_digests(
@@ -46,13 +46,13 @@ def state_digests(
     *,
     advance: Callable[[int], None] = lambda _: None,
 ) -> tuple[StateDigest, ...]:
-    """The digests of the log at its grid offsets, ascending; none where no offset can be compared.
+    """The digests of the log at its grid offsets, ascending; empty if no offset can be compared.
 
-    None below the first record whose key has another one below it: the log may be a copy of a cleaned one.
-    Under a strategy by version a deleted log start leaves none: which records lost to the deleted ones is unknown.
+    Empty also below the first record whose key has an earlier one: the log may be a copy of a cleaned one. Under a
+    version strategy a deleted log start gives none, because records that lost to deleted ones are unknown.
 
     Raises:
-        CleanerdError: as a cleaning; also where offsets do not rise (U-45), or the keys need too many passes (D-11).
+        CleanerdError: as a cleaning; also if offsets are not ascending (U-45), or the keys need too many passes (D-11).
     """
     log = found.log
     with replace(resources, workers=1).readers(str(log.path)) as pool:
@@ -83,9 +83,9 @@ def state_digests(
 
 
 def _grid(log_dir: LogDir, found: Survey, reader: SegmentReader) -> tuple[tuple[int, int], list[int]]:
-    """Where the log ends for all replicas (position in the active segment, offset), and the grid offsets below.
+    """The common end of all replicas' logs (position in the active segment, offset), and the grid offsets below.
 
-    That is the high watermark. The grid ends at the last stable offset: what is committed below that is decided.
+    The end is the high watermark. The grid ends at the last stable offset: all transactions below it are decided.
     """
     log = found.log
     position, end = 0, log.active.base
@@ -105,7 +105,7 @@ def _grid(log_dir: LogDir, found: Survey, reader: SegmentReader) -> tuple[tuple[
 def _whole_log(
     plan: CleaningPlan, log_dir: LogDir, log: PartitionLog, reader: SegmentReader, ends: tuple[int, int, int]
 ) -> CleaningPlan:
-    """The plan, for the log from its start to the last grid offset; markers count up to the high watermark."""
+    """A plan for the log from its start to the last grid offset; markers count up to the high watermark."""
     position, log_end, last = ends
     sources = [Source(segment, log.end_of(row)) for row, segment in enumerate(log.segments[:-1])]
     sources.append(Source(replace(log.active, size_bytes=position, is_active=False), max(log_end, log.active.base + 1)))
@@ -145,13 +145,13 @@ class _State:
         self.begin_offset = grid_start(self.log_start_offset, self.end_offset)
 
     def note_start(self, offsets: NDArray[np.int64], first_ordinal: int) -> None:
-        """Winners below ``begin_offset`` do not count: ``first_ordinal`` becomes the first that does."""
+        """Skip winners below ``begin_offset``: ``first_ordinal`` becomes the first one that counts."""
         below = int(np.searchsorted(offsets, self.begin_offset))
         if below:
             self.first_ordinal = first_ordinal - FIRST_DIRTY_ORDINAL + below
 
     def add_winners(self, bits: NDArray[np.uint64]) -> None:
-        """Those of another shard of the keys."""
+        """Add the winners of another shard."""
         if len(bits) > len(self.winners):
             self.winners = np.concatenate([self.winners, np.zeros(len(bits) - len(self.winners), np.uint64)])
         self.winners[: len(bits)] |= bits
@@ -170,10 +170,10 @@ class _State:
 
 
 class _GridKeys:
-    """The keys of one pass, which note at each grid offset who has won by then.
+    """The keys of one pass, with the winners at each grid offset.
 
-    ``repeated_from``: the first record whose key has another one below it; None: there is none. No cleaning that ended
-    before, by whichever broker, has reached beyond it: of both records it would have kept one.
+    ``repeated_from``: the first record whose key has an earlier record; None: there is none. No earlier cleaning, by
+    any broker, has covered it, because it would have removed one of the two.
     """
 
     def __init__(self, keys: MapPass, states: Sequence[_State]) -> None:
@@ -184,7 +184,7 @@ class _GridKeys:
         self.repeated_from: int | None = None
 
     def put(self, chunk: _kernel.Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
-        """As ``Keys.put``; a chunk that a grid offset is in is put in parts."""
+        """As ``Keys.put``; a chunk that contains a grid offset is added in parts."""
         offsets = chunk.records.offset
         self._note_repeated(chunk, mask)
         for state in self._states:
@@ -217,7 +217,7 @@ class _GridKeys:
             self.repeated_from = int(chunk.records.offset[rows[is_known][0]])
 
     def finish(self) -> None:
-        """The log has no record at or above the grid offsets that are left."""
+        """Close the remaining grid offsets: the log has no record at or above them."""
         while self._passed < len(self._states):
             self._pass()
 
@@ -228,9 +228,9 @@ class _GridKeys:
 
 
 def _walk(plan: CleaningPlan, decoder: ChunkDecoding, use: MapUse, states: Sequence[_State]) -> tuple[DirtyIndex, int]:
-    """Fill the map with the whole log, shard by shard; returns also from where on states are known.
+    """Fill the map with the whole log, shard by shard; returns also the first offset with a known state.
 
-    Without a repeated key all of it may have been cleaned, by another broker, and only the last state is known.
+    Without a repeated key another broker may have cleaned all of it, and only the last state is known.
     """
     index, known_from = DirtyIndex(plan, MetadataBudget(plan)), states[-1].end_offset
     for state in states:
@@ -252,7 +252,7 @@ def _add_up(
     states: Sequence[_State],
     advance: Callable[[int], None],
 ) -> None:
-    """Read the winners once more, and add their digests to the states that they belong to."""
+    """Read the winners again, and add their digests to their states."""
     hash_key = NO_TOPIC_ID if plan.topic_id is None else plan.topic_id.bytes
 
     def digests_of(data: NDArray[np.uint8], position: int) -> _kernel.Digests:

@@ -1,6 +1,6 @@
-"""What cleanerd would do with a partition, and why: the facts behind ``plan`` and the start of every ``clean``.
+"""The survey of a partition: the facts behind ``plan`` and the start of every ``clean``.
 
-Reads only; cheap (listings, small files, the end of the active segment).
+Reads only, and little: listings, small files, the end of the active segment.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ class CleaningOptions:
     """The options of the command line; the same for every partition.
 
     ``purge``: clean the clean section although nothing new was written, because tombstones or markers in it are past
-    their delete horizon.
-    ``clock_doubt_ms``: the time may be so much later than ``now_ms``. Removals use the earlier time, and a new horizon
-    the later one, so that no tombstone is removed too early (KIP-534).
-    ``change_strategy``: a change of rules since the last cleaning is intended. ``indexes_only``: no sealed segment is
-    read to find its age; for scans of many partitions that clean none (U-51).
-    ``waits_for_replicas``: False for Kafka's rule, as with an explicit ``--now-ms``. ``ignored_replicas``: brokers that
-    never return, for which no tombstone waits (U-70). ``facts_bytes``: the share of one of several threads for what is
-    known of a log's producers (U-35); None: that of a program with one thread.
+    their delete horizon. ``clock_doubt_ms``: the time may be up to this much later than ``now_ms``. Removals use the
+    earlier time, and a new horizon the later one, so that no tombstone is removed too early (KIP-534).
+    ``change_strategy``: a change of rules since the last cleaning is intended. ``indexes_only``: do not read sealed
+    segments to find their age; for scans, which clean nothing (U-51). ``waits_for_replicas``: False for Kafka's rule,
+    as with an explicit ``--now-ms``. ``ignored_replicas``: brokers that never return, for which no tombstone waits
+    (U-70). ``facts_bytes``: memory for the facts about a log's producers, the share of one of several threads (U-35);
+    None: that of a program with one thread.
     """
 
     now_ms: int
@@ -69,9 +68,10 @@ class Survey:
     Kafka's (U-50). ``moves_clean_point`` is false when ``--first-dirty`` left out a part that nothing proves clean:
     then the log is not clean up to ``end_offset`` afterwards, and no checkpoint may say so. ``verdict``: why not to
     clean now. ``notes`` for the operator in any case (repairs of C-03, outdated state). ``change``: it would be cleaned
-    by other rules than before. ``state``: its stored state, if any. ``standing``: the checkpoint in it, if that
-    describes the log as it is. ``holds``: the open transaction that limits the cleaning (OP-14).
-    ``expiry``: up to which delete horizon tombstones may go (U-70). ``log_end_offset``: of the whole log.
+    by other rules than before. ``state``: its stored state, if any. ``standing``: the checkpoint in it, if it fits the
+    log. ``holds``: the open transaction that limits the cleaning (OP-14). ``expiry``: up to which delete horizon
+    tombstones may be removed (U-70).
+    ``log_end_offset``: of the whole log.
     """
 
     log: PartitionLog
@@ -105,12 +105,12 @@ class Survey:
         return end > self.log.segments[0].base
 
     def may_grow(self, options: CleaningOptions) -> bool:
-        """U-54: whether it is cleaned even if that only makes it larger: by request, or records have to go in time."""
+        """U-54: whether it is cleaned even if that only makes it larger: by request, or to remove records in time."""
         return options.force or self.config.max_compaction_lag_ms < MAX_OFFSET
 
     @property
     def refusal(self) -> str:
-        """Why it is not cleaned now, empty when it is to be cleaned."""
+        """Why it is not cleaned now; empty if it is to be cleaned."""
         return "" if self.verdict is None else self.verdict.reason
 
 
@@ -127,7 +127,7 @@ def survey(
 
 
 def _foreign(log: PartitionLog) -> list[str]:
-    """Names files that may be about segments which a cleaning replaces (S-49)."""
+    """Names of files that may refer to segments which a cleaning replaces (S-49)."""
     if not log.foreign:
         return []
     some = ", ".join(log.foreign[:3])
@@ -143,7 +143,7 @@ def survey_log(
         try:
             log_end = log_end_offset(log, reader, may_be_torn=may_be_torn)
         except CorruptionError as error:
-            if not log_dir.clean_shutdown:  # a torn end is what a broker that was killed leaves, and repairs
+            if not log_dir.clean_shutdown:  # a killed broker leaves a torn end and repairs it at its start
                 error.hint = error.hint or NOT_STOPPED_CLEANLY
             raise
         state = store.load(log_dir, log)
@@ -196,7 +196,7 @@ def survey_log(
         end = purge_end if against is None else end
     if holds is not None and against is not None and against.rule == LimitedBy.OPEN_TRANSACTION:
         against = replace(against, reason=f"{against.reason}; {holds.describe(options.now_ms)}", changes=holds.remedy)
-    elif holds is not None and options.now_ms - holds.since_ms > HANGS_MS:  # younger ones are everyday business
+    elif holds is not None and options.now_ms - holds.since_ms > HANGS_MS:  # younger ones are normal
         text = holds.describe(options.now_ms)
         notes.append(f"nothing from offset {holds.first_offset} on is cleaned: {text}. It continues {holds.remedy}")
     if bounds.wrong_time is not None:
@@ -232,7 +232,7 @@ def expiry_bound(config: TopicConfig, log: PartitionLog, options: CleaningOption
 def _holding_transaction(
     log: PartitionLog, reader: SegmentReader, bounds: CleanableRange, config: TopicConfig
 ) -> OpenTransaction | None:
-    """OP-14: the open transaction that decides how far the log may be cleaned, if one does."""
+    """OP-14: the open transaction that limits the cleaning, if any."""
     if bounds.bound.limited_by is not LimitedBy.OPEN_TRANSACTION:
         return None
     return open_transaction(log, reader, bounds.bound.limits[LimitedBy.OPEN_TRANSACTION], connect=config.connect)
@@ -247,9 +247,9 @@ def _unless_purge_is_due(
     options: CleaningOptions,
     expiry: ExpiryBound,
 ) -> NotCleanedReason | None:
-    """Nothing is dirty: with ``force`` None where tombstones or markers are past their delete horizon (R534-6).
+    """Why there is nothing to clean; None with ``force`` if tombstones or markers are past their horizon (R534-6).
 
-    The last cleaning stored that time. Where another cleaner wrote since, ``force`` reads all batch headers.
+    The last cleaning stored that time. If another cleaner wrote since, ``force`` reads all batch headers.
     """
     if state is not None and end_offset >= first_dirty_offset == state.purge_as_of:
         due_ms = state.next_purge_ms
@@ -270,7 +270,7 @@ def _unless_purge_is_due(
 
 
 def _limit_of_clean_section(log: PartitionLog, bounds: CleanableRange) -> int:
-    """Up to where the clean section may be cleaned: it can reach above a limit, which then holds for it as well."""
+    """Up to where the clean section may be cleaned: a limit can be inside it."""
     lowest = min(bounds.bound.limits.values())
     return max((segment.base for segment in log.segments if segment.base <= lowest), default=log.segments[0].base)
 
@@ -294,10 +294,10 @@ def _clean_point(
 ) -> tuple[int, str, list[str]]:
     """Up to where the log is proven clean, by which checkpoint, and notes (C-02, C-03, U-10).
 
-    ``point``: cleanerd's checkpoint, ``outdated``: why it no longer describes the log. ``refused``: today's rules are
-    refused, so their effect does not matter.
+    ``point``: cleanerd's checkpoint, ``outdated``: why it no longer describes the log. ``refused``: the current rules
+    are refused, so their effect does not matter.
 
-    Kafka's checkpoint is used where Kafka's own rules are. A change of rules alone does not make the clean section
+    Kafka's checkpoint is used if the topic has Kafka's rules. A change of rules alone does not make the clean section
     dirty (R280-11).
     """
     notes: list[str] = []

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SwitchCost:
-    """``differing`` of ``keys`` keys have another winner; ``oddities`` is what the other strategy finds odd."""
+    """``differing`` of ``keys`` keys have another winner; ``oddities``: the anomalies under the other strategy."""
 
     keys: int
     differing: int
@@ -61,7 +61,7 @@ def rules_of_fingerprint(text: str) -> Rules:
 def compare(
     plan: CleaningPlan, other: Rules, pool: ReaderPool, advance: Callable[[int], None], sizing: MapSizing = SIZING
 ) -> SwitchCost:
-    """Judge the log by the plan's rules and by ``other``; exact, whatever the map's size.
+    """Judge the log by the plan's rules and by ``other``; exact for any map size.
 
     Raises:
         CorruptionError, UnsupportedLogError, CleanerdError: the log cannot be read or indexed.
@@ -69,7 +69,7 @@ def compare(
     whole = replace(plan, first_dirty_offset=plan.log_start_offset)
     now, _ = _winners(whole, pool, advance, sizing)
     then, oddities = _winners(replace(whole, rules=other), pool, advance, sizing)
-    # Every key has one winner under either, and both bitmaps are over the same records.
+    # Every key has one winner under both, and both bitmaps are over the same records.
     return SwitchCost(
         keys=_count(now),
         differing=sum(_count_words(new & ~old) for old, new in zip(now, then, strict=True)),
@@ -80,7 +80,7 @@ def compare(
 def _winners(
     plan: CleaningPlan, pool: ReaderPool, advance: Callable[[int], None], sizing: MapSizing
 ) -> tuple[list[NDArray[np.uint64]], RecordAnomalies]:
-    """For each segment from the log start on, the bitmap of its retained records."""
+    """The bitmap of retained records, for each segment from the log start on."""
 
     def attempt(use: MapUse) -> DirtyIndex:
         index = DirtyIndex(plan, MetadataBudget(plan))

@@ -1,4 +1,4 @@
-"""Why a partition is not cleaned now: the first rule that speaks against it, with its numbers and when that changes."""
+"""Why a partition is not cleaned now: the first rule against it, with its numbers and when that changes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def verdict(
 
 
 def _of_leftovers(log: PartitionLog) -> NotCleanedReason | None:
-    """S-21. ``clean`` has repaired it before; a scan sees segments of both sides."""
+    """S-21: an unfinished swap. ``clean`` repairs it before; a scan sees segments of both sides."""
     if not log.unfinished:
         return None
     return NotCleanedReason(
@@ -100,7 +100,7 @@ def of_rules(change: RulesChange | None) -> NotCleanedReason | None:
 
 
 def _of_tiers(log: PartitionLog, config: TopicConfig) -> NotCleanedReason | None:
-    """S-49: the local segments are not all of the log, and something else keeps account of them."""
+    """S-49: the local segments are not the whole log, and another component tracks them."""
     if config.remote_storage_enable:
         origin = config.origins[REMOTE_STORAGE]
         key = VENDORS_TIER if VENDORS_TIER in origin else REMOTE_STORAGE
@@ -144,7 +144,7 @@ def _of_bounds(bounds: CleanableRange, end_offset: int, config: TopicConfig, now
 
 
 IMPOSSIBLE_MS: Final = 10 * 365 * 86_400_000
-"""No deadline that is further away is meant."""
+"""A deadline further away is a misconfiguration."""
 
 
 def _when_limit_moves(limit: LimitedBy, bounds: CleanableRange, config: TopicConfig, now_ms: int) -> str:
@@ -193,7 +193,7 @@ def _time(at_ms: int) -> str:
 
 
 def _span(span_ms: int) -> str:
-    """A span of time in the largest unit of which it has two or more, cut: an answer for people."""
+    """A duration in the largest unit of which it has at least two, rounded down."""
     for unit, unit_ms in (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1000)):
         if span_ms >= 2 * unit_ms:
             return f"{span_ms // unit_ms} {unit}"

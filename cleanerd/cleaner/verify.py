@@ -47,15 +47,15 @@ def verify_staged(
 ) -> None:
     """Check a staged ``.log`` and its indexes against the decision.
 
-    Every batch's CRC and the file's; ascending offsets if the sources' are ``ordered``; as many ``records`` as keep
-    bits; the ``last_offset`` of the group's last batch (U-13); each index entry points at a batch with its offset.
+    Every batch's CRC and the file's; ascending offsets if the sources' are ``ordered``; ``records`` as the keep bits
+    have; the ``last_offset`` of the group's last batch (U-13); each index entry points at a batch with its offset.
 
     Raises:
         CleanerdError: they differ; nothing of the group may be used.
         CorruptionError: the staged bytes do not parse.
     """
     seen = _Seen(f"{readers.path}/{staged.base:020d}.log", written.max_unpacked_bytes, ordered=ordered)
-    # If the index that was made is wrong, a part does not begin at a batch: damage, as it should be.
+    # If the new index is wrong, a part does not begin at a batch and is reported as damage.
     positions = np.frombuffer(written.offset_index, dtype=OFFSET_ENTRY)["position"].astype(np.int64)
     part_bytes = min(PART_BYTES, readers.chunk_bytes)
     parts = readers.shared_out(positions, staged.size_bytes, part_bytes, part_bytes)
@@ -89,10 +89,10 @@ class _Seen:
         self._max_timestamps = [np.zeros(0, np.int64)]
 
     def scan(self, data: NDArray[np.uint8], position: int) -> _Scanned:
-        """Called by several threads: changes nothing here."""
+        """Called by several threads, so it does not change this object."""
         batches = _kernel.scan_headers(data, position, verify_crc=True)
         if (batches.magic < 2).any():
-            # How many messages a wrapper holds, and from which offset on, shows only when it is unpacked.
+            # How many messages a v0 or v1 wrapper has, and from which offset on, is known only after decompressing it.
             batches = _kernel.decode_chunk(data, position, max_unpacked=self._max_unpacked_bytes).batches
         return _Scanned(batches, _kernel.crc32c_of_batches(data[: batches.consumed]))
 
@@ -111,7 +111,7 @@ class _Seen:
 
     def check_indexes(self, base: int, written: WrittenSegment) -> None:
         positions = np.concatenate(self._positions)
-        # Where offsets go back an entry has the largest so far.
+        # If offsets descend, an entry has the largest so far.
         last_offsets = np.maximum.accumulate(np.concatenate(self._last_offsets))
         offset_entries = np.frombuffer(written.offset_index, dtype=OFFSET_ENTRY)
         rows = np.searchsorted(last_offsets, offset_entries["relative_offset"].astype(np.int64) + base)

@@ -1,10 +1,10 @@
 """When the keys of a topic that keeps write times were last written (U-65, ``compaction.winner.retention=write-time``).
 
-By version a retained record may be older than those that it supersedes. Retention deletes a segment by the largest
-timestamp of its batches, so the retained record's batch takes the largest of theirs. They may be anywhere in the log:
-once the offset map knows each retained record, one more pass finds those that it supersedes.
+Under a version strategy a retained record may be older than those that it supersedes. Retention deletes a segment by
+the largest timestamp of its batches, so the retained record's batch takes over the largest of theirs. Superseded
+records may be anywhere in the log, so another pass finds them after the offset map is complete.
 
-A batch has its own largest timestamp, not that of a record: it shows what the batch took over before.
+The largest timestamp in a batch header includes times that it took over before.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class WriteTimes:
-    """Passes the times of superseded records on to the batches of those that won."""
+    """Passes the times of superseded records on to the batches of the winners."""
 
     def __init__(self, contestants: Sequence[Contestants]) -> None:
         self._rows = sorted(contestants, key=lambda each: each.first_ordinal)
         self._starts = np.array([each.first_ordinal + each.first for each in self._rows], dtype=np.int64)
 
     def take_over(self, ordinals: NDArray[np.int64], winners: NDArray[np.int64]) -> None:
-        """The records ``ordinals`` [n] lost to the records ``winners`` [n]; -1 where there is none."""
+        """The records ``ordinals`` [n] lost to the records ``winners`` [n]; -1: no winner."""
         superseded = np.flatnonzero((winners >= 0) & (winners != ordinals))
         winners = winners[superseded]
         times = np.zeros(len(superseded), dtype=np.int64)
@@ -54,7 +54,7 @@ class WriteTimes:
 def take_over(
     decoder: ChunkDecoding, offset_map: OffsetMap, contestants: Sequence[Contestants], shard: int, shards: int
 ) -> None:
-    """Have each winner's batch take over the times of the batches that it superseded records of.
+    """Let each winner's batch take over the times of the batches whose records it superseded.
 
     ``offset_map`` holds the winners of one shard of the keys.
 

@@ -1,1 +1,4 @@
-"""Which records are retained, and which partitions to clean. Pure: columns in, columns out, time as ``now_ms``."""
+"""Decides which records are retained and which partitions are cleaned.
+
+Pure functions on columns; the time is ``now_ms``.
+"""

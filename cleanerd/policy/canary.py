@@ -15,7 +15,10 @@ _UNITS: Final = {"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 
 @dataclass(frozen=True, slots=True)
 class CanaryBudget:
-    """``partitions``, or ``day_bytes`` of logs per day; the other is None. ``text`` as the operator wrote it."""
+    """At most ``partitions``, or at most ``day_bytes`` of logs per day; the other is None.
+
+    ``text``: as the operator wrote it.
+    """
 
     text: str
     partitions: int | None = None

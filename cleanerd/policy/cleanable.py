@@ -12,14 +12,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FirstDirty:
-    """Where the dirty section begins, and what had to be repaired to find it (C-03; empty when nothing)."""
+    """Where the dirty section begins.
+
+    ``repair``: how a wrong checkpoint was corrected (C-03); empty if it was right.
+    """
 
     offset: int
     repair: str
 
 
 def first_dirty(checkpoint: int | None, log_start_offset: int, log_end_offset: int) -> FirstDirty:
-    """The first dirty offset by a checkpoint that may be missing or wrong (C-02, C-03); both bounds are valid."""
+    """The first dirty offset from a checkpoint that may be missing or wrong (C-02, C-03).
+
+    Both other offsets are valid.
+    """
     if checkpoint is None:
         return FirstDirty(log_start_offset, "")
     if checkpoint < log_start_offset:
@@ -35,7 +41,7 @@ def first_dirty(checkpoint: int | None, log_start_offset: int, log_end_offset: i
 
 
 class LimitedBy(StrEnum):
-    """What limits how far a log may be cleaned (S-01), as shown to operators and in ``--json``."""
+    """What sets the first uncleanable offset (S-01), as shown to operators and in ``--json``."""
 
     ACTIVE_SEGMENT = "the active segment"
     HIGH_WATERMARK = "the high watermark"
@@ -48,9 +54,8 @@ class LimitedBy(StrEnum):
 class FirstUncleanableOffset:
     """The first offset that may not be cleaned.
 
-    ``limits`` are the offsets that were compared, by what sets each; ``limited_by`` names the lowest; ``offset`` is
-    that one rounded down to the start of a segment (C-07), because a segment is cleaned whole or not at all at the
-    upper end.
+    ``limits``: each limit and its offset. ``limited_by`` names the lowest. ``offset`` is that one rounded down to the
+    start of a segment (C-07), because a cleaning takes whole segments at its upper end.
     """
 
     offset: int
@@ -61,7 +66,7 @@ class FirstUncleanableOffset:
 def first_uncleanable_offset(
     limits: Mapping[LimitedBy, int], bases: Sequence[int], first_dirty_offset: int
 ) -> FirstUncleanableOffset:
-    """Round the lowest limit down to a segment start; never below the first dirty offset's own round-down (C-05..C-07).
+    """Round the lowest limit down to a segment start, but not below that of the first dirty offset (C-05..C-07).
 
     Args:
         limits: what limits cleaning -> offset. Contains the active segment's base.
@@ -85,7 +90,7 @@ class Dirtiness:
 
     @property
     def ratio(self) -> float:
-        """Share of the cleanable bytes; 0.0 when there is nothing below the bound."""
+        """Share of the cleanable bytes that is dirty; 0.0 if there are no cleanable bytes."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
@@ -98,7 +103,7 @@ def dirtiness(bases: Sequence[int], sizes: Sequence[int], first_dirty_offset: in
 
 
 def segment_range(bases: Sequence[int], start: int, end: int) -> range:
-    """Rows of the segments from the one containing ``start`` up to those with a base below ``end``; none if equal."""
+    """Rows of the segments that have offsets from ``start`` up to ``end`` (exclusive); empty if these are equal."""
     if start >= end:
         return range(0)
     first = max((row for row, base in enumerate(bases) if base <= start), default=0)
@@ -106,7 +111,7 @@ def segment_range(bases: Sequence[int], start: int, end: int) -> range:
 
 
 def too_young(largest_timestamps_ms: Iterable[tuple[int, int]], now_ms: int, min_lag_ms: int) -> tuple[int, int] | None:
-    """The first segment that is still inside the minimum compaction lag (C-05), as given, or None.
+    """The first entry whose segment is younger than the minimum compaction lag (C-05), or None.
 
     Args:
         largest_timestamps_ms: (base offset, largest timestamp) of the non-active segments from the first dirty on.
@@ -119,7 +124,7 @@ def too_young(largest_timestamps_ms: Iterable[tuple[int, int]], now_ms: int, min
 
 
 def due_at_ms(first_timestamps_ms: Sequence[int], max_lag_ms: int) -> int | None:
-    """When ``max.compaction.lag.ms`` makes a log due (C-10); None when no segment shows its age.
+    """When ``max.compaction.lag.ms`` makes a log overdue (C-10); None if no segment has a timestamp.
 
     Args:
         first_timestamps_ms: of each dirty segment that is not active, the largest timestamp of its first batch.
@@ -130,12 +135,12 @@ def due_at_ms(first_timestamps_ms: Sequence[int], max_lag_ms: int) -> int | None
 
 
 _EARLIEST_MS: Final = 1_000_000_000_000
-"""In 2001: no record is older, and seconds since then stay below it for 30,000 years."""
+"""A time in 2001. Kafka's records are younger, and times in seconds stay below this number for 30,000 years."""
 _UNITS: Final = (("seconds", 1000, 1), ("microseconds", 1, 1000), ("nanoseconds", 1, 1_000_000))
 
 
 def wrong_unit(timestamp_ms: int, now_ms: int) -> str | None:
-    """OP-18: the unit in which a timestamp makes sense that makes none in milliseconds; None where it may be right."""
+    """OP-18: the unit of a timestamp that makes no sense in milliseconds; None if it can be milliseconds."""
     latest_ms = now_ms + 366 * 86_400_000
     if _EARLIEST_MS <= timestamp_ms <= latest_ms:
         return None
@@ -144,5 +149,5 @@ def wrong_unit(timestamp_ms: int, now_ms: int) -> str | None:
 
 
 def is_eligible(dirty: Dirtiness, overdue: int, min_ratio: float) -> bool:
-    """C-11: overdue with something to clean, or a ratio strictly above the setting."""
+    """C-11: whether to clean: overdue with something to clean, or a dirty ratio above the setting."""
     return (overdue > 0 and dirty.cleanable_bytes > 0) or dirty.ratio > min_ratio

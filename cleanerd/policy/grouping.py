@@ -1,8 +1,8 @@
 """Which neighbouring segments become one (U-17 over C-63; D-02, D-03).
 
-Limits first, in the order of U-17: relative offsets, output bytes and index entries, the number of sources (U-36), no
-record-less output when a neighbour can take it. An unchanged segment is written again only to join a group that is
-written anyway, and only if it is small.
+The limits come first, in the order of U-17: relative offsets, output bytes and index entries, the number of sources
+(U-36). Then an output without records is avoided when a neighbour can take it. An unchanged segment is rewritten only
+if it is small and joins a group that is written anyway.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_SEGMENT_BYTES = 2**31 - 1
 MAX_SOURCES = 200
-"""U-36: a swap renames the files of every source, while the broker holds its lock."""
+"""U-36: a swap renames the files of every source while the broker holds the log's lock."""
 MOST_RECORDLESS = 8
 """D-02: at most this many outputs without a record in a row, and one more where a group ends.
 
@@ -29,13 +29,13 @@ TIME_ENTRY_BYTES = 12
 
 @dataclass(frozen=True, slots=True)
 class DecidedSegment:
-    """One source segment after the decision: what grouping has to know of it.
+    """What grouping needs to know of a source segment, after its records were decided.
 
-    ``output_bytes`` is an estimate where batches are rebuilt; ``last_offset`` is -1 and the timestamps are -1 when
-    there are no batches. ``changed`` says that the segment would be written differently if it stood alone.
-    ``file_time_ms``: the file's time where records stay and no batch that stays has one. ``batch_time_ms``: the largest
-    of the batches that stay, with records or without. ``closing_bytes`` of the output, one batch, are there only for
-    the case that the segment ends its group (U-13).
+    ``output_bytes`` is an estimate where batches are rebuilt. ``last_offset`` and the timestamps are -1 if no batch is
+    retained. ``changed``: the segment would be rewritten even if it stayed alone. ``file_time_ms``: the file's time, if
+    records are retained and no retained batch has a timestamp. ``batch_time_ms``: the largest timestamp of the retained
+    batches, with records or without. ``closing_bytes`` is the size of the batch that is added if the segment ends its
+    group (U-13).
     """
 
     base: int
@@ -66,12 +66,12 @@ class GroupLimits:
 
 
 Group = range
-"""Rows of the sources: neighbours, ascending."""
+"""The rows of neighbouring source segments, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A run of neighbours and what they are together."""
+    """Neighbouring segments with their sums."""
 
     rows: Group
     base: int
@@ -107,7 +107,7 @@ class _Span:
 
     def plus(self, right: _Span) -> _Span:
         lows = [low for low in (self.min_timestamp_ms, right.min_timestamp_ms) if low >= 0]
-        # Only the last non-empty source of a group keeps its last batch; dozens of them are not dozens of headers.
+        # Only the last non-empty source of a group keeps its last batch, so do not count a header for each.
         continues = right.last_offset >= 0
         gone_bytes = self.closing_bytes if continues else 0
         return _Span(
@@ -131,7 +131,7 @@ class _Span:
         return len(self.rows) > 1 or self.changed
 
     def fits(self, limits: GroupLimits) -> bool:
-        """Whether one segment can hold it all (U-36, the first two limits of U-17, and the time span)."""
+        """Whether one segment can hold them (U-36, the first two limits of U-17, and the time span)."""
         if len(self.rows) > MAX_SOURCES:
             return False
         if self.last_offset - self.base > MAX_RELATIVE_OFFSET:
@@ -144,9 +144,9 @@ class _Span:
         return limits.max_span_ms is None or self.min_timestamp_ms < 0 or self._spans(limits.max_span_ms)
 
     def _spans(self, most_ms: int) -> bool:
-        """Whether the records are of about one time, and none gets a much earlier one.
+        """Whether the records are from about the same time, and no record seems much older than it is.
 
-        Where records have no time a broker uses the file's, unless a batch that stays for its producer has one.
+        A broker uses the file's time for records without a timestamp, unless a batch retained for its producer has one.
         """
         outdated = 0 <= self.batch_time_ms < self.file_time_ms - most_ms
         return not outdated and self.max_timestamp_ms - self.min_timestamp_ms <= most_ms
@@ -167,14 +167,14 @@ def group(outcomes: Sequence[DecidedSegment], limits: GroupLimits) -> list[Group
         merged = _merge_recordless(spans, limits)
         if len(merged) == len(spans):
             return [span.rows for span in spans if span.is_written and span.last_offset >= 0]
-        # Two that joined are written now, which a neighbour before them may have waited for.
+        # A neighbour before two merged spans may now join them too.
         spans = merged
 
 
 class RecordlessRun:
-    """How many outputs without a record follow each other while groups are cut and written, ascending (D-02).
+    """Counts the outputs without a record that follow each other while groups are cut and written, ascending (D-02).
 
-    ``has_records`` [s]: whether a record of each source stays.
+    ``has_records`` [s]: whether a record of each source is retained.
     """
 
     def __init__(self, has_records: Sequence[bool]) -> None:
@@ -184,9 +184,9 @@ class RecordlessRun:
         self._outputs = 0
 
     def sources_at_once(self, rows: Group, most: int) -> int:
-        """How many sources the next output may have, where ``most`` are as many as it should (U-36).
+        """How many sources the next output may have; normally ``most`` (U-36).
 
-        A run of sources that keep no record makes larger ones, so that not too many outputs follow each other.
+        A run of sources without retained records gives larger outputs, so that few empty ones follow each other.
         """
         recordless = self._next_with_records(rows) - rows.start
         if recordless < most:
@@ -194,7 +194,7 @@ class RecordlessRun:
         return max(most, -(-recordless // max(1, MOST_RECORDLESS - self._outputs_before(rows))))
 
     def add(self, rows: Group) -> None:
-        """One output of these sources was written."""
+        """Count one output, written from these sources."""
         recordless = self._next_with_records(rows) >= rows.stop
         self._outputs = self._outputs_before(rows) + 1 if recordless else 0
         self._written_to = rows.stop
@@ -208,12 +208,12 @@ class RecordlessRun:
 
 
 def split(rows: Group, before: int) -> tuple[Group, Group]:
-    """A group whose output grew past the limits, cut at a source edge: ``before`` begins the second part (U-17)."""
+    """Cut a group whose output grew past the limits at a source's start: ``before`` begins the second part (U-17)."""
     return range(rows.start, before), range(before, rows.stop)
 
 
 def _release_idle(spans: list[_Span], outcomes: Sequence[DecidedSegment], limits: GroupLimits) -> list[_Span]:
-    """Split unchanged spans again: joining alone is not a reason to write."""
+    """Split merged spans without changes again: merging alone does not justify writing."""
     released: list[_Span] = []
     for span in spans:
         if span.changed:
@@ -224,11 +224,11 @@ def _release_idle(spans: list[_Span], outcomes: Sequence[DecidedSegment], limits
 
 
 def _merge_recordless(spans: list[_Span], limits: GroupLimits) -> list[_Span]:
-    """Give spans whose output would hold no record to a neighbour that can take them (D-02).
+    """Merge spans whose output would hold no record with a neighbour that can take them (D-02).
 
-    Only where something is written anyway, or where two record-less ones meet: a run of them makes librdkafka report
-    messages that are too large to fetch. A large unchanged neighbour is not written for it (U-17): one record-less
-    segment between two others does no harm.
+    Only where something is written anyway, or where two such spans meet: after several of them, librdkafka reports
+    messages that are too large to fetch. A large unchanged neighbour is not rewritten for it (U-17), because a single
+    segment without records does no harm.
     """
     merged: list[_Span] = []
     for span in spans:

@@ -1,4 +1,4 @@
-"""Batches of message format v0 and v1: when their tombstones go, and in which form the batches stay (F-3, R534-4).
+"""Batches of message format v0 and v1: when their tombstones are removed, and in which format they stay (F-3, R534-4).
 
 These formats have no delete horizon. The age of a tombstone is estimated from the modification times of the segment
 files, which a cleaning passes on from the last source to the segment that replaces it (C-65).
@@ -27,21 +27,21 @@ FIRST_LEVEL_OF_4_0: Final = 22
 
 
 def horizon_ms(clean_mtimes_ms: Sequence[int], delete_retention_ms: int, bound_ms: int | None = None) -> int:
-    """Segments last modified at or before this have had their tombstones seen long enough (C-30).
+    """Tombstones in segments last modified at or before this time may be removed (C-30).
 
-    ``clean_mtimes_ms`` are the modification times of the segments that begin below the first dirty offset, in order.
-    ``bound_ms``: the last moment by which every replica has what was written ``delete_retention_ms`` before (U-70).
+    ``clean_mtimes_ms``: modification times of the segments that begin below the first dirty offset, in order.
+    ``bound_ms``: the last time by which every replica has what was written ``delete_retention_ms`` before (U-70).
     """
     horizon = clean_mtimes_ms[-1] - delete_retention_ms if clean_mtimes_ms else 0
     return horizon if bound_ms is None else min(horizon, bound_ms - delete_retention_ms)
 
 
 def batch_flags(batches: _kernel.Batches, *, mtime_ms: int, legacy_horizon_ms: int, convert: bool) -> NDArray[np.uint8]:
-    """[b] uint8 of ``BATCH_*``: the differences of a segment's v0 and v1 batches; 0 for v2.
+    """[b] uint8 of ``BATCH_*``: how v0 and v1 batches of a segment differ; 0 for v2.
 
-    Their tombstones are removed unless the segment was modified after the horizon (C-35, C-45.6). ``convert``: retained
-    batches become v2 (F-3.3), and get a horizon as any v2 batch does. Otherwise the format stays (F-3.2), and only a
-    wrapper that is mixed with another magic is rebuilt (KAFKA-4298).
+    Their tombstones are removed unless the segment was modified after the horizon (C-35, C-45.6). With ``convert``,
+    retained batches become v2 (F-3.3) and get a delete horizon. Otherwise the format stays (F-3.2), and only a wrapper
+    with messages of another magic is rebuilt (KAFKA-4298).
     """
     old = batches.magic < 2
     flags = np.zeros(len(batches), dtype=np.uint8)
@@ -65,9 +65,9 @@ def converts(
     """Whether v0 and v1 batches become v2 as in a 4.x broker's cleaner, and the source of that (U-18).
 
     Args:
-        version: release that the operator named, None: find out.
-        supported: lowest and highest metadata version level that the broker registered with, None when unknown.
-        features: the cluster's feature levels, None when unknown.
+        version: the release that the operator configured; None: derive it.
+        supported: lowest and highest metadata version level that the broker registered; None: unknown.
+        features: the cluster's feature levels; None: unknown.
         zookeeper: the broker's metadata is in ZooKeeper.
     """
     if version is not None:

@@ -1,11 +1,11 @@
-"""The transaction indexes, compared with the markers in the log itself (U-44).
+"""Compares the transaction indexes with the markers in the log (U-44).
 
-An index can be missing, short or wrong beside a whole log: indexes were not copied, or the broker had lost its producer
-state when the marker came. Then the markers decide, where the log is unambiguous.
+An index can be missing, short or wrong beside an intact log: it was not copied, or the broker had lost its producer
+state when the marker was written. Then the markers decide, where the log is unambiguous.
 
 The comparison has two steps. :class:`MarkerCheck` compares each data batch with its producer's next marker, in columns,
-and finds the producers that disagree. :class:`MarkedTransactions` reads the headers of the log once more for those
-producers. It corrects the entries, or names the first transaction about which log and index leave a doubt.
+and finds the producers that disagree. :class:`MarkedTransactions` reads the headers of the log again for those
+producers. It corrects the entries, or names the first transaction that log and index leave undecided.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 _NO_IDS: Final[NDArray[np.int64]] = np.zeros(0, dtype=np.int64)
 _MARKER_OF: Final = COMMIT - COMMITTED_DATA
-"""From a kind of data to the marker that ends it."""
+"""The difference between a kind of data and the marker that ends it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarkerEdges:
     """A chunk's part of a :class:`MarkerCheck`: producer ids, each array ascending and unique.
 
-    ``contradicted``: their data is ended inside the chunk by the other kind of marker than the index says.
-    ``committing`` and ``aborting``: by the producer's first marker in the chunk. ``committed`` and ``aborted``:
-    they have data behind their last marker in the chunk, by what the index says of that data.
+    ``contradicted``: the other kind of marker than the index says ends their data, inside the chunk. ``committing`` and
+    ``aborting``: the kind of the producer's first marker in the chunk. ``committed`` and ``aborted``: producers with
+    data behind their last marker in the chunk, by the kind that the index says.
     """
 
     contradicted: NDArray[np.int64]
@@ -79,7 +79,7 @@ class MarkerEdges:
 
     @classmethod
     def of_events(cls, events: TransactionEvents, counts: NDArray[np.uint32], span: tuple[int, int]) -> MarkerEdges:
-        """Ignore data without records (``counts``, by batch of the segment), and outside of the offsets ``span``."""
+        """Ignores data batches without records (``counts``, per batch of the segment) and those outside of ``span``."""
         inside = (events.offset >= span[0]) & (events.offset < span[1])
         rows = (events.kind >= COMMIT) | (inside & (counts[events.batch] > 0))
         return cls.of(events.producer_id[rows], events.kind[rows])
@@ -98,14 +98,14 @@ class MarkerEdges:
 
 
 def _by_producer(producer_id: NDArray[np.int64]) -> NDArray[np.intp]:
-    """[k] rows by producer, stable. Ids come from blocks: where they lie near each other, 16 bits are sorted faster."""
+    """[k] rows by producer, stable. Producer ids come in blocks: if they are close, sorting 16 bits is faster."""
     lowest = producer_id.min()
     near = (producer_id - lowest).astype(np.uint16) if producer_id.max() - lowest < 1 << 16 else producer_id
     return np.argsort(near, kind="stable")
 
 
 def _union(ids: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Both, each ascending and without duplicates. NumPy's union loads a package of its own: few logs need that."""
+    """The union, ascending. NumPy's own function imports another package, which few logs need."""
     if len(ids) and len(others):
         return np.union1d(ids, others)
     return ids if len(ids) else others
@@ -131,7 +131,7 @@ class MarkerCheck:
         self._aborted = _union(np.setdiff1d(self._aborted, ended, assume_unique=True), edges.aborted)
 
     def add_markers(self, batches: _kernel.Batches, below: int) -> None:
-        """Take in the markers below the offset ``below`` of headers behind the segments that are compared."""
+        """Add the markers below the offset ``below``, from headers after the compared segments."""
         types = batches.control_type
         is_marker = (types == ControlType.COMMIT) | (types == ControlType.ABORT)
         rows = is_marker & (batches.last_offset < below) & np.isin(batches.producer_id, self.open)
@@ -140,21 +140,21 @@ class MarkerCheck:
 
     @property
     def open(self) -> NDArray[np.int64]:
-        """Producers whose last data has no marker so far."""
+        """Producers whose last data has no marker yet."""
         return _union(self._committed, self._aborted)
 
     @property
     def suspects(self) -> NDArray[np.int64]:
-        """Producers of which log and index disagree, and those of :attr:`open`; ascending."""
+        """Producers for which log and index disagree, and those in :attr:`open`; ascending."""
         return _union(self._contradicted, self.open)
 
 
 @dataclass(slots=True)
 class Transaction:
-    """A transaction as far as its batches remain.
+    """The remaining batches of a transaction.
 
     ``first``: the base offset of its first batch. ``seen`` and ``last``: the first and the last offset of its first
-    batch with records that count, ``latest``: the last offset of its last one; -1 where there is none.
+    batch with records that count. ``latest``: the last offset of its last such batch. -1: there is none.
     """
 
     producer_id: int
@@ -169,8 +169,8 @@ class Transaction:
 class Disagreement:
     """A transaction for which index and log differ.
 
-    ``marker``: the offset of its marker, None where it has none. ``index_says``: in words. ``at``: the offset whose
-    segment has the index that is wrong.
+    ``marker``: its marker's offset, or None. ``index_says``: the index's version, in words. ``at``: an offset in the
+    segment whose index is wrong.
     """
 
     transaction: Transaction
@@ -182,7 +182,10 @@ class Disagreement:
 
 @dataclass(slots=True)
 class _Producer:
-    """A producer during the pass. ``rows``: its index entries by their last offset, ``next`` the first ahead."""
+    """The state of a producer while headers are read.
+
+    ``rows``: its index entries by last offset; ``next``: the first one ahead.
+    """
 
     rows: list[int] = field(default_factory=list)
     next: int = 0
@@ -191,10 +194,10 @@ class _Producer:
 
 
 class MarkedTransactions:
-    """Corrects the index entries of some producers by the markers in the log; headers are taken in log order.
+    """Corrects the index entries of some producers from the markers in the log; takes headers in log order.
 
-    ``span``: of the offsets from the first up to the second one (exclusive) records count.
-    ``doubt``: the first transaction that log and index leave open. ``corrected``: the first one that was corrected.
+    Records count from the first offset of ``span`` up to the second one (exclusive). ``doubt``: the first transaction
+    that log and index leave undecided. ``corrected``: the first one that was corrected.
     """
 
     def __init__(self, indexed: AbortedTransactions, producers: NDArray[np.int64], span: tuple[int, int]) -> None:
@@ -219,17 +222,17 @@ class MarkedTransactions:
 
     @property
     def producers(self) -> NDArray[np.int64]:
-        """The producers, and those of entries left out: they may need another entry instead. Ascending."""
+        """The producers of the transactions, and of dropped entries: they may need another entry. Ascending."""
         return np.union1d(self._ids, self._entries["producer_id"][self._wrong].astype(np.int64))
 
     @property
     def corrections(self) -> NDArray[np.int64]:
-        """Where the entries end that were added or left out: offsets, ascending."""
+        """The last offsets of the entries that were added or dropped, ascending."""
         added = np.array([last for *_, last, _ in self._added], np.int64)
         return np.sort(np.concatenate([added, self._ends[self._wrong]]))
 
     def _duplicates(self) -> NDArray[np.bool_]:
-        """Of entries of one marker, all but the one that begins first: it covers most."""
+        """All entries of one marker except the one that begins first, which covers most."""
         producers = self._entries["producer_id"].astype(np.int64)
         order = np.lexsort((self._begins, producers, self._ends))
         same = (np.diff(self._ends[order]) == 0) & (np.diff(producers[order]) == 0)
@@ -238,7 +241,7 @@ class MarkedTransactions:
         return result
 
     def add(self, batches: _kernel.Batches, below: int) -> None:
-        """Take in the next headers; markers at or above the offset ``below`` end nothing."""
+        """Add the next headers; markers at or above the offset ``below`` are ignored."""
         types, attributes = batches.control_type, batches.attributes
         is_marker = ((types == ControlType.COMMIT) | (types == ControlType.ABORT)) & (batches.last_offset < below)
         self._refute(batches, np.flatnonzero(is_marker))
@@ -260,9 +263,9 @@ class MarkedTransactions:
                 producer.open.latest = last
 
     def finish(self, unharmed_below: int) -> None:
-        """Call when all of the log was taken in: transactions without a marker are a doubt, too.
+        """Call after the whole log: transactions without a marker are undecided, too.
 
-        ``unharmed_below``: what is called committed decides nothing below that offset, so it needs no marker there.
+        ``unharmed_below``: below this offset, data taken as committed decides nothing, so it needs no marker.
         """
         for doubt in self._reaching_back.values():
             self._doubt(doubt)
@@ -276,7 +279,7 @@ class MarkedTransactions:
                     self._doubt(Disagreement(opened, None, False, f"it {says}", opened.first))
 
     def _refute(self, batches: _kernel.Batches, rows: NDArray[np.intp]) -> None:
-        """An entry that ends at a COMMIT marker, or at a marker of another producer, is wrong for certain."""
+        """Drop entries that end at a COMMIT marker or at another producer's marker: they are certainly wrong."""
         if len(rows) == 0:
             return
         offsets = batches.last_offset[rows]
@@ -288,7 +291,7 @@ class MarkedTransactions:
         self._wrong[near[other | (batches.control_type[markers] == ControlType.COMMIT)]] = True
 
     def _end(self, producer: _Producer, marker: int, *, aborts: bool) -> None:
-        """The producer's next marker: compare the transaction that it ends with the entries up to it."""
+        """Compare the transaction that the producer's next marker ends with the index entries up to that marker."""
         opened, since = producer.open, producer.ended
         producer.open, producer.ended = None, marker
         own = None
@@ -307,7 +310,7 @@ class MarkedTransactions:
             self._commit(producer, opened, marker)
 
     def _abort(self, opened: Transaction | None, own: int | None, since: int, marker: int) -> None:
-        """``own``: the index entry of the ``marker``. ``since``: where the transaction before was ended."""
+        """``own``: the index entry of the ``marker``. ``since``: where the producer's previous transaction ended."""
         begins = -1 if own is None else int(self._begins[own])
         if own is not None:
             if (reached := self._reaching_back.pop(own, None)) is not None:
@@ -320,7 +323,7 @@ class MarkedTransactions:
             self._wrong[own] = True
         if opened is None or opened.first >= self._bound:
             return
-        # The last stable offset of that time is unknown; a low one only makes a reader search further.
+        # The last stable offset of that time is unknown; too low an offset only makes readers search further.
         self._added.append((0, 0, opened.producer_id, opened.first, marker, opened.first))
         says = "it was not aborted" if own is None else f"it begins at offset {begins}"
         self._corrected(Disagreement(opened, marker, True, says, marker))

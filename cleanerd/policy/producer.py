@@ -1,4 +1,4 @@
-"""The batches that producers' sequence numbers and epochs hang on (C-39.1, R192-1)."""
+"""The batches that hold producers' last sequence numbers and epochs, which a cleaning retains (C-39.1, R192-1)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 class LastRecords:
     """The last known batches of each active producer.
 
-    ``data_offsets``: last offsets of the batches with a producer's last sequence, ascending int64.
-    ``marker_producers`` and ``marker_epochs``: producers of whose epoch only markers are known, ascending by id and
-    epoch. Where two views of a producer differ it has an epoch of each. ``known``: ids of all producers of which
-    anything is known, expired ones too, ascending: a broker is asked for these.
+    ``data_offsets``: last offsets of the batches with a producer's last sequence, ascending int64. ``marker_producers``
+    and ``marker_epochs``: producers with only markers and their epochs, ascending by both. A producer whose views
+    differ has an epoch from each. ``known``: ids of all known producers, also of expired ones, ascending. The broker is
+    queried for these.
     """
 
     data_offsets: NDArray[np.int64]
@@ -46,7 +46,7 @@ class LastRecords:
         )
 
     def also(self, producers: Iterable[tuple[int, int | None, int]]) -> LastRecords:
-        """Add another view's batches: of each producer its id, last data offset or None, and epoch."""
+        """Add batches that another source knows: per producer its id, last data offset or None, and epoch."""
         data = set(self.data_offsets.tolist())
         markers = set(zip(self.marker_producers.tolist(), self.marker_epochs.tolist(), strict=True))
         for producer_id, last_data_offset, epoch in producers:
@@ -57,11 +57,11 @@ class LastRecords:
         return LastRecords.of(data_offsets=data, marker_epochs=markers, known=self.known.tolist())
 
     def protected(self, batches: _kernel.Batches, *, ordered: bool = True) -> NDArray[np.intp]:
-        """[k] rows: the batch stays, emptied if need be, because its producer's state hangs on it.
+        """[k] rows of batches that are retained, if necessary without records, because they hold a producer's state.
 
-        It is the offset that is compared and not the sequence, because a producer may use one sequence many times
-        (KAFKA-8335); an offset lies in one batch only, so the producer need not be compared as well. Of a producer
-        that only markers are known of, control batches of its epoch stay. ``ordered``: their last offsets rise.
+        Offsets are compared instead of sequences, because a producer may use a sequence many times (KAFKA-8335). An
+        offset is in one batch only, so the producer need not be compared as well. Of a producer with markers only,
+        control batches of its epoch are retained. ``ordered``: the last offsets are ascending.
         """
         if ordered:
             found = _rows_at(batches.last_offset, self.data_offsets)
@@ -81,10 +81,10 @@ class LastRecords:
 
 
 def _rows_at(last_offset: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.intp]:
-    """[k] rows of which ``last_offset`` (ascending) is one of ``wanted`` (ascending)."""
+    """[k] rows whose ``last_offset`` (ascending) is in ``wanted`` (ascending)."""
     if len(last_offset) == 0 or len(wanted) == 0:
         return np.zeros(0, dtype=np.intp)
-    # Nearly every chunk has none: search the few offsets in the batches, not the batches in the offsets.
+    # Nearly every chunk has none, so search the few offsets in the batches.
     low = np.searchsorted(wanted, last_offset[0])
     high = np.searchsorted(wanted, last_offset[-1], side="right")
     rows = np.searchsorted(last_offset, wanted[low:high])

@@ -1,8 +1,8 @@
-"""What has to happen before a copy of a key is gone, and by when at the latest (U-85).
+"""What has to happen before a copy of a key is removed, and by when at the latest (U-85).
 
-A value goes with the first cleaning that covers both the value and a tombstone of its key. The tombstone goes with a
-later one, after its delete horizon. Each event on the way is a :class:`Step`. A step without a bound names the setting
-that gives one, and then the whole has none.
+A value is removed by the first cleaning that covers both the value and a tombstone of its key. A later cleaning removes
+the tombstone, after its delete horizon. Each event on the way is a :class:`Step`. A step without a latest time names
+the setting that would give one; then the whole has no latest time.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 NO_LIMIT_MS: Final = 2**63 - 1
 _STALE_MS: Final = 2 * MARGIN_MS
-"""A metadata log that shows nothing younger does not keep up: its controllers are down, or it cannot be read."""
+"""A metadata log without younger records lags: its controllers are down, or it cannot be read."""
 
 CleanedBy = Literal["daemon", "kafka", "operator"]
-"""``daemon``: cleanerd's, which swaps live. ``kafka``: the broker's own cleaner. ``operator``: neither."""
+"""Who cleans: ``daemon``: cleanerd, swapping live. ``kafka``: the broker's cleaner. ``operator``: neither of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One event. It happens at ``from_ms`` at the earliest, at ``by_ms`` at the latest; None: there is no bound.
+    """One event, between ``from_ms`` and ``by_ms``; None: it has no latest time.
 
-    ``wait_ms``: how long after the step before it at the latest; None: it need not happen at all. ``setting``: what
-    sets the time; where it need not happen, what gives a bound.
+    ``wait_ms``: how long after the previous step at the latest; None: it may never happen. ``setting``: what sets the
+    time, or what would give a latest time.
     """
 
     event: str
@@ -52,11 +52,12 @@ class SegmentTimes:
 
 @dataclass(frozen=True, slots=True)
 class RemovalFacts:
-    """What is known of one partition. ``segments`` ascend; the last is the active one.
+    """The facts about one partition.
 
-    ``limits``: the offsets that no cleaning passes now, by name, without those of lag and active segment.
-    ``clean_offset``: below it the log was cleaned. ``has_request``: the daemon cleans for an open erasure request as
-    soon as it can. ``kept_ms``: how long the replaced segments of a cleaning are kept; None: they are not.
+    ``segments`` ascend; the last is the active one. ``limits``: by name, the offsets that no cleaning passes now,
+    except those of lag and active segment. ``clean_offset``: the log was cleaned below it. ``has_request``: the daemon
+    cleans for an open erasure request as soon as it can. ``kept_ms``: how long replaced segments are kept; None: not at
+    all.
     """
 
     now_ms: int
@@ -82,13 +83,13 @@ NO_TOMBSTONE: Final = Step(
 
 
 def bound_of(steps: Sequence[Step]) -> int | None:
-    """When the last of ``steps`` has happened at the latest; None: there is no bound."""
+    """The latest time at which all ``steps`` have happened; None: there is none."""
     bounds = [step.by_ms for step in steps]
     return None if None in bounds else max((each for each in bounds if each is not None), default=0)
 
 
 def steps_of_value(facts: RemovalFacts, offset: int, tombstone_offset: int | None) -> tuple[Step, ...]:
-    """The way of a record that a tombstone supersedes; ``tombstone_offset`` None: no tombstone wins its key."""
+    """The steps until a superseded record is removed. ``tombstone_offset`` None: its key has no winning tombstone."""
     if tombstone_offset is None:
         return (NO_TOMBSTONE,)
     way, covered = _Way(facts), max(offset, tombstone_offset)
@@ -104,9 +105,10 @@ def steps_of_value(facts: RemovalFacts, offset: int, tombstone_offset: int | Non
 def steps_of_tombstone(
     facts: RemovalFacts, offset: int, horizon_ms: int | None, last_offset: int | None = None
 ) -> tuple[Step, ...]:
-    """The way of the tombstone. ``horizon_ms``: the delete horizon of its batch, None: it has none yet.
+    """The steps until the tombstone is removed.
 
-    ``last_offset``: the last other record of its key, for which it waits (U-1).
+    ``horizon_ms``: the delete horizon of its batch; None: not set yet. ``last_offset``: the last other record of its
+    key, whose removal comes first (U-1).
     """
     way = _Way(facts)
     covered = max(offset, offset if last_offset is None else last_offset)
@@ -125,7 +127,7 @@ def steps_of_tombstone(
 
 
 class _Way:
-    """Steps one after the other: each begins when the one before has happened."""
+    """Steps in sequence: each begins after the previous one."""
 
     def __init__(self, facts: RemovalFacts) -> None:
         self.steps: list[Step] = []
@@ -134,18 +136,18 @@ class _Way:
         self._by_ms: int | None = facts.now_ms
 
     def at(self, event: str, at_ms: int, setting: str) -> None:
-        """An event at a known time, unless that has passed."""
+        """Add an event at a known time, unless it has passed."""
         if at_ms > self._from_ms:
             by_ms = None if self._by_ms is None else max(at_ms, self._by_ms)
             self._add(Step(event, at_ms, by_ms, at_ms - self._from_ms, setting))
 
     def after(self, event: str, wait_ms: int, setting: str, *, at_once_ms: int | None = None) -> None:
-        """An event at most so long after the one before; it may come after ``at_once_ms`` already."""
+        """Add an event at most ``wait_ms`` after the previous one; it can happen from ``at_once_ms`` on."""
         from_ms = self._from_ms + (wait_ms if at_once_ms is None else at_once_ms)
         self._add(Step(event, from_ms, None if self._by_ms is None else self._by_ms + wait_ms, wait_ms, setting))
 
     def unbounded(self, event: str, setting: str, from_ms: int = 0) -> None:
-        """An event that need not happen."""
+        """Add an event that may never happen."""
         self._add(Step(event, max(from_ms, self._from_ms), None, None, setting))
 
     def _add(self, step: Step) -> None:
@@ -153,7 +155,7 @@ class _Way:
         self._from_ms, self._by_ms = step.from_ms, step.by_ms
 
     def cleaned(self, offset: int) -> None:
-        """A cleaning covers ``offset``."""
+        """Add the cleaning of ``offset``."""
         facts = self._facts
         covering = [each for each in facts.segments if each.base <= offset]
         if covering and covering[-1].is_active:
@@ -163,13 +165,13 @@ class _Way:
                 self.unbounded(f"{name}, now at offset {limit:,}, passes offset {offset:,}", _WHO_MOVES.get(name, name))
         dirty = [each for each in covering if each.is_active or each.base >= facts.clean_offset] or covering[-1:]
         if facts.min_lag_ms > 0 and dirty:
-            # A segment that is being written may get younger records until it is rolled.
+            # The segment may get younger records until it is rolled.
             young_ms = max(each.largest_ms for each in dirty) + facts.min_lag_ms
             self.at("the segment is old enough to be cleaned", young_ms, "min.compaction.lag.ms")
         self._started(min((each.first_ms for each in dirty if each.first_ms > 0), default=0))
 
     def _rolled(self, active: SegmentTimes) -> None:
-        """Only a write rolls a segment of a compacted topic; cleanerd and its agent never do."""
+        """Only a write rolls a segment of a compacted topic; cleanerd and its agent do not."""
         wait_ms = min(self._facts.segment_ms, self._facts.max_lag_ms)
         at_ms = active.first_ms + wait_ms if active.first_ms > 0 else self._from_ms
         self.unbounded(
@@ -203,7 +205,7 @@ class _Way:
         self.after(event, wait_ms, f"{setting} and file.delete.delay.ms", at_once_ms=0)
 
     def replicated(self, expiry: ExpiryBound) -> None:
-        """U-70, U-79: every replica has the tombstone."""
+        """U-70, U-79: wait until every replica has the tombstone."""
         if expiry.missing or expiry.peers:
             setting = "see cleanerd ignore-replica" if expiry.missing else "cleaning on the other brokers"
             self.unbounded(f"every replica has it ({held_in_words(expiry)})", setting)
@@ -213,7 +215,7 @@ class _Way:
             self.after("the metadata log shows every replica in the ISR", MARGIN_MS, "the ISR stays full")
 
     def purged(self) -> None:
-        """A cleaning after the horizon removes it."""
+        """Add the cleaning that removes it after the horizon."""
         if self._facts.cleaned_by == "daemon":
             self._by_daemon("the daemon removes expired tombstones")
         elif self._facts.cleaned_by == "kafka":
@@ -225,7 +227,7 @@ class _Way:
             self.unbounded("the partition is cleaned again", "cleanerd.mode=auto with the agent, or run cleanerd clean")
 
     def replaced(self) -> None:
-        """The files that the cleaning replaced are deleted, by the broker and where they are kept."""
+        """Add the deletion of the replaced files, in the broker and where they are kept."""
         self.after("the broker deletes the replaced segment", self._facts.file_delete_delay_ms, "file.delete.delay.ms")
         if self._facts.kept_ms is not None:
             self.after("the daemon deletes its kept copy", self._facts.kept_ms, "cleanerd.keep.replaced.retention.ms")

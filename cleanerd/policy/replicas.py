@@ -1,11 +1,11 @@
 """When a tombstone or marker has reached every replica, so that it may expire (U-70..U-72, U-79).
 
 A batch gets its delete horizon only below the high watermark of a replica, and members of the ISR have all committed
-data. So if the ISR equalled all assigned replicas at any moment at or after the horizon, every replica has the batch. A
+data. So if the ISR contained all assigned replicas at a moment after the horizon, every replica has the batch. A
 replica that was away when the batch expired would keep the old value, or aborted records, indefinitely.
 
-A replica that is added may get the old value from one replica, and what follows from another one that has lost the
-tombstone already. So where the daemons of the other brokers can be asked, their clean points count as well.
+A new replica may copy the old value from one replica, and later records from another one that has removed the
+tombstone. So if the other brokers' daemons are configured, their clean points count as well.
 """
 
 from __future__ import annotations
@@ -19,25 +19,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MARGIN_MS: Final = 5 * 60_000
-"""Tolerance between the clocks of brokers and controllers.
-
-The last part of a metadata log may be uncommitted as long.
-"""
+"""Tolerance between the clocks of brokers and controllers, and for the uncommitted end of a metadata log."""
 
 UNKNOWN_MS: Final = -1
 
 PEER_PATIENCE_MS: Final = 24 * 60 * 60_000
-"""How long after its delete horizon a tombstone waits for a daemon that does not say what it has cleaned."""
+"""How long after its delete horizon a tombstone waits for a daemon that does not report its clean point."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """A partition's replicas as the metadata log shows them. ``assigned`` includes those that are being added.
+    """A partition's replicas as the metadata log shows them.
 
-    ``full_until_ms``: the end of the last period in which the ISR equalled them; while that lasts the log's own time
-    counts. ``since_ms``: when this state began. Both are -1 where the log does not show it.
-    ``newest_isr``: the ISR at the log's end, which may be uncommitted; None: there it is ``isr``, too. ``joining``: the
-    replicas that this end assigns besides.
+    ``assigned`` includes replicas that are being added. ``full_until_ms``: the end of the last period with a full ISR;
+    while that lasts, the time of the log's end counts. ``since_ms``: when this state began. Both are -1 if the log does
+    not show it. ``newest_isr``: the ISR at the log's end, which may be uncommitted; None: equal to ``isr``.
+    ``joining``: the replicas that are added at that end.
     """
 
     assigned: frozenset[int]
@@ -49,7 +46,7 @@ class Replicas:
 
     @property
     def is_alone(self) -> bool:
-        """With one replica nothing is waited for, whatever the ISR is while the broker restarts."""
+        """Whether there is one replica; then no replica is waited for, even if the ISR is empty during a restart."""
         return len(self.assigned) == 1
 
     @property
@@ -63,7 +60,7 @@ class Replicas:
         return self.isr if self.newest_isr is None else self.newest_isr
 
     def is_full(self, ignored: frozenset[int] = frozenset()) -> bool:
-        """Whether the ISR holds all replicas but ``ignored``; an empty one holds none."""
+        """Whether the ISR contains all replicas except ``ignored``; False for an empty ISR."""
         return bool(self.isr) and not self.missing - ignored
 
     def changed(self, assigned: frozenset[int], isr: frozenset[int], at_ms: int) -> Replicas:
@@ -72,19 +69,20 @@ class Replicas:
             return self
         until_ms = max(self.full_until_ms, at_ms) if self.is_full() else self.full_until_ms
         after = Replicas(assigned, isr, until_ms, at_ms)
-        # How long it has not been full is not how long exactly these brokers have been missing.
+        # The time without a full ISR can be longer than the absence of exactly these brokers.
         was_short = not self.is_full() and not after.is_full() and self.missing & after.missing
         return Replicas(assigned, isr, until_ms, self.since_ms) if was_short else after
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryBound:
-    """Horizons above ``at_ms`` do not count as passed yet; None: the clock alone decides, as with Kafka.
+    """Horizons above ``at_ms`` have not passed yet; None: the clock alone decides, as in Kafka.
 
-    ``missing``: the brokers that are waited for, out of the ISR since ``since_ms`` (-1: unknown). ``why``: the reason
-    where no broker is missing. ``peers``: brokers that are less clean, or whose daemons do not say so. Horizons of
-    batches that reach ``below_offset`` or lie above it do not count either; None: it is no matter where they lie.
-    ``missing_ends``: by missing broker the end of its log, where its daemon reports that. ``log_end``: the end of this
+    ``missing``: the brokers that tombstones wait for, out of the ISR since ``since_ms`` (-1: unknown). ``why``: the
+    reason if no broker is missing. ``peers``: brokers whose replicas are less clean or whose daemons do not report it.
+    Horizons of batches that reach ``below_offset`` or a higher offset have not passed either; None: the offset does not
+    matter.
+    ``missing_ends``: per missing broker the end of its log, where its daemon reports that. ``log_end``: the end of this
     log, if known.
     """
 
@@ -102,7 +100,7 @@ class ExpiryBound:
         return now_ms if self.at_ms is None else min(now_ms, self.at_ms)
 
     def holds(self, horizon_ms: int | None, now_ms: int) -> bool:
-        """Whether a horizon has passed by the clock but still has to wait."""
+        """Whether a horizon has passed by the clock but removal has to wait."""
         return horizon_ms is not None and self.expiry_ms(now_ms) < horizon_ms <= now_ms
 
 
@@ -117,7 +115,7 @@ def _utc(at_ms: int) -> str:
 
 
 def held_in_words(bound: ExpiryBound, count: int | None = None) -> str:
-    """``12 tombstones or markers wait for broker 2, out of the ISR since 2026-05-01T10:00:00Z; at 10 of 17``."""
+    """For example ``12 tombstones or markers wait for broker 2, out of the ISR since ...; at 10 of 17``."""
     what, wait = ("tombstone or marker", "waits") if count == 1 else ("tombstones or markers", "wait")
     what = what if count is None else f"{count:,} {what}"
     if not bound.missing:
@@ -132,7 +130,7 @@ def held_in_words(bound: ExpiryBound, count: int | None = None) -> str:
 
 
 def ways_out(bound: ExpiryBound, name: object) -> str:
-    """What an operator can do about missing brokers."""
+    """What you can do about missing brokers."""
     brokers = " ".join(map(str, bound.missing))
     return (
         f"start it, reassign its replica, or release them with cleanerd ignore-replica {brokers} (without the daemon: "
@@ -141,7 +139,7 @@ def ways_out(bound: ExpiryBound, name: object) -> str:
 
 
 def lowest(bounds: Iterable[ExpiryBound]) -> ExpiryBound:
-    """The bound of several sources: it waits for every one of them."""
+    """Combine several bounds: the result waits for all of them."""
     held = [bound for bound in bounds if bound.at_ms is not None]
     return min(held, key=lambda bound: -1 if bound.at_ms is None else bound.at_ms, default=BY_CLOCK)
 
@@ -150,8 +148,8 @@ def lowest(bounds: Iterable[ExpiryBound]) -> ExpiryBound:
 class ReplicaFacts:
     """All replicas as a metadata log shows them, up to its batch of ``as_of_ms``; -1: unknown.
 
-    ``newest_ms``: the time of its last batch, which need not be committed. ``unread``: a record that this version
-    cannot read, so that nothing is known for certain; "" for none. ``margin_ms``: what clocks may differ by.
+    ``newest_ms``: the time of its last batch, which can be uncommitted. ``unread``: a record that this version cannot
+    read, so the facts are uncertain; "": none. ``margin_ms``: the tolerated difference of clocks.
     """
 
     topics: Mapping[uuid.UUID, Mapping[int, Replicas]]
@@ -161,18 +159,19 @@ class ReplicaFacts:
     margin_ms: int = MARGIN_MS
 
     def full_ms(self, replicas: Replicas, ignored: frozenset[int] = frozenset()) -> int:
-        """The latest moment at which the log shows that the ISR equalled the replicas; -1: none."""
+        """The last moment at which the log shows a full ISR; -1: none."""
         return max(self.as_of_ms, replicas.full_until_ms) if replicas.is_full(ignored) else replicas.full_until_ms
 
 
 @dataclass(frozen=True, slots=True)
 class TopicReplicas:
-    """The replicas of a topic's partitions. ``remembered``: their last full ISR, from earlier readings.
+    """The replicas of a topic's partitions.
 
-    ``ignored``: brokers that never return, as an operator said (U-78).
-    ``peers``: by broker, the clean point of each partition as its daemon reports it, or why that is unknown; None: no
-    daemons are configured. ``own_id``: the broker whose log is cleaned. ``topic_id``: None if the log does not show it.
-    ``log_ends``: by broker and partition, the end of the log as its daemon reports it; only shown, nothing rests on it.
+    ``remembered``: their last full ISR, from earlier readings. ``ignored``: brokers that the operator declared as gone
+    (U-78). ``peers``: per broker, the clean point of each partition as its daemon reports it, or why it is unknown;
+    None: no daemons are configured. ``own_id``: the broker whose log is cleaned. ``topic_id``: None if the log does not
+    show it.
+    ``log_ends``: per broker and partition, the end of the log as its daemon reports it; only shown, never decided by.
     """
 
     facts: ReplicaFacts
@@ -185,7 +184,7 @@ class TopicReplicas:
     log_ends: Mapping[int, Mapping[int, int]] = field(default_factory=dict, compare=False)
 
     def of_topic(self, topic_id: uuid.UUID | None) -> TopicReplicas:
-        """The same, for a log of the topic ``topic_id``: the metadata log may show an older topic of its name only."""
+        """These replicas if ``topic_id`` fits: the metadata log may show an older topic of the same name."""
         is_other = topic_id is not None and self.topic_id is not None and topic_id != self.topic_id
         return replace(self, partitions={}, remembered={}, topic_id=topic_id) if is_other else self
 
@@ -194,8 +193,8 @@ class TopicReplicas:
     ) -> ExpiryBound:
         """Up to which horizon a partition's tombstones and markers may expire (U-70, U-79).
 
-        ``ignored``: more brokers that never return, which are not waited for. ``clean_offset``: the clean point of the
-        replica that is cleaned; None: those of its peers do not matter.
+        ``ignored``: further brokers that are not waited for. ``clean_offset``: the clean point of the replica that is
+        cleaned; None: ignore its peers' clean points.
         """
         ignored |= self.ignored
         found = self._bound_of_isr(partition, now_ms, ignored)
@@ -220,7 +219,7 @@ class TopicReplicas:
         ignored: frozenset[int],
         clean_offset: int,
     ) -> ExpiryBound:
-        """U-79: every other replica has to be as clean as this one; an unknown clean point holds for a day."""
+        """U-79: every other replica has to be as clean as this one. An unknown clean point delays removal by a day."""
         replicas = self.partitions.get(partition)
         others = frozenset() if replicas is None else (replicas.assigned | replicas.joining) - ignored - {self.own_id}
         less_clean, unknown = {}, {}
@@ -257,7 +256,7 @@ class TopicReplicas:
         missing = tuple(sorted(replicas.missing - ignored))
         full_ms = max(full_ms, facts.full_ms(replicas, ignored))
         at_ms = full_ms - margin_ms
-        # A snapshot has no such time; the last full ISR does.
+        # A snapshot does not have this time; the last full ISR does.
         since_ms = (full_ms if full_ms >= 0 else replicas.since_ms) if missing else UNKNOWN_MS
         why = "" if missing else "the metadata log has to show every replica in the ISR after their delete horizon"
         if not replicas.isr:
@@ -266,9 +265,9 @@ class TopicReplicas:
         return ExpiryBound(max(at_ms, UNKNOWN_MS), missing, since_ms, why, missing_ends=tuple(ends.items()))
 
     def last_in_isr_ms(self, partition: int, broker: int) -> int | None:
-        """When the replica on ``broker`` was in the ISR for certain the last time (U-76); -1: unknown.
+        """The last time at which the replica on ``broker`` was certainly in the ISR (U-76); -1: unknown.
 
-        None: there is nothing to compare it with: it is the only replica, or the log does not show it.
+        None if it is the only replica, or if the log does not show it.
         """
         replicas, facts = self.partitions.get(partition), self.facts
         if facts.unread or replicas is None or replicas.is_alone or broker not in replicas.assigned:

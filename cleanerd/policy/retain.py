@@ -1,6 +1,6 @@
-"""THE decision: what of a segment stays.
+"""The decision: which records and batches of a segment are retained.
 
-Everything before it collects evidence, everything after it carries out. Records first (C-38, C-40, C-45), then batches
+Other modules collect the evidence and carry the decision out. Records come first (C-38, C-40, C-45), then batches
 (C-39, C-41, C-48, C-51), then the end of a group (U-13).
 """
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ACTION_MASK = np.uint8(0x0F)
-"""What to do with the batch, without the flags."""
+"""The bits of a batch's action, without the flags."""
 
 TIMELESS_MS = -1
-"""The largest timestamp of a closing batch beside others, whose times alone decide for their segment."""
+"""The largest timestamp of a closing batch beside others: only their timestamps count for the segment."""
 ZERO_MS = 0
-"""That of a closing batch alone in its segment: below every one that is searched for."""
+"""The same for a closing batch alone in its segment: lower than every timestamp that is searched for."""
 BATCH_HAS_HORIZON = 1
 BATCH_EXPIRED = 2
 BATCH_PROTECTED = 4
@@ -40,21 +40,21 @@ BATCH_ABORTED = 8
 """Data of an aborted transaction."""
 BATCH_CONTROL = 16
 BATCH_ENDS_NOTHING = 32
-"""A control batch of which no batch of its transaction is left (C-37: it can be discarded)."""
+"""A control batch whose transaction has no batch left (C-37): it can be removed."""
 BATCH_REBUILT = 64
-"""Rewritten even if all of its records stay: its format has to change (C-51)."""
+"""The batch is rewritten even if all its records are retained: its format changes (C-51)."""
 BATCH_NO_HORIZON = 128
-"""It keeps a format that has no delete horizon."""
+"""The batch keeps a format without a delete horizon."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordEvidence:
-    """Per record of one segment, as bitmaps of ``ceil(n / 64)`` words: what retention depends on.
+    """The facts that decide about one segment's records, as bitmaps of ``ceil(n / 64)`` words.
 
-    ``newest`` is set where no record of the cleaned range has the same key and wins by the strategy; it means nothing
-    where ``keyed`` is clear. Records from ``cleaned_records`` on lie past the end of the cleaned range. The first
-    ``unjudged_records`` stay as they are: under a versioned strategy those below the log start offset (U-2).
-    ``guarded`` tombstones stay although their horizon has passed (U-1, U-4); None: none does.
+    ``newest``: no record of the cleaned range has the same key and wins over this one; ignored where ``keyed`` is
+    clear. Records from ``cleaned_records`` on are past the end of the cleaned range. The first ``unjudged_records`` are
+    retained: under a non-default strategy those below the log start offset (U-2). ``guarded``: tombstones that are
+    retained although their horizon has passed (U-1, U-4); None: none.
     """
 
     keyed: NDArray[np.uint64]
@@ -69,8 +69,8 @@ class RecordEvidence:
 class Retention:
     """One segment's decision: a keep bit per record, an action per batch, and counts of removed records.
 
-    ``purged`` has a bit for each of the ``expired_tombstones``, of keys that nothing is left of.
-    ``waiting``: tombstones past their horizon that are guarded.
+    ``purged``: a bit for each expired tombstone of a key without other records. ``waiting``: the number of guarded
+    tombstones past their horizon.
     """
 
     keep: NDArray[np.uint64]
@@ -104,8 +104,9 @@ def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flag
     late = records.tombstone & _records_in(past_horizon, first_record)
     expired = late if records.guarded is None else late & ~records.guarded
     current = records.keyed & records.newest
-    # C-45: outside of the cleaned range everything stays, key or not; in it only the newest of a key, and no expired
-    # tombstone. C-38, C-40: wherever they lie, aborted data goes, and a marker stays until it is spent.
+    # C-45: outside of the cleaned range every record is retained; inside, only the winner of a key, unless it is an
+    # expired tombstone. C-38, C-40: everywhere, aborted data is removed, and a marker once its transaction has no batch
+    # left.
     keep = (untouched | (current & ~expired) | control) & ~aborted & ~spent
     judged = ~untouched & bits_from(0, total) & ~control & ~aborted
     kept = popcount_by_batch(keep, first_record)
@@ -127,7 +128,7 @@ def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flag
 def expired_winners(
     records: RecordEvidence, first_record: NDArray[np.uint32], batch_flags: NDArray[np.uint8]
 ) -> NDArray[np.uint64]:
-    """The tombstones of a segment that :func:`retain` would let go by their horizon, guarded or not, as a bitmap."""
+    """The tombstones that :func:`retain` would remove by their horizon, guarded or not, as a bitmap."""
     total = int(first_record[-1])
     past_horizon = (batch_flags & BATCH_EXPIRED) != 0
     judged_batches = past_horizon & ((batch_flags & (BATCH_CONTROL | BATCH_ABORTED)) == 0)
@@ -141,7 +142,7 @@ def _records_of(batch_flags: NDArray[np.uint8], flag: int, first_record: NDArray
 
 
 def _records_in(batches: NDArray[np.bool_], first_record: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """The bits of all records in some ``batches`` [b]; most logs have none, which is checked cheaply."""
+    """The bits of all records in some ``batches`` [b]. Most logs have no such batches, so that is checked first."""
     if not batches.any():
         return np.zeros((int(first_record[-1]) + 63) // 64, dtype=np.uint64)
     return fill_by_batch(batches, first_record)
@@ -162,7 +163,7 @@ def _actions(
 ) -> NDArray[np.uint8]:
     count = np.diff(first_record)
     whole = (kept == count) & ((batch_flags & BATCH_REBUILT) == 0)
-    # Sums and products, as masks cost ten times as much and single-record logs have a batch a record; DROP is 0.
+    # Sums and products cost a tenth of masks, which counts for logs of one record per batch. DROP is 0.
     actions: NDArray[np.uint8] = np.uint8(ACTION_REBUILD) - whole * np.uint8(ACTION_REBUILD - ACTION_COPY)
     actions *= kept != 0
     retained = np.flatnonzero((kept == 0) & ((batch_flags & BATCH_PROTECTED) != 0))
@@ -174,13 +175,13 @@ def _actions(
 
 
 def emptied(record_count: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """[k] uint8: how batches stay without their records. One that is empty already is copied (F-2.5)."""
+    """[k] uint8: the action for batches that lose all records. An empty batch is copied (F-2.5)."""
     return np.where(record_count == 0, np.uint8(ACTION_COPY), np.uint8(ACTION_EMPTY))
 
 
 @dataclass(frozen=True, slots=True)
 class LastBatchAction:
-    """The action for an emptied batch that ends its group: ``beside`` others, or ``alone``."""
+    """The action for an emptied batch that ends its group, if it is ``beside`` other batches or ``alone``."""
 
     beside: int
     alone: int
@@ -189,12 +190,11 @@ class LastBatchAction:
 def closing(record_count: int, max_timestamp_ms: int, *, at_bound: bool) -> LastBatchAction:
     """The action for an emptied batch that is the last of its group (U-13, S-09).
 
-    It stays, empty and without its time. Beside other batches its time is none (-1): any other would be the segment's
-    largest if those have none, and a broker deletes by it, records or not. Alone it is 0: a lookup by time ends in the
-    first segment whose largest timestamp is not lower; without any timestamp it uses the file's.
-
-    Only the batch that ends the cleanable part (``at_bound``) keeps its time, as in Kafka's cleaner (C-39.2). Earlier
-    releases closed groups with empty batches of time 0, wherever they are now.
+    It is retained without records and time. Beside other batches its time is -1: any other time could become the
+    segment's largest, and retention uses that, with records or not. Alone its time is 0: a lookup by time ends in the
+    first segment whose largest timestamp is not lower; for -1 it would use the file's time. Only the batch that ends
+    the cleanable range (``at_bound``) keeps its time, as in Kafka's cleaner (C-39.2). Earlier releases closed groups
+    with empty batches of time 0.
     """
     if at_bound and not (record_count == 0 and max_timestamp_ms == ZERO_MS):
         action = ACTION_EMPTY if record_count else ACTION_COPY
@@ -207,7 +207,10 @@ def closing(record_count: int, max_timestamp_ms: int, *, at_bound: bool) -> Last
 
 
 def end_of_group(actions: NDArray[np.uint8], last: int) -> NDArray[np.uint8]:
-    """``actions`` [b] of a group's last non-empty source: a last batch that would go gets the action ``last``."""
+    """Give the last batch the action ``last`` if it would be removed.
+
+    ``actions`` [b] are those of a group's last non-empty source.
+    """
     if actions[-1] != ACTION_DROP:
         return actions
     result = actions.copy()

@@ -18,11 +18,11 @@ WinnerRetention = Literal["record-time", "write-time"]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The topic's settings that decide what stays (R280-1, R87-1, U-4), as they are in force.
+    """The topic's settings that decide which records are retained (R280-1, R87-1, U-4).
 
-    ``header`` is where the versions are, ``encoding`` how they are written there; ``tombstone_header`` makes a record
-    that has a value a tombstone (R87-4). Names that do not matter are empty. ``winner_retention``: the time by which
-    retention deletes a record that supersedes younger ones, its own or that of the key's last write (U-65).
+    ``header`` has the version, written as ``encoding`` says. ``tombstone_header`` makes a record with a value a
+    tombstone (R87-4). Unused names are empty. ``winner_retention``: which time retention uses for a record that
+    supersedes younger ones: its own, or that of the key's last write (U-65).
     """
 
     strategy: str = "offset"
@@ -35,22 +35,22 @@ class Rules:
 
     @property
     def keeps_write_time(self) -> bool:
-        """Whether a batch takes over the times of what its records supersede."""
+        """Whether a batch takes over the times of the records that it supersedes."""
         return self.versioned and self.winner_retention == "write-time"
 
     @property
     def ranking(self) -> Strategy:
-        """The strategy of that name, from the registry."""
+        """The strategy of that name."""
         return STRATEGIES[self.strategy]
 
     @property
     def versioned(self) -> bool:
-        """Whether something other than offsets decides."""
+        """Whether the strategy uses more than offsets."""
         return self.ranking.versioned
 
     @property
     def is_kafkas(self) -> bool:
-        """Whether a stock broker's cleaner would decide the same (U-8, U-10)."""
+        """Whether Kafka's cleaner would decide the same (U-8, U-10)."""
         return self.strategy == "offset" and self.tombstone_mode == "null"
 
     @property
@@ -60,5 +60,5 @@ class Rules:
 
     @property
     def flag_header(self) -> bytes | None:
-        """The header that marks tombstones, None if headers do not."""
+        """The header that makes a record a tombstone; None if headers do not."""
         return self.tombstone_header.encode() if self.tombstone_mode == "header" and self.tombstone_header else None

@@ -1,9 +1,9 @@
-"""U-90: the digest of a partition's latest state at an offset, equal on replicas whatever was cleaned when. Pure.
+"""U-90: the digest of a partition's latest state at an offset, equal on all replicas, however they were cleaned.
 
-The state at an offset ``end``: of each key the record that wins among the committed ones from the log start to ``end``
-(exclusive), unless that is a tombstone. A cleaning never removes a winner of the range that it cleans, so cleanings
-below ``end`` change nothing in it. Each replica takes ends at or above the base of its active segment: no cleaner of
-that broker has reached them. ``end`` is a grid offset, so that replicas of different lengths have some in common.
+The state at an offset ``end`` has each key's winner among the committed records from the log start to ``end``
+(exclusive), unless that is a tombstone. A cleaning does not remove a winner of its range, so cleanings below ``end`` do
+not change the state. Each replica takes ends at or above the base of its active segment, which the broker's cleaner has
+not reached. ``end`` is a grid offset, so that replicas of different lengths have common ones.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_OFFSETS: Final = 8
-"""Grid offsets of one pass, and digests that are remembered of a partition."""
+"""The most grid offsets of one pass, and the most digests stored per partition."""
 
 START_SHARE: Final = 4
-"""Where the log does not begin at 0, up to one part in so many of its offsets is left out at the beginning."""
+"""If the log does not begin at 0, at most one part in this many of its offsets is left out at the start."""
 
 DIGEST_BITS: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
 class StateDigest:
-    """The state at ``end_offset``, without winners below ``begin_offset``: 32 hex digits, and how many ``keys``."""
+    """The state at ``end_offset``, without winners below ``begin_offset``: 32 hex digits and the number of ``keys``."""
 
     begin_offset: int
     end_offset: int
@@ -48,7 +48,7 @@ class StateDigest:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> StateDigest:
-        """Of another daemon's status.
+        """From another daemon's status.
 
         Raises:
             KeyError, TypeError, ValueError: it is not one.
@@ -72,7 +72,7 @@ class DigestDifference:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaDigests:
-    """One replica's answer: ``clean_offset``, its clean point now, and its digests by these ``rules``."""
+    """One replica's digests under these ``rules``, and its current clean point ``clean_offset``."""
 
     clean_offset: int | None
     rules: str
@@ -80,7 +80,7 @@ class ReplicaDigests:
 
 
 def most_aligned(low: int, high: int) -> int:
-    """The multiple of the largest power of two in ``low`` to ``high`` (inclusive), with 0 <= low <= high."""
+    """The number in ``low`` to ``high`` (inclusive) with the most trailing zero bits; 0 <= low <= high."""
     if low == 0:
         return 0
     shift = ((low - 1) ^ high).bit_length() - 1
@@ -88,10 +88,10 @@ def most_aligned(low: int, high: int) -> int:
 
 
 def grid_offsets(low: int, high: int, most: int = MOST_OFFSETS) -> list[int]:
-    """Ascending: for each power of two its largest multiple in ``low`` to ``high`` (inclusive), at most ``most``.
+    """For each power of two, its largest multiple in ``low`` to ``high`` (inclusive); ascending, at most ``most``.
 
-    The coarse ones are common to replicas that are read at different times; ``high`` itself is to replicas of a log
-    that is no longer written. 0 is no state.
+    Replicas that are read at different times share the coarse ones. Replicas of a log that is no longer written also
+    share ``high``. 0 is left out.
     """
     found: list[int] = []
     low = max(low, 1)
@@ -102,14 +102,14 @@ def grid_offsets(low: int, high: int, most: int = MOST_OFFSETS) -> list[int]:
 
 
 def grid_start(log_start_offset: int, end_offset: int) -> int:
-    """From which offset on winners count: the same for log starts that differ little."""
+    """From which offset on winners count; equal for log starts that differ little."""
     if log_start_offset >= end_offset:
         return log_start_offset
     return most_aligned(log_start_offset, log_start_offset + (end_offset - log_start_offset) // START_SHARE)
 
 
 def digest_sum(digests: NDArray[np.uint64]) -> int:
-    """The sum modulo 2^128 of digests [2n], low and high word in turn: the same in any order."""
+    """The sum modulo 2^128 of digests [2n], low and high word in turn, so the order does not matter."""
     words = digests.reshape(-1, 2)
     halves = (words[:, 0] & 0xFFFFFFFF, words[:, 0] >> np.uint64(32), words[:, 1] & 0xFFFFFFFF, words[:, 1] >> 32)
     total = sum(int(half.sum(dtype=np.uint64)) << 32 * place for place, half in enumerate(halves))
@@ -117,12 +117,10 @@ def digest_sum(digests: NDArray[np.uint64]) -> int:
 
 
 def first_difference(replicas: Mapping[str, ReplicaDigests], own: str | None = None) -> DigestDifference | None:
-    """The highest state in which two replicas differ, each pair judged by the highest state that both have.
+    """The highest state in which two replicas differ; of each pair, the highest state that both have is compared.
 
-    ``own``: only pairs with this replica.
-
-    States below a replica's clean point do not count: another replica may have copied what was cleaned above them.
-    Nor do replicas with other rules.
+    ``own``: compare only pairs with this replica. States below a replica's clean point are ignored: another replica may
+    have copied records that were cleaned above them. So are replicas with other rules.
     """
     cleaned = max((each.clean_offset or 0 for each in replicas.values()), default=0)
     states: dict[str, dict[tuple[int, int], StateDigest]] = {

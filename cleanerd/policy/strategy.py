@@ -1,8 +1,8 @@
 """Which record of a key wins (KIP-280; R280-2..R280-6).
 
-A strategy gives every record a version, or none. Of two records of a key the one with the higher
-(has a version, version, offset) wins: absent sorts below every present value, -1 is a value like any other, and equal
-versions fall back to the offset. A fourth strategy is a class and one line in the registry.
+A strategy gives every record a version, or none. Of two records of a key, the one with the higher (has a version,
+version, offset) wins. No version is below every version, -1 included; equal versions compare their offsets. Another
+strategy needs a class and a line in the registry.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Versions(NamedTuple):
-    """``version`` [n] int64, which means nothing where ``present`` [n] bool is False."""
+    """The version of each record: ``version`` [n] int64, ignored where ``present`` [n] bool is False."""
 
     version: NDArray[np.int64]
     present: NDArray[np.bool_]
@@ -32,8 +32,8 @@ class Versions(NamedTuple):
 class Strategy(Protocol):
     """How the records of a key are ranked.
 
-    ``versioned``: by more than their offsets, so that a record of the clean part can win over a dirty one (R280-10).
-    ``needs_header``: the versions come from a header that the topic names.
+    ``versioned``: by more than their offsets, so that a clean record can win over a dirty one (R280-10).
+    ``needs_header``: the versions are in a header that the topic configures.
     """
 
     name: ClassVar[str]
@@ -45,26 +45,28 @@ class Strategy(Protocol):
 
 
 class ByOffset:
-    """Kafka's own (R280-3): no record has a version."""
+    """Kafka's own strategy (R280-3): no record has a version."""
 
     name: ClassVar[str] = "offset"
     versioned: ClassVar[bool] = False
     needs_header: ClassVar[bool] = False
 
     def versions(self, records: _kernel.Records) -> Versions:
-        """No record has a version: zeros, and False everywhere."""
         return Versions(np.zeros(len(records), dtype=np.int64), np.zeros(len(records), dtype=np.bool_))
 
 
 class ByTimestamp:
-    """The record's timestamp, under LogAppendTime its batch's (R280-4). Format v0 knows none: -1, below every time."""
+    """By the record's timestamp, or its batch's under LogAppendTime (R280-4).
+
+    Records of format v0 have -1, the lowest.
+    """
 
     name: ClassVar[str] = "timestamp"
     versioned: ClassVar[bool] = True
     needs_header: ClassVar[bool] = False
 
     def versions(self, records: _kernel.Records) -> Versions:
-        """The column as a consumer sees it: a delete horizon in the batch's base timestamp has moved nothing."""
+        """The timestamps as a consumer sees them: a delete horizon in the base timestamp does not change them."""
         return Versions(records.timestamp, np.ones(len(records), dtype=np.bool_))
 
 
@@ -76,11 +78,10 @@ class ByHeader:
     needs_header: ClassVar[bool] = True
 
     def versions(self, records: _kernel.Records) -> Versions:
-        """The versions that the kernel found in the headers."""
         return Versions(records.version, (records.flags & FLAG_HAS_VERSION) != 0)
 
 
 STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType({
     strategy.name: strategy for strategy in (ByOffset(), ByTimestamp(), ByHeader())
 })  # fmt: skip
-"""The registry, by the name in ``compaction.strategy`` (R280-2)."""
+"""All strategies, by their name in ``compaction.strategy`` (R280-2)."""

@@ -3,12 +3,10 @@
 Two questions, answered column by column:
 
 * Is a data batch aborted? An aborted transaction of its producer must reach from at or below its last offset to a
-marker
-  beyond it. That needs no memory of earlier batches, so it is known while a chunk is indexed (U-12: the marker may
-  lie beyond the bound).
-* Does a marker still end something? Only if a batch of its transaction is still there, emptied ones and those that go
-in
-  this very round included. That is a walk in log order with one bit per producer and kind: :class:`OpenTransactions`.
+  marker beyond it. That needs no memory of earlier batches, so it is known while a chunk is indexed (U-12: the marker
+  may lie beyond the bound).
+* Is a marker still needed? Only if the log has a batch of its transaction, which may be empty or removed by this
+  cleaning. That is a walk in log order with one bit per producer and kind: :class:`OpenTransactions`.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
     from cleanerd import _kernel
 
-# Kinds of batches that transactions are made of, in the order of the log.
+# Kinds of batches in transactions, in the order of the log.
 COMMITTED_DATA: Final = 0
 ABORTED_DATA: Final = 1
 COMMIT: Final = 2
@@ -40,10 +38,9 @@ ABORT: Final = 3
 class AbortedTransactions:
     """The entries of all transaction indexes of a partition, for queries by batch.
 
-    ``entries`` has dtype ``TXN_ENTRY``; ``last_offset`` is the offset of the ABORT marker, unique in a log.
-    ``stored``: what the indexes have where the log's markers corrected it (U-44), else None.
-    ``disordered``: offsets, one or more in each segment whose index has entries out of order, twice, or of another
-    segment, or lacks one that is in the index of another segment.
+    ``entries`` has dtype ``TXN_ENTRY``; ``last_offset`` is the offset of the ABORT marker, unique in a log. ``stored``:
+    the indexes' content if the log's markers corrected it (U-44), else None. ``disordered``: an offset in each segment
+    whose index is wrong: entries out of order, repeated, missing, or of another segment.
     """
 
     def __init__(
@@ -56,12 +53,12 @@ class AbortedTransactions:
         self.stored = stored
         self.disordered = disordered
         self._markers = self.entries["last_offset"].astype(np.int64)
-        if len(entries) == 0:  # true for most partitions, several times in a cleaning
+        if len(entries) == 0:  # true for most partitions, and checked several times per cleaning
             self._producers, self._keys, self._first_offsets = self._markers, self._markers, self._markers
             self._step = 1
             return
         self._producers, ranks = np.unique(self.entries["producer_id"].astype(np.int64), return_inverse=True)
-        # One number per entry, ascending by producer and then by marker: the place among all markers breaks the tie.
+        # One ascending number per entry, by producer and then by marker: the place among all markers breaks ties.
         self._step = len(self.entries) + 1
         keys = ranks.astype(np.int64) * self._step + np.arange(len(self.entries), dtype=np.int64)
         order = np.argsort(keys)
@@ -76,7 +73,8 @@ class AbortedTransactions:
     ) -> NDArray[np.bool_]:
         """[k] bool: the transactional data batch belongs to an aborted transaction (C-37).
 
-        That is the producer's first transaction whose marker lies beyond the batch, if it began at or below its end.
+        The producer's first transaction whose marker follows the batch decides, if it began at or below the batch's
+        end.
         """
         result = np.zeros(len(producer_id), dtype=np.bool_)
         if len(self.entries) == 0 or len(producer_id) == 0:
@@ -91,7 +89,7 @@ class AbortedTransactions:
         return result
 
     def is_stored(self, entries: NDArray[np.void], base: int, end: int) -> bool:
-        """Whether the index of the segment from ``base`` up to ``end`` (exclusive) has these entries now (F-8)."""
+        """Whether the index of the segment from ``base`` up to ``end`` (exclusive) has exactly these entries (F-8)."""
         if any(base <= offset < end for offset in self.disordered):
             return False
         stored = self.entries if self.stored is None else self.stored
@@ -101,8 +99,8 @@ class AbortedTransactions:
     def digest(self, base: int, end: int) -> str:
         """SHA-256, in hexadecimal, of the entries whose marker is in ``base`` up to ``end`` (exclusive).
 
-        Of each producer, first and last offset, eight bytes a number, big-endian as in the file; ascending by the last.
-        Without their last stable offsets: a recovery writes others, and they change nothing for a reader.
+        It covers each producer id, first and last offset, as 8 big-endian bytes, ascending by the last. Last stable
+        offsets are left out: a recovery writes others, and readers do not depend on them.
         """
         rows = slice(*np.searchsorted(self._markers, (base, end)).tolist())
         names = ("producer_id", "first_offset", "last_offset")
@@ -120,8 +118,8 @@ class AbortedTransactions:
 class TransactionEvents:
     """The batches of a segment that matter to transactions, in file order.
 
-    ``batch`` [k] is the row in the segment's batch table, ``producer_id`` [k] whose it is, ``kind`` [k] one of the
-    four kinds, ``offset`` [k] the last offset (of a marker: the marker's).
+    ``batch`` [k]: the row in the segment's batch table. ``producer_id`` [k]: its producer. ``kind`` [k]: one of the
+    four kinds. ``offset`` [k]: the last offset (of a marker: the marker's).
     """
 
     batch: NDArray[np.uint32]
@@ -160,10 +158,10 @@ def events_of(batches: _kernel.Batches, aborted: AbortedTransactions, first_row:
 
 @dataclass(frozen=True, slots=True)
 class TransactionEdges:
-    """How the batches of a segment change the open transactions before it.
+    """How the batches of a segment change the open transactions.
 
-    Of the producers in ``touched`` those in ``open`` have one open at its end; each a pair, for committed and aborted
-    transactions. All others are as they were.
+    Each field is a pair, for committed and aborted transactions. Of the producers in ``touched``, those in ``open``
+    have an open transaction at the segment's end. Other producers do not change.
     """
 
     touched: tuple[frozenset[int], frozenset[int]]
@@ -183,7 +181,7 @@ class TransactionEdges:
 
 
 class OpenTransactions:
-    """Which producers have shown a batch since their last marker: carried over all segments of a round (C-33)."""
+    """Which producers have a batch since their last marker; carried over all segments of a cleaning (C-33)."""
 
     def __init__(self, committed: Iterable[int] = (), aborted: Iterable[int] = ()) -> None:
         self._committed: set[int] = set(committed)
@@ -191,18 +189,18 @@ class OpenTransactions:
 
     @property
     def producers(self) -> tuple[frozenset[int], frozenset[int]]:
-        """Those of committed and those of aborted transactions."""
+        """Producers of open committed and open aborted transactions."""
         return frozenset(self._committed), frozenset(self._aborted)
 
     def pass_by(self, edges: TransactionEdges) -> OpenTransactions:
-        """The open transactions before a segment, of its producers; then advance past the segment."""
+        """The open transactions before a segment, of the producers in it; then advance past the segment."""
         before = OpenTransactions(self._committed & edges.touched[0], self._aborted & edges.touched[1])
         self._committed = (self._committed - edges.touched[0]) | edges.open[0]
         self._aborted = (self._aborted - edges.touched[1]) | edges.open[1]
         return before
 
     def ended(self, events: TransactionEvents) -> NDArray[np.bool_]:
-        """[k] bool: the event is a marker whose transaction has shown a batch. Call in log order (C-37)."""
+        """[k] bool: the event is a marker whose transaction has a batch. Call in log order (C-37)."""
         result = np.zeros(len(events), dtype=np.bool_)
         for data, marker, seen in ((COMMITTED_DATA, COMMIT, self._committed), (ABORTED_DATA, ABORT, self._aborted)):
             rows = np.flatnonzero((events.kind == data) | (events.kind == marker))
@@ -213,7 +211,7 @@ class OpenTransactions:
 
 
 def _follows_data(producer_id: NDArray[np.int64], is_data: NDArray[np.bool_], seen: set[int]) -> NDArray[np.bool_]:
-    """[k] bool: the producer's event before this one is a data batch; ``seen`` holds over from call to call."""
+    """[k] bool: the producer's previous event is a data batch; ``seen`` carries over between calls."""
     order = np.argsort(producer_id, kind="stable")
     producers, data = producer_id[order], is_data[order]
     starts = np.flatnonzero(np.concatenate([[True], producers[1:] != producers[:-1]]))

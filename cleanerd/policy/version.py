@@ -26,8 +26,8 @@ Rank = tuple[bool, int, int]
 def parse_version(value: bytes | None, encoding: VersionEncoding) -> int | None:
     """The version in a header's value; None when it is malformed and counts as absent (R280-5, R280-6).
 
-    ``long``: exactly 8 bytes. ``varlong``: exactly one of at most ten bytes; bits above the 64th fall off, as they do
-    in Kafka. A null header is malformed under both.
+    ``long``: exactly 8 bytes. ``varlong``: exactly one of at most ten bytes; bits above the 64th are dropped, as in
+    Kafka. A null header is malformed under both.
     """
     if value is None:
         return None
@@ -59,7 +59,7 @@ def encode_version(version: int, encoding: VersionEncoding) -> bytes:
 
 
 def rank(version: int | None, offset: int) -> Rank:
-    """The sort key of a key's records: a missing version is below every version, equal ones compare offsets.
+    """The sort key of a key's records: no version is below every version; equal versions compare offsets.
 
     Under the ``offset`` strategy no record has a version.
     """

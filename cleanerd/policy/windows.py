@@ -18,9 +18,9 @@ _TIMES: Final = re.compile(r"([0-9]{2}):([0-9]{2})-([0-9]{2}):([0-9]{2})", re.AS
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One stretch on each of ``days`` (0 is Monday), in minutes of the day.
+    """One period on each of ``days`` (0 is Monday), in minutes of the day.
 
-    One that ends no later than it begins ends on the day after; ``days`` are those on which it begins.
+    A period that ends no later than it begins ends on the next day; ``days`` are the days on which it begins.
     """
 
     days: frozenset[int]
@@ -28,7 +28,7 @@ class Window:
     end: int
 
     def holds(self, weekday: int, minute: int) -> bool:
-        """Whether it is open then."""
+        """Whether the window is open at that time."""
         if self.start < self.end:
             return weekday in self.days and self.start <= minute < self.end
         evening = weekday in self.days and minute >= self.start
@@ -37,7 +37,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """All of them, as written in ``text``; none means always."""
+    """All windows, as written in ``text``; without any, cleanings may always begin."""
 
     text: str = ""
     windows: tuple[Window, ...] = ()
