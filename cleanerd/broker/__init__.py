@@ -1,4 +1,4 @@
-"""A broker on this host, queried only: the holder of its lock, its process, its agent's reports.
+"""A broker on this host, read only: the owner of its lock, its process, its agent's reports.
 
-Nothing here changes a broker's files; ``swap/`` requests swaps from the agent.
+This package does not change a broker's files; ``swap/`` requests swaps from the agent.
 """

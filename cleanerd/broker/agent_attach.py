@@ -1,7 +1,7 @@
-"""Loading the agent into a running broker: HotSpot's attach protocol, without a JDK's tools.
+"""Loads the agent into a running broker by HotSpot's attach protocol, without a JDK's tools.
 
-A JVM that finds ``.attach_pid<pid>`` when it gets SIGQUIT opens a socket in ``/tmp``; there five strings load an agent.
-To anything else SIGQUIT means to quit, so it is sent to a process only that has a JVM loaded and catches it (A-05).
+A JVM that finds ``.attach_pid<pid>`` when it gets SIGQUIT opens a socket in ``/tmp``; five strings sent there load an
+agent. SIGQUIT ends other processes, so it is sent only to a process that has a JVM loaded and catches it (A-05).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OPEN_SECONDS: Final = 5.0
-"""A healthy JVM opens its socket within a few hundredths."""
+"""A healthy JVM opens its socket within a few hundredths of a second."""
 LOAD_SECONDS: Final = 30.0
 
 _PROC: Final = Path("/proc")
@@ -47,7 +47,7 @@ _JAVA_VERSION: Final = re.compile(r'^JAVA_VERSION="((\d+)[^"]*)"', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Jvm:
-    """A process with a JVM in it. ``inner_pid`` is its id in its own container; ``root`` leads to its files."""
+    """A process with a JVM. ``inner_pid``: its id in its own container; ``root``: the path to its files."""
 
     pid: int
     uid: int
@@ -65,7 +65,7 @@ class Jvm:
 
     @property
     def attach_socket(self) -> Path:
-        """Its socket after an attach request: in ``/tmp`` whatever ``TMPDIR`` says."""
+        """The socket that it opens after an attach request: in ``/tmp``, whatever ``TMPDIR`` is."""
         return self.root / "tmp" / f".java_pid{self.inner_pid}"
 
 
@@ -109,10 +109,10 @@ def inspect_process(pid: int, proc: Path = _PROC) -> Jvm:
 def attach(jvm: Jvm, jar: str, options: str) -> None:
     """Load the agent ``jar`` (a path as the broker sees it) with ``options``, which follow ``=``.
 
-    Returning does not prove that it was loaded now (A-02): query the agent.
+    It may return without having loaded the agent (A-02), so query the agent.
 
     Raises:
-        RefusedError: the JVM does not let itself be attached to, or its Java is too old.
+        RefusedError: the JVM refuses to be attached to, or its Java is too old.
         CleanerdError: the JVM could not load it; the message has its answer.
     """
     where = f"process {jvm.pid}"
@@ -134,7 +134,7 @@ def attach(jvm: Jvm, jar: str, options: str) -> None:
 
 
 def log_dirs_of(jvm: Jvm) -> list[Path]:
-    """The log directories that the broker holds the lock of, by a path that leads there from this process."""
+    """The log directories whose lock the broker holds, as paths that this process can open."""
     return log_dirs_of_process(jvm.pid, jvm.proc)
 
 
@@ -155,7 +155,7 @@ def log_dirs_of_process(pid: int, proc: Path = _PROC) -> list[Path]:
 def _require_java(jvm: Jvm) -> None:
     """Refuse a Java that the agent does not support, if the JVM's ``release`` file names it.
 
-    Otherwise the agent would be loaded and report in the broker's log that it cannot start, and nothing would listen.
+    Otherwise the agent would be loaded, report in the broker's log that it cannot start, and not listen.
     """
     if jvm.home is None:
         return
@@ -198,7 +198,7 @@ def _have_it_listen(jvm: Jvm) -> None:
 
 @contextlib.contextmanager
 def _attach_file(jvm: Jvm) -> Iterator[None]:
-    """``.attach_pid``, which marks SIGQUIT as an attach request, not one for a thread dump; always removed again."""
+    """Create ``.attach_pid`` for the block: it makes SIGQUIT an attach request instead of one for a thread dump."""
     name = f".attach_pid{jvm.inner_pid}"
     problem: OSError | None = None
     for directory in (jvm.proc / str(jvm.pid) / "cwd", jvm.root / "tmp"):
@@ -227,7 +227,7 @@ def _attach_file(jvm: Jvm) -> Iterator[None]:
 
 
 def _make_attach_file(jvm: Jvm, name: str, place: int) -> None:
-    """A new file: an existing one, of whatever kind, is never opened or changed (U-33). Raises OSError."""
+    """A new file: an existing one of any kind is not opened or changed (U-33). Raises OSError."""
     descriptor = create(name, dir_fd=place)
     try:
         if os.geteuid() != jvm.uid:
@@ -239,7 +239,7 @@ def _make_attach_file(jvm: Jvm, name: str, place: int) -> None:
 def _load(jvm: Jvm, argument: str) -> list[str]:
     where = str(jvm.attach_socket)
     try:
-        # Itself, and not what a link leads to: that could be another service of root's.
+        # Check the name itself, not a link's target: that could be another service of root.
         found = jvm.attach_socket.lstat()
         if not stat.S_ISSOCK(found.st_mode) or found.st_uid not in {0, jvm.uid}:
             raise RefusedError("is not a socket of this process", where=where)

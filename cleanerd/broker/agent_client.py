@@ -1,8 +1,4 @@
-"""Talking to the agent in a broker's JVM: JSON lines, one answer a request, in order (agent/README.md).
-
-The agent runs in another process, so every answer is checked, every wait has a time limit, and a broken connection is
-never treated as success.
-"""
+"""The protocol of the agent in a broker's JVM: JSON lines, one answer per request, in order (agent/README.md)."""
 
 from __future__ import annotations
 
@@ -32,12 +28,12 @@ R = TypeVar("R")
 PROTOCOL: Final = 1
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
-"""For all requests but a swap: the agent only reads."""
+"""Time limit of all requests except swaps: the agent only reads."""
 MAX_REQUEST_BYTES: Final = 4 << 20
 MAX_REQUEST_VALUES: Final = 200_000
-"""Limit of values that an agent reads in a line (A-32): a segment is five."""
+"""Limit of values that an agent reads in a line (A-32); a segment has five."""
 MAX_ANSWER_BYTES: Final = 64 << 20
-"""A partition with a hundred thousand segments, several times over."""
+"""Several times the answer for a partition with a hundred thousand segments."""
 
 _STRICT: Final = ConfigDict(strict=True, extra="ignore")
 _RECEIVE_BYTES: Final = 1 << 16
@@ -45,13 +41,13 @@ _MOMENT_SECONDS: Final = 0.05
 
 
 class AgentLostError(AgentUnavailableError):
-    """The connection ended, timed out or brought nonsense: whether a request was carried out is not known."""
+    """The connection ended, timed out or sent an invalid answer: whether the request was carried out is unknown."""
 
 
 class AgentClient(Closeable):
-    """One connection. Not for two threads at once.
+    """One connection; not thread-safe.
 
-    A connection that failed once is closed: answers and requests no longer match. Make another one.
+    After a failure it is closed, because answers and requests no longer match. Make another one.
     """
 
     def __init__(self, connection: socket.socket, where: str, answer_seconds: float) -> None:
@@ -72,11 +68,11 @@ class AgentClient(Closeable):
 
         Raises:
             AgentUnavailableError: no process listens there, or not the broker.
-            AgentRefusalError: as many wait for a connection as can (code ``too_many``).
+            AgentRefusalError: the queue of connections is full (code ``too_many``).
         """
         try:
             connection = agent_transport.connect(path, timeout_seconds)
-        except BlockingIOError:  # it listens, and other connections wait to be accepted
+        except BlockingIOError:  # it listens, but its queue of connections is full
             raise no_place("others wait for one", path) from None
         except OSError as error:
             raise AgentUnavailableError(
@@ -88,11 +84,11 @@ class AgentClient(Closeable):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is of no use any more."""
+        """Whether the connection is unusable."""
         return self._socket is None
 
     def close(self) -> None:
-        """Hang up; the agent finishes what it does and resumes what this connection paused."""
+        """Close the connection; the agent completes its work and resumes what this connection paused."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -102,17 +98,17 @@ class AgentClient(Closeable):
 
         Raises:
             AgentRefusalError: the agent refused.
-            RefusedError: more than an agent takes.
-            AgentLostError: no answer that makes sense; the connection is closed.
+            RefusedError: the request exceeds the agent's limits. AgentLostError: no valid answer; the connection is
+                closed.
         """
         return self._call(operation, timeout_seconds, fields, self._judged)
 
     def call_for(
         self, kind: type[T], operation: str, *, timeout_seconds: float | None = None, **fields: Any
     ) -> T | dict[str, Any]:
-        """As :meth:`call`; the ``result`` as a ``kind``, or unchanged if it does not fit: the caller reports that.
+        """As :meth:`call`; the ``result`` as a ``kind``, or unchanged if it does not fit, which the caller reports.
 
-        The line is parsed once: with thousands of small partitions its texts are the cost of an answer.
+        The line is parsed once: with thousands of small partitions parsing dominates the cost of an answer.
         """
 
         def read(line: bytes, number: int, operation: str) -> T | dict[str, Any]:
@@ -142,7 +138,7 @@ class AgentClient(Closeable):
             try:
                 self._send(line, deadline)
             except AgentLostError:
-                # An agent without a free place says so, and closes the connection before it reads anything.
+                # An agent without a free place reports that and closes the connection before it reads anything.
                 with contextlib.suppress(AgentLostError):
                     return read(self._line(time.monotonic()), number, operation)
                 raise
@@ -163,7 +159,7 @@ class AgentClient(Closeable):
         code, message, done = answer.get("code"), answer.get("error"), answer.get("done", [])
         if answer.get("ok") is not False or not isinstance(code, str) or not _is_numbers(done):
             raise self._lost_error(f"the answer to {operation} cannot be understood")
-        if answer.get("id") is None:  # no answer to this request, and the agent hangs up after it
+        if answer.get("id") is None:  # not an answer to this request; the agent closes the connection after it
             self.close()
             if code == TOO_MANY:
                 raise no_place(_printable(message) if isinstance(message, str) else "", self.where)
@@ -222,7 +218,7 @@ class AgentClient(Closeable):
         return data
 
     def _wait_until(self, deadline: float, connection: socket.socket) -> None:
-        """Set the time limit of the next call; a slightly longer one may stay, because setting it is a system call."""
+        """Set the time limit of the next call. A slightly longer one is kept, because setting it is a system call."""
         left = _left(deadline)
         if not left <= self._limit_seconds <= left + _MOMENT_SECONDS:
             connection.settimeout(left)
@@ -233,7 +229,7 @@ class AgentClient(Closeable):
 
 
 def no_place(why: str, where: Path | str) -> AgentRefusalError:
-    """The agent exists, but has no free connection at the moment; nothing was requested."""
+    """The agent runs, but has no free connection; nothing was requested."""
     return AgentRefusalError(
         f"the broker's agent has no free connection: {why}; try again in a moment",
         operation="connect",
@@ -246,7 +242,7 @@ def _encode(request: dict[str, Any]) -> bytes:
     """The request's line.
 
     Raises:
-        RefusedError: longer than an agent takes.
+        RefusedError: it exceeds the agent's limit.
     """
     line = line_bytes(request) + b"\n"
     if len(line) > MAX_REQUEST_BYTES or _most_values(line) > MAX_REQUEST_VALUES:
@@ -259,22 +255,22 @@ def _encode(request: dict[str, Any]) -> bytes:
 
 
 def _most_values(line: bytes) -> int:
-    """The number of values in it, or more if a name contains such a letter."""
+    """An upper bound of the number of values in the line; names with such a letter count too."""
     if len(line) <= MAX_REQUEST_VALUES:
-        return 0  # it cannot be too many
+        return 0  # too short to have too many
     return 1 + sum(line.count(letter) for letter in (b",", b"[", b"{"))
 
 
 @functools.cache
 def _adapter_of_answer(kind: Hashable) -> TypeAdapter[Any]:
-    """The adapter of a positive answer with a result of this kind; other fields are ignored."""
+    """The adapter of a positive answer with a result of this kind; unknown fields are ignored."""
     fields = [("id", int), ("ok", Literal[True]), ("result", kind)]
     answer = make_dataclass("Answer", fields, frozen=True, slots=True, namespace={"__pydantic_config__": _STRICT})
     return TypeAdapter(answer)
 
 
 def _left(deadline: float) -> float:
-    """Seconds until the deadline; a socket's time-out of 0 would mean not to wait at all."""
+    """Seconds until the deadline, above 0: a socket's time-out of 0 would mean not to wait."""
     return max(deadline - time.monotonic(), 0.001)
 
 
@@ -283,5 +279,5 @@ def _is_numbers(values: object) -> bool:
 
 
 def _printable(text: str) -> str:
-    """Another process's text, made safe for one line."""
+    """Text from another process, made safe for one line."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:500])

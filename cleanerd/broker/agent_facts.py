@@ -1,4 +1,4 @@
-"""The agent's answers, checked, as frozen values (agent/README.md)."""
+"""The agent's answers, validated, as frozen values (agent/README.md)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Fields that a later agent adds are its own business.
+# Ignore fields that a later agent adds.
 _STRICT: Final = ConfigDict(strict=True, extra="ignore")
 
 
 class BrokerSegment(NamedTuple):
-    """A segment as the broker holds it: base offset, bytes, modification time in whole milliseconds, inode."""
+    """A segment as the broker knows it: base offset, bytes, modification time in whole milliseconds, inode."""
 
     base: Offset
     size: Offset
@@ -53,10 +53,10 @@ def _topic_id(text: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LockHolds:
-    """How long an agent has held locks of one kind since it was loaded, a histogram. All times in microseconds.
+    """How long an agent has held locks of one kind since it was loaded, as a histogram.
 
-    ``counts[i]``: holds not longer than ``bounds_us[i]``, and longer than the bound before; the last were longer than
-    all.
+    All times are in microseconds. ``counts[i]``: holds up to ``bounds_us[i]`` and longer than the bound before; the
+    last count is for longer ones.
     """
 
     bounds_us: list[Offset]
@@ -84,16 +84,16 @@ class CleanerState:
 
 @dataclass(frozen=True, slots=True)
 class AgentInfo:
-    """``info``: the agent, and whether it can work. ``ready``: the broker has come far enough in its start.
+    """``info``: the agent, and whether it can work. ``ready``: the broker's start is far enough.
 
     ``version``: the broker's release, None if unknown. ``self_test``, the agent's swap in a log of its own: passed,
     failed or not_run, empty from an agent without one; ``self_test_detail``: what was checked, or why not.
     ``transport``: unix or loopback; agents that do not report it know only the first. ``pauses`` and
     ``failed_resumes``: partitions (``topic-0``) whose cleaner the agent pauses, and could not resume.
-    ``gives_up_log_dirs``: it can have the broker do so where a swap stops half-way (A-24); older agents do not.
-    ``places``: how many connections it serves. ``held``: how long it has held the broker's locks, by kind: ``log``,
-    ``cleaner`` (A-36); empty from agents that do not measure it. ``kafka_cleaner``: None without a cleaner, and from
-    older agents.
+    ``gives_up_log_dirs``: it can make the broker take a log directory offline if a swap stops half-way (A-24); older
+    agents cannot. ``places``: how many connections it serves. ``held``: how long it has held the broker's locks, by
+    kind: ``log``, ``cleaner`` (A-36); empty from agents that do not measure it. ``kafka_cleaner``: None without a
+    cleaner, and from older agents.
     """
 
     protocol: int
@@ -134,7 +134,7 @@ class AgentInfo:
 
     @property
     def connection_text(self) -> str:
-        """How it is reached, in words."""
+        """How the agent is reached, in words."""
         words = {"unix": "a unix socket", "loopback": "TCP on 127.0.0.1, each side with a proof"}
         return words.get(self.transport, self.transport)
 
@@ -147,7 +147,7 @@ class AgentInfo:
 
     @property
     def incapable(self) -> str:
-        """Why the agent cannot swap in this broker, in its own words; empty if it can.
+        """Why the agent cannot swap in this broker, in the agent's words; empty if it can.
 
         Older agents give less detail.
         """
@@ -159,7 +159,7 @@ class AgentInfo:
 
 @dataclass(frozen=True, slots=True)
 class ListedLog:
-    """An entry of ``logs``. ``dir`` is the partition's directory by the broker's own name."""
+    """An entry of ``logs``. ``dir``: the partition's directory as the broker names it."""
 
     topic: str
     partition: Offset
@@ -185,10 +185,10 @@ class _Logs:
 class LogFacts:
     """``log``: one partition, all numbers taken at one moment. ``segments`` ascend, the last is the active one.
 
-    ``settings``: the broker's effective ones for the topic; ``segment_size``: its effective segment size. ``cleaning``:
-    the state of the broker's own cleaner. ``compares_aborted``: a swap request may contain the aborted transactions
-    that it depends on (U-32). ``compares_clean``: a checkpoint may come with the segment below it (S-50).
-    ``proves_by_markers``: a staged transaction index may differ from a wrong one (A-40).
+    ``settings``: the effective settings of the topic; ``segment_size``: its effective segment size. ``cleaning``: the
+    state of Kafka's cleaner. ``compares_aborted``: a swap request may contain the aborted transactions that it depends
+    on (U-32). ``compares_clean``: a checkpoint may come with the segment below it (S-50). ``proves_by_markers``: a
+    staged transaction index may differ from a wrong one (A-40).
     """
 
     dir: str
@@ -218,7 +218,7 @@ class LogFacts:
 
 
 class ActiveProducer(NamedTuple):
-    """A producer that the broker counts as active; ``last_data_offset`` is None when only markers are known of it."""
+    """A producer that the broker counts as active; ``last_data_offset``: None if only markers are known of it."""
 
     producer_id: Long
     last_data_offset: Long | None
@@ -243,9 +243,10 @@ class _Producers:
 
 @dataclass(frozen=True, slots=True)
 class SwapDone:
-    """``swap``: the swapped group. ``held_us``: how long appends had to wait, for each group.
+    """``swap``: the swapped group.
 
-    ``witnesses_kept``: the next request of the plan on this connection need not name them.
+    ``held_us``: how long appends had to wait, per group. ``witnesses_kept``: the next request of the plan on this
+    connection may omit them.
     """
 
     done: list[Offset]
@@ -262,13 +263,13 @@ def fetch_info(client: AgentClient) -> AgentInfo:
     """The agent's ``info``.
 
     Raises:
-        AgentLostError: no answer that makes sense.
+        AgentLostError: no valid answer.
     """
     return _read(client, AgentInfo, "info", client.call("info"))
 
 
 def fetch_logs(client: AgentClient, prefix: str = "") -> list[ListedLog]:
-    """The partitions that the broker has, of topics that begin with ``prefix``.
+    """The broker's partitions of topics that begin with ``prefix``.
 
     Raises:
         AgentRefusalError, AgentLostError: it does not answer.
@@ -278,7 +279,7 @@ def fetch_logs(client: AgentClient, prefix: str = "") -> list[ListedLog]:
 
 
 def fetch_log(client: AgentClient, name: TopicPartition) -> LogFacts:
-    """One partition.
+    """The facts about one partition.
 
     Raises:
         AgentRefusalError, AgentLostError: it does not answer.
@@ -291,7 +292,7 @@ def fetch_log(client: AgentClient, name: TopicPartition) -> LogFacts:
 
 
 def fetch_producers(client: AgentClient, name: TopicPartition, ids: list[int]) -> list[ActiveProducer]:
-    """Those of ``ids`` that the broker counts as active producers of a partition.
+    """The producers in ``ids`` that the broker counts as active for a partition.
 
     Raises:
         AgentRefusalError, AgentLostError: it does not answer.
@@ -300,7 +301,7 @@ def fetch_producers(client: AgentClient, name: TopicPartition, ids: list[int]) -
 
 
 def request_swap(client: AgentClient, request: dict[str, Any], *, timeout_seconds: float) -> SwapDone:
-    """Send one swap request; the answer to it.
+    """Send one swap request; returns its answer.
 
     Raises:
         AgentRefusalError: refused.

@@ -1,4 +1,4 @@
-"""The agent's jar that this cleanerd brings along."""
+"""The agent's jar in this installation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MANIFEST_BYTES: Final = 65_536
 
 
 def jar_path() -> Path:
-    """Where the jar is.
+    """The jar's path.
 
     Raises:
-        CleanerdError: it is not there: a checkout in which it was not built.
+        CleanerdError: it is missing: a checkout in which it was not built.
     """
     path = Path(cleanerd.__file__).resolve().parent / "agent" / JAR
     if not path.is_file():
@@ -27,7 +27,7 @@ def jar_path() -> Path:
 
 
 def build_of_jar() -> str | None:
-    """The jar's build id, as ``info`` reports it of a running agent; None without a jar."""
+    """The jar's build id, as a running agent reports it in ``info``; None without a jar."""
     try:
         with zipfile.ZipFile(jar_path()) as jar, jar.open("META-INF/MANIFEST.MF") as manifest:
             text = manifest.read(_MANIFEST_BYTES).decode("utf-8", errors="replace")

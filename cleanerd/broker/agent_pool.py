@@ -1,7 +1,7 @@
 """The connections of one process to its agents: scans, jobs and commands share them, and wait for each other (A-37).
 
 An agent serves a limited number of connections. So a connection is leased for one request, not for a whole job, and a
-process leaves some places to other processes. Without a free place callers wait: that says nothing about the agent.
+process leaves some places to other processes. Without a free place callers wait; this is not a fault of the agent.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PLACES: Final = 8
-"""The places of an agent that does not report them."""
+"""The number of places of an agent that does not report it."""
 
 _CONNECTING: Final = 8
 """Limit of simultaneous connects: over the loopback an agent waits for sixteen proofs, and closes the oldest."""
 IDLE_SECONDS: Final = 60.0
-"""The agent hangs up on a client that is silent for five minutes."""
+"""Idle connections are closed after this time; the agent closes them after five minutes."""
 
 
 def share_of(places: int) -> int:
-    """How many of an agent's ``places`` one process takes: the rest is for other processes."""
+    """How many of an agent's ``places`` one process uses, leaving some to other processes."""
     return max(1, places - max(2, places // 8))
 
 
@@ -45,7 +45,7 @@ class _Agent:
 
 
 class AgentPool(Closeable):
-    """Connections by socket, for any number of threads. ``refused_swaps``: how many swaps agents have refused."""
+    """Connections by socket; thread-safe. ``refused_swaps``: how many swaps agents have refused."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -62,13 +62,13 @@ class AgentPool(Closeable):
         idle_seconds: float = IDLE_SECONDS,
         last: AgentClient | None = None,
     ) -> Iterator[AgentClient]:
-        """A connection for the block, ``last`` if that is free: an agent keeps state for each connection.
+        """A connection for the block; ``last`` if that is free, because an agent keeps state per connection.
 
-        One without traffic for ``idle_seconds`` is replaced.
+        A connection without traffic for ``idle_seconds`` is replaced.
 
         Raises:
             AgentRefusalError: no place became free within ``place_seconds`` (code ``too_many``).
-            AgentUnavailableError: no process answers, or not the broker.
+            AgentUnavailableError: no process answers, or it is not the broker.
         """
         client = self._take_idle(socket, time.monotonic() + place_seconds, idle_seconds, last)
         agent = self._agents[socket]
@@ -83,7 +83,7 @@ class AgentPool(Closeable):
     def _take_idle(
         self, socket: Path, deadline: float, idle_seconds: float, last: AgentClient | None
     ) -> AgentClient | None:
-        """A place, and its idle connection, if there is one."""
+        """Take a place, and its idle connection if there is one."""
         with self._changed:
             agent = self._agents[socket]
             while agent.used >= agent.most:
@@ -101,7 +101,7 @@ class AgentPool(Closeable):
         with self._changed:
             agent.used -= 1
             if client is not None and client.is_closed:
-                _close_idle(agent, 0.0)  # the broker may be another one: the others are useless then
+                _close_idle(agent, 0.0)  # the broker may have been restarted: then its other connections are useless
             elif client is not None:
                 agent.free.append(client)
             self._changed.notify_all()
@@ -113,7 +113,7 @@ class AgentPool(Closeable):
             self._changed.notify_all()
 
     def count_refused_swap(self) -> None:
-        """An agent has refused a swap."""
+        """Count a swap that an agent refused."""
         with self._changed:
             self.refused_swaps += 1
 

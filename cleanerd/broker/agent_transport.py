@@ -1,8 +1,8 @@
-"""The two ways to the agent in a broker's JVM: a unix socket, or a port of the loopback (A-28, A-29, A-33, A-34).
+"""The two ways to reach the agent in a broker's JVM: a unix socket or a loopback port (A-28, A-29, A-33, A-34).
 
-The file at the agent's path shows which: a socket, or a plain file with a port and a secret, made by a Java without
-unix sockets. Only the broker's user and root can read that file, or connect to the socket. The secret never passes over
-the connection: both sides prove that they know it, the agent first.
+The file at the agent's path shows which: a socket, or a plain file with a port and a secret, if its Java has no unix
+sockets. Only the broker's user and root can read that file or connect to the socket. The secret is never sent: both
+sides prove that they know it, the agent first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SOCKET: Final = ".cleanerd-agent.sock"
-"""U-31: in the broker's first live log directory."""
+"""U-31: the agent's file, in the broker's first log directory that is online."""
 
 _PROBE_SECONDS: Final = 2.0
 _QUEUE_SECONDS: Final = 0.02
@@ -73,12 +73,12 @@ def is_listening(path: Path) -> bool:
     except (ConnectionRefusedError, FileNotFoundError, AgentUnavailableError):
         return False
     except OSError:
-        return True  # it is there, and does not answer now
+        return True  # it exists, but does not answer now
     return True
 
 
 def connect(path: Path, timeout_seconds: float) -> socket.socket:
-    """A connection to the agent that ``path`` leads to, however long that is.
+    """A connection to the agent at ``path``, which may have any length.
 
     Raises:
         AgentUnavailableError: the file or the listener there is not the broker's.
@@ -99,9 +99,9 @@ def connect(path: Path, timeout_seconds: float) -> socket.socket:
 
 
 def _connect_despite_signals(connection: socket.socket, address: str, deadline: float) -> None:
-    """Connect, once more after a signal: of a unix socket Python then reports success.
+    """Connect, again after a signal: for a unix socket Python then reports success.
 
-    Where others wait to be accepted, as many as the kernel lets wait, it is tried again until the deadline (A-37).
+    If the queue of connections is full, this tries again until the deadline (A-37).
 
     Raises:
         OSError: no process listens there.
@@ -121,7 +121,7 @@ def _connect_despite_signals(connection: socket.socket, address: str, deadline: 
 
 
 def _require_broker(connection: socket.socket, path: Path) -> None:
-    """A-29, in reverse: its answers are trusted, so it must be root, this user or the directory's owner.
+    """A-29, in reverse: require that the agent runs as root, this user or the directory's owner.
 
     Raises:
         AgentUnavailableError: another user made that socket.
@@ -151,7 +151,7 @@ def _short(path: Path) -> Iterator[str]:
 
 
 def _by_loopback(path: Path, timeout_seconds: float) -> socket.socket:
-    """A connection to the announced port whose two sides have proven that they know the secret."""
+    """A connection to the announced port, after both sides have proven that they know the secret."""
     deadline = time.monotonic() + timeout_seconds
     announced = _read(path)
     ours = _network()
@@ -205,11 +205,11 @@ def _read(path: Path) -> _Announcement:
 
 
 def _prove(connection: socket.socket, secret: bytes, deadline: float, path: Path) -> None:
-    """A-34: the agent's proof first, then ours, each over two numbers that are drawn for this connection.
+    """A-34: the agent's proof first, then ours, each over two random numbers of this connection.
 
     Raises:
         AgentUnavailableError: the listener does not know the secret.
-        OSError: it broke.
+        OSError: the connection broke.
     """
     mine = secrets.token_bytes(_NUMBER_BYTES)
     connection.sendall(_HELLO + mine)
@@ -229,7 +229,7 @@ def _proof(secret: bytes, side: bytes, clients: bytes, agents: bytes) -> bytes:
 
 
 def _received(connection: socket.socket, count: int, deadline: float) -> bytes:
-    """``count`` bytes, fewer when the other side hangs up, and none of what follows. TimeoutError at the deadline."""
+    """``count`` bytes, or fewer if the other side closes; later bytes stay unread. TimeoutError at the deadline."""
     data = b""
     while len(data) < count:
         connection.settimeout(max(deadline - time.monotonic(), 0.001))

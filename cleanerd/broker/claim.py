@@ -1,10 +1,9 @@
-"""One cleanerd a partition at a time: a lock on ``.kstage/lock``, a file that only its owner can open (S-23, U-33).
+"""One cleanerd per partition: a lock on ``.kstage/lock``, a file that only its owner can open (S-23, U-33).
 
-``.lock`` of the log directory keeps a broker out, and ``cleanerd stage`` works beside one, so it does not take that. A
-lock on the directory itself could be taken by every user who may list it, and would stop all cleaning.
-
-Releasing the claim removes the file, and ``.kstage`` if it is empty. So a claim is valid only if the names still lead
-to what is locked: another process may have removed them in between.
+``.lock`` of the log directory excludes a broker. ``cleanerd stage`` runs beside one, so it does not take that lock. A
+lock on the directory itself could be taken by every user who may list it, and would stop all cleaning. Releasing the
+claim removes the file, and ``.kstage`` if it is empty. So a claim is valid only if the names still refer to the locked
+files: another process may have removed them.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ _TRIES: Final = 50
 
 
 class Claim:
-    """A partition that is ours until :meth:`give_back`."""
+    """A claimed partition, until :meth:`release`."""
 
     def __init__(self, partition: int, staging: int, lock: int) -> None:
-        """Called by :meth:`take` only. Descriptors: the partition's belongs to the caller, the others go with this."""
+        """Called by :meth:`acquire` only. The caller closes the partition's descriptor, the claim closes the others."""
         self._partition = partition
         self._staging = staging
         self._lock = lock
@@ -84,18 +83,18 @@ class Claim:
         return None
 
     def release(self) -> None:
-        """Leave nothing of the claim behind. Never fails."""
+        """Release the claim and remove its files. Does not raise."""
         with suppress(OSError):
             if _is_at(self._lock, CLAIM, self._staging):
                 os.unlink(CLAIM, dir_fd=self._staging)
                 if _is_at(self._staging, STAGING, self._partition):
-                    os.rmdir(STAGING, dir_fd=self._partition)  # the system refuses while anything else is in it
+                    os.rmdir(STAGING, dir_fd=self._partition)  # fails if it has other files
         close_quietly(self._lock)
         close_quietly(self._staging)
 
 
 def is_claimed(partition: int) -> bool:
-    """Whether a process claims the partition open as ``partition``; false if that is unknown."""
+    """Whether a process has claimed the partition open as ``partition``; False if that is unknown."""
     try:
         lock = open_to_write(f"{STAGING}/{CLAIM}", dir_fd=partition)
     except OSError:
@@ -117,7 +116,7 @@ def _open_lock(partition: int, staging: int) -> int:
         lock = os.open(CLAIM, flags, 0o600, dir_fd=staging)
     except FileExistsError:
         return open_to_write(CLAIM, dir_fd=staging)
-    # A run as root must not leave what the broker's user cannot lock.
+    # A run as root must leave files that the broker's user can lock.
     with closed_on_error(lock), ignore_owner_errors():
         owner = os.fstat(partition)
         os.fchown(lock, owner.st_uid, owner.st_gid)
@@ -130,11 +129,11 @@ def _flock(lock: int) -> None:
     except OSError as error:
         if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
             raise BlockingIOError(*error.args) from error
-        # no such locks on this file system
+        # this file system has no such locks
 
 
 def _is_at(descriptor: int, name: str, directory: int) -> bool:
-    """Whether ``name`` still leads to what is open as ``descriptor``."""
+    """Whether ``name`` still refers to the file open as ``descriptor``."""
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -143,11 +142,11 @@ def _is_at(descriptor: int, name: str, directory: int) -> bool:
 
 
 def refused_claim(path: Path) -> LogDirBusyError:
-    """The refusal of a partition that another process cleans at the moment."""
+    """The refusal of a partition that another process is cleaning."""
     return LogDirBusyError("another cleanerd works on this partition", where=str(path), hint="wait until it is done")
 
 
 def strange_staging(where: str) -> RefusedError:
-    """The refusal of a partition in which something else has the name of cleanerd's own directory."""
+    """The refusal of a partition with an unexpected file under the name of cleanerd's own directory."""
     message = f"{STAGING} is not a directory: cleanerd cannot stage here"
     return RefusedError(message, where=where, hint="remove it, or move it away")

@@ -1,6 +1,6 @@
 """The command line of a running broker: ``kafka-server-start.sh server.properties --override KEY=VALUE``.
 
-It overrides the file, and no file has it.
+It overrides the file, and no file contains it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 _PROC: Final = Path("/proc")
 _OVERRIDE: Final = "--override"
 _MAX_BYTES: Final = 4 * 1024 * 1024
-"""Limit of Linux for a line from a shell with default limits."""
+"""Linux' limit of a command line from a shell with default limits."""
 
 
 def overrides_of(log_dir: Path) -> Mapping[str, str]:
-    """The settings that the broker running on ``log_dir`` was started with beside its file, by key.
+    """The settings on the command line of the broker that runs on ``log_dir``, by key.
 
-    Empty where none runs there, or its process cannot be seen from here, as in another container.
+    Empty if no broker runs there, or its process is invisible, as in another container.
     """
     try:
         with (_PROC / str(broker_process(log_dir)) / "cmdline").open("rb") as file:
@@ -34,7 +34,7 @@ def overrides_of(log_dir: Path) -> Mapping[str, str]:
 
 
 def overrides_in(words: list[str]) -> Mapping[str, str]:
-    """As ``kafka.Kafka`` parses them: each option has one setting, and the later of two is used."""
+    """Parsed as in ``kafka.Kafka``: each option has one setting, and the later of two is used."""
     found: dict[str, str] = {}
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word == _OVERRIDE:

@@ -1,7 +1,7 @@
 """The lease probe: whether any process has a segment open for writing (S-14).
 
-A broker has every ``.log`` open for reading and writing. The kernel refuses a read lease on such an inode, whatever
-namespace the opener lives in and whatever became of ``.lock``: a second, independent sign of life.
+A broker has every ``.log`` open for reading and writing. The kernel refuses a read lease on such an inode, in any
+namespace and even without ``.lock``: a second, independent sign of a running broker.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class LeaseResult(enum.Enum):
     FREE = "free"
     """No process has the file open for writing."""
     OPENED = "opened"
-    """A process has: abort."""
+    """A process has it open: abort."""
     UNAVAILABLE = "unavailable"
-    """Unknown: not our file and no CAP_LEASE, or a file system without leases."""
+    """Unknown: the file is not ours and we lack CAP_LEASE, or the file system has no leases."""
 
 
 def probe_lease(log_file: Path | str, *, dir_fd: int | None = None) -> LeaseResult:
@@ -44,7 +44,7 @@ def probe_lease(log_file: Path | str, *, dir_fd: int | None = None) -> LeaseResu
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         descriptor = os.open(log_file, flags, dir_fd=dir_fd)
-    except BlockingIOError:  # another process's lease is being broken: the file is being opened right now
+    except BlockingIOError:  # another process is opening the file right now, which breaks a lease
         return LeaseResult.OPENED
     except OSError as error:
         raise unreadable("cannot be opened", log_file, error) from error
@@ -55,10 +55,10 @@ def probe_lease(log_file: Path | str, *, dir_fd: int | None = None) -> LeaseResu
 
 
 def require_unopened(log_file: Path | str, *, required: bool) -> None:
-    """Check that no process has the segment open for writing; ``required``: refuse also if that is unknown.
+    """Check that no process has the segment open for writing; ``required``: also refuse if that is unknown.
 
     Raises:
-        LogDirBusyError: a process has, or that is unknown and the settings require to know it.
+        LogDirBusyError: a process has, or it is unknown and ``required``.
         CleanerdError: the file cannot be opened.
     """
     answer = probe_lease(log_file)
@@ -78,8 +78,8 @@ def require_unopened(log_file: Path | str, *, required: bool) -> None:
 
 def _try_lease(descriptor: int) -> LeaseResult:
     try:
-        # If a broker opens the file in these microseconds, the kernel signals us. The default, SIGIO, ends a process
-        # that does not handle it; SIGURG is ignored. The broker waits until the lease is released.
+        # If a broker opens the file in these microseconds, the kernel signals us. The default, SIGIO, would end a
+        # process that does not handle it; SIGURG is ignored. The broker waits until the lease is released.
         fcntl.fcntl(descriptor, _F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A running broker as a cleaning sees it: its agent, found again after a break, and whether it can work with it."""
+"""A running broker for a cleaning: its agent, reconnected after a break, and whether it can clean."""
 
 from __future__ import annotations
 
@@ -35,25 +35,24 @@ if TYPE_CHECKING:
     from cleanerd.segments.log_dir import LogDir
 
 UNCERTAIN: Final = frozenset({"io_error", "internal"})
-"""Check whether the group was swapped."""
+"""Error codes after which the group may have been swapped, so check that."""
 
 T = TypeVar("T")
 
 _SWAP_SECONDS: Final = 60.0
 _PRODUCERS_AT_ONCE: Final = 20_000
-"""Some hundred kilobytes a request and an answer, however many there are."""
+"""Producers per query: some hundred kilobytes per request and answer."""
 _FIRST_WAIT_SECONDS: Final = 0.05
 _LONGEST_WAIT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long a round waits for things that pass.
+    """How long a cleaning waits for temporary conditions.
 
-    ``plans``: how often a partition is planned in a cleaning; ``tries``: how often one request is sent. Between two of
-    them the wait doubles from ``first_wait_seconds`` to ``longest_wait_seconds``. ``lost_seconds``: how long to
-    reconnect to a broker that went away in the middle. ``deletion_seconds``: how long the deletion of old files may
-    take (D-04).
+    ``plans``: how often a partition is planned in a cleaning; ``tries``: how often one request is sent. Between two
+    tries the wait doubles from ``first_wait_seconds`` to ``longest_wait_seconds``. ``lost_seconds``: how long to
+    reconnect to a broker that disappeared. ``deletion_seconds``: how long the deletion of old files may take (D-04).
     ``place_seconds``: how long to wait for a free connection. ``idle_seconds``: a connection without traffic for so
     long is replaced. ``replacement_seconds``: how long files of a replacement may exist before it is treated as
     interrupted (U-34), by the clock ``wall_seconds``.
@@ -89,9 +88,9 @@ class RetryPolicy:
 
 
 class LiveBroker(Closeable):
-    """The agent behind one socket; a broken connection is replaced. Not for two threads at once.
+    """The agent behind one socket; a broken connection is replaced. Not thread-safe.
 
-    ``pool``: the connections that this process shares; None: one of its own.
+    ``pool``: the connections that this process shares; None: connections of its own.
     """
 
     def __init__(self, socket: Path, patience: RetryPolicy | None = None, pool: AgentPool | None = None) -> None:
@@ -127,7 +126,7 @@ class LiveBroker(Closeable):
         return self.query(fetch_logs)
 
     def log(self, name: TopicPartition) -> LogFacts:
-        """The broker's facts about one partition now. A broken connection is replaced once.
+        """The broker's current facts about one partition. A broken connection is replaced once.
 
         Raises:
             AgentUnavailableError, AgentRefusalError: it does not answer.
@@ -138,7 +137,7 @@ class LiveBroker(Closeable):
             return self.query(lambda client: fetch_log(client, name))
 
     def producers(self, name: TopicPartition, ids: NDArray[np.int64]) -> Iterator[ActiveProducer]:
-        """The ``ids`` of active producers by the broker, queried some at a time (A-36).
+        """The producers in ``ids`` that the broker counts as active, queried in parts (A-36).
 
         Raises:
             AgentUnavailableError, AgentRefusalError: it does not answer.
@@ -168,7 +167,7 @@ class LiveBroker(Closeable):
             time.sleep(min(0.5, self.patience.longest_wait_seconds))
 
     def query(self, question: Callable[[AgentClient], T]) -> T:
-        """What ``question`` returns of a connection that it has for itself; a free one is waited for.
+        """Call ``question`` with a connection of its own, waiting for a free one; returns its result.
 
         Raises:
             AgentUnavailableError: no agent answers.
@@ -190,7 +189,7 @@ class LiveBroker(Closeable):
                     client.answer_seconds = patience.answer_seconds
                     return question(client)
             except AgentRefusalError as error:
-                # Other processes have all places; nothing was requested yet.
+                # Other processes use all places; nothing was requested yet.
                 if error.code != TOO_MANY or time.monotonic() + wait >= deadline:
                     raise
             time.sleep(wait)
@@ -200,8 +199,8 @@ class LiveBroker(Closeable):
 def find_socket(configured: Path | None, log_dirs: Sequence[Path]) -> Path | None:
     """The path to the agent: as configured, else in the first log directory with a listener (U-31).
 
-    A socket's file stays when a broker was killed, or no longer uses the directory: of several the one that answers is
-    used. If none does the first is returned: connecting there reports why that fails.
+    A socket's file remains when a broker is killed, or no longer uses the directory, so the first one that answers is
+    used. If none does, the first is returned: connecting to it reports the reason.
     """
     if configured is not None:
         return configured
@@ -225,14 +224,14 @@ def incompatibility_reason(info: AgentInfo, log_dir: LogDir) -> str:
 
 
 def is_offline_log_dir(info: AgentInfo, facts: LogFacts) -> bool:
-    """Whether the partition is in none of the broker's log directories in use: it takes a failed one offline."""
+    """Whether the partition is in a log directory that the broker has taken offline after a fault."""
     return info.ready and os.path.dirname(facts.dir) not in info.log_dirs
 
 
 def _serves(info: AgentInfo, log_dir: LogDir) -> bool:
-    """By path where broker and cleanerd see the same ones, else by node; inodes are compared later in any case.
+    """Whether the broker uses ``log_dir``: by path if both see the same paths, else by node. Inodes are compared later.
 
-    By name first: another of its log directories may be on a disk that hangs.
+    Names come first: another of its log directories may be on a disk that hangs.
     """
     if os.fspath(log_dir.path) in map(os.fspath, info.log_dirs):
         return True
@@ -241,5 +240,5 @@ def _serves(info: AgentInfo, log_dir: LogDir) -> bool:
             if os.path.samefile(path, log_dir.path):
                 return True
         except OSError:
-            continue  # in the broker's mount namespace only
+            continue  # it exists in the broker's mount namespace only
     return info.node_id is not None and info.node_id == log_dir.meta.node_id

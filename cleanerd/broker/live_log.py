@@ -1,4 +1,4 @@
-"""A partition of a running broker: the broker reports what is valid, the directory shows the files (D-06, U-23)."""
+"""A partition of a running broker: the broker reports what is valid, the directory has the files (D-06, U-23)."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ RESTART: Final = "a restart of the broker resolves it"
 def read_live(
     log_dir: LogDir, name: TopicPartition, facts: LogFacts, patience: RetryPolicy
 ) -> tuple[LogDir, PartitionLog]:
-    """The log as the broker holds it, and ``log_dir`` with the broker's offsets of this partition.
+    """The log as the broker reports it, and ``log_dir`` with the broker's offsets of this partition.
 
-    ``facts`` must be younger than the caller's reason to read. Checkpoint files lag behind a running broker and may be
-    ahead of it after a truncation (S-03). So only two of them are used: the cleaner's, which the broker itself uses,
-    and that of log starts, for what it would start with if it were killed. Segments that were begun after the broker's
-    report are left out: the active one is the broker's.
+    ``facts`` must be newer than the event that made the caller read. Checkpoint files lag behind a running broker and
+    may be ahead of it after a truncation (S-03). So only two of them are used: the cleaner's, which the broker itself
+    uses, and that of log starts, with which it would start after a kill. Segments newer than the broker's report are
+    left out.
 
     Raises:
-        StalePlanError: the directory holds other segments than the broker: it, or its cleaner, was at work in between.
-        RefusedError: a replacement was cut short there, and the broker has to be restarted.
+        StalePlanError: the directory has other segments than the report, because the broker changed them in between.
+            RefusedError: a replacement was interrupted, and the broker has to be restarted.
         CorruptionError, CleanerdError: it cannot be read.
     """
     log_dir = _of_one(log_dir, name, facts)
     found = read_partition(log_dir, name)
-    # A job brings the offsets of the broker's earlier report: they are not a checkpoint.
+    # In a job these are the offsets of the broker's earlier report, not of a checkpoint.
     lasting = lasting_start_offset(log_dir.path, name)
     if found.unfinished:
         raise _unfinished(found, patience)
@@ -55,7 +55,7 @@ def read_live(
         raise _moved(found, f"segment {differing[0]} is not the one that the broker has")
     if segments[-1].inode != facts.active.inode:
         raise _moved(found, "the active segment is not the broker's: is it the broker of this directory?")
-    # As much as the broker has appended: later bytes may be half a batch, or preallocated space.
+    # As much as the broker had appended: later bytes may be half a batch, or preallocated space.
     active = segments[-1]
     if active.size_bytes != facts.active.size:
         active = replace(active, size_bytes=facts.active.size)
@@ -68,13 +68,13 @@ def read_live(
         last_stable_offset=facts.lso,
         reported_end_offset=facts.leo,
         lasting_start_offset=min(max(lasting, segments[0].base), facts.log_start),
-        # Segments begun after the broker's report are in the listing, but were not read.
+        # Segments newer than the broker's report are in the listing, but were not read.
         listed=found.listed if len(segments) == len(found.segments) else None,
     )
 
 
 def _of_one(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> LogDir:
-    """``log_dir`` with this partition's offsets, and no other's: thousands of scans keep theirs."""
+    """``log_dir`` with the offsets of this partition only: thousands of scans store theirs."""
     clean = cleaner_offset(log_dir.path, name)
     return LogDir(
         path=log_dir.path,
@@ -82,8 +82,8 @@ def _of_one(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> LogDir:
         meta=log_dir.meta,
         partitions=(name,),
         cleaner_offsets={} if clean is None else {name: clean},
-        # After an unclean stop the broker's stays where it was until a segment is rolled. Its own cleaner does not use
-        # it; cleanerd has the closed segments flushed before it replaces any (U-49).
+        # After an unclean stop the broker's recovery point does not move until a segment is rolled. Kafka's cleaner
+        # does not use it; cleanerd flushes closed segments before it replaces any (U-49).
         recovery_points={name: max(facts.recovery_point, facts.active.base)},
         log_start_offsets={name: facts.log_start},
         high_watermarks={name: facts.hw},
@@ -93,7 +93,9 @@ def _of_one(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> LogDir:
 
 
 def _unfinished(log: PartitionLog, patience: RetryPolicy) -> CleanerdError:
-    """U-34: a replacement takes the broker a moment; one whose files stay was cut short, and only a start ends it.
+    """U-34: the error for files of a replacement.
+
+    It takes a broker a moment; if files remain, it was interrupted, and only a restart ends it.
 
     A file whose time is ahead of the clock is new: the clock was set back, and the next reading decides.
     """
@@ -112,7 +114,7 @@ def _unfinished(log: PartitionLog, patience: RetryPolicy) -> CleanerdError:
 
 
 def held_as(segment: Segment) -> BrokerSegment:
-    """The broker's report of ``segment`` if it is the same."""
+    """The segment in the broker's form, to compare with its report."""
     return BrokerSegment(segment.base, segment.size_bytes, segment.mtime_ns // 1_000_000, segment.inode)
 
 

@@ -1,4 +1,4 @@
-"""The log directory's ``.lock`` as other processes see it: its holder, and the owner of files beside it (S-10 ..
+"""The log directory's ``.lock`` as other processes see it: its owner, and the owner of files beside it (S-10 ..
 
 S-16).
 """
@@ -36,7 +36,7 @@ class FileOwner:
 def is_held(log_dir: Path) -> bool:
     """Whether a process holds ``.lock`` now, without taking it, so that a starting broker is not disturbed.
 
-    False without such a file; True if it cannot be checked, because a free lock is then not proven.
+    False without such a file; True if it cannot be checked.
     """
     try:
         return probe_lock(log_dir)
@@ -45,7 +45,7 @@ def is_held(log_dir: Path) -> bool:
 
 
 def probe_lock(log_dir: Path) -> bool:
-    """As :func:`is_held`, but raises where that cannot be checked.
+    """As :func:`is_held`, but raises if that cannot be checked.
 
     Raises:
         OSError: the lock cannot be queried.
@@ -61,19 +61,19 @@ def probe_lock(log_dir: Path) -> bool:
 
 
 def worker_of(log_dir: Path) -> Holder | None:
-    """The cleanerd command that holds ``.lock`` now; None if it is free, or held by another program: a broker."""
+    """The cleanerd command that holds ``.lock`` now; None if it is free, or another program holds it: a broker."""
     return holder_of(log_dir, COMMAND_LOCK_FILE) if is_held(log_dir) else None
 
 
 def held_by(worker: Holder, log_dir: Path) -> LogDirBusyError:
-    """The refusal of a log directory that a verb of cleanerd works on."""
+    """The refusal of a log directory that another cleanerd command uses."""
     return LogDirBusyError(
         f"is held by {worker}", where=str(log_dir / LOCK_FILE), hint="wait until it ends; one at a time"
     )
 
 
 def broker_runs(log_dir: Path) -> bool:
-    """Whether ``.lock`` is held, and not by one of us."""
+    """Whether ``.lock`` is held by another program than cleanerd."""
     return is_held(log_dir) and holder_of(log_dir, COMMAND_LOCK_FILE) is None
 
 
@@ -81,7 +81,7 @@ def broker_process(log_dir: Path) -> int:
     """The process of the broker that runs on ``log_dir``.
 
     Raises:
-        RefusedError: none does, or the kernel does not say which: it is in a container, or the lock is elsewhere.
+        RefusedError: no broker does, or the kernel does not show which: it is in a container, or the lock is elsewhere.
     """
     if not broker_runs(log_dir):
         raise RefusedError("no broker runs there: its lock is free", where=str(log_dir), hint="start the broker")
@@ -103,7 +103,7 @@ def broker_process(log_dir: Path) -> int:
 
 
 def neighbour_owner(log_dir: Path) -> FileOwner:
-    """Owner and mode that a plain file of the broker has in ``log_dir``: that of its checkpoints, else the directory's.
+    """Owner and mode for a new plain file in ``log_dir``: those of the broker's checkpoints, else the directory's.
 
     Raises:
         OSError: the directory's ``stat`` fails.

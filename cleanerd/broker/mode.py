@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 Mode = Literal["live", "on-start", "offline"]
 
 SINGLE_TRY: RetryPolicy = RetryPolicy(plans=1, tries=1, place_seconds=20.0, connect_seconds=2.0, answer_seconds=5.0)
-"""For queries without waiting: a broker in trouble must not delay a scan."""
+"""For queries without waiting: a broker with a fault must not delay a scan."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModeChoice:
-    """The mode and its reason. ``socket``: where an agent was searched; ``info``: its answer, if any.
+    """The mode and its reason.
 
-    ``worked_on``: a verb of cleanerd holds the directory, and nothing is to be begun there.
+    ``socket``: where an agent was searched; ``info``: its answer, if any. ``worked_on``: a cleanerd command holds the
+    directory, so nothing may be started there.
     """
 
     mode: Mode
@@ -54,10 +55,10 @@ def choose_mode(
     """The best mode for ``log_dir``. ``others`` are log directories of the same broker, where its socket may be.
 
     ``configured`` is ``cleanerd.agent.socket``, ``pool`` the connections that this process shares. Waits for a few
-    seconds at most, but longer where all connections of the agent are in use.
+    seconds at most, but longer if all connections of the agent are in use.
 
     Raises:
-        AgentRefusalError: the agent is there, and no connection became free.
+        AgentRefusalError: the agent runs, but no connection became free.
     """
     if not is_held(log_dir.path):
         return ModeChoice("offline", f"no broker runs on it{describe_other_brokers(log_dir, others)}")

@@ -1,1 +1,1 @@
-"""Kafka's bytes to values and back. Pure: no file, no clock."""
+"""Converts between Kafka's bytes and values. Pure: no files, no clock."""

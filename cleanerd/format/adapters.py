@@ -14,7 +14,7 @@ from cleanerd.format.names import MAX_OFFSET
 T = TypeVar("T")
 
 Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET)]
-"""An offset of a log, or as many bytes as a file may have."""
+"""An offset in a log, or the size of a file in bytes."""
 Long = Annotated[int, Field(ge=-MAX_OFFSET - 1, le=MAX_OFFSET)]
 """Java's long."""
 
@@ -24,5 +24,5 @@ _BUILT: Final[dict[Any, TypeAdapter[Any]]] = {}
 def adapter_of(kind: type[T]) -> TypeAdapter[T]:
     """The adapter that reads, validates and writes a ``kind``: the same one each time."""
     if kind not in _BUILT:
-        _BUILT[kind] = TypeAdapter(kind)  # by two threads at once: the same twice
+        _BUILT[kind] = TypeAdapter(kind)  # two threads may do this at once, with equal results
     return _BUILT[kind]

@@ -13,11 +13,11 @@ from cleanerd.errors import CorruptionError
 
 CODEC_MASK: Final = 0x07
 TIMESTAMP_TYPE: Final = 0x08
-"""Set: LOG_APPEND_TIME, every record's timestamp is the batch's max timestamp."""
+"""Bit for LOG_APPEND_TIME: every record's timestamp is the batch's max timestamp."""
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 HAS_DELETE_HORIZON: Final = 0x40
-"""Set: the base timestamp field holds the delete horizon (F-2.2)."""
+"""Bit for: the base timestamp field holds the delete horizon (F-2.2)."""
 
 CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -125,7 +125,7 @@ class BatchHeader:
 
     @property
     def codec(self) -> int:
-        """0..7, of which 5..7 mean nothing."""
+        """The compression codec, 0..7; 5..7 are not used."""
         return self.attributes & CODEC_MASK
 
     @property

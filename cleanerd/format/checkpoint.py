@@ -30,7 +30,7 @@ _PLAIN = (string.ascii_letters + string.digits + "._- \n").encode()
 _ODD = re.compile(rb" [ \n]|\n[ \n]| 0[0-9]")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,32}", re.ASCII)
 _MOST_JUDGED = 32
-"""Files: two for each of as many log directories as a broker has."""
+"""Number of cached files: two for each of a broker's log directories."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -61,11 +61,12 @@ def read_offset_checkpoint(data: bytes, where: str) -> dict[TopicPartition, int]
 def offset_in_checkpoint(data: bytes, where: str, place: TopicPartition) -> int | None:
     """:func:`read_offset_checkpoint` for one partition; None if it has no entry.
 
-    In a file as Kafka writes it only that partition's lines are parsed. While a daemon cleans thousands of partitions
-    the file changes as often, and has a line for each of them.
+    In a file in Kafka's format only that partition's lines are parsed: while a daemon cleans thousands of partitions,
+    the file changes thousands of times and has thousands of lines.
 
     Raises:
-        CorruptionError: see :func:`read_offset_checkpoint`; in such a file that of a line of this partition alone.
+        CorruptionError: see :func:`read_offset_checkpoint`; in a file in Kafka's format, only for lines of this
+            partition.
     """
     if not _is_plain(data):
         return read_offset_checkpoint(data, where).get(place)
@@ -142,7 +143,7 @@ def _entry_lines(data: bytes, where: str, *, fields: int) -> Iterator[_Line]:
 
 @functools.lru_cache(maxsize=_MOST_JUDGED)
 def _is_plain(data: bytes) -> bool:
-    """Whether a file of offsets is as Kafka writes it: one space between fields, a line feed after each line.
+    """Whether a file of offsets has exactly Kafka's format: one space between fields, a line feed after each line.
 
     Thousands of partitions read the same file.
     """

@@ -81,7 +81,7 @@ READABLE_BROKER_KEYS: Final = frozenset(
 )
 
 ALLOWED_KEYS: Final = READABLE_TOPIC_KEYS | READABLE_BROKER_KEYS
-"""Everything else is hidden."""
+"""The keys that may be shown."""
 
 HIDDEN: Final = "<hidden>"
 """Replaces a hidden value."""

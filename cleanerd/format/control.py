@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ControlType(enum.IntEnum):
-    """The int16 after the key's version."""
+    """The type of a control record: the int16 after the version in its key."""
 
     ABORT = 0
     COMMIT = 1
@@ -108,7 +108,7 @@ def _voter_set(value: ByteReader) -> list[str]:
 
 
 def _count(value: ByteReader) -> int:
-    """Length of a compact string or array: the varint is one more; null counts as empty."""
+    """Length of a compact string or array, which is stored as one more; null counts as empty."""
     count = max(0, value.unsigned_varint() - 1)
     if count > value.left:
         value.fail(f"{count} elements or bytes announced, {value.left} bytes left")
@@ -116,7 +116,7 @@ def _count(value: ByteReader) -> int:
 
 
 def skip_tagged_fields(value: ByteReader) -> None:
-    """Pass over the tagged fields at the end of a flexible structure (KIP-482): count, then tag, size, data of each.
+    """Skip the tagged fields at the end of a flexible structure (KIP-482): count, then tag, size, data of each.
 
     Raises:
         CorruptionError: a field that is longer than what is left.

@@ -30,7 +30,7 @@ TXN_ENTRY: Final = np.dtype(
 """34 bytes. An aborted transaction; ``last_offset`` is that of its marker."""
 
 Bytes = bytes | bytearray | memoryview
-"""The readers' input; the returned arrays are views of it."""
+"""Input of the readers; the returned arrays are views of it."""
 
 
 def read_offset_index(data: Bytes, where: str = "offset index") -> NDArray[np.void]:
@@ -105,7 +105,7 @@ def rises(column: NDArray[np.signedinteger]) -> NDArray[np.bool_]:
 
 
 def _check(good: NDArray[np.bool_], entry: np.dtype[np.void], where: str, problem: str, *, first: int = 0) -> None:
-    """Raise for the first false element; ``first`` is the entry that element 0 is about."""
+    """Raise for the first false element of ``good``; ``first``: the index entry of element 0."""
     if good.all():
         return
     bad = int(np.argmin(good)) + first

@@ -24,7 +24,7 @@ _ESCAPES: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "
 
 @dataclass(frozen=True, slots=True)
 class JaasEntry:
-    """A login module, and its options: a password among them, so nothing of them is shown."""
+    """A login module and its options. It is never shown, because the options contain a password."""
 
     module: str
     options: Mapping[str, str] = field(repr=False)
@@ -51,7 +51,7 @@ def read_jaas(text: str) -> JaasEntry:
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A quoted or plain text, or a single character (``text`` None)."""
+    """A token: quoted or plain text, or a single character (``text`` None)."""
 
     text: str | None
     sign: str = ""
@@ -74,7 +74,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _quoted(text: str, start: int) -> tuple[str, int]:
-    """The string that begins at ``start``, and where it is over: at its quote, or at the end of its line."""
+    """The string that begins at ``start``, and its end: the quote, or the end of the line."""
     out = []
     at = start + 1
     while at < len(text) and text[at] not in (text[start], "\r", "\n"):

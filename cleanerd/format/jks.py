@@ -1,7 +1,7 @@
 """Java's own key store format (JKS, magic FEEDFEED): certificates and private keys. Pure: bytes in, DER out.
 
-The whole is sealed by SHA-1 over the password and all bytes. A private key is hidden by a key stream of SHA-1 over its
-password and a salt. Neither is more than Java's own readers do; newer stores are PKCS12.
+SHA-1 over the password and all bytes protects the file's integrity. A key stream of SHA-1 over the password and a salt
+encrypts a private key. Java's readers do the same; newer stores are PKCS12.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
 
 _SEAL: Final = b"Mighty Aphrodite"
 _DIGEST_BYTES: Final = 20
-# 1.3.6.1.4.1.42.2.17.1.1, the hiding described above.
+# 1.3.6.1.4.1.42.2.17.1.1, the encryption described above
 _KEY_PROTECTOR: Final = bytes.fromhex("060a2b060104012a02110101")
 _KEY, _CERTIFICATE = 1, 2
 
 
 class JksError(ValueError):
-    """The bytes are not such a store, are damaged, or the password is wrong."""
+    """The bytes are not a JKS store, are damaged, or the password is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class JksKey:
-    """A private key (PKCS #8, DER, in clear; empty if not requested) and its certificates (DER), its own one first."""
+    """A private key (PKCS #8, DER, decrypted; empty if not requested) and its certificates (DER), its own first."""
 
     alias: str
     key: bytes = field(repr=False)
@@ -42,12 +42,12 @@ class JksStore:
 
 
 def read_jks(data: bytes, password: str | None, key_password: str | None) -> JksStore:
-    """The entries of a store. Without a ``password`` the seal is not checked, as in Java.
+    """The entries of a store.
 
-    Without ``key_password`` no private key is opened.
+    Without ``password`` the integrity is not checked, as in Java. Without ``key_password`` no private key is decrypted.
 
     Raises:
-        JksError: see there; never with a password in it.
+        JksError: the store is invalid; the message has no password in it.
     """
     if data[:4] != JKS_MAGIC or len(data) < 12 + _DIGEST_BYTES:
         raise JksError("it is not a JKS store")
@@ -99,7 +99,7 @@ class _Reader:
 
 
 def _revealed(hidden: bytes, password: str) -> bytes:
-    """The key of an EncryptedPrivateKeyInfo by Java's protector: salt, key xor stream, check."""
+    """Decrypt an EncryptedPrivateKeyInfo of Java's protector: salt, key xor stream, check."""
     outer = _der(_Der(hidden), 0x30)
     algorithm = _der(outer, 0x30)
     if not algorithm.data.startswith(_KEY_PROTECTOR):

@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1 (F-3), decoded for people; the cleaner copies such messages or refuses them."""
+"""Messages of magic 0 and 1 (F-3), decoded to be shown; the cleaner copies or refuses such messages."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def records_of_message(
             )
     append_time = message.magic == 1 and message.attributes & TIMESTAMP_TYPE
     return [
-        # To a consumer a message of magic 0 has no time, even inside another message.
+        # For a consumer a message of magic 0 has no timestamp, even inside a wrapper of magic 1.
         _as_record(part, base + part.offset, message.timestamp if append_time and part.magic else part.timestamp)
         for part in inner
     ]
@@ -152,7 +152,7 @@ def _nullable(reader: ByteReader) -> bytes | None:
 
 
 def _right_header_checksum(frame: bytes) -> bytes:
-    """Set the right header checksum in a magic 0 lz4 frame, where it wrongly covers the frame magic (KAFKA-3160)."""
+    """Correct the header checksum of an lz4 frame in magic 0, which wrongly covers the frame magic (KAFKA-3160)."""
     if len(frame) < 7 or not frame.startswith(_LZ4_FRAME_MAGIC):
         return frame
     end = 14 if frame[4] & 0x08 else 6
@@ -163,7 +163,7 @@ def _right_header_checksum(frame: bytes) -> bytes:
 
 
 def _xxh32(data: bytes) -> int:
-    """XXH32 with seed 0 of fewer than 16 bytes, which is all that an lz4 frame descriptor has."""
+    """XXH32 with seed 0 of fewer than 16 bytes: an lz4 frame descriptor is shorter."""
     prime1, prime2, prime3, prime4, prime5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
     mask = 0xFFFFFFFF
     value = prime5 + len(data)

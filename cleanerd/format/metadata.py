@@ -15,8 +15,8 @@ FRAME_VERSION: Final = 1
 def read_metadata_record(value: bytes | None, *, where: str | None = None, position: int = 0) -> MetadataRecord:
     """Decode the value of a record in ``__cluster_metadata`` or in a snapshot of it.
 
-    ``position`` is that of the record's batch in the file. Types that do not concern logs become OtherRecord, unread;
-    so do newer versions of types that are only for information.
+    ``position`` is that of the record's batch in the file. Types that do not concern logs become OtherRecord without
+    being decoded; so do newer versions of types that are only informative.
 
     Raises:
         CorruptionError: no value, another frame version, bytes that do not fit the type.

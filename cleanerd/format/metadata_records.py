@@ -49,10 +49,12 @@ class RemoveTopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """A dynamic setting. ``value`` None takes it back; one outside the allow-list was replaced by ``<hidden>`` (U-24).
+    """A dynamic setting.
 
-    ``resource_type`` is a ResourceType or a number that this version does not know. The name of a broker is its id, or
-    empty for the default of all brokers.
+    ``value`` None removes the setting. The value of a key outside the allow-list is ``<hidden>`` (U-24).
+
+    ``resource_type`` is a ResourceType or a number that this version does not know. A broker's name is its id, or empty
+    for the default of all brokers.
     """
 
     resource_type: int
@@ -68,7 +70,7 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevelRecord:
-    """A feature of the cluster, such as ``metadata.version``, has this level now; 0 removes it."""
+    """A cluster feature, such as ``metadata.version``, has this level now; 0 removes the feature."""
 
     name: str
     level: int
@@ -94,7 +96,7 @@ class UnregisterBrokerRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """A partition was created; in a snapshot its state then."""
+    """A partition was created, or its state in a snapshot."""
 
     topic_id: uuid.UUID
     partition: int
@@ -131,7 +133,7 @@ class AbortTransactionRecord:
 
 @dataclass(frozen=True, slots=True)
 class OtherRecord:
-    """A record that does not concern logs; it was not read, and may contain secrets."""
+    """A record that does not concern logs. It is not decoded, and may contain secrets."""
 
     api_key: int
     version: int
@@ -180,7 +182,7 @@ RECORD_NAMES: Final = {
     27: "RegisterControllerRecord",
     28: "ClearElrRecord",
 }
-"""Names by api key, for people."""
+"""Names of record types by api key, to be shown."""
 
 
 def record_name(record: MetadataRecord) -> str:
@@ -250,7 +252,7 @@ def _partition(reader: ByteReader, version: int) -> PartitionRecord:
 
 
 _CHANGES: Final = {0: "isr", 2: "replicas", 4: "adding_replicas"}
-"""The tagged fields of a PartitionChangeRecord that are read. A null array there has no meaning."""
+"""The tagged fields of a PartitionChangeRecord that are read. A null array has no meaning there."""
 
 
 def _partition_change(reader: ByteReader, _version: int) -> PartitionChangeRecord:
@@ -268,15 +270,15 @@ def _partition_change(reader: ByteReader, _version: int) -> PartitionChangeRecor
 
 @dataclass(frozen=True, slots=True)
 class RecordLayout:
-    """How to read a record type, and up to which version that was checked.
+    """How to read a record type, and the highest version that was checked.
 
-    ``reads_tags``: it reads the tagged fields at the end as well.
+    ``reads_tags``: it also reads the tagged fields at the end.
     """
 
     read: Callable[[ByteReader, int], MetadataRecord]
     highest_version: int
     essential: bool = True
-    """Whether a newer version must be refused; otherwise it is passed over: the record is only for information."""
+    """Whether a newer version must be refused; otherwise it is skipped because the record is only informative."""
     reads_tags: bool = False
 
 
@@ -284,18 +286,18 @@ LAYOUTS: Final = {
     0: RecordLayout(_register_broker, 4, essential=False),
     1: RecordLayout(_unregister_broker, 0, essential=False),
     2: RecordLayout(_topic, 0),
-    # A newer version of these is passed over: then nothing is known of the replicas, and tombstones wait.
+    # Newer versions are skipped: then the replicas are unknown, and tombstones wait.
     3: RecordLayout(_partition, 2, essential=False),
     4: RecordLayout(_config, 0),
     5: RecordLayout(_partition_change, 2, essential=False, reads_tags=True),
     9: RecordLayout(_remove_topic, 0),
     12: RecordLayout(_feature_level, 0),
-    # The names and reasons of transactions are tagged fields, which are passed over.
+    # The names and reasons of transactions are tagged fields, which are skipped.
     23: RecordLayout(lambda _reader, _version: BeginTransactionRecord(), 0),
     24: RecordLayout(lambda _reader, _version: EndTransactionRecord(), 0),
     25: RecordLayout(lambda _reader, _version: AbortTransactionRecord(), 0),
 }
-"""By api key."""
+"""The layout by api key."""
 
 
 def _count(reader: ByteReader) -> int:

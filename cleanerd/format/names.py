@@ -22,9 +22,9 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
 PASSING_SUFFIXES = ("-delete", "-future", "-stray")
-"""Suffixes of directories that a broker deletes, fills or has set aside."""
+"""Suffixes of directories that a broker deletes, fills, or moved aside."""
 REMOTE_INDEX_CACHE = "remote-log-index-cache"
-"""A directory of the broker beside the partitions."""
+"""A broker's directory beside the partitions."""
 
 MAX_OFFSET = 2**63 - 1
 MAX_INT32 = 2**31 - 1
@@ -56,7 +56,7 @@ def file_name(base: int, suffix: str) -> str:
 
 
 def parse_file_name(name: str) -> tuple[int, str] | None:
-    """``(base offset, suffix)`` of a segment's file; the suffix is the whole of it, e.g. ``.log`` or ``.log.swap``.
+    """``(base offset, suffix)`` of a segment's file; the suffix includes all dots, e.g. ``.log.swap``.
 
     None for any other name: checkpoints, temporary files, copies.
     """
@@ -92,7 +92,7 @@ class TopicPartition:
 
 
 def parse_topic_partition_dir(name: str) -> TopicPartition | None:
-    """The partition whose current log the directory ``name`` holds: what follows the last dash is the number (F-5).
+    """The partition whose current log the directory ``name`` holds: the number follows the last dash (F-5).
 
     None for ``-future``, ``-delete`` and ``-stray`` directories and for other directories. A number with leading zeros
     gives None too, because the partition would be searched under another name.
@@ -126,7 +126,9 @@ def broker_takes_dir(name: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def uuid_from_base64(text: str) -> uuid.UUID:
-    """A UUID as Kafka writes it: URL-safe base64, 22 characters (padding is accepted). Topics have few of them.
+    """A UUID from Kafka's form: URL-safe base64, 22 characters (padding is accepted).
+
+    Topics have few of them.
 
     Raises:
         ValueError: ``text`` is malformed.

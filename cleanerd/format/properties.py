@@ -44,8 +44,7 @@ def located_properties(data: bytes, where: str = "properties") -> dict[str, tupl
 def _logical_lines(text: str) -> Iterator[tuple[int, int, str]]:
     """``(line number, byte position, line)``: without comments and blank lines, continued lines joined.
 
-    A comment is recognised wherever nothing has been collected yet, even after a line of one backslash: that is how the
-    JDK reads.
+    As in the JDK, a comment can follow a line of one backslash, because no text was collected yet.
     """
     collected = ""
     first = (1, 0)
@@ -64,7 +63,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, int, str]]:
             collected = collected[:-1]
             if match.end() < len(text) or match[2] == "\r\n":
                 continue
-        # A lone backslash at the end of the file is a key without letters.
+        # A single backslash at the end of the file is an empty key.
         if collected or part:
             yield *first, collected
         collected = ""

@@ -55,7 +55,7 @@ class ByteReader:
         raise CorruptionError(message, where=self._where, position=self._origin + place)
 
     def slice(self, size: int) -> ByteReader:
-        """A reader of the next ``size`` bytes; this one continues after them."""
+        """A reader of the next ``size`` bytes; this reader continues after them."""
         if not 0 <= size <= self.left:
             self.fail(f"{size} bytes announced, {self.left} left")
         part = ByteReader(
@@ -119,7 +119,7 @@ class ByteReader:
 
     def _base128(self, bits: int) -> int:
         start = self.at
-        if start < self.end and (byte := self._data[start]) < 0x80:  # most are that short
+        if start < self.end and (byte := self._data[start]) < 0x80:  # most varints have one byte
             self.at += 1
             return byte
         value = 0

@@ -1,4 +1,4 @@
-"""Records of a v2 batch, decoded for people and for tests (F-2.3). The cleaner itself uses the kernel's columns."""
+"""Records of a v2 batch, decoded to be shown and for tests (F-2.3). The cleaner uses the kernel's columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_OFFSET: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as a consumer sees it. ``key`` or ``value`` None is null; header keys stay the bytes they are."""
+    """One record as a consumer sees it. A ``key`` or ``value`` of None is null; header keys are bytes."""
 
     offset: int
     timestamp: int
@@ -102,5 +102,5 @@ def _nullable(reader: ByteReader) -> bytes | None:
 
 
 def _int64(value: int) -> int:
-    """Wrap like a Java long: a horizon can make deltas that overflow and come back (C-50)."""
+    """Wrap around like a Java long: a horizon can make deltas overflow, and adding them overflows back (C-50)."""
     return (value + 2**63) % 2**64 - 2**63

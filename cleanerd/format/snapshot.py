@@ -1,4 +1,4 @@
-"""Producer snapshots ``<offset>.snapshot`` (F-10): what is known about every producer below that offset."""
+"""Producer snapshots ``<offset>.snapshot`` (F-10): the state of every producer below that offset."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SNAPSHOT_ENTRY: Final = np.dtype(
         ("current_txn_first_offset", ">i8"),  # -1: no open transaction
     ]
 )
-"""46 bytes, one producer."""
+"""One producer's entry, 46 bytes."""
 
 _HEADER = struct.Struct(">hIi")
 _CRC_FROM = 6

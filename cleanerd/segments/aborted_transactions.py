@@ -31,7 +31,7 @@ class IndexEntries:
     disordered: set[int] = field(default_factory=set)
 
     def add(self, entries: NDArray[np.void], base: int, end: int) -> None:
-        """The index of the segment from ``base`` up to ``end`` (exclusive), in any order (U-44)."""
+        """Add the index of the segment from ``base`` up to ``end`` (exclusive); entries in any order (U-44)."""
         ends = entries["last_offset"].astype(np.int64)
         outside = ends[(ends < base) | (ends >= end)].tolist()
         if outside or not rises(ends).all():
@@ -39,7 +39,7 @@ class IndexEntries:
         self.parts.append(entries)
 
     def began_below(self, bound: int, *, ended_below: int | None = None) -> AbortedTransactions:
-        """Those that began below the offset ``bound``, and ended below the other one, if it is given."""
+        """The transactions that began below ``bound``, and ended below ``ended_below`` if it is given."""
         entries = np.concatenate(self.parts, dtype=TXN_ENTRY)
         counts = entries["first_offset"] < bound
         if ended_below is not None:

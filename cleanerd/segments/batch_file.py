@@ -1,6 +1,6 @@
-"""One batch after the other from a file, in plain Python: for the metadata log and for people.
+"""Reads a file's batches one by one, in plain Python: for the metadata log and for commands that show data.
 
-The cleaner itself reads through the kernel, see read.py.
+The cleaner reads through the kernel, see reading.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StoredBatch:
 
     @property
     def end(self) -> int:
-        """File position behind the batch."""
+        """File position after the batch."""
         return self.position + self.frame.size_bytes
 
     def error(self, message: str) -> CorruptionError:
@@ -44,7 +44,7 @@ class StoredBatch:
 
 
 def opened_raw(path: Path) -> tuple[RawIOBase, int]:
-    """The file, wherever it is, and its bytes.
+    """Open the file, local or in a store; returns its size too.
 
     Raises:
         CleanerdError: an object in a store cannot be opened.
@@ -61,8 +61,9 @@ def opened_raw(path: Path) -> tuple[RawIOBase, int]:
 def read_batches(path: Path, *, start: int = 0, cut_tail_ends: bool, limit_bytes: int) -> Iterator[StoredBatch]:
     """Whole batches of the file from position ``start`` on, as many bytes as it has now.
 
-    A batch that the end of the file cuts off is the end when ``cut_tail_ends`` (a broker may be writing it), else an
-    error. So is a tail of zeros, which a preallocated active segment has (F-1). No batch above ``limit_bytes`` is read.
+    With ``cut_tail_ends`` a batch that the end of the file cuts off is the end (a broker may be writing it), otherwise
+    an error. The same applies to a tail of zeros, which a preallocated active segment has (F-1). No batch above
+    ``limit_bytes`` is read.
 
     Raises:
         CorruptionError: an impossible size or magic, a batch above the limit, a cut tail that is not the log's end.

@@ -1,4 +1,4 @@
-"""How far a chunk of whole batches went, which every reader of segments needs."""
+"""How many bytes of whole batches a chunk used; every reader of segments needs this."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Protocol
 
 
 class CountedChunk(Protocol):
-    """A chunk, whatever was made of it."""
+    """The result of reading a chunk, of any kind."""
 
     @property
     def consumed(self) -> int:
-        """Bytes of whole batches that were used."""
+        """Bytes of the whole batches that were used."""
 
 
 class Consumed(CountedChunk, Protocol):
@@ -30,7 +30,7 @@ class ChunkResult:
 
     @property
     def consumed(self) -> int:
-        """Bytes of whole batches that were used."""
+        """Bytes of the whole batches that were used."""
         return self.chunk.consumed
 
     @property

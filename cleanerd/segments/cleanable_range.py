@@ -1,4 +1,4 @@
-"""From where to where a partition may be cleaned, read from what the broker left on disk (S-01, S-02, C-02..C-11)."""
+"""The offsets between which a partition may be cleaned, from the broker's files (S-01, S-02, C-02..C-11)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class WrongTime:
 
     @property
     def note(self) -> str:
-        """The place, the process that left it, the consequence, and what to do."""
+        """Where it is, who wrote it, the consequence, and what to do."""
         whose = "without a producer id" if self.producer_id < 0 else f"of producer {self.producer_id}"
         return (
             f"{self.path}: the batch at offset {self.offset} {whose} has the timestamp {self.timestamp}, which is in "
@@ -59,9 +59,9 @@ class WrongTime:
 class CleanableRange:
     """The range that may be cleaned, and its size.
 
-    ``young_since_ms`` is the largest timestamp of the segment that ``min.compaction.lag.ms`` holds back, None when it
-    holds back none; ``overdue_at_ms`` when ``max.compaction.lag.ms`` makes the log due, None when it never does.
-    ``wrong_time``: a batch of the dirty part by whose time neither can be known, of those that were read.
+    ``young_since_ms``: the largest timestamp of the segment that ``min.compaction.lag.ms`` excludes, None if there is
+    none. ``overdue_at_ms``: when ``max.compaction.lag.ms`` makes the log overdue, None if never. ``wrong_time``: a
+    dirty batch whose time makes both unknown, if one was read.
     """
 
     first_dirty_offset: int
@@ -92,7 +92,7 @@ def read_bounds(
     process; otherwise only headers that were read before are used.
 
     A running broker reports the last stable offset; without one it comes from the producer state at the high watermark
-    (S-04): a transaction is open unless its marker is below it. ``may_be_torn``: no clean shutdown, or a broker is
+    (S-04): a transaction is open unless its marker is below that. ``may_be_torn``: no clean shutdown, or a broker is
     writing; then data from the recovery point on is not trusted (U-32). ``facts_bytes``: see :func:`read_producers`.
 
     Raises:
@@ -106,7 +106,7 @@ def read_bounds(
         LimitedBy.HIGH_WATERMARK: log.high_watermark,
         LimitedBy.RECOVERY_POINT: log.recovery_point,
     }
-    # The broker's is the high watermark where no transaction below that is open.
+    # The broker reports the high watermark if no transaction below it is open.
     open_offset = None if log.last_stable_offset == log.high_watermark else log.last_stable_offset
     if log.last_stable_offset is None:
         torn_from = log.recovery_point if may_be_torn else None
@@ -151,8 +151,8 @@ def read_bounds(
 
 
 def _wrong_time(log: PartitionLog, reader: SegmentReader, segment: Segment, now_ms: int) -> WrongTime | None:
-    """The first batch of a segment whose time is in another unit; of a long one only the beginning is read."""
-    with suppress(CleanerdError):  # a torn one is for others to report
+    """The first batch of a segment with a time in another unit; of a long segment only the beginning is read."""
+    with suppress(CleanerdError):  # other checks report a torn segment
         for batches in islice(reader.headers(segment), 1):
             columns = (batches.base_offset, batches.producer_id, batches.max_timestamp)
             for offset, producer_id, timestamp in zip(*(column.tolist() for column in columns), strict=True):
@@ -199,7 +199,7 @@ def _last_indexed_position(log: PartitionLog, segment: Segment, *, may_be_torn: 
 def _largest_timestamp_ms(log: PartitionLog, segment: Segment, reader: SegmentReader | None, *, old_ms: int) -> int:
     """The largest timestamp of the time index and the batches, else the file's modification time (C-05, U-51).
 
-    ``old_ms``: a segment that is younger by its index is not read. ``reader``: None where no segment is to be read.
+    ``old_ms``: segments that are younger according to their index are not read. ``reader``: None: read no segment.
     """
     found_ms = -1
     data = _read(log, segment, TIMEINDEX_SUFFIX)
@@ -212,12 +212,12 @@ def _largest_timestamp_ms(log: PartitionLog, segment: Segment, reader: SegmentRe
 
 
 _BATCH_TIMES: dict[tuple[int, ...], int] = {}
-"""The identity of a sealed file -> the largest timestamp of its batches, -1 for none."""
+"""The largest timestamp of a sealed file's batches, -1 for none, by the file's identity."""
 _MOST_BATCH_TIMES: Final = 100_000
 
 
 def _largest_of_batches_ms(segment: Segment, reader: SegmentReader | None) -> int:
-    """-1 when no batch has a time, or the batches were not read."""
+    """-1 if no batch has a timestamp, or the batches were not read."""
     file = (segment.dev, segment.inode, segment.size_bytes, segment.mtime_ns, segment.ctime_ns)
     known = _BATCH_TIMES.get(file)
     if known is not None or reader is None:
@@ -230,7 +230,7 @@ def _largest_of_batches_ms(segment: Segment, reader: SegmentReader | None) -> in
 
 
 def _first_timestamp_ms(reader: SegmentReader, segment: Segment) -> int:
-    """The largest timestamp of the segment's first batch (C-10), -1 when it is empty."""
+    """The largest timestamp of the segment's first batch (C-10); -1 if it is empty."""
     for batches in reader.headers(segment):
         return int(batches.max_timestamp[0]) if len(batches) else -1
     return -1

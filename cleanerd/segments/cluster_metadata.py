@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
-"""Brokers write metadata batches of 8 MiB at most; a larger one is refused, on disk and unpacked."""
+"""Brokers write metadata batches of 8 MiB at most. Larger ones than this are refused, compressed or decompressed."""
 
 _ATTEMPTS: Final = 3
 _OF_PARTITIONS: Final = (3, 5)
-"""API keys of the records that say which replicas a partition has."""
+"""API keys of the records with a partition's replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ def read_cluster_metadata(
     The log's high watermark is not on disk, so its tail may never have been committed. ``only_before_ms`` stops at the
     first batch of the log that is not older than that (on-start); None reads everything (offline). Snapshots contain
     committed records only. A transaction of metadata records takes effect at its end. ``younger``: later metadata
-    becomes a second result. It is read as far as that is possible: a running broker may be writing it.
-    ``margin_ms``: how long the end of the log may be uncommitted, for the replicas (U-71).
+    becomes a second result. It is read as far as possible, because a running broker may be writing it. ``margin_ms``:
+    how long the end of the log may be uncommitted, for the replicas (U-71).
 
     Raises:
         CorruptionError: damaged files, a gap between snapshot and log or in the log, transaction records out of order.
@@ -111,7 +111,7 @@ def read_cluster_metadata(
         try:
             return _read(directory, only_before_ms, younger=younger, margin_ms=margin_ms)
         except FileNotFoundError as error:
-            # A running broker deletes snapshots and segments that a newer snapshot covers.
+            # A running broker deletes snapshots and segments that a newer snapshot covers, so try again.
             if attempt == _ATTEMPTS - 1 or not directory.is_dir():
                 raise _unreadable(directory, error) from error
         except OSError as error:
@@ -148,7 +148,7 @@ def _read(directory: Path, only_before_ms: int | None, *, younger: bool, margin_
             )
         return image.finish()
     history.newest_ms = _newest_ms(directory, bases[-1])
-    # Whatever the clock says: the end of the log may be uncommitted, also after the broker stopped.
+    # Use the log's time and not the clock: its end may be uncommitted even after the broker stopped.
     settled_ms = history.newest_ms - margin_ms
     believed: ClusterMetadata | None = None
     transaction: list[MetadataRecord] | None = None
@@ -167,7 +167,7 @@ def _read(directory: Path, only_before_ms: int | None, *, younger: bool, margin_
         if believed is None:
             raise
     found = image.finish()
-    # Replicas that the end of the log adds are waited for, however young it is.
+    # Replicas that the end of the log adds are waited for, even if they are very new.
     if believed is None:
         return found
     newer = found if younger else None
@@ -175,9 +175,9 @@ def _read(directory: Path, only_before_ms: int | None, *, younger: bool, margin_
 
 
 def _after(directory: Path, bases: list[int], start: int) -> Iterator[_MetadataBatch]:
-    """The batches of the log's segments ``bases`` that reach offset ``start`` or beyond, each after the one before.
+    """The batches of the segments ``bases`` that reach offset ``start`` or a higher one, in order.
 
-    Nothing is ever compacted away there: what is missing was lost, and a setting with it.
+    This log is not compacted, so a gap means lost settings.
     """
     end = start
     for base in bases:
@@ -203,7 +203,7 @@ def _names_in(directory: Path) -> list[str]:
 def _replay(
     batch: _MetadataBatch, start: int, transaction: list[MetadataRecord] | None, image: _Image
 ) -> list[MetadataRecord] | None:
-    """Apply a batch's records from offset ``start`` on; gives the records of the transaction that is open after it."""
+    """Apply a batch's records from offset ``start`` on; returns the records of a transaction left open."""
     if batch.header.is_control:
         return transaction
     for record in batch.records():
@@ -230,7 +230,7 @@ def _replay(
 
 
 def _replay_snapshot(directory: Path, names: list[str], image: _Image) -> int:
-    """Load the newest snapshot that has its footer into ``image``; gives its end offset, 0 without one."""
+    """Load the newest complete snapshot into ``image``; returns its end offset, 0 without a snapshot."""
     snapshots = sorted(
         ((parsed, name) for name in names if (parsed := parse_checkpoint_name(name)) is not None), reverse=True
     )
@@ -257,7 +257,7 @@ def _note_snapshot_time(batch: _MetadataBatch, image: _Image) -> None:
 
 
 def _has_footer(path: Path) -> bool:
-    """Whether the last batch of a snapshot is its footer: a snapshot without one was never finished."""
+    """Whether the last batch of a snapshot is its footer; otherwise the snapshot is incomplete."""
     last = None
     for batch in _batches(path, 0, is_last=True):
         last = batch
@@ -277,12 +277,12 @@ class _MetadataBatch:
     header: BatchHeader
 
     def records(self) -> list[Record]:
-        """Its records, the CRC checked."""
+        """Its records, after a check of the CRC."""
         stored = self.stored
         return records_of(stored.data, limit_bytes=MAX_BATCH_BYTES, where=stored.where, position=stored.position)
 
     def decode(self, record: Record) -> MetadataRecord:
-        """The metadata in one of them."""
+        """Decode the metadata in one record."""
         return read_metadata_record(record.value, where=self.stored.where, position=self.stored.position)
 
 
@@ -292,7 +292,7 @@ def _batches(path: Path, position: int, *, is_last: bool) -> Iterator[_MetadataB
 
 
 def _position_of(directory: Path, base: int, offset: int) -> int:
-    """A position in the segment ``base`` from where on a scan meets ``offset``; 0 when the index is of no help."""
+    """A position in the segment ``base`` from which a scan reaches ``offset``; 0 if the index does not help."""
     path = directory / file_name(base, INDEX_SUFFIX)
     try:
         entries = read_offset_index(read_plain(path, has_room=True), str(path))
@@ -303,7 +303,7 @@ def _position_of(directory: Path, base: int, offset: int) -> int:
 
 
 def _newest_ms(directory: Path, base: int) -> int:
-    """The time of the last batch of the segment ``base``; -1 when it has none."""
+    """The time of the last batch of the segment ``base``; -1 if it has none."""
     path, newest_ms = directory / file_name(base, SEGMENT_SUFFIX), UNKNOWN_MS
     for batch in _batches(path, _position_of(directory, base, MAX_OFFSET), is_last=True):
         newest_ms = batch.header.max_timestamp
@@ -312,10 +312,10 @@ def _newest_ms(directory: Path, base: int) -> int:
 
 @dataclass(slots=True)
 class _ReplicaHistory:
-    """Which replicas were in the ISR, as the log is read.
+    """Which replicas were in the ISR while the log is read; records after :meth:`end` may be uncommitted.
 
-    Records after :meth:`end` may be uncommitted. ``young``: the replicas that they assign, and the last ISR of them. A
-    partition with a single replica waits for no other, and one that may have a second does.
+    ``young``: the replicas and the last ISR that these records assign. A partition with a single replica waits for no
+    other, unless these records may add one.
     """
 
     topics: dict[uuid.UUID, dict[int, Replicas]] = field(default_factory=dict)
@@ -326,14 +326,14 @@ class _ReplicaHistory:
     ended: bool = False
 
     def __deepcopy__(self, _memo: object) -> _ReplicaHistory:
-        return self  # one for all readings: it has ended by then
+        return self  # a single object for all readings: it has ended by then
 
     def end(self) -> None:
-        """From here on the log may be uncommitted."""
+        """Later records may be uncommitted."""
         self.ended = True
 
     def apply(self, record: MetadataRecord, at_ms: int) -> None:
-        """Take in a change of ``at_ms``."""
+        """Apply a change at the time ``at_ms``."""
         if isinstance(record, OtherRecord) and record.api_key in _OF_PARTITIONS:
             self.unread = f"{record_name(record)} version {record.version} is not known: update cleanerd"
         if self.ended:
@@ -371,9 +371,9 @@ class _ReplicaHistory:
         self.topics[record.topic_id][record.partition] = before.changed(assigned, isr, at_ms)
 
     def passed(self, at_ms: int, *, is_complete: bool = True) -> None:
-        """A batch of ``at_ms`` was read; ``is_complete``: all changes up to it are in.
+        """Note that a batch of ``at_ms`` was read; ``is_complete``: all changes up to it were applied.
 
-        After a time that goes back, later times are ignored. The end of the log shows that as well.
+        After a time that decreases, later times are ignored. The end of the log shows that as well.
         """
         if at_ms < self.as_of_ms:
             for partitions in self.topics.values():
@@ -394,13 +394,13 @@ class _ReplicaHistory:
                 if before.is_alone and assigned - before.assigned:
                     before = before.changed(before.assigned | assigned, before.isr, self.as_of_ms)
                 self.topics[topic_id][number] = replace(before, newest_isr=isr, joining=assigned - before.assigned)
-        # A snapshot may be newer than what is left of the log.
+        # A snapshot may be newer than the remaining log.
         return ReplicaFacts(self.topics, self.as_of_ms, max(self.newest_ms, self.as_of_ms), self.unread)
 
 
 @dataclass(slots=True)
 class _Image:
-    """The state while records are applied. Topics by id: a re-created topic has its old name and a new id."""
+    """The state while records are applied, by topic id: a re-created topic has its old name but a new id."""
 
     names: dict[uuid.UUID, str] = field(default_factory=dict)
     topic_ids: dict[str, uuid.UUID] = field(default_factory=dict)
@@ -413,7 +413,7 @@ class _Image:
     margin_ms: int = MARGIN_MS
 
     def apply(self, record: MetadataRecord, at_ms: int) -> None:
-        """Change the state as a broker does, by a record of ``at_ms``."""
+        """Change the state by a record of ``at_ms``, as a broker does."""
         self.replicas.apply(record, at_ms)
         match record:
             case TopicRecord():
@@ -454,7 +454,7 @@ class _Image:
                 del self.configs[place]
 
     def finish(self) -> ClusterMetadata:
-        """The state as the value that others get."""
+        """The state as a frozen value."""
         brokers = {name: values for (kind, name), values in self.configs.items() if kind == ResourceType.BROKER}
         return ClusterMetadata(
             topics=self.topic_ids,

@@ -1,7 +1,7 @@
 """The metadata of a segment's files: owner, mode, access list, extended attributes (S-60).
 
-A cleaned segment must be readable by exactly the users that could read its sources. With an access list the group bits
-of the mode are its mask: a file with the mode alone would let the group in.
+A cleaned segment must be readable by exactly the users that could read its sources. If a file has an access list, the
+group bits of its mode are the list's mask: with the mode alone, the group could read the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ACCESS_LIST: Final = "system.posix_acl_access"
 _CARRIED: Final = ("user.", "security.", ACCESS_LIST, "system.nfs4_acl")
-# The kernel's own: they sign a file's contents, and it drops or renews them when these change.
+# Set by the kernel: they sign the file's contents, and the kernel drops or renews them when these change.
 _OF_CONTENTS: Final = frozenset({"security.capability", "security.evm", "security.ima"})
 _NONE: Final = frozenset({errno.ENOTSUP, errno.ENOSYS})
 _PERMISSIONS: Final = 0o777
@@ -28,7 +28,7 @@ _PERMISSIONS: Final = 0o777
 
 @dataclass(frozen=True, slots=True)
 class FileMetadata:
-    """Owner, permissions and extended attributes of one file. ``where`` names it for people."""
+    """Owner, permissions and extended attributes of one file. ``where``: its name in messages."""
 
     uid: int
     gid: int
@@ -41,7 +41,7 @@ class FileMetadata:
         """The metadata of ``segment``, whose file is ``name`` in the directory open as ``directory``; raises OSError.
 
         Raises:
-            SegmentChangedError: the file is gone or was replaced; brokers delete and replace segments.
+            SegmentChangedError: the broker deleted or replaced the file.
         """
         try:
             descriptor, status = opened_to_read(name, dir_fd=directory)
@@ -57,10 +57,10 @@ class FileMetadata:
     def apply(self, descriptor: int) -> None:
         """Give the open file this metadata; raises OSError.
 
-        The access list comes before the mode: in the other order the group would have the mask's rights for a moment.
+        The access list comes before the mode: otherwise the group would have the mask's rights for a moment.
 
         Raises:
-            RefusedError: it cannot be given to the owner, or an attribute cannot be copied.
+            RefusedError: the owner cannot be set, or an attribute cannot be copied.
         """
         status = os.fstat(descriptor)
         if (status.st_uid, status.st_gid) != (self.uid, self.gid):
@@ -96,7 +96,7 @@ class FileMetadata:
 
 
 def _attributes(descriptor: int) -> dict[str, bytes]:
-    """Those that a cleaned segment has to have as well."""
+    """The attributes that a cleaned segment has to have as well."""
     try:
         names = os.listxattr(descriptor)
     except OSError as error:

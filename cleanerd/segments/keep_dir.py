@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def require_keep_dir(kept: Path, log_dirs: Sequence[Path]) -> None:
-    """Refuse a directory that replaced segments cannot be kept in. Reads only.
+    """Refuse a directory that cannot store replaced segments. Reads only.
 
     Raises:
-        ConfigError: it is missing, as with every path (exit code 3).
+        ConfigError: it is missing (exit code 3).
         RefusedError: it is in a log directory, or on another file system.
     """
-    # Before the check that it exists: the message must not suggest to create it in a wrong place.
+    # Check this before its existence: a message must not suggest creating it in a wrong place.
     place = kept.resolve()
     inside = [path.resolve() for path in log_dirs if place.is_relative_to(path.resolve())]
     inside += [path for path in (place, *place.parents) if (path / META_PROPERTIES).exists()]
@@ -44,8 +44,8 @@ def on_its_file_system(places: Sequence[Path], log_dir: Path) -> Path:
     """The first of ``places`` on a file system that allows hard links to files of ``log_dir``.
 
     Raises:
-        ConfigError: there is none of them.
-        RefusedError: none does, or one that may be it is missing.
+        ConfigError: none of them is.
+        RefusedError: none allows hard links, or a candidate is missing.
     """
     device = log_dir.stat().st_dev
     for place in places:
@@ -66,7 +66,7 @@ def on_its_file_system(places: Sequence[Path], log_dir: Path) -> Path:
 
 
 def not_linkable(log_dir: Path, kept: Path, reason: str) -> RefusedError:
-    """The refusal of ``kept``, where nothing of ``log_dir`` can get a second name."""
+    """The refusal of ``kept``, to which files of ``log_dir`` cannot be hard-linked."""
     return RefusedError(
         f"files of {log_dir} cannot be linked here: {reason}",
         where=str(kept),

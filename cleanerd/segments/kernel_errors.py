@@ -1,4 +1,4 @@
-"""Errors of the kernel as errors of ours, so that none ends a worker: one partition has failed, with a reason."""
+"""Translates the kernel's errors to cleanerd's, so that they end the work on one partition only, with a reason."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def translated_kernel_errors(where: str) -> Iterator[None]:
     Raises:
         CorruptionError: the bytes contradict the format.
         BatchTooLargeError: a batch would take more memory than it may (U-35).
-        KernelError: arguments do not fit together, as keep bits of another file; or a panic was caught.
-        MachineError: no memory is left (U-38).
+        KernelError: arguments do not fit together, such as keep bits of another file, or the kernel panicked.
+        MachineError: out of memory (U-38).
     """
     try:
         yield
@@ -42,13 +42,13 @@ def translated_kernel_errors(where: str) -> Iterator[None]:
 
 
 def bad_batch(error: _kernel.CorruptLogError, where: str) -> CorruptionError | BatchTooLargeError:
-    """The kernel's finding as an error of ours, with the file it is about."""
+    """The kernel's finding as an error of cleanerd, with its file."""
     place = [f"batch at offset {error.base_offset}"] if error.base_offset >= 0 else []
     if error.record >= 0:
         place.append(f"record {error.record}")
     reason = f"{error.reason} ({', '.join(place)})" if place else error.reason
     if isinstance(error, _kernel.BatchTooLargeError):
         return BatchTooLargeError(reason, where=where, position=error.position)
-    # Offsets inside of a v0 or v1 wrapper: a broker stores them, and so has every replica (U-45).
+    # Offsets inside a v0 or v1 wrapper: brokers store them, so every replica has them (U-45).
     hint = REPLICAS_HAVE_IT if error.reason == "offsets go back" else _DAMAGED
     return CorruptionError(reason, where=where, position=error.position, hint=hint)

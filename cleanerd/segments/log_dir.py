@@ -30,7 +30,7 @@ RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CHECKPOINTS = (CLEANER_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
-"""Kafka's checkpoints of all partitions of a log directory: four files of one form."""
+"""Kafka's checkpoints of all partitions of a log directory: four files of the same format."""
 META_PROPERTIES = meta.META_PROPERTIES
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
@@ -40,7 +40,7 @@ _WITHOUT_CHECKPOINT = {
     LOG_START_CHECKPOINT: "it starts without it, but records that DeleteRecords removed from a segment are back",
     HIGH_WATERMARK_CHECKPOINT: "it starts without it, and learns the high watermarks again",
 }
-"""The consequence of deleting a damaged checkpoint: tried on brokers."""
+"""The consequence of deleting a damaged checkpoint, as observed on brokers."""
 
 METADATA_TOPIC = "__cluster_metadata"
 
@@ -48,10 +48,10 @@ _CACHED_DIRS = 16
 """More log directories than a broker usually has."""
 
 _INCOMING_REPLICAS: dict[Path, tuple[tuple[int, ...], frozenset[TopicPartition]]] = {}
-"""The last results of :func:`moved_here`, with their time: they are used for every partition."""
+"""Recent results of :func:`incoming_replicas`, with their time: every partition uses them."""
 
 _CACHED_CHECKPOINTS = 2 * _CACHED_DIRS
-"""One partition at a time needs two of each."""
+"""Limit of cached checkpoints: a partition needs two per log directory at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,13 @@ class DirectoryPlace:
 
     @property
     def name(self) -> str:
-        """The name of its directory, once it has one."""
+        """The name of its directory in the state directory, if it has one."""
         place = json.dumps([self.path, self.inode, self.file_system])
         digest = hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         return f"{self.directory_id or 'path'}-{digest}"
 
     def may_have_been(self, before: DirectoryPlace) -> bool:
-        """Whether the ids allow that this is the same directory; a broker that is upgraded gives it an id."""
+        """Whether the ids allow that this is the same directory. A broker adds an id when it is upgraded."""
         return before.directory_id in {None, self.directory_id}
 
 
@@ -90,8 +90,9 @@ class LogDir:
 
     The four mappings are Kafka's checkpoint files; a missing file reads as an empty mapping (C-86, S-02: no high
     watermark and no recovery point means that nothing is cleanable). ``partitions`` leaves out ``__cluster_metadata``
-    and all that is being moved or deleted (``-future``, ``-delete``, ``-stray``; S-21). ``linked`` are partitions
-    whose directory is a symbolic link: it may lead out of what the lock covers, so it is not followed.
+    and partitions that are being moved or deleted (``-future``, ``-delete``, ``-stray``; S-21). ``linked``: partitions
+    whose directory is a symbolic link. It is not followed, because it may lead to a directory that the lock does not
+    cover.
     """
 
     path: Path
@@ -111,7 +112,7 @@ class LogDir:
 class LogDirMemory:
     """Earlier results for one log directory, for repeated readings in one thread.
 
-    Unchanged content, byte for byte and name for name, is not parsed again: the result is the same object.
+    Content with the same bytes and names is not parsed again: the result is the same object.
     """
 
     checkpoints: dict[Path, tuple[bytes, dict[TopicPartition, int]]] = field(default_factory=dict)
@@ -119,7 +120,7 @@ class LogDirMemory:
     partitions: tuple[TopicPartition, ...] = ()
 
     def checkpoint(self, path: Path, data: bytes) -> dict[TopicPartition, int]:
-        """The offsets of the file ``path`` with the content ``data``; callers must not change them."""
+        """The offsets of the file ``path`` with the content ``data``. Callers must not change the result."""
         known = self.checkpoints.get(path)
         if known is None or known[0] != data:
             known = self.checkpoints[path] = data, read_offset_checkpoint(data, str(path))
@@ -142,7 +143,7 @@ def read_log_dir(path: Path, memory: LogDirMemory | None = None) -> LogDir:
     """
     try:
         is_directory = path.is_dir()
-    except OSError as error:  # a directory on the way may not be searched
+    except OSError as error:  # a parent directory may not be searchable
         raise system_error("cannot be read", str(path), error) from error
     if not is_directory:
         what = "is not a directory" if path.exists() else "does not exist"
@@ -192,7 +193,7 @@ def _is_there(path: Path) -> bool:
 
 
 def partition_names(path: Path) -> tuple[TopicPartition, ...]:
-    """The partitions of a log directory by the names in it: nothing else is read.
+    """The partitions of a log directory, from its directory names only.
 
     Raises:
         CleanerdError: it cannot be listed.
@@ -208,7 +209,7 @@ def incoming_replicas(log_dir: Path, clock_ns: Callable[[], int] | None = None) 
     Empty if the directory cannot be read: no replica becomes active there, and other directories must not wait for it.
     """
     try:
-        # Another disk may be mounted there: time, names and owners come from one opened directory.
+        # Another disk may be mounted there later: time, names and owners come from one opened directory.
         descriptor = os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return frozenset()
@@ -222,7 +223,7 @@ def incoming_replicas(log_dir: Path, clock_ns: Callable[[], int] | None = None) 
         return frozenset()
     finally:
         close_quietly(descriptor)
-    if written.tells_changes:  # else a broker begins to move many at once
+    if written.tells_changes:  # otherwise a broker begins to move many at once
         if len(_INCOMING_REPLICAS) >= _CACHED_DIRS:
             _INCOMING_REPLICAS.clear()
         _INCOMING_REPLICAS[log_dir] = state, found
@@ -240,7 +241,7 @@ def cleaner_offset(log_dir: Path, name: TopicPartition) -> int | None:
 
 
 def lasting_start_offset(log_dir: Path, name: TopicPartition) -> int:
-    """The log start offset that a broker which is killed now starts with, unless its first segment begins above that.
+    """The log start offset with which a broker starts if it is killed now, unless its first segment begins above that.
 
     Raises:
         CorruptionError: this partition's entry does not parse.
@@ -250,7 +251,10 @@ def lasting_start_offset(log_dir: Path, name: TopicPartition) -> int:
 
 
 def _offset_in(path: str, name: TopicPartition) -> int | None:
-    """The file is read again only if it is another one: for many partitions that costs one ``stat`` each."""
+    """The offset of ``name`` in the file.
+
+    The file is read again only after a change: for many partitions each call costs one ``stat``.
+    """
     try:
         status = os.lstat(path)
     except FileNotFoundError:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """By the segments' first batches: lowest and highest magic (None: the log is empty), and how many are v0 or v1."""
+    """Lowest and highest magic of the segments' first batches (None: the log is empty), and how many are v0 or v1."""
 
     lowest: int | None
     highest: int | None
@@ -20,10 +20,10 @@ class Formats:
 
 
 def glance(log: PartitionLog, reader: SegmentReader) -> Formats:
-    """The format that each segment begins with; nothing behind its first chunk is read.
+    """The format with which each segment begins; reads only first chunks.
 
     Raises:
-        CorruptionError: a segment does not begin with batches.
+        CorruptionError: a segment does not begin with a batch.
     """
     magics = []
     for segment in log.segments:

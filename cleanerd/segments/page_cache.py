@@ -1,7 +1,7 @@
 """Restore the page cache after a cleaning: drop pages that were not cached before it.
 
-A cleaning reads whole logs once; a broker serves its consumers from the cache. So segments that were not cached when
-the cleaning began are dropped from it afterwards; the others are left alone.
+A cleaning reads whole logs once; a broker serves its consumers from the cache. So segments that were not cached before
+the cleaning are dropped from it afterwards; the others stay.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def cold_segments(
 
 
 def drop(path: Path, segments: Iterable[Segment]) -> None:
-    """Let the cache forget them, as far as they are still there. Never fails."""
+    """Drop the pages of these segments, as far as the files still exist. Does not raise."""
     for segment in segments:
         descriptor = _open(path, segment)
         if descriptor < 0:
@@ -50,7 +50,7 @@ def drop(path: Path, segments: Iterable[Segment]) -> None:
             if os.fstat(descriptor).st_ino == segment.inode:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         except OSError:
-            continue  # it is advice
+            continue  # it is only advice to the kernel
         finally:
             close_quietly(descriptor)
 
@@ -71,7 +71,7 @@ def _is_cold(path: Path, segment: Segment) -> bool:
 
 
 def _is_cached(descriptor: int, position: int) -> bool:
-    """Whether the byte can be had without the disk; asking does not bring it in."""
+    """Whether the page cache has the byte; the query does not load it."""
     try:
         os.preadv(descriptor, [bytearray(1)], position, os.RWF_NOWAIT)
     except BlockingIOError:

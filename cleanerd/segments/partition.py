@@ -1,4 +1,4 @@
-"""A partition directory as found: segments, snapshots, identity, and what does not belong there."""
+"""A partition directory: segments, snapshots, identity, and unexpected files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _OF_A_SEGMENT: Final = re.compile(r"[0-9]{20}\.", re.ASCII)
 _UNFINISHED: Final = (SWAP_SUFFIX, CLEANED_SUFFIX)
 _MAX_CACHED: Final = 1024
 _MAX_CACHED_BYTES: Final = 256
-"""Limit of cached leader epochs: how many partitions, and how large each may be."""
+"""Limits of cached leader epochs: the number of partitions, and the bytes of each."""
 
 TIER_SUFFIX = ".tierstate"
 """The file in which Confluent's tiered storage lists a partition's segments."""
@@ -54,9 +54,9 @@ COMPANION_SUFFIXES = (INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX, SNAPSHOT_
 
 @dataclass(frozen=True, slots=True)
 class DirectoryListing:
-    """A partition's directory as it was listed: when a name in it had changed last, and :func:`number_of` the names.
+    """A listing of a partition's directory: when a name in it changed last, and :func:`number_of` the names.
 
-    ``changed_ns``: -1 where a later change may have the same time.
+    ``changed_ns``: -1 if a later change may have the same time.
     """
 
     changed_ns: int
@@ -68,12 +68,11 @@ class PartitionLog:
     """One partition at one moment. ``segments`` ascend by base offset; the last is the active one (F-5).
 
     ``unfinished`` names ``.swap`` and ``.cleaned`` files of an interrupted replacement (S-21). ``last_stable_offset``
-    is a running broker's; None: computed from the log (S-04). ``foreign`` names segment files of another kind than
-    is known from brokers (S-49). ``reported_end_offset`` is the end that a running broker reports; None: read from
-    the log (C-86). ``lasting_start_offset`` is the log start offset that a broker killed now would start with, as a
-    running one writes it once a minute. None: that is ``log_start_offset``.
-    ``listed``: the names in the directory; None if there are more than the log that a broker reported. It takes no part
-    in comparisons.
+    is a running broker's; None: computed from the log (S-04). ``foreign`` names segment files of a kind that Kafka's
+    brokers do not write (S-49). ``reported_end_offset`` is the end that a running broker reports; None: read from the
+    log (C-86). ``lasting_start_offset``: the log start offset with which a broker killed now would start, since it is
+    written once a minute; None: ``log_start_offset``. ``listed``: the names in the directory; None if there are more
+    than the broker reported. Comparisons ignore it.
     """
 
     name: TopicPartition
@@ -95,15 +94,15 @@ class PartitionLog:
 
     @property
     def active(self) -> Segment:
-        """The segment that the broker appends to. Never touched (S-06)."""
+        """The segment that the broker appends to. cleanerd does not change it (S-06)."""
         return self.segments[-1]
 
     def end_of(self, index: int) -> int:
-        """The base offset of the segment after ``segments[index]``: where its range ends."""
+        """The base offset of the segment after ``segments[index]``."""
         return self.segments[index + 1].base
 
     def leader_epoch_at(self, offset: int) -> int:
-        """The leader epoch that wrote ``offset``; -1 when the checkpoint does not reach back to it (F-9)."""
+        """The leader epoch that wrote ``offset``; -1 if the epoch checkpoint begins later (F-9)."""
         epoch = -1
         for start in self.leader_epochs:
             if start.start_offset > offset:
@@ -154,21 +153,21 @@ def read_partition(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
 
 
 def number_of(names: Iterable[tuple[str, int]]) -> int:
-    """A hash of the names in a partition's directory: it differs when a file was added, removed or replaced.
+    """A hash of the names in a partition's directory; it changes if a file is added, removed or replaced.
 
-    ``names``, with inodes; what the broker is about to delete does not count.
+    ``names``, with inodes; files that the broker is about to delete are ignored.
     """
     return hash(frozenset([each for each in names if not each[0].endswith(DELETED_SUFFIX)]))
 
 
 def _epochs_in(data: bytes, where: str) -> tuple[EpochStart, ...]:
-    """A ``leader-epoch-checkpoint``; thousands of small partitions have the same few of them."""
+    """The entries of a ``leader-epoch-checkpoint``, cached: thousands of small partitions have equal ones."""
     if len(data) > _MAX_CACHED_BYTES:
         return _read_epochs(data, where)
     try:
         return _known_epochs(data)
     except CorruptionError:
-        return _read_epochs(data, where)  # it adds the place
+        return _read_epochs(data, where)  # adds the file name to errors
 
 
 def _read_epochs(data: bytes, where: str) -> tuple[EpochStart, ...]:
@@ -186,7 +185,7 @@ def _known_epochs(data: bytes) -> tuple[EpochStart, ...]:
 
 @dataclass(slots=True)
 class _Listing:
-    """A directory as it was listed. ``names`` with inodes; ``changed_ns``: see :class:`DirectoryListing`."""
+    """A listing of a directory. ``names`` with inodes; ``changed_ns``: see :class:`DirectoryListing`."""
 
     names: list[tuple[str, int]] = field(default_factory=list)
     segments: tuple[Segment, ...] = ()
@@ -197,7 +196,7 @@ class _Listing:
 
 
 def _list(path: Path, directory: int) -> _Listing:
-    """List the files as of one moment: if a broker swaps segments meanwhile, list again.
+    """List the files as of one moment: if a broker swaps segments during the listing, list again.
 
     Otherwise names from before and after a swap could be mixed, or an index be missing while it is renamed.
     """
@@ -213,7 +212,7 @@ def _list(path: Path, directory: int) -> _Listing:
             found.changed_ns = before.to_compare_ns
             if before.tells_changes:
                 break
-            # Taking a claim is such a change. Names in two listings in a row existed in between.
+            # Acquiring a claim is such a change too. Names in two listings in a row existed in between.
             if found.names == _names(directory):
                 break
         time.sleep(CLOCK_TICK_NS / 1e9)
@@ -245,7 +244,7 @@ def _list_once(path: Path, directory: int) -> _Listing:
                 unfinished.append(name)
                 continue
             known = suffix == SEGMENT_SUFFIX or suffix in COMPANION_SUFFIXES
-            # A directory with an index's name could be renamed out of the way, but not removed.
+            # A directory with an index's name could be renamed, but not removed.
             if known and not entry.is_file(follow_symlinks=False):
                 raise CorruptionError("is not a plain file", where=str(path / name))
             if suffix == SEGMENT_SUFFIX:

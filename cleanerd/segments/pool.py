@@ -1,8 +1,8 @@
 """Several threads read one partition: workers take parts of a segment, and their results return in order.
 
-The kernel works without the interpreter's lock, so workers read, decompress and hash (or rewrite) in parallel. The
-iterating thread alone owns everything with an order: the offset map, the output file. While no result is ready it works
-on a part too: all requested threads work, and none waits.
+The kernel works without the interpreter's lock, so workers read, decompress and hash (or rewrite) in parallel. Only the
+iterating thread uses ordered resources: the offset map, the output file. While no result is ready, it works on a part
+too, so that no thread is idle.
 """
 
 from __future__ import annotations
@@ -34,21 +34,24 @@ if TYPE_CHECKING:
     from cleanerd.segments.segment import Segment
 
 AHEAD = 2
-"""Parts that may wait for their turn, besides those in progress; with the next constant it limits the memory."""
+"""Parts that may wait for their turn, besides those in progress; with CHUNKS_AHEAD this limits the memory."""
 
 LEAST_HANDED_OVER_BYTES = 32 * 1024
-"""To have a worker do less takes longer than to do it."""
+"""A smaller part takes longer to hand over to a worker than to read."""
 
 CHUNKS_AHEAD = 2
-"""Chunks of a part. A part seldom has more; if its batches decompress to very much, its rest is read in its turn."""
+"""Chunks read ahead of a part.
+
+A part seldom has more, unless its batches decompress to very much; then its rest is read in its turn.
+"""
 
 
 class Chunk(Protocol):
-    """The common fields of every result of a stretch of the segment."""
+    """The common fields of every result of reading a part."""
 
     @property
     def consumed(self) -> int:
-        """Bytes of whole batches that were used."""
+        """Bytes of the whole batches that were used."""
 
 
 T = TypeVar("T", bound=Chunk)
@@ -56,7 +59,7 @@ T = TypeVar("T", bound=Chunk)
 
 @dataclass(frozen=True, slots=True)
 class SegmentPart:
-    """A stretch of a segment that begins at a batch: file positions ``start`` to ``end``."""
+    """A part of a segment that begins at a batch: file positions ``start`` to ``end``."""
 
     start: int
     end: int
@@ -64,10 +67,10 @@ class SegmentPart:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRange(Generic[T]):
-    """A segment, or some of it: its parts, and how the part of each number is read.
+    """A segment or a range of it: its parts, and how each part is read.
 
-    ``guessed``: an index says where the parts begin, and it may be wrong. Then the segment is read on in one go from
-    the last good place; the results must allow that.
+    ``guessed``: the parts begin where an index says, which may be wrong. Then the segment is read serially from the
+    last valid position; the results must allow that.
     """
 
     segment: Segment
@@ -112,16 +115,17 @@ class PartReader:
         """
         stretch = SegmentRange(segment, parts, reading_of, guessed)
         if len(parts) < 2:
-            yield from self._read_serially(stretch)  # no worker could read another one meanwhile
+            yield from self._read_serially(stretch)  # no other segment could be read meanwhile
             return
         with contextlib.closing(self.segments([stretch])) as segments:
             for chunks in segments:
                 yield from chunks
 
     def segments(self, stretches: Iterable[SegmentRange[T]]) -> Generator[Iterator[T], None, None]:
-        """The chunks of each stretch, in file order; consume them before the next stretch's.
+        """The chunks of each range, in file order; consume them before those of the next range.
 
-        Workers are at the next segment while the last parts of one are taken. The chunks raise as :meth:`chunks` does.
+        Workers begin the next segment while the last parts of a segment are consumed. The chunks raise as
+        :meth:`chunks` does.
         """
         if self._executor is None:
             for stretch in stretches:
@@ -160,12 +164,12 @@ class PartReader:
     def shared_out(
         self, positions: NDArray[np.int64], end: int, least_bytes: int, most_bytes: int, bytes_behind: int = 0
     ) -> list[SegmentPart]:
-        """Parts that begin at 0 or at some of the ascending ``positions``, of at most ``most_bytes`` where these allow.
+        """Parts that begin at 0 or at some of the ascending ``positions``, at most ``most_bytes`` each if possible.
 
-        A part costs something however small it is, so the first ones are large. The last ones are small, about
-        ``least_bytes``: small parts at the end, so that a thread that is done finds another and waits little for the
-        last. They are the last ones where no ``bytes_behind`` this end are read without a break. All parts are small
-        once one was too large for a worker, because its batches decompress to very much.
+        A part has a fixed cost, so the first ones are large. The last ones are small, about ``least_bytes``, so that
+        threads finish at about the same time. Parts are the last ones if ``bytes_behind`` this end does not follow
+        without a break. All parts become small after one was too large for a worker, because its batches decompress to
+        very much.
         """
         if self._executor is None:
             return [SegmentPart(0, end)]
@@ -182,16 +186,16 @@ class PartReader:
     def _in_order(
         self, executor: ThreadPoolExecutor, jobs: Iterator[_PartTask[T]]
     ) -> Generator[tuple[_PartTask[T], Future[list[T]]], None, None]:
-        """Each job in its turn, with its result: it is done."""
+        """Each job with its finished result, in order."""
         waiting: deque[tuple[_PartTask[T], Future[list[T]]]] = deque()
         try:
             while True:
                 for job in jobs:
-                    # A job without a worker is done by the owner, in its turn.
+                    # A job without a worker is run by the owner, in its turn.
                     future: Future[list[T]] = Future()
                     waiting.append((job, future))
                     if job.part.end - job.part.start >= LEAST_HANDED_OVER_BYTES:
-                        with contextlib.suppress(RuntimeError):  # at a limit of threads
+                        with contextlib.suppress(RuntimeError):  # the limit of threads is reached
                             executor.submit(self._work, job, future)
                     if len(waiting) >= self.workers + AHEAD:
                         break
@@ -200,7 +204,7 @@ class PartReader:
                 while not waiting[0][1].done() and (row := _not_begun(waiting)) is not None:
                     job = waiting[row][0]
                     waiting[row] = (job, job.done_by(self.reader))
-                waiting[0][1].exception()  # waits
+                waiting[0][1].exception()  # waits for the result
                 yield waiting.popleft()
         finally:
             for _, future in waiting:
@@ -208,7 +212,7 @@ class PartReader:
 
     def _work(self, job: _PartTask[T], future: Future[list[T]]) -> None:
         if not future.set_running_or_notify_cancel():
-            return  # the owner has done it, or its result is not needed any more
+            return  # the owner has run it, or its result is not needed any more
         reader = self._idle.get()
         try:
             job.do(reader, future, BaseException)
@@ -217,7 +221,7 @@ class PartReader:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """In the block no worker reads here. Waits for jobs whose results were not taken, or will not be."""
+        """No worker reads during the block. Waits for jobs whose results were not consumed."""
         idle: list[SegmentReader] = []
         try:
             while len(idle) < self.workers - 1:
@@ -254,9 +258,9 @@ class ReaderPool(PartReader):
 
     @contextlib.contextmanager
     def for_directory(self, path: str, directory: int) -> Iterator[PartReader]:
-        """The same threads for another directory, open as ``directory``, and past the page cache.
+        """Use the same threads for another directory, open as ``directory``, and bypass the page cache.
 
-        Buffers are shared: read nothing here meanwhile.
+        Buffers are shared, so do not read here during the block.
         """
         with self.paused(), contextlib.ExitStack() as opened:
             readers = [opened.enter_context(reader.for_directory(path, directory)) for reader in self._readers]
@@ -268,9 +272,11 @@ class ReaderPool(PartReader):
                     opened.close()
 
     def parts(self, segment: Segment, most_bytes: int, bytes_behind: int = 0) -> list[SegmentPart]:
-        """Cut a segment at batches, by its offset index: see :meth:`shared_out`. One part without a usable index.
+        """Cut a segment at batches, by its offset index: see :meth:`shared_out`.
 
-        The index is trusted only as far as it goes: see ``guessed`` of :meth:`chunks`.
+        Without a usable index there is one part.
+
+        The index may be wrong: see ``guessed`` of :meth:`chunks`. see ``guessed`` of :meth:`chunks`.
         """
         if self.workers == 1:
             return [SegmentPart(0, segment.size_bytes)]
@@ -279,7 +285,7 @@ class ReaderPool(PartReader):
 
 
 def _jobs(stretches: Iterable[SegmentRange[T]], started: deque[SegmentRange[T]]) -> Iterator[_PartTask[T]]:
-    """All parts; each stretch that has any is noted in ``started`` before its first part."""
+    """All parts; a range with parts is added to ``started`` before its first part."""
     for stretch in stretches:
         if stretch.parts:
             started.append(stretch)
@@ -296,11 +302,11 @@ class _PartTask(Generic[T]):
     reading: Reading[T]
 
     def run(self, reader: SegmentReader) -> list[T]:
-        """The first chunks; what follows would only wait."""
+        """Read the first chunks; later ones would only wait."""
         started: list[T] = []
         left_bytes = self.part.end - self.part.start
         with contextlib.closing(_read(self.reading, reader, self.segment, self.part, self.part.start)) as chunks:
-            # To the end, if there is one: then the file is checked once more.
+            # Read to the end if possible, because the file is checked there.
             for chunk in chunks:
                 started.append(chunk)
                 left_bytes -= chunk.consumed
@@ -309,13 +315,13 @@ class _PartTask(Generic[T]):
         return started
 
     def done_by(self, reader: SegmentReader) -> Future[list[T]]:
-        """Run it now; its error is raised in this part's turn."""
+        """Run it now; an error is raised when this part's turn comes."""
         future: Future[list[T]] = Future()
         self.do(reader, future, Exception)
         return future
 
     def do(self, reader: SegmentReader, future: Future[list[T]], kept: type[BaseException]) -> None:
-        """Run it for ``future``, which gets the errors of the class ``kept`` too."""
+        """Run it for ``future``, which also receives errors of the class ``kept``."""
         try:
             future.set_result(self.run(reader))
         except kept as error:
@@ -323,7 +329,7 @@ class _PartTask(Generic[T]):
 
 
 def _border(positions: NDArray[np.int64], start: int, most_bytes: int, end: int) -> int:
-    """Where a part from ``start`` on ends: at the last position that leaves it ``most_bytes``, else at the next one."""
+    """The end of a part from ``start`` on: the last position within ``most_bytes``, else the next one."""
     if end - start <= most_bytes:
         return end
     row = int(np.searchsorted(positions, start + most_bytes, side="right")) - 1
@@ -333,7 +339,7 @@ def _border(positions: NDArray[np.int64], start: int, most_bytes: int, end: int)
 
 
 def parts_between(positions: Sequence[int], end: int, least_bytes: int) -> list[SegmentPart]:
-    """Parts of at least ``least_bytes``, but for the last one, that begin at some of the ascending ``positions``."""
+    """Parts of at least ``least_bytes``, except the last one, that begin at some of the ascending ``positions``."""
     points = [0]
     for position in positions:
         if position - points[-1] >= least_bytes and position < end:
@@ -342,7 +348,7 @@ def parts_between(positions: Sequence[int], end: int, least_bytes: int) -> list[
 
 
 def _not_begun(waiting: Sequence[tuple[_PartTask[T], Future[list[T]]]]) -> int | None:
-    """The first that no thread has begun; from now on none will."""
+    """The index of the first job that no thread has begun; afterwards no thread will begin one."""
     return next((row for row, (_, future) in enumerate(waiting) if not future.done() and future.cancel()), None)
 
 
@@ -371,5 +377,8 @@ def _read_rest(
 
 
 def _until(segment: Segment, end: int) -> Segment:
-    """The segment up to ``end``. Preallocated space is after all written data: zeros before it are damage."""
+    """The segment up to ``end``.
+
+    Preallocated space follows all written data, so zeros before ``end`` are damage.
+    """
     return segment if end == segment.size_bytes else replace(segment, size_bytes=end, is_active=False)

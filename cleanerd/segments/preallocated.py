@@ -1,7 +1,7 @@
-"""Room that a broker set aside (``preallocate=true``): zeros behind the last batch of its active segment (F-1).
+"""Space that a broker preallocated (``preallocate=true``): zeros after the last batch of its active segment (F-1).
 
-They are the end of that segment only: a broker releases the space when it rolls the segment or stops, and its recovery
-treats zeros in a closed segment as damage, with all that follows.
+Zeros end the active segment only: a broker releases the space when it rolls the segment or stops. In a closed segment
+its recovery treats zeros as damage, and drops everything after them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST_BYTES: Final = 1 << 20
 
 
 def only_zeros(descriptor: int, start: int, end: int) -> bool:
-    """Whether a file holds nothing but zeros from ``start`` to ``end``, or to its own end. Holes are not read.
+    """Whether a file has only zeros from ``start`` to ``end``, or to its own end. Holes are not read.
 
     Raises:
         OSError: it cannot be read.
@@ -37,12 +37,12 @@ def only_zeros(descriptor: int, start: int, end: int) -> bool:
 
 
 def _next_data(descriptor: int, start: int) -> int | None:
-    """Where the file system keeps something, from ``start`` on; None: nowhere."""
+    """The next position with stored data, from ``start`` on; None: there is none."""
     try:
         return os.lseek(descriptor, start, os.SEEK_DATA)
     except OSError as error:
         if error.errno == errno.ENXIO:
             return None
         if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
-            return start  # it does not know
+            return start  # the file system does not know holes
         raise

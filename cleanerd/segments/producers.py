@@ -1,8 +1,8 @@
 """The producer state of a partition, as its broker would rebuild it (C-85, F-10, R192-2).
 
 Kafka keeps this state in memory and writes it to ``<offset>.snapshot`` when a segment rolls and when it stops. The
-newest snapshot plus the batches after it gives the same state. At the log's end it names the batches with producers'
-last sequences, at the high watermark the open transactions.
+newest snapshot plus the batches after it gives the same state. At the log's end this shows the batches with producers'
+last sequences; at the high watermark, the open transactions.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ if TYPE_CHECKING:
 NONE = -1
 
 PRODUCER_BYTES: Final = 720
-"""Memory for one producer's state, which is needed twice while the log may be torn, with all results."""
+"""Memory per producer. Two states are needed while the log may be torn, with all results."""
 
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """One producer. ``timestamp_ms`` is the largest of its last batch.
+    """The state of one producer.
 
-    ``last_data_offset`` is -1 when only markers are known of its epoch, ``open_from`` when no transaction is open.
+    ``timestamp_ms``: the largest of its last batch. ``last_data_offset``: -1 if only markers of its epoch are known.
+    ``open_from``: -1 if no transaction is open.
     """
 
     epoch: int
@@ -56,8 +57,8 @@ class ProducerEntry:
 class ProducerState:
     """All producers' state from data below the offset ``below``, by id.
 
-    ``snapshot_offset`` is where the replay began: -1 without a usable snapshot, when the whole log was read.
-    ``damaged_snapshots`` names the snapshots that were not used, and why.
+    ``snapshot_offset``: where the replay began; -1 without a usable snapshot, when the whole log was read.
+    ``damaged_snapshots``: the snapshots that were not used, and why.
     """
 
     producers: dict[int, ProducerEntry]
@@ -67,7 +68,7 @@ class ProducerState:
     below: int
 
     def active(self, *, now_ms: int, expiration_ms: int) -> dict[int, ProducerEntry]:
-        """Those that have not expired (C-43): wrote within ``expiration_ms``, or have a transaction open."""
+        """The producers that have not expired (C-43): wrote within ``expiration_ms``, or have an open transaction."""
         return {
             producer_id: producer
             for producer_id, producer in self.producers.items()
@@ -75,7 +76,7 @@ class ProducerState:
         }
 
     def first_open_offset(self) -> int | None:
-        """Where the oldest open transaction began, None when none is open."""
+        """The start of the oldest open transaction; None: no transaction is open."""
         return min((p.open_from for p in self.producers.values() if p.open_from != NONE), default=None)
 
 
@@ -92,7 +93,7 @@ def read_last_records(
 
     ``torn_from`` is the recovery point if the broker was not stopped cleanly. Its recovery cuts the log at the first
     damage from there on, and removes later snapshots. So damage there ends the replay, which begins with an earlier
-    snapshot, and the last batches below it are treated as the last of all (U-32). ``memory_bytes``: see
+    snapshot. The last batches below the recovery point are then treated as the last ones (U-32). ``memory_bytes``: see
     :func:`read_producers`.
 
     Raises:
@@ -100,7 +101,7 @@ def read_last_records(
         LogTooLargeError: see :func:`read_producers`.
     """
     states = [read_producers(log, reader, torn_from=torn_from, memory_bytes=memory_bytes)]
-    if torn_from is not None and torn_from < states[0].end_offset:  # else the same batches would be read twice
+    if torn_from is not None and torn_from < states[0].end_offset:  # otherwise the same batches would be read twice
         states.append(read_producers(log, reader, below=torn_from, torn_from=torn_from, memory_bytes=memory_bytes))
     active = [
         (producer_id, producer)
@@ -129,8 +130,7 @@ def read_producers(
     A damaged snapshot is replaced by the next older one, as in the broker (F-10). ``torn_from``: see
     :func:`read_last_records`. ``after``: an earlier result of this function for a lower offset that a segment begins
     with, and for the same ``torn_from``; it is continued, so that calls for one segment after the other read each of
-    them once.
-    ``memory_bytes``: what they may take (U-35); None: what a program may that reads with one thread.
+    them once. ``memory_bytes``: the memory limit (U-35); None: that of a program with one reading thread.
 
     Raises:
         CorruptionError: the log itself is damaged after the snapshot (and below ``torn_from``).
@@ -143,25 +143,25 @@ def read_producers(
         end = _replay(room, reader, producers, (offset, below), torn_from)
         if offset <= end:
             return ProducerState(producers, offset, end, tuple(damaged), below)
-        # The log was cut after the snapshot was written, so it describes batches that no longer exist.
+        # The log was truncated after this snapshot, which describes batches that no longer exist.
         damaged.append(f"{log.path / file_name(offset, SNAPSHOT_SUFFIX)}: is beyond the log end offset {end}")
     if after is None:
         after = ProducerState({}, NONE, 0, (), NONE)
     end = after.end_offset
-    if end >= min(log.active.base, read):  # else the broker cuts the log there
+    if end >= min(log.active.base, read):  # otherwise the broker cuts the log there
         end = _replay(room, reader, after.producers, (read, below), torn_from)
     return ProducerState(after.producers, after.snapshot_offset, end, (*after.damaged_snapshots, *damaged), below)
 
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """How much memory the producers of ``log`` may take."""
+    """The memory limit for the producers of ``log``."""
 
     log: PartitionLog
     memory_bytes: int
 
     def require(self, producers: int) -> None:
-        """Raises LogTooLargeError if there are too many."""
+        """Raises LogTooLargeError if there are too many producers."""
         if producers * PRODUCER_BYTES > self.memory_bytes:
             raise LogTooLargeError(
                 f"{producers} producers wrote to the log, which takes {producers * PRODUCER_BYTES} bytes of memory, "
@@ -212,7 +212,7 @@ def _replay(
     span: tuple[int, int],
     torn_from: int | None,
 ) -> int:
-    """Bring ``producers`` forward over the batches in ``span`` (from, below); returns where the log ended in it."""
+    """Update ``producers`` by the batches in ``span`` (from, below); returns where the log ended in it."""
     log, (since, below) = room.log, span
     named_end = min(log.active.base, below)
     end = 0
@@ -234,19 +234,19 @@ def _replay(
                 _add_batches(batches, rows, producers)
                 room.require(len(producers))
         if position < segment.size_bytes:
-            return max(end, segment.base)  # the broker cuts the log here: later segments go, whatever they are named
+            return max(end, segment.base)  # the broker cuts the log here and deletes all later segments
     return max(end, named_end)
 
 
 def _add_batches(batches: _kernel.Batches, rows: NDArray[np.int64], state: dict[int, ProducerEntry]) -> None:
-    """Take the batches in ``rows`` of one chunk into the state.
+    """Add the batches in ``rows`` of one chunk to the state.
 
-    Only a few facts for each producer matter: its last data batch, its last marker, and the first transactional batch
-    after that. They are found for all producers at once.
+    Only a few facts per producer matter: its last data batch, its last marker, and the first transactional batch after
+    that. They are found for all producers at once.
     """
     control = (batches.attributes & CONTROL) != 0
     is_marker = (batches.control_type == ControlType.COMMIT) | (batches.control_type == ControlType.ABORT)
-    # An emptied control batch means that the whole transaction was cleaned; it has no effect (F-10).
+    # An emptied control batch belongs to a transaction that was cleaned completely; it has no effect (F-10).
     rows = rows[(batches.producer_id[rows] >= 0) & (~control[rows] | is_marker[rows])]
     if len(rows) == 0:
         return
@@ -275,7 +275,7 @@ def _add_producer(
     else:
         data_epoch = known.epoch if known is not None else NONE
         data_offset = known.last_data_offset if known is not None else NONE
-    # Another epoch clears what was known of the sequences, be it a batch's or a marker's (transaction version 2).
+    # A new epoch, in a batch or a marker (transaction version 2), clears the known sequences.
     epochs_after = batches.producer_epoch[rows[data[-1] + 1 :]] if len(data) else batches.producer_epoch[rows]
     if (epochs_after != data_epoch).any():
         data_offset = NONE

@@ -1,7 +1,7 @@
 """Reading segments chunk by chunk through the kernel.
 
-A chunk is whole batches, read into one reused buffer by ``preadv``. Segments are never mapped: a file that is cut while
-mapped kills the process, while a short read is an error.
+A chunk is whole batches, read into one reused buffer by ``preadv``. Segments are not memory-mapped: truncating a mapped
+file kills the process, while a short read is an error.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Reading: TypeAlias = "Callable[[SegmentReader, Segment, int], Iterator[R]]"
-"""How a segment is read, from a file position on."""
+"""Reads a segment from a file position on."""
 
 DEFAULT_CHUNK_BYTES = 4 * 1024 * 1024
 PIECE_BYTES = 1024 * 1024
-"""Bytes of one read for a chunk that is gathered: the kernel finds them in the CPU's cache."""
+"""Bytes of one read for a gathered chunk; small, so that the kernel finds them in the CPU's cache."""
 
 BATCHES_A_PIECE = 16
-"""About the smallest number in a read: the batch that a read cuts is read twice."""
+"""Minimum of batches per read, about: the batch that a read cuts is read twice."""
 
 DIRECT_ALIGNMENT = 4096
-"""Direct I/O begins and ends at multiples of this in file and memory; no less than a logical block of any disk."""
+"""Direct I/O begins and ends at multiples of this in file and memory. No disk has larger logical blocks."""
 
 
 C = TypeVar("C", bound=CountedChunk)
@@ -65,16 +65,16 @@ class ChunkBuilder(Protocol[S_co]):
 
     @property
     def full(self) -> bool:
-        """It takes no more."""
+        """Whether it takes no more data."""
 
     def finish(self) -> S_co:
-        """The chunk that all parts together make."""
+        """The chunk from all parts."""
 
 
 class SegmentReader(Closeable):
     """Reads the segments of one partition through its directory descriptor.
 
-    Not for two threads at once: the buffer is reused, and the next read overwrites the arrays of a kernel call.
+    Not thread-safe: the buffer is reused, so the next read overwrites the arrays of a kernel call.
     """
 
     def __init__(self, path: str, directory: int, buffer: _Buffer, *, direct: bool = False) -> None:
@@ -90,7 +90,7 @@ class SegmentReader(Closeable):
     ) -> SegmentReader:
         """A reader of the partition directory ``path``.
 
-        ``largest_batch_bytes``: no batch above it is read, however large chunks are; None: as the memory allows.
+        ``largest_batch_bytes``: larger batches are not read; None: limited by the memory.
 
         Raises:
             CleanerdError: it cannot be opened.
@@ -104,7 +104,7 @@ class SegmentReader(Closeable):
     def for_directory(self, path: str, directory: int) -> SegmentReader:
         """A reader of another directory, open as ``directory`` (duplicated), that shares this one's buffer.
 
-        It reads past the page cache where the file system can: what is on the disk, and nothing else is pushed out.
+        It bypasses the page cache if the file system allows that: it reads from the disk and evicts nothing.
         """
         return SegmentReader(path, os.dup(directory), self._buffer, direct=True)
 
@@ -114,7 +114,7 @@ class SegmentReader(Closeable):
         return self._directory
 
     def close(self) -> None:
-        """Close the directory descriptor; reading on is an error."""
+        """Close the directory descriptor; reading afterwards is an error."""
         if self._directory >= 0:
             close_quietly(self._directory)
             self._directory = -1
@@ -132,7 +132,7 @@ class SegmentReader(Closeable):
         return self.chunks(segment, _checked_headers)
 
     def headers_until_damage(self, segment: Segment, *, start: int = 0) -> Iterator[_kernel.Batches]:
-        """As :meth:`headers`, but the first damage is the end, as in the broker's recovery after a crash (with CRCs).
+        """As :meth:`headers`, but the first damage (CRCs included) is the end, as in a broker's recovery.
 
         Raises:
             CleanerdError: the file is gone, cannot be read, or is shorter than before.
@@ -144,8 +144,7 @@ class SegmentReader(Closeable):
     ) -> Generator[T, None, None]:
         """Feed the segment to ``call(data, position)`` until its end; yields what the call returns.
 
-        The bytes are those of the listed ``segment.size_bytes``: later ones are not read. Zeros at the active segment's
-        end are left out: the broker preallocated them.
+        Only the listed ``segment.size_bytes`` are read. Preallocated zeros at the active segment's end are left out.
 
         Raises:
             CorruptionError: the call found damage, or the segment ends inside a batch.
@@ -164,9 +163,9 @@ class SegmentReader(Closeable):
         start: int = 0,
         chunk_bytes: int | None = None,
     ) -> Generator[S_co, None, None]:
-        """Feed the segment to ``begin(bytes that are expected)`` piece by piece, chunk after chunk; yields the chunks.
+        """Feed the segment to ``begin(expected bytes)`` piece by piece, chunk after chunk; yields the chunks.
 
-        ``chunk_bytes`` is the size of a chunk, if it differs from that of a read.
+        ``chunk_bytes``: the size of a chunk, if it differs from that of a read.
 
         Raises:
             CorruptionError, CleanerdError: as :meth:`chunks`.
@@ -179,7 +178,7 @@ class SegmentReader(Closeable):
         name = file_name(segment.base, SEGMENT_SUFFIX)
         where = f"{self.path}/{name}"
         try:
-            # Such a file is cleanerd's own, in a staging directory: it is not the broker's before it is finished.
+            # This is cleanerd's own file in a staging directory, which the broker does not use yet.
             opened = opened_to_read if self._direct else opened_plain_at
             descriptor, status = opened(name, dir_fd=self._directory)
         except FileNotFoundError as error:
@@ -193,7 +192,8 @@ class SegmentReader(Closeable):
             try:
                 yield descriptor, where
             except (BatchTooLargeError, CorruptionError, KernelError):
-                require_same(descriptor, segment, where)  # cut and written to meanwhile it is not damaged
+                # a file that was cut and written to at the same time is not damaged
+                require_same(descriptor, segment, where)
                 raise
             require_same(descriptor, segment, where)
         except OSError as error:
@@ -206,7 +206,7 @@ class SegmentReader(Closeable):
     def _without_preallocated(
         self, segment: Segment, start: int, listed: Callable[[Segment, int], Iterator[C]]
     ) -> Generator[C, None, None]:
-        """All of the segment, but for the room behind the last batch of the active one."""
+        """The whole segment except the preallocated space after the last batch of an active one."""
         failed_at = -1
         while start < segment.size_bytes:
             try:
@@ -223,11 +223,11 @@ class SegmentReader(Closeable):
                     segment = replace(segment, size_bytes=error.position)
                 elif error.position <= failed_at:
                     raise
-                # Otherwise read once more: the broker may have written to the preallocated space meanwhile.
+                # Otherwise read again: the broker may have written to the preallocated space.
                 failed_at = error.position
 
     def _zeros(self, segment: Segment, error: CorruptionError) -> CorruptionError:
-        """A broker takes zeros in a closed segment for damage, too."""
+        """The error for zeros in a closed segment, which a broker treats as damage too."""
         return CorruptionError(
             f"{segment.size_bytes - error.position} zero bytes to the end of a closed segment: room that a broker set "
             "aside and did not give back, or records that the disk lost",
@@ -269,14 +269,14 @@ class SegmentReader(Closeable):
                         piece_bytes = max(needed, 2 * piece_bytes)
                         continue
                     position += consumed
-                    # The rest of a chunk, if less than half a piece, is left to the next one.
+                    # If the rest of a chunk is less than half a piece, it is read with the next one.
                     if position == size or (end < size and position + piece_bytes // 2 >= end):
                         break
                     piece_bytes = max(piece_bytes, min(BATCHES_A_PIECE * needed, self.chunk_bytes))
                 yield gathering.finish()
 
     def _require_buffer(self, needed: int, where: str, position: int) -> None:
-        """A batch is read whole; its frame may state a wrong size."""
+        """Enlarge the buffer for a whole batch; its frame may have a wrong size."""
         most = self._buffer.largest_batch_bytes or batch_bytes()
         if needed > max(most, self.chunk_bytes):
             raise BatchTooLargeError(
@@ -288,7 +288,7 @@ class SegmentReader(Closeable):
     def _fill(self, descriptor: int, where: str, position: int, size: int, piece_bytes: int) -> NDArray[np.uint8]:
         """The bytes from ``position`` on, as many as requested.
 
-        Reads begin at a block's start, which direct I/O needs.
+        Reads begin at the start of a block, which direct I/O needs.
         """
         if piece_bytes > self._buffer.chunk_bytes:
             self._buffer = _Buffer(piece_bytes, self._buffer.largest_batch_bytes)
@@ -310,7 +310,7 @@ class SegmentReader(Closeable):
 
 
 class _Whole(Generic[T]):
-    """A chunk that one call makes of one piece; it is finished when it is full, not before."""
+    """A chunk from one call; it stays unfinished until it is full."""
 
     def __init__(self, call: Callable[[NDArray[np.uint8], int], T]) -> None:
         self._call = call
@@ -331,17 +331,17 @@ class _Whole(Generic[T]):
 
 
 def by_chunk(call: Callable[[NDArray[np.uint8], int], T]) -> Reading[T]:
-    """A way to read: chunk by chunk, each by one ``call(data, position)``."""
+    """A :data:`Reading` chunk by chunk, each by one ``call(data, position)``."""
     return lambda reader, segment, start: reader.chunks(segment, call, start=start)
 
 
 def gathered(begin: Callable[[int], ChunkBuilder[S_co]], *, chunk_bytes: int | None = None) -> Reading[S_co]:
-    """A way to read: chunk by chunk, each gathered from pieces; see ``SegmentReader.gathered``."""
+    """A :data:`Reading` chunk by chunk, each gathered from pieces; see ``SegmentReader.gathered``."""
     return lambda reader, segment, start: reader.gathered(segment, begin, start=start, chunk_bytes=chunk_bytes)
 
 
 def until_damage(reading: Reading[C]) -> Reading[C]:
-    """The same way to read, but the first damage is the end, as for the broker's recovery after a crash."""
+    """The same :data:`Reading`, except that the first damage is the end, as in the broker's recovery after a crash."""
 
     def read(reader: SegmentReader, segment: Segment, start: int) -> Iterator[C]:
         try:
@@ -349,7 +349,7 @@ def until_damage(reading: Reading[C]) -> Reading[C]:
                 yield chunk
                 start += chunk.consumed
         except CorruptionError as error:
-            # Its chunk had no result so far: the data before the damage.
+            # Read the data before the damage, which had no result so far.
             yield from reading(reader, replace(segment, size_bytes=error.position), start)
 
     return read
@@ -363,7 +363,7 @@ def _cut_off(where: str, position: int, left_bytes: int, needed_bytes: int) -> C
 
 
 def set_direct(descriptor: int, *, wanted: bool) -> bool:
-    """Switch direct I/O on or off; returns whether that changed anything. Not every file system has it."""
+    """Switch direct I/O on or off; returns whether that changed anything. Some file systems do not support it."""
     before = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     after = before | os.O_DIRECT if wanted else before & ~os.O_DIRECT
     if before == after:
@@ -376,9 +376,9 @@ def set_direct(descriptor: int, *, wanted: bool) -> bool:
 
 
 class _Buffer:
-    """Room for ``chunk_bytes`` from anywhere in a file, in whole pages: direct reads go nowhere else.
+    """A buffer for ``chunk_bytes`` from any file position, in whole pages as direct reads need.
 
-    The buffer is allocated at the first read: a scan reads nothing from most partitions.
+    It is allocated at the first read: a scan reads nothing from most partitions.
     """
 
     def __init__(self, chunk_bytes: int, largest_batch_bytes: int | None = None) -> None:
@@ -390,9 +390,7 @@ class _Buffer:
         room = _whole_blocks(self.chunk_bytes) + DIRECT_ALIGNMENT
         memory = mmap.mmap(-1, room)
         with contextlib.suppress(OSError):
-            memory.madvise(
-                mmap.MADV_HUGEPAGE
-            )  # fewer page look-ups for every copy into the buffer, the disk's included
+            memory.madvise(mmap.MADV_HUGEPAGE)  # fewer page faults for each copy into the buffer
         return np.frombuffer(memory, dtype=np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""One record of a log by its offset."""
+"""Finds one record of a log by its offset."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def record_at(log: PartitionLog, offset: int) -> Record | None:
-    """The record with that offset; None: the log has none. Of batches of v2.
+    """The record with that offset, from batches of v2; None: the log has none.
 
     Raises:
-        CorruptionError: a batch on the way is damaged, or has an older format.
+        CorruptionError: a batch before it is damaged, or has an older format.
         CleanerdError, OSError: a file cannot be read.
     """
     segment = next((each for each in reversed(log.segments) if each.base <= offset), None)
@@ -43,7 +43,7 @@ def record_at(log: PartitionLog, offset: int) -> Record | None:
 
 
 def _position_below(log: PartitionLog, segment: Segment, offset: int) -> int:
-    """Where to begin: the index is a hint, and without one the segment is read from its start."""
+    """Where to begin. The index is a hint; without one the segment is read from its start."""
     data = read_companion(log.path, segment, INDEX_SUFFIX)
     try:
         entries = read_offset_index(data or b"", str(log.path))

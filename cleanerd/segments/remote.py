@@ -1,8 +1,7 @@
-"""A place that no system call reaches: a directory or an object in a store, as a path.
+"""Paths in an object store: a directory or an object that system calls do not reach.
 
-Names, parents and joins work as with any path, so that code that lists and reads logs does not differ. Opening, listing
-and measuring go through this module; a store implements them (``spark/stores.py``, as the core needs no library for
-it).
+Names, parents and joins work as with any path, so code that lists and reads logs is the same. Opening, listing and
+``stat`` use this module. ``spark/stores.py`` implements a store, so that the core needs no library for it.
 """
 
 from __future__ import annotations
@@ -25,14 +24,15 @@ if TYPE_CHECKING:
 SEPARATOR: Final = "://"
 _SECOND_NS: Final = 1_000_000_000
 _END_BYTES: Final = 96
-"""Some entries of an index."""
+"""The size of several index entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreEntry:
-    """A store's description of a name. Times have no fractions of a second: some stores have none.
+    """A store's description of a name.
 
-    The fields of ``os.stat_result`` that distinguish files; a store has no inodes.
+    Times are whole seconds, because some stores have no fractions. It has the fields of ``os.stat_result`` that
+    distinguish files; a store has no inodes.
     """
 
     is_dir: bool
@@ -42,7 +42,7 @@ class StoreEntry:
 
     @classmethod
     def of(cls, size_bytes: int, written_ns: int, *, is_dir: bool = False) -> Self:
-        """With the whole seconds of the time."""
+        """With the time in whole seconds."""
         return cls(is_dir, size_bytes, written_ns // _SECOND_NS * _SECOND_NS)
 
 
@@ -58,7 +58,7 @@ class RemotePath(PosixPath):
         raise TypeError(f"{self} is not a file of this machine")
 
     def absolute(self) -> Self:
-        """A URL is whole already."""
+        """This path, because a URL is always absolute."""
         return self
 
     def resolve(self, strict: bool = False) -> Self:  # noqa: ARG002, FBT001, FBT002 - as its base has it
@@ -66,28 +66,28 @@ class RemotePath(PosixPath):
 
     @abstractmethod
     def children(self) -> list[RemotePath]:
-        """The entries directly in it, ``listed``, sorted by name; without those whose names are not valid in a path.
+        """Its direct entries, ``listed``, sorted by name; without names that are not valid in a path.
 
         Raises:
             CleanerdError: it cannot be listed.
         """
 
     def dirs(self) -> list[RemotePath]:
-        """The directories among its children; raises as they do."""
+        """The directories among its children; raises as :meth:`children` does."""
         return [each for each in self.children() if each.listed is not None and each.listed.is_dir]
 
     @abstractmethod
     def files_below(self, *, complete: bool = False) -> list[RemotePath]:
-        """All files anywhere below it, ``listed``, sorted.
+        """All files below it at any depth, ``listed``, sorted.
 
         Raises:
-            ConfigError: with ``complete``, a name that is not valid in a path, so that it cannot be read.
+            ConfigError: with ``complete``, for a name that is not valid in a path and cannot be read.
             CleanerdError: it cannot be listed.
         """
 
     @abstractmethod
     def status(self) -> StoreEntry | None:
-        """The entry there now; None if it does not exist.
+        """Its entry now; None if it does not exist.
 
         Raises:
             CleanerdError: the store does not answer.
@@ -99,11 +99,11 @@ class RemotePath(PosixPath):
 
         Raises:
             SegmentChangedError: it is shorter.
-            CleanerdError: it is gone, or cannot be read.
+            CleanerdError: it does not exist, or cannot be read.
         """
 
     def small(self, *, has_room: bool = False) -> bytes | None:
-        """All of a small file, None when there is none; ``has_room`` as of :func:`safe_open.read_and_close`.
+        """The content of a small file; None: it does not exist. ``has_room``: see :func:`safe_open.read_and_close`.
 
         Raises:
             OSError: it is too large.
@@ -120,15 +120,15 @@ class RemotePath(PosixPath):
             if file.listed.st_size > MAX_SMALL_FILE_BYTES:
                 raise too_large(str(self), MAX_SMALL_FILE_BYTES)
             data = _entries(file) if has_room and file.listed.st_size > ROOM_BYTES else file.readall()
-            # Its size was read before its bytes: a part of a longer checkpoint may be a valid checkpoint.
+            # The size was read before the content: part of a longer checkpoint may be a valid checkpoint.
             file.require_unchanged()
             return data
 
     def witness(self, base: int, *, sealed: bool) -> Segment:
-        """The segment ``base`` as it was listed, or as it is now.
+        """The segment ``base`` as listed, or as it is now.
 
         Raises:
-            CleanerdError: it is gone.
+            CleanerdError: it does not exist.
         """
         from cleanerd.segments.segment import Segment  # noqa: PLC0415 - which knows nothing of us
 
@@ -144,7 +144,10 @@ class RemotePath(PosixPath):
 
 
 class Ranges(io.RawIOBase):
-    """An open file in a store. ``listed``: as it was when opened; ``tag``: the store's identifier of its bytes."""
+    """An open file in a store.
+
+    ``listed``: its entry when it was opened; ``tag``: the store's identifier of its content.
+    """
 
     listed: StoreEntry
     tag: str = ""
@@ -163,38 +166,36 @@ class Ranges(io.RawIOBase):
 
     @abstractmethod
     def require_unchanged(self) -> None:
-        """Refuse what was read when another object has the name now.
+        """Check that the name still has the object that was read.
 
         Raises:
-            SegmentChangedError: the object was replaced, or is gone.
+            SegmentChangedError: the object was replaced, or does not exist.
         """
 
     def readable(self) -> bool:
-        """It is, from everywhere."""
         return True
 
     def seekable(self) -> bool:
-        """It is: a range begins anywhere."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Where to read next."""
+        """Set the position of the next read."""
         begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.listed.st_size}[whence]
         self._at = begin + offset
         return self._at
 
     def tell(self) -> int:
-        """Where is read next."""
+        """The position of the next read."""
         return self._at
 
     def readinto(self, room: WriteableBuffer) -> int:
-        """As for any file; raises as :meth:`read_into`."""
+        """Read into a buffer; raises as :meth:`read_into`."""
         count = self.read_into(room, self._at)
         self._at += count
         return count
 
     def only_zeros(self, start: int, end: int) -> bool:
-        """Whether it holds nothing but zeros there; raises as :meth:`read_into`."""
+        """Whether the range has only zeros; raises as :meth:`read_into`."""
         piece: Any = bytearray(1 << 20)
         while start < min(end, self.listed.st_size):
             room = memoryview(piece)[: min(len(piece), end - start)]
@@ -208,9 +209,9 @@ class Ranges(io.RawIOBase):
 
 
 def _entries(file: Ranges) -> bytes:
-    """An index without the room behind its entries, of which no more is fetched than they take, and ROOM_BYTES.
+    """An index without its preallocated end, fetching only the entries and ROOM_BYTES.
 
-    Only where the file ends with zeros is there any. Else it is fetched at once.
+    If the file does not end with zeros, it is fetched at once.
     """
     size = file.listed.st_size
     count = ROOM_BYTES if file.only_zeros(size - _END_BYTES, size) else size
@@ -227,7 +228,7 @@ def _entries(file: Ranges) -> bytes:
 
 
 def shown_url(text: str) -> str:
-    """A URL as it may be shown: whatever may be a secret in it is left out."""
+    """A URL as it may be shown: parts that may be secret are left out."""
     scheme, _, rest = text.partition(SEPARATOR)
     host, slash, path = rest.partition("/")
     shown = host.rpartition("@")[2] + slash + re.split(r"[?#]", path)[0]

@@ -31,7 +31,7 @@ def require_same(descriptor: int, segment: Segment, where: str) -> None:
 
 
 def require_unchanged(found: StatResult, segment: Segment, where: str) -> None:
-    """The same for a file of which is known what it is.
+    """The same for a file whose status is already known.
 
     Raises:
         SegmentChangedError: it was replaced, cut or written to.
@@ -42,17 +42,17 @@ def require_unchanged(found: StatResult, segment: Segment, where: str) -> None:
 
 
 def changed(what: str, where: str) -> SegmentChangedError:
-    """The error to raise for a file of which ``what`` is true."""
+    """The error to raise for a file that has changed: ``what``."""
     return SegmentChangedError(f"the log changed while it was read: {what}", where=where, hint="try again")
 
 
 def read_companion(path: Path, segment: Segment, suffix: str) -> bytes | None:
     """All of an index of ``segment`` in the directory ``path``; None when the segment has none.
 
-    The broker preallocates 10 MiB for an index of the active segment: that is not read.
+    The broker preallocates 10 MiB for an index of the active segment; these are not read.
 
-    A broker that replaces a segment takes the old ``.log`` away before the indexes, and brings the new ``.log`` before
-    them: while the ``.log`` is the listed one, so were they.
+    A broker that replaces a segment removes the old ``.log`` before its indexes, and adds the new ``.log`` before its
+    indexes. So if the ``.log`` is the listed one, the indexes read before were its own.
 
     Raises:
         SegmentChangedError: the segment is no longer the listed one.

@@ -1,4 +1,4 @@
-"""One segment of a partition as found on disk, and the proof that it is still the same one later."""
+"""One segment of a partition, and its identity, to detect later changes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ if TYPE_CHECKING:
 
 
 class StatResult(Protocol):
-    """The fields that distinguish files: from ``os.stat_result``, or from a store."""
+    """The fields that distinguish files, from ``os.stat_result`` or from a store."""
 
     @property
     def st_ino(self) -> int:
         """The inode, 0 in a store."""
 
     @property
-    def st_size(self) -> int:
-        """How many bytes it has."""
+    def st_size(self) -> int: ...
 
     @property
-    def st_mtime_ns(self) -> int:
-        """When it was written last."""
+    def st_mtime_ns(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class BatchWitness:
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """A segment as it was when it was read (S-29, U-3).
+    """A segment's identity when it was read (S-29, U-3).
 
     ``first_batch`` and ``last_batch`` are None for an empty segment. ``dev`` is not compared, see ``Segment.change``.
     """
@@ -55,8 +53,8 @@ class Segment:
     """A ``.log`` file and the files beside it.
 
     ``suffixes`` are those of ``.index``, ``.timeindex``, ``.txnindex`` and ``.snapshot`` that exist for ``base``.
-    ``is_active``: a broker appends to it, and may have set room aside behind its last batch: zeros there are its end.
-    ``sealed_bytes``: the size of a file that gets no more appends, -1 if it may. ``size_bytes`` is how much of it is
+    ``is_active``: a broker appends to it, and may have preallocated space after its last batch: zeros there are its
+    end. ``sealed_bytes``: the size of a file without further appends, -1 for others. ``size_bytes``: how much of it is
     read, which can be less.
     """
 
@@ -83,7 +81,7 @@ class Segment:
         is_active: bool = False,
         sealed: bool = False,
     ) -> Segment:
-        """The segment ``base`` whose ``.log`` has this ``stat``; ``sealed``: there is one after it."""
+        """The segment ``base`` whose ``.log`` has this ``stat``; ``sealed``: a later segment exists."""
         return cls(
             base=base,
             size_bytes=stat.st_size,
@@ -103,8 +101,8 @@ class Segment:
         """What changed in the file since it was listed, by its ``stat`` now; empty if nothing did (D-06).
 
         The device number is ignored: it differs between hosts that share a file system, and may change at a reboot. So
-        is the time of the inode's change: a backup's hard link moves it. A new file with a reused inode has another
-        size or time, and a sealed file that was cut and written again has another time.
+        is ctime: a backup's hard link changes it. A new file with a reused inode has another size or time, and a sealed
+        file that was cut and written again has another time.
         """
         if found.st_ino != self.inode:
             return "another file has its name now"
@@ -115,7 +113,7 @@ class Segment:
         return ""
 
     def witness(self, first_batch: BatchWitness | None, last_batch: BatchWitness | None) -> Witness:
-        """The witness of this segment, once its first and last batch are known."""
+        """The witness of this segment, from its first and last batch."""
         return Witness(
             base=self.base,
             dev=self.dev,

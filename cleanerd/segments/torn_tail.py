@@ -1,14 +1,14 @@
 """What to trust in a log that may be torn: no clean shutdown, or a broker that recovers (U-32).
 
 The broker's recovery begins with the segment of the recovery point. It reads that one and all later ones, cuts at the
-first damage, and rebuilds their transaction indexes. So data at or above the recovery point decides nothing: it may be
-gone, markers as well as the data after them. Below it log and indexes are on the disk, with one exception: while the
-broker recovers, or if it is killed then, the transaction index of the recovery point's segment lacks entries. So that
+first damage, and rebuilds their transaction indexes. So data at or above the recovery point is not used for decisions:
+markers and data there may be lost. Below it log and indexes are on the disk, with one exception: while the broker
+recovers, or if it is killed then, the transaction index of the recovery point's segment lacks entries. So that
 segment's entries are found as the recovery finds them.
 
-Torn or not: the broker rebuilds all indexes of a segment at start if its offset index is missing, say deleted by an
-operator, or if an entry of its transaction index cannot be the segment's (F-8). Such entries are found from the log
-likewise.
+In every log, the broker rebuilds all indexes of a segment at start if its offset index is missing, say deleted by an
+operator, or if an entry of its transaction index cannot be the segment's (F-8). Such entries are found from the log as
+well.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 def decided_below(log: PartitionLog, *, may_be_torn: bool) -> int:
-    """Up to where transactions are decided: data at or above this offset opens, closes and aborts none.
+    """Up to where transactions are decided: data at or above this offset does not open, close or abort any.
 
-    The high watermark; but the recovery point if the log may be torn and no broker reports its last stable offset.
+    The high watermark; the recovery point if the log may be torn and no broker reports its last stable offset.
     """
     if may_be_torn and log.last_stable_offset is None:
         return min(log.high_watermark, log.recovery_point)
@@ -47,7 +47,7 @@ def decided_below(log: PartitionLog, *, may_be_torn: bool) -> int:
 
 
 def decided_aborted(log: PartitionLog, reader: SegmentReader, bound: int, *, may_be_torn: bool) -> AbortedTransactions:
-    """The aborted transactions that began below ``bound``, as far as they are decided (U-12, U-32).
+    """The aborted transactions that began below ``bound``, if they are decided (U-12, U-32).
 
     Raises:
         CorruptionError: an index is damaged, or the log below the recovery point is.
@@ -57,7 +57,7 @@ def decided_aborted(log: PartitionLog, reader: SegmentReader, bound: int, *, may
         return read_aborted(log, bound)
     if not may_be_torn:
         return loaded_aborted(log, reader, bound)
-    # A checkpoint may have raised the bound: everything below it was decided before.
+    # A checkpoint may have raised the bound: data below it was decided by an earlier cleaning.
     return recovered_aborted(log, reader, bound, below=max(bound, decided_below(log, may_be_torn=True)))
 
 
@@ -86,7 +86,7 @@ def recovered_aborted(
 
 
 def _loaded_entries(log: PartitionLog, reader: SegmentReader, end: int, torn_from: int | None) -> IndexEntries:
-    """The entries of the segment rows below ``end``; from the log where the broker rebuilds their indexes."""
+    """The entries of the segment rows below ``end``; from the log if the broker rebuilds their indexes."""
     found = IndexEntries()
     anew = []
     for row, segment in enumerate(log.segments[:end]):
@@ -100,7 +100,7 @@ def _loaded_entries(log: PartitionLog, reader: SegmentReader, end: int, torn_fro
                 found.add(stored, segment.base, end_of(log, row))
     before = None
     for run in np.split(np.array(anew, dtype=np.int64), np.flatnonzero(np.diff(anew) != 1) + 1):
-        if len(run):  # a run of neighbours is read at once
+        if len(run):  # neighbours are read together
             rows = int(run[0]), int(run[-1]) + 1
             recovered, before = _recovered_entries(log, reader, rows, MAX_OFFSET, torn_from, before)
             found.parts.append(recovered)
@@ -115,16 +115,16 @@ def _recovered_entries(
     torn_from: int | None,
     before: ProducerState | None = None,
 ) -> tuple[NDArray[np.void], ProducerState | None]:
-    """The broker's entries for the transaction indexes of the segments of these rows (from, to), up to ``below``.
+    """The entries that the broker will write for the segments of these rows (from, to), up to ``below``.
 
-    ``before``: the producers at the beginning of later rows, if they are known. The result includes them.
+    ``before``: the producers at the beginning of later rows, if known. The result includes them.
     """
     aborting: set[int] = set()
     for batches, count in _batches(log, reader, rows, below, torn_from):
         aborting.update(batches.producer_id[:count][batches.control_type[:count] == ControlType.ABORT].tolist())
     if not aborting:
         return np.zeros(0, TXN_ENTRY), before
-    # Once more, for those producers only.
+    # Read again, for those producers only.
     before = read_producers(log, reader, below=log.segments[rows[0]].base, torn_from=torn_from, after=before)
     known = before.producers
     began = {producer: known[producer].open_from for producer in aborting if producer in known}
@@ -141,7 +141,7 @@ def _recovered_entries(
                 continue
             since, began[producer] = began.get(producer, NONE), NONE
             if since != NONE and types[row] == ControlType.ABORT:
-                # The last stable offset of that time is unknown; a low one only makes a reader search further.
+                # The last stable offset of that time is unknown; too low an offset only makes readers search further.
                 found.append((0, 0, producer, since, offset, since))
     return np.array(found, dtype=TXN_ENTRY), before
 
@@ -151,8 +151,8 @@ def _batches(
 ) -> Iterator[tuple[_kernel.Batches, int]]:
     """The batches of these segment rows (from, to), and how many of them are below ``below``.
 
-    Damage ends a torn log. Below its recovery point, and after a clean stop, it does not: the broker cuts that segment
-    alone, and the data after the damage could have shown transactions.
+    Damage ends a torn log. Below its recovery point, and after a clean stop, damage is an error: the broker cuts only
+    that segment, and the data after the damage could have contained transactions.
     """
     for row, segment in enumerate(log.segments[slice(*rows)], rows[0]):
         if segment.base >= below:

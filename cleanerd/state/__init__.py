@@ -1,1 +1,1 @@
-"""State that cleanerd keeps between runs, in its state directory. It is a hint: the log decides."""
+"""State that cleanerd stores between runs, in its state directory. It is a hint: the log decides."""

@@ -1,7 +1,8 @@
-"""cleanerd's checkpoint of a partition: how far it is clean, and facts that show whether this still holds (U-10).
+"""cleanerd's checkpoint of a partition: its first dirty offset, and facts that show whether this still holds (U-10).
 
-One JSON file a partition under ``cleanerd.state.dir``. How far it is clean is advisory: a missing, damaged or outdated
-file costs work, never data. By which rules it was cleaned is not: a file that cannot be read is not the same as none.
+One JSON file per partition in ``cleanerd.state.dir``. The offset is a hint: a missing, damaged or outdated file costs
+work, not data. The rules of the last cleaning are more than a hint, so an unreadable file is not treated as a missing
+one.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LastSegment:
-    """The segment that ended the last cleaning; another file in its place means that the log has diverged.
+    """The last segment of the last cleaning; another file in its place means that the log has diverged.
 
     The device number is ignored: the same disk may have another one after a reboot, or on another host.
     """
@@ -66,10 +67,10 @@ class CleanerdCheckpoint:
     """Everything below ``offset`` is clean under the compaction settings of ``fingerprint``.
 
     ``last_output``: the last segment that a cleaning wrote. It detects a log that was restored to an earlier state,
-    where all later facts may be equal. ``checkpoint``: Kafka's checkpoint at that time. None: unknown.
-    ``log_start``: for versioned strategies, where the log began. Data below it was not considered (U-2), and is there
-    again if a broker was killed before it stored the new log start. None: that data was cleaned too.
-    ``unproven_below``: below this offset only Kafka's checkpoint says that the log is clean. None: unknown.
+    where all later facts may be equal. ``checkpoint``: Kafka's checkpoint at that time. None: unknown. ``log_start``:
+    for versioned strategies, where the log began. Data below it was ignored (U-2), and returns if a broker is killed
+    before it stores the new log start. None: that data was cleaned too. ``unproven_below``: below this offset only
+    Kafka's checkpoint says that the log is clean. None: unknown.
     """
 
     offset: int
@@ -84,7 +85,7 @@ class CleanerdCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A quarantine's beginning, the number of failures in a row, and when the daemon tries again."""
+    """When a quarantine began, the number of failures in a row, and when the daemon tries again."""
 
     since_ms: int
     failures: int
@@ -95,9 +96,9 @@ class Retry:
 class PartitionState:
     """A partition's stored state. ``quarantine`` is the reason why it was not cleaned, or None.
 
-    ``next_purge_ms``: when tombstones or markers of the clean section reach their delete horizon, None when none waits.
-    ``purge_as_of``: this is known for the part below this offset; None: unknown. ``rules``: the fingerprint of the last
-    cleaning if that moved no checkpoint. ``quarantined_segment``: the segment that caused the quarantine.
+    ``next_purge_ms``: when tombstones or markers of the clean section reach their delete horizon; None: there are none.
+    ``purge_as_of``: this is known below this offset; None: unknown. ``rules``: the fingerprint of the last cleaning if
+    that moved no checkpoint. ``quarantined_segment``: the segment that caused the quarantine.
     """
 
     clean_point: CleanerdCheckpoint | None
@@ -111,7 +112,7 @@ class PartitionState:
 
     @property
     def cleaned_by(self) -> str | None:
-        """The fingerprint of the rules of the last cleaning; None when none is remembered."""
+        """The fingerprint of the last cleaning's rules; None: unknown."""
         return self.rules if self.rules is not None or self.clean_point is None else self.clean_point.fingerprint
 
 
@@ -120,12 +121,11 @@ STATE: Final = Document("", PartitionState)
 
 
 class StateStore:
-    """The state directory. Reading never fails: what cannot be used counts as absent, see ``warnings``.
+    """The state directory. Reading does not raise: unusable files count as absent, see ``warnings``.
 
-    ``keeps_damaged``: a damaged file stays where it is, for a reader that may change nothing. ``write``: as
-    :func:`write_state_file`.
-    ``standing`` are the warnings about files that could not be read or written, by file, as long as that is so;
-    ``failures`` counts what could not be read, was damaged, or could not be written.
+    ``keeps_damaged``: a damaged file is not moved, for a reader that may change nothing. ``write``: as
+    :func:`write_state_file`. ``standing``: the current warnings, by file. ``failures``: the number of files that could
+    not be read or written, or were damaged.
     """
 
     def __init__(self, root: Path, *, keeps_damaged: bool = False, write: Callable[..., None] | None = None) -> None:
@@ -153,14 +153,14 @@ class StateStore:
         """Where the files of ``log_dir``'s partitions are."""
         name = self.directory_name(log_dir)
         found = self._directories.get(name)
-        if found is None:  # used at every scan
+        if found is None:  # every scan uses this
             found = self._directories[name] = self.root / PARTITIONS / name
         return found
 
     def load(self, log_dir: LogDir, log: PartitionLog) -> PartitionState | None:
         """The partition's state, or None.
 
-        A damaged file is set aside as ``<name>.damaged``; one of a newer release stays where it is.
+        A damaged file is renamed to ``<name>.damaged``; one of a newer release is not changed.
         """
         if self.rules.is_empty():
             return None
@@ -199,7 +199,7 @@ class StateStore:
         return None
 
     def save(self, log_dir: LogDir, log: PartitionLog, state: PartitionState) -> None:
-        """Replace the partition's state: all of it or nothing (tmp, fsync, rename, fsync of the directory)."""
+        """Replace the partition's state atomically (tmp, fsync, rename, fsync of the directory)."""
         path = self.path(log_dir, log)
         try:
             self._write(path, log_dir, log, state)
@@ -212,8 +212,8 @@ class StateStore:
     def adopt(self, log_dir: LogDir, logs: Iterable[PartitionLog], name: str) -> tuple[int, int]:
         """Give ``log_dir``, a copy, the state in the directory ``name``, which was that of its original (U-46).
 
-        Returns for how many of ``logs`` the checkpoint holds in the copy, and for how many it does not: they keep their
-        compaction settings only. ``log_dir`` gets the state when all is written, so an interrupted run can be repeated.
+        Returns for how many of ``logs`` the checkpoint is valid in the copy, and for how many only the compaction
+        settings are adopted. ``log_dir`` gets the state when all is written, so an interrupted run can be repeated.
 
         Raises:
             OSError: a file cannot be read or written.
@@ -236,14 +236,13 @@ class StateStore:
         return kept, lost
 
     def require_rules(self, log_dir: LogDir, log: PartitionLog, rules: str) -> None:
-        """On the disk, when this returns: the partition is cleaned by ``rules``, a fingerprint (U-6).
+        """Store durably that ``rules``, a fingerprint, clean the partition (U-6).
 
         Called before the first segment is replaced, because a process killed after that stores nothing. Kafka's rules
-        need no
-        entry: they apply where no others are known.
+        need no entry: they apply if no others are known.
 
         Raises:
-            MachineError: it cannot be written down.
+            MachineError: it cannot be stored.
         """
         if rules == KAFKAS_FINGERPRINT:
             return
@@ -264,7 +263,7 @@ class StateStore:
         self._stands_no_longer(path)
 
     def _write(self, path: Path, log_dir: LogDir, log: PartitionLog, state: PartitionState) -> None:
-        """All of it or nothing, with the directories above it that are missing; raises OSError."""
+        """Replace the file atomically, creating missing directories above it; raises OSError."""
         owner = self.owner(log_dir)
 
         def write() -> None:
@@ -280,7 +279,7 @@ class StateStore:
     def in_place(self, name: str, owner: os.stat_result, work: Callable[[], T]) -> T:
         """Run ``work`` in the directory ``name``, two levels below the root; it is created if need be.
 
-        Whether it exists is checked once for each store, and when it is missing. Raises OSError.
+        Its existence is checked once per store, and when it is missing. Raises OSError.
         """
         if name in self._made:
             with suppress(FileNotFoundError):
@@ -292,7 +291,7 @@ class StateStore:
         return work()
 
     def _set_aside_unreadable(self, path: Path) -> None:
-        """An unreadable file is set aside, not replaced by one that knows less (U-6). Raises OSError."""
+        """Rename an unreadable file instead of replacing it with less information (U-6). Raises OSError."""
         state = self.rules.of_partition(path.parent.name, path.stem)
         if isinstance(state, UnreadableState) and state.where == str(path):
             set_aside(path, self.root)
@@ -308,7 +307,7 @@ class StateStore:
         self._newer.discard(path)
 
     def recheck(self) -> None:
-        """Forget warnings that no longer hold because an operator acted. A newer release's file keeps its warning."""
+        """Drop warnings after an operator has fixed the cause. A newer release's file keeps its warning."""
         for path in list(self.standing):
             if path in self._newer and os.path.exists(path):
                 continue
@@ -317,9 +316,9 @@ class StateStore:
                 self.standing.pop(path, None)
 
     def owner(self, log_dir: LogDir) -> os.stat_result:
-        """The owner of the state directory; a new one belongs to the broker's user.
+        """The owner of a new state directory: the broker's user.
 
-        Otherwise a cleaning by root would leave what the daemon, which runs as that user, cannot read or replace.
+        Otherwise a cleaning by root would leave files that the daemon, running as that user, cannot read or replace.
         """
         try:
             return os.stat(self.root)
@@ -328,7 +327,7 @@ class StateStore:
 
 
 def _in_copy(point: CleanerdCheckpoint, log: PartitionLog) -> CleanerdCheckpoint | None:
-    """The checkpoint by the files of a copy; None: a segment that it names has another size or time there."""
+    """The checkpoint with the files of a copy; None: a segment has another size or time there."""
     by_base = {segment.base: LastSegment.of(segment) for segment in log.segments}
 
     def is_same(before: LastSegment | None) -> bool:
@@ -344,7 +343,7 @@ def _in_copy(point: CleanerdCheckpoint, log: PartitionLog) -> CleanerdCheckpoint
 
 
 def last_closed(log: PartitionLog) -> LastSegment | None:
-    """The last segment but the active one."""
+    """The last segment before the active one."""
     return LastSegment.of(log.segments[-2]) if len(log.segments) > 1 else None
 
 
@@ -359,7 +358,7 @@ def topic_part(topic: str, topic_id: uuid.UUID | None) -> str:
 
 
 def last_below(log: PartitionLog, offset: int) -> Segment | None:
-    """The last segment that begins below ``offset``; None when there is none."""
+    """The last segment that begins below ``offset``; None: there is none."""
     return next((segment for segment in reversed(log.segments) if segment.base < offset), None)
 
 

@@ -1,7 +1,7 @@
 """What ``cleanerd delegate`` changed in the cluster, and the values before: ``delegations.json`` (U-8, U-9).
 
-One JSON file in ``cleanerd.state.dir``. ``hand-back`` restores its values; until then these values, not the broker's,
-decide when cleanerd cleans the topic.
+One JSON file in ``cleanerd.state.dir``. ``undelegate`` restores its values. Until then these values decide when
+cleanerd cleans the topic.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FILE_NAME: Final = "delegations.json"
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """One key of a topic: ``before`` on the topic (None: was not set there), ``effective`` before, and what was set."""
+    """One key of a topic: its value ``before`` (None: not set on the topic), the ``effective`` one, and the new one."""
 
     before: str | None
     effective: str
@@ -51,7 +51,7 @@ class SavedDelegation:
 
     @property
     def effective(self) -> dict[str, str]:
-        """The values that counted before, for ``resolve_topic_config(saved=...)``."""
+        """The effective values before, for ``resolve_topic_config(saved=...)``."""
         return {key: change.effective for key, change in self.changes.items()}
 
 
@@ -64,7 +64,10 @@ _DOCUMENT: Final = Document(FILE_NAME, _SavedDelegations)
 
 
 class Delegations:
-    """The file. Reading never fails: what cannot be used counts as absent, see ``warnings`` and ``unread``."""
+    """The file of delegations.
+
+    Reading does not raise: unusable files count as absent, see ``warnings`` and ``unread``.
+    """
 
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / FILE_NAME
@@ -74,7 +77,7 @@ class Delegations:
     def load(self) -> list[SavedDelegation]:
         """Every saved delegation; empty without a usable file.
 
-        ``unread``: there may have been others, because the file or one that was set aside cannot be used.
+        ``unread``: there may be others, because the file or a renamed one cannot be used.
         """
         found = _DOCUMENT.read(self.path.parent)
         if isinstance(found, UnreadableState):
@@ -86,15 +89,15 @@ class Delegations:
         return [] if found is None else list(found.delegations)
 
     def of_cluster(self, cluster_id: str | None) -> dict[str, SavedDelegation]:
-        """Those of one cluster by topic; of all clusters when it is not known which one it is."""
+        """The delegations of one cluster by topic; of all clusters if the cluster is unknown."""
         return {saved.topic: saved for saved in self.load() if cluster_id in (None, saved.cluster_id)}
 
     @contextlib.contextmanager
     def changing(self, wait_seconds: float = LOCK_WAIT_SECONDS) -> Iterator[_Changing]:
         """The file, locked for a change; waits for other processes that change it.
 
-        A damaged file is set aside as ``delegations.damaged``, with a warning: it may be all that is left of what was
-        set before.
+        A damaged file is renamed to ``delegations.damaged``, with a warning, because it may have the only copy of the
+        old values.
 
         Raises:
             CleanerdError: the state directory cannot be written. Then nothing may be changed in the cluster either.
@@ -136,11 +139,11 @@ class _Changing:
         return next((e for e in self._entries if (e.cluster_id, e.topic) == (cluster_id, topic)), None)
 
     def save(self, saved: SavedDelegation) -> None:
-        """Save it, in place of what was saved of the topic. Raises OSError."""
+        """Save a topic's delegation, replacing an earlier one. Raises OSError."""
         self._write([*self._without(saved.cluster_id, saved.topic), saved])
 
     def remove(self, cluster_id: str, topic: str) -> None:
-        """Forget a topic. Raises OSError."""
+        """Remove a topic's delegation. Raises OSError."""
         self._write(self._without(cluster_id, topic))
 
     def _without(self, cluster_id: str, topic: str) -> list[SavedDelegation]:

@@ -1,8 +1,8 @@
 """State files: one mechanism to read, validate, replace and lock them, for every kind of document.
 
 A document is JSON: the fields of a dataclass, which pydantic validates, beside ``format`` and the writer's release.
-Unknown fields are ignored. Any bytes may be in such a file: reading one never has another effect than
-:class:`UnreadableState`, a warning, or one of :data:`DAMAGE`.
+Unknown fields are ignored. Such a file may contain any bytes: reading one gives :class:`UnreadableState`, a warning, or
+one of :data:`DAMAGE`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Document(Generic[T]):
     """One kind of state file, ``name`` in the state directory.
 
     ``body``: the dataclass of its fields. ``version``: the format that this release writes and reads. ``check`` raises
-    ValueError if valid fields do not fit together. ``only_known``: another field than those is damage, not ignored.
+    ValueError if valid fields do not fit together. ``only_known``: an unknown field is damage instead of being ignored.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class Document(Generic[T]):
         """The document in ``data``.
 
         Raises:
-            NewerFormatError: a newer release wrote it: nothing is wrong with it, and it cannot be read here.
-            Another of :data:`DAMAGE`: it is not such a document.
+            NewerFormatError: a newer release wrote it, and this one cannot read it. Another of :data:`DAMAGE`: it is
+                not such a document.
         """
         found = validated(_Head, data).format
         if type(found) is int and found > self._version:
             raise NewerFormatError(f"written by a newer cleanerd (format {found}, this one knows {self._version})")
         if type(found) is not int or found != self._version:
             raise ValueError(f"its format is {found!r}, not {self._version}")
-        if self._only_known:  # ``body`` forbids the others
+        if self._only_known:  # ``body`` rejects unknown fields
             own = {"format", "cleanerd"}
             data = line_bytes({name: value for name, value in json.loads(data).items() if name not in own})
         body = validated(self._body, data)
@@ -88,11 +88,11 @@ class Document(Generic[T]):
         return body
 
     def to_bytes(self, body: T, **more: str | int) -> bytes:
-        """The text from which :meth:`parse` makes ``body``, with fields that only people, or other readers, need."""
+        """The text from which :meth:`parse` makes ``body``, with further fields for other readers."""
         return document_bytes(more | self._values(body))
 
     def to_line(self, body: T) -> bytes:
-        """The same in one line, without a line end."""
+        """The same text in one line, without a line end."""
         return line_bytes(self._values(body))
 
     def _values(self, body: T) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class Document(Generic[T]):
             return UnreadableState(str(path), f"is {describe_damage(error)}")
 
     def load(self, state_dir: Path, warnings: list[str]) -> T | None:
-        """The document; None if the file does not exist or cannot be used, which adds to ``warnings``."""
+        """The document; None if the file does not exist or cannot be used, with a warning in ``warnings``."""
         found = self.read(state_dir)
         if isinstance(found, UnreadableState):
             warnings.append(found.warning)
@@ -126,13 +126,13 @@ class Document(Generic[T]):
         return found
 
     def write(self, state_dir: Path, body: T) -> None:
-        """Replace the file: all of it or nothing. Creates the state directory if need be. Raises OSError."""
+        """Replace the file atomically; creates a missing state directory. Raises OSError."""
         owner = owner_of(state_dir)
         make_directory(state_dir, owner)
         write_state_file(state_dir / self.name, self.to_bytes(body), owner)
 
     def try_write(self, state_dir: Path, body: T) -> str:
-        """As :meth:`write`; returns why it failed, or ""."""
+        """As :meth:`write`; returns why it failed, or an empty text."""
         try:
             self.write(state_dir, body)
         except OSError as error:
@@ -141,7 +141,7 @@ class Document(Generic[T]):
 
     @contextmanager
     def locked(self, state_dir: Path, *, wait_seconds: float = LOCK_WAIT_SECONDS) -> Iterator[None]:
-        """Keep other processes from changing the file in the block; creates the state directory. Raises OSError."""
+        """Lock the file against changes by other processes; creates a missing state directory. Raises OSError."""
         owner = owner_of(state_dir)
         make_directory(state_dir, owner)
         with locked((state_dir / self.name).with_suffix(".lock"), owner, wait_seconds=wait_seconds):

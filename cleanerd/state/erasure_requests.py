@@ -1,7 +1,7 @@
 """Open erasure requests: ``erasures.json`` in the state directory, and one request as a file for other hosts (U-88).
 
-A request has a salted hash of the key, never the key. The daemon works towards it until ``cleanerd erase certify`` has
-found the key nowhere on this host. A file that cannot be used counts as absent, with a warning.
+A request has a salted hash of the key, never the key. The daemon gives it priority until ``cleanerd erase certify``
+finds no copy of the key on this host. A file that cannot be used counts as absent, with a warning.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 FILE_NAME: Final = "erasures.json"
 SALT_BYTES: Final = 32
 KEPT_MS: Final = 90 * 86_400_000
-"""How long a request is remembered after it was certified on this host."""
+"""How long a request is stored after it was certified on this host."""
 _MAX_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class KeyHash:
-    """SHA-256 of a salt and a key. It identifies the key to a reader who has it, or who guesses it."""
+    """SHA-256 of a salt and a key. It identifies the key to a reader who has or guesses it."""
 
     salt: str
     sha256: str
@@ -54,10 +54,10 @@ def new_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ErasureRequest:
-    """A key of a topic is to be gone by ``deadline_ms``. ``topic_id`` as Kafka writes it; None: unknown.
+    """The request to remove a key of a topic by ``deadline_ms``.
 
-    ``tombstones``: the offset of the tombstone by partition. ``certified_ms``: when the key was found nowhere on this
-    host; None: not yet.
+    ``topic_id`` as Kafka writes it; None: unknown. ``tombstones``: the offset of the tombstone by partition.
+    ``certified_ms``: when no copy was left on this host; None: not yet.
     """
 
     id: str
@@ -91,14 +91,14 @@ class _Requests:
 
 @dataclass(frozen=True, slots=True)
 class _RequestFile:
-    """A request for other hosts."""
+    """The file of a request for other hosts."""
 
     kind: Literal["cleanerd erasure request"]
     request: ErasureRequest
 
 
 def require_hash(found: KeyHash) -> None:
-    """Raises ValueError: it is not a salt and a hash."""
+    """Raises ValueError if it is not a salt and a hash."""
     if len(bytes.fromhex(found.salt)) != SALT_BYTES or len(bytes.fromhex(found.sha256)) != SALT_BYTES:
         raise ValueError("salt and hash have 32 bytes each")
 
@@ -113,19 +113,19 @@ _FILE: Final = Document("request", _RequestFile, check=lambda found: require_has
 
 
 class ErasureRequests:
-    """The requests of one state directory; ``warnings``: what could not be used."""
+    """The requests of one state directory; ``warnings``: why files could not be used."""
 
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / FILE_NAME
         self.warnings: list[str] = []
 
     def load(self) -> list[ErasureRequest]:
-        """All of them, the oldest first. Never fails: see ``warnings``."""
+        """All requests, the oldest first. Does not raise: see ``warnings``."""
         found = _DOCUMENT.load(self.path.parent, self.warnings)
         return [] if found is None else list(found.requests)
 
     def save(self, request: ErasureRequest) -> None:
-        """Remember a request, in place of one with its id.
+        """Store a request, replacing one with the same id.
 
         Raises:
             CleanerdError: the state directory cannot be written.
@@ -134,7 +134,7 @@ class ErasureRequests:
         self._change(lambda known: [*(each for each in known if each.id != request.id), request])
 
     def certified(self, request_id: str, now_ms: int) -> None:
-        """The key of a request was found nowhere on this host. Raises as :meth:`save`."""
+        """Note that no copy of a request's key is left on this host. Raises as :meth:`save`."""
 
         def change(known: list[ErasureRequest]) -> list[ErasureRequest]:
             done = [replace(each, certified_ms=now_ms) if each.id == request_id else each for each in known]
@@ -143,7 +143,7 @@ class ErasureRequests:
         self._change(change)
 
     def forget(self, request_id: str) -> bool:
-        """Forget a request; False: there is none with this id. Raises as :meth:`save`."""
+        """Remove a request; False: there is none with this id. Raises as :meth:`save`."""
         if request_id not in [each.id for each in self.load()]:
             return False
         self._change(lambda known: [each for each in known if each.id != request_id])

@@ -1,4 +1,4 @@
-"""How far a log is clean, by our own clean point and by Kafka's checkpoint beside it (U-10)."""
+"""The first dirty offset of a log, from cleanerd's checkpoint and Kafka's (U-10)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def clean_below(point: CleanerdCheckpoint | None, kafka_offset: int | None, *, i
     news = kafka_offset if is_news(kafka_offset, point) else None
     if not is_valid:
         return news
-    # Under `offset` the broker's cleaner proves as much as ours, so the further of the two is right.
+    # Under `offset` both cleaners prove the same, so the higher offset is right.
     return point.offset if news is None else max(news, point.offset)
 
 
 def is_news(kafka_offset: int | None, point: CleanerdCheckpoint) -> bool:
-    """Whether Kafka's checkpoint differs from when ``point`` was stored.
+    """Whether Kafka's checkpoint has changed since ``point`` was stored.
 
-    An unchanged value, cleanerd's or an earlier one, proves nothing about a log that has diverged since: a broker whose
-    cleaner is off does not lower it when the log is truncated.
+    An unchanged value proves nothing about a log that has diverged since: a broker whose cleaner is off does not lower
+    it when the log is truncated.
     """
     return kafka_offset not in {point.offset, point.checkpoint}
 
@@ -37,8 +37,8 @@ def is_news(kafka_offset: int | None, point: CleanerdCheckpoint) -> bool:
 def unproven_below(point: CleanerdCheckpoint | None, clean_offset: int) -> int:
     """The offset below which only Kafka's checkpoint says that the log, clean up to ``clean_offset``, is clean (U-50).
 
-    ``point``: cleanerd's own checkpoint, None where none describes the log. One that does not say how far it relies on
-    Kafka's checkpoint proves nothing.
+    ``point``: cleanerd's own checkpoint, None if none fits the log. Without a note how far it relies on Kafka's
+    checkpoint, it proves nothing.
     """
     if point is None or point.offset < clean_offset:
         return clean_offset
@@ -46,15 +46,15 @@ def unproven_below(point: CleanerdCheckpoint | None, clean_offset: int) -> int:
 
 
 def unproven_after(before: int, first_dirty_offset: int, end_offset: int) -> int:
-    """The same after a cleaning from ``first_dirty_offset`` up to ``end_offset``; ``before`` was the one before it.
+    """The same after a cleaning from ``first_dirty_offset`` up to ``end_offset``; ``before``: its previous value.
 
-    A tombstone that was dirty has nothing left below it that it deletes.
+    A formerly dirty tombstone has no deleted record below it any more.
     """
     return before if end_offset < before else min(before, first_dirty_offset)
 
 
 def still_valid(point: CleanerdCheckpoint, log: PartitionLog, log_end_offset: int) -> str | None:
-    """Why ``point`` no longer describes this log, or None when it does (U-10)."""
+    """Why ``point`` no longer fits this log; None if it does (U-10)."""
     if not log.log_start_offset <= point.offset <= log_end_offset:
         return f"offset {point.offset} is outside the log {log.log_start_offset}..{log_end_offset}"
     if not _begins_as_then(point, log):
@@ -68,7 +68,7 @@ def still_valid(point: CleanerdCheckpoint, log: PartitionLog, log_end_offset: in
 
 
 def may_be_about(point: CleanerdCheckpoint, log: PartitionLog) -> bool:
-    """Whether ``log`` may be a copy of what ``point`` describes: inodes and times are the copy's own."""
+    """Whether ``log`` may be a copy of the log in ``point``; inodes and times are ignored."""
     return (
         _begins_as_then(point, log)
         and log.leader_epoch_at(point.offset - 1) == point.leader_epoch
@@ -80,10 +80,10 @@ def may_be_about(point: CleanerdCheckpoint, log: PartitionLog) -> bool:
 
 
 def may_descend_from(point: CleanerdCheckpoint | None, log: PartitionLog, since_ns: int) -> bool:
-    """Whether ``log`` may be a copy of what cleanings left in a place that they began in at ``since_ns`` (U-46).
+    """Whether ``log`` may be a copy of a log whose place was first used at ``since_ns`` (U-46).
 
-    ``point``: what they remember of this partition, None: nothing. No copy has a file that is older than what it was
-    copied from, but the original of that place has. A log whose segments are not listed may be anything.
+    ``point``: the stored checkpoint of this partition, None: none. A copy has no file older than the original's, but
+    the original place has. A log whose segments are not listed may be a copy.
     """
     changed_ns = {each.base: each.ctime_ns for each in log.segments if not each.is_active}
     if point is None or not log.segments:
@@ -97,14 +97,14 @@ def may_descend_from(point: CleanerdCheckpoint | None, log: PartitionLog, since_
 
 
 def _begins_as_then(point: CleanerdCheckpoint, log: PartitionLog) -> bool:
-    """Whether no deleted data, which was not considered, is visible again."""
+    """Whether data that was deleted, and therefore not cleaned, is visible again."""
     return point.log_start is None or log.log_start_offset >= point.log_start
 
 
 def _compared(point: CleanerdCheckpoint, log: PartitionLog) -> list[tuple[LastSegment, LastSegment | None]]:
-    """The cleaned segments then and now, without those that the broker deleted completely.
+    """The cleaned segments then and now, without completely deleted ones.
 
-    In the place of the last cleaned segment is the last one below the checkpoint. After a truncation another segment
+    The counterpart of the last cleaned segment is the last one below the checkpoint. After a truncation another segment
     may have begun there, beside an unchanged file or in place of a missing one.
     """
     pairs: list[tuple[LastSegment, LastSegment | None]] = []

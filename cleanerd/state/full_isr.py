@@ -1,7 +1,8 @@
-"""The last full ISR of partitions whose ISR is short now: ``replicas.json`` in the state directory (U-72).
+"""The last full ISR of partitions that have no full ISR now: ``replicas.json`` in the state directory (U-72).
 
-A metadata snapshot has the ISR, not when it was full last. Of partitions whose ISR is full the metadata log shows it.
-One JSON file, by topic id, and each number only grows. Without it tombstones wait until the ISR is full again.
+A metadata snapshot has the ISR, but not the time when it was full. The metadata log shows that for partitions whose ISR
+is full. The JSON file has a time per topic id and partition, and times only increase. Without it tombstones wait until
+the ISR is full again.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
 FILE_NAME: Final = "replicas.json"
 KEPT_MS: Final = 90 * 24 * 60 * 60_000
-"""A topic without a full ISR for this long is deleted, or its cluster is gone."""
+"""A topic without a full ISR for this long was deleted, or its cluster was."""
 
 FullIsr = dict[str, dict[int, int]]
-"""By topic id (32 hex digits) and partition: milliseconds."""
+"""Milliseconds by topic id (32 hex digits) and partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,8 @@ def remember_full_isr(
 ) -> Mapping[str, Mapping[int, int]]:
     """The stored full ISRs of the partitions in ``facts``, updated from these.
 
-    Nothing is read or written where every ISR is full. Nothing is added while the controllers' clock is ahead, and
-    where the state directory does not exist or cannot be written.
+    Nothing is read or written if every ISR is full. Nothing is added while the controllers' clock is ahead, or if the
+    state directory is missing or cannot be written.
     """
     short = {
         topic_id.hex: {number: facts.full_ms(each) for number, each in partitions.items() if _is_short(each)}
@@ -66,7 +67,7 @@ def remember_full_isr(
 
 
 def _load(state_dir: Path, latest_ms: int, warnings: list[str]) -> FullIsr:
-    """Times after ``latest_ms`` are left out: no ISR was full in the future."""
+    """Times after ``latest_ms`` are left out, because they are in the future."""
     return {
         topic_id: {number: full_ms for number, full_ms in partitions.items() if full_ms <= latest_ms}
         for topic_id, partitions in (_DOCUMENT.load(state_dir, warnings) or _FullIsrs()).topics.items()

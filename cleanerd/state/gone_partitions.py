@@ -1,7 +1,7 @@
-"""Remove the state of partitions that are gone (S-51), except the rules of a topic that still exists (U-6).
+"""Removes the state of deleted partitions (S-51), except the rules of a topic that still exists (U-6).
 
-A partition that moved to another log directory is gone from its old one, and has no state in its new one until it is
-cleaned there. Until then only the old directory's file shows by which rules its records were retained.
+A partition that moved to another log directory has no state there until it is cleaned. Until then only the old
+directory's file shows by which rules its records were retained.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class OtherPlacesOfTopic:
     """Where a topic may still exist: in the broker's other ``log_dirs``, or in the cluster (``topic_id``).
 
-    ``all_seen``: no log directory is silent, and the cluster's topics are known; else every topic may be there.
+    ``all_seen``: all log directories were read, and the cluster's topics are known; otherwise any topic may exist.
     """
 
     log_dirs: tuple[Path, ...] = ()
@@ -43,7 +43,7 @@ class OtherPlacesOfTopic:
 
 @dataclass(frozen=True, slots=True)
 class _NamedState(RulesInState):
-    """The part of a state file that shows the partition, and its rules."""
+    """The fields of a state file that name the partition and its rules."""
 
     topic: str = ""
     partition: int = -1
@@ -51,14 +51,14 @@ class _NamedState(RulesInState):
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """The number of removed files, and of gone partitions whose rules were kept."""
+    """The number of removed files, and of deleted partitions whose rules were kept."""
 
     removed: int = 0
     kept: int = 0
 
 
 def delete_gone_state(store: StateStore, log_dir: LogDir, elsewhere: OtherPlacesOfTopic) -> SweepResult:
-    """Remove the state of partitions that are gone from ``log_dir``.
+    """Remove the state of partitions that ``log_dir`` no longer has.
 
     A partition is gone if its directory does not exist or belongs to a topic with another id (S-51): topic ids are
     never reused. Unreadable files stay. If the topic still exists, a file with other rules than Kafka's is reduced to
@@ -79,7 +79,7 @@ def delete_gone_state(store: StateStore, log_dir: LogDir, elsewhere: OtherPlaces
                         continue
                     if sweep.has_to_stay(name, file, state.fingerprint):
                         kept += 1
-                        # The rest is about a log that is not there any more.
+                        # The other fields concern a log that does not exist any more.
                         cut = PartitionState(None, None, None, rules=state.fingerprint)
                         rest = STATE.to_bytes(cut, topic=name.topic, partition=name.partition)
                         if data != rest:
@@ -90,7 +90,7 @@ def delete_gone_state(store: StateStore, log_dir: LogDir, elsewhere: OtherPlaces
                 except (OSError, CleanerdError, *DAMAGE):
                     continue
     except OSError:
-        pass  # it is not there yet
+        pass  # it does not exist yet
     return SweepResult(removed, kept)
 
 
@@ -126,7 +126,7 @@ class _StateSweep:
 
 
 def _is_gone(log_dir: Path, name: TopicPartition, file: str) -> bool:
-    """Whether ``log_dir`` lacks the partition of the state file ``file``."""
+    """Whether ``log_dir`` no longer has the partition of the state file ``file``."""
     partition = log_dir / str(name)
     try:
         os.stat(partition)  # from Python 3.14 on, Path.exists() hides a disk error

@@ -1,7 +1,7 @@
-"""Brokers that never return, so that no tombstone waits for their replicas (U-78): ``ignored-replicas.json``.
+"""Brokers that never return, so that tombstones do not wait for their replicas (U-78): ``ignored-replicas.json``.
 
-``cleanerd ignore-replica`` has the daemon write it. Everything that cleans with this state directory follows it. A file
-that cannot be used ignores no broker: tombstones wait then.
+``cleanerd ignore-replica`` makes the daemon write it. Every cleaning with this state directory uses it. If the file
+cannot be used, no broker is ignored, and tombstones wait.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def ignored_replicas(state_dir: Path, cluster_id: str | None, warnings: list[str
 def change_ignored_replicas(
     state_dir: Path, clusters: Collection[str], brokers: Collection[int], *, ignored: bool
 ) -> str:
-    """Ignore brokers of these clusters, or wait for them again. Returns why that was not possible, "" when it was."""
+    """Ignore brokers of these clusters, or stop ignoring them. Returns why that failed, or an empty text."""
     known = set((_DOCUMENT.load(state_dir, []) or _IgnoredReplicas()).ignored)
     changed = {_IgnoredReplica(cluster, broker) for cluster in clusters for broker in brokers}
     entries = sorted(known | changed if ignored else known - changed)

@@ -1,11 +1,12 @@
-"""Cleanings in progress, as markers in the state directory: a killed process cannot say what killed it (U-35).
+"""Cleanings in progress, as marker files in the state directory (U-35).
+
+They show which partition a killed process was cleaning.
 
 A marker is a file below ``at-work/``, locked while its process lives: the kernel releases the lock however the process
 ends. So an unlocked marker belongs to a process that was killed while it cleaned that partition. The process that finds
-it counts it, once, and tries the partition last and alone; after a second death the partition is left alone for a
-while. A machine that went down says nothing about a partition and is not counted, nor is a requested end.
-
-Markers are advisory: if one cannot be written or read, only that knowledge is lost, never a cleaning.
+it counts it once, and tries the partition last and alone. After a second death the partition is not tried for a while.
+Crashes of the machine and requested stops are not counted. Markers are advisory: if one cannot be written or read, no
+cleaning fails.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 PLACE: Final = "at-work"
 TOO_MANY_DEATHS: Final = 2
-"""After that many in a row a partition is left alone: another one may have caused the first, but not the second."""
+"""After this many deaths in a row a partition is not tried: it is then certainly the cause."""
 
 SAME_BOOT_SECONDS: Final = 120.0
 """Tolerance for the time of the last boot, which changes when the clock is corrected."""
@@ -47,9 +48,9 @@ _TEMPORARY: Final = ".tmp"
 
 @dataclass(frozen=True, slots=True)
 class CrashSuspect:
-    """A partition that was worked on when a process was killed.
+    """A partition that was being cleaned when a process was killed.
 
-    ``deaths``: how many in a row, the last one noticed at ``noticed_ms``.
+    ``deaths``: how many in a row; the last one was noticed at ``noticed_ms``.
     """
 
     deaths: int
@@ -57,7 +58,7 @@ class CrashSuspect:
 
     @property
     def is_too_much(self) -> bool:
-        """Whether it is to be left alone for a while, and not only tried last."""
+        """Whether the partition is not tried for a while, instead of being tried last."""
         return self.deaths >= TOO_MANY_DEATHS
 
     @property
@@ -74,7 +75,7 @@ class CrashSuspect:
 
 @dataclass(frozen=True, slots=True)
 class _InFlightMarker:
-    """The file's content. ``left``: its death is counted already, at ``at_ms``; otherwise work began then."""
+    """The file's content. ``left``: the death was already counted, at ``at_ms``; otherwise work began then."""
 
     deaths: int
     at_ms: int
@@ -97,7 +98,7 @@ class InFlightMarkers:
 
     @contextlib.contextmanager
     def working(self, log_dir: LogDir, name: TopicPartition) -> Iterator[None]:
-        """Leave a marker while the block runs; however the block ends, this process has survived it."""
+        """Keep a marker while the block runs. The process has survived the block, however it ends."""
         lock = self._begin(log_dir, str(name))
         try:
             yield
@@ -106,7 +107,7 @@ class InFlightMarkers:
                 self._end(lock)
 
     def begin_shutdown(self) -> None:
-        """A requested end begins: work that is cut short now is not to blame."""
+        """Note a requested stop: work that is cut short now is not the cause."""
         self._ends = True
         for lock in list(self._held):
             self._end(lock)
@@ -133,13 +134,13 @@ class InFlightMarkers:
         with self._lock:
             held = self._held.pop(lock, None)
         if held is None:
-            return  # it was let go
+            return  # the lock was released
         self._finish(lock, held)
 
     def _finish(self, lock: int, held: tuple[LogDir, str]) -> None:
         """Remove the marker, then release it: an unlocked marker would look like a killed process.
 
-        One that cannot be removed, as on a file system that is read-only by now, is held until it can be.
+        If it cannot be removed, as on a read-only file system, its lock is held until it can be.
         """
         log_dir, name = held
         try:
@@ -161,7 +162,7 @@ class InFlightMarkers:
             self._finish(lock, mark)
 
     def suspects(self, log_dir: LogDir) -> dict[TopicPartition, CrashSuspect]:
-        """The partitions with unlocked markers; each death is counted once, by the first that finds it."""
+        """The partitions with unlocked markers. The first process that finds a death counts it, once."""
         self._finish_stuck()
         found: dict[TopicPartition, CrashSuspect] = {}
         try:
@@ -194,13 +195,13 @@ class InFlightMarkers:
         return None
 
     def outlived(self, log_dir: LogDir, name: TopicPartition) -> None:
-        """The work was done when its process was killed: that death says nothing about the partition."""
+        """The work was complete when its process was killed, so do not count this death."""
         with contextlib.suppress(OSError), self._place(log_dir) as place, _locked(str(name), place) as free:
             if free:
                 os.unlink(str(name), dir_fd=place)
 
     def clear_failures(self, log_dir: LogDir, name: TopicPartition) -> CrashSuspect | None:
-        """An operator wants it tried again: it is, last and alone, and one more death is the limit."""
+        """Try the partition again at an operator's request: last and alone, and one more death is the limit."""
         with contextlib.suppress(OSError), self._place(log_dir) as place, _locked(str(name), place) as free:
             mark = _read(str(name), place) if free else None
             if mark is None or not mark.left:
@@ -215,9 +216,9 @@ class InFlightMarkers:
 
 
 def _write(name: str, place: int, mark: _InFlightMarker, owner: os.stat_result, *, lock: bool) -> int:
-    """Replace the file, which is locked before it can be seen under its name; returns its descriptor.
+    """Replace the file, which is locked before it has its name; returns its descriptor.
 
-    Nothing waits for the disk: after a crash of the machine the file is not needed.
+    It is not flushed: after a crash of the machine the file is not needed.
     """
     temporary = f"{secrets.token_hex(8)}{_TEMPORARY}"
     descriptor = create(temporary, dir_fd=place, mode=_MODE)
@@ -247,7 +248,7 @@ def _read(name: str, place: int) -> _InFlightMarker | None:
 
 @contextlib.contextmanager
 def _locked(name: str, place: int) -> Iterator[bool]:
-    """Whether no other process holds that file; the block holds it."""
+    """Whether no other process has locked the file; the lock is held during the block."""
     descriptor = open_to_read(name, dir_fd=place, one_name=True)
     try:
         try:
@@ -261,7 +262,7 @@ def _locked(name: str, place: int) -> Iterator[bool]:
 
 
 def _is_file(name: str, place: int, descriptor: int) -> bool:
-    """Whether the name still is that of the open file."""
+    """Whether the name still belongs to the open file."""
     try:
         found = os.stat(name, dir_fd=place, follow_symlinks=False)
     except OSError:
@@ -271,14 +272,14 @@ def _is_file(name: str, place: int, descriptor: int) -> bool:
 
 
 def _sweep(name: str, place: int) -> None:
-    """Remove a temporary file whose process is gone."""
+    """Remove a temporary file whose process has ended."""
     with contextlib.suppress(OSError), _locked(name, place) as free:
         if free:
             os.unlink(name, dir_fd=place)
 
 
 def _booted_seconds() -> float:
-    """When this machine was started, by the wall clock."""
+    """The time of the machine's last boot, by the wall clock."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -1,7 +1,7 @@
-"""By which rules a topic was last cleaned, as far as the state directory remembers any of its partitions (U-6).
+"""The rules of a topic's last cleaning, from the state of any of its partitions (U-6).
 
-Reads the partitions' state files and changes none. A missing file says nothing. An unreadable or damaged one may have
-said anything: the answer is ``UnreadableState``.
+Reads the partitions' state files and changes none. An unreadable or damaged file may have contained any rules: the
+answer is ``UnreadableState``.
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ SUFFIX: Final = ".json"
 _LONGEST_NAME: Final = 255 - len("name-") - len("-2147483647") - len(DAMAGED)
 _NAME_KEPT: Final = 180
 _MOST_TOPICS: Final = 20_000
-"""Limit of cached topics, each with an answer for each log directory; a cluster creates and deletes topics for years.
-"""
+"""Limit of cached topics, each with an answer per log directory; a cluster creates and deletes topics for years."""
 
 
 def by_name(topic: str) -> str:
     """The prefix of the state files of a topic without an id.
 
-    A name may be so long that no file can be called by it and a partition's number; ``=`` is in no topic's name.
+    With a long name the file name would be too long, so the name is hashed; ``=`` is in no topic's name.
     """
     if len(topic) <= _LONGEST_NAME:
         return f"name-{topic}"
@@ -48,7 +47,7 @@ def by_name(topic: str) -> str:
 
 
 class LastSettings:
-    """Answers for one state directory; a directory in it is listed once while nothing in it changes.
+    """Answers from one state directory; a directory in it is listed again only after a change.
 
     The answers of ``most_topics`` are cached.
     """
@@ -61,7 +60,7 @@ class LastSettings:
         self._rules: dict[tuple[str, str], tuple[int, str, str | None]] = {}
 
     def is_empty(self) -> bool:
-        """Whether no state was ever stored; checked again while that is so: a first start queries thousands."""
+        """Whether no state was ever stored; checked again while that is so, because a first start queries thousands."""
         if self._may_be_empty:
             try:
                 os.lstat(f"{self._root}/{PARTITIONS}")
@@ -158,7 +157,7 @@ class _RulesOfPoint:
 
 @dataclass(frozen=True, slots=True)
 class RulesInState:
-    """The part of a partition's state file, of whichever release, that shows the rules of the last cleaning."""
+    """The fields of a partition's state file, from any release, that show the rules of the last cleaning."""
 
     clean_point: _RulesOfPoint | None
     rules: str | None = None
@@ -169,7 +168,7 @@ class RulesInState:
 
 
 def first(answers: Iterable[str | UnreadableState | None]) -> str | UnreadableState | None:
-    """The first fingerprint; without any, the first that could not be had."""
+    """The first fingerprint; if there is none, the first unreadable state."""
     unread = None
     for answer in answers:
         if isinstance(answer, str):

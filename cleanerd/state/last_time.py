@@ -23,12 +23,12 @@ def read_clock(state_dir: Path, warnings: list[str]) -> Clock:
 
 
 def save_time(state_dir: Path, last: LastTime) -> str:
-    """Write it down; why that could not be done, empty when it was."""
+    """Store the time. Returns why that failed, or an empty text."""
     return _DOCUMENT.try_write(state_dir, last)
 
 
 def boot_id(place: Path = _BOOT_ID) -> str:
-    """The id of this boot; empty if it is hidden, as from a service that cannot read all of /proc."""
+    """The id of this boot; empty if /proc hides it from this process."""
     try:
         return place.read_text().strip()
     except OSError:

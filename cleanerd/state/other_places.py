@@ -1,4 +1,4 @@
-"""What the state directory knows about a log from other partitions, places and copies (U-6, U-46)."""
+"""Facts about a log from the state of other partitions, places and copies (U-6, U-46)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 def rules_of(
     store: StateStore, log_dir: LogDir, log: PartitionLog, state: PartitionState | None
 ) -> str | UnreadableState | None:
-    """The fingerprint of the rules that the topic was last cleaned by; None when no cleaning is remembered.
+    """The fingerprint of the rules that the topic was last cleaned by; None: no cleaning is known.
 
-    ``state`` is the partition's own state. Without it, another partition of the topic decides, in another log directory
-    if need be: a topic has the same rules everywhere. From a place with the same directory id only the state of the log
-    that this may be a copy of is used (U-46). Unreadable state is ``UnreadableState``.
+    ``state`` is the partition's own state. Without it, the state of another partition of the topic is used, if
+    necessary in another log directory: a topic has the same rules everywhere. From a place with the same directory id
+    only the state of the log that this may be a copy of is used (U-46). Unreadable state is ``UnreadableState``.
     """
     if state is not None and state.cleaned_by is not None:
         return state.cleaned_by
@@ -40,7 +40,7 @@ def rules_of(
         return own
     beside, same = store.places.other_places(log_dir.place)
     answers: list[str | UnreadableState | None] = [own]
-    if log.topic_id is not None:  # without ids another topic may have the name there
+    if log.topic_id is not None:  # without ids, the name may belong to another topic there
         answers += [rules.of_topic(each, topic) for each in beside]
     for name, known in same.items():
         if may_descend_from(_point_in(store, name, stem), log, known.since_ns):
@@ -49,7 +49,7 @@ def rules_of(
 
 
 def copied_point(store: StateStore, log_dir: LogDir, log: PartitionLog) -> CleanerdCheckpoint | None:
-    """The checkpoint of the log that ``log``, which has no state of its own, may be a copy of, or None."""
+    """The checkpoint of the log from which ``log`` may have been copied, or None. ``log`` has no state of its own."""
     stem = store.path(log_dir, log).stem
     for name, known in store.places.other_places(log_dir.place)[1].items():
         point = _point_in(store, name, stem)

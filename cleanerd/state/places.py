@@ -3,9 +3,9 @@
 A copy of a log directory has the original's ``directory.id`` and topic ids. So cleanerd keeps its state by place:
 directory id, path, inode and file system. ``partitions/PLACE/place`` in the state directory describes one.
 
-A directory that was renamed, or mounted elsewhere, keeps its state: it is the same inode, or holds a file that a
-cleaning left, and nothing with its id and inode is left where it was. A copy starts without state, unless an operator
-says that it replaces the original (``cleanerd adopt-state``).
+A directory that was renamed or mounted elsewhere keeps its state: it has the same inode, or a segment that a cleaning
+wrote, and its old place has no directory with its id and inode. A copy starts without state, unless an operator
+declares that it replaces the original (``cleanerd adopt-state``).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from cleanerd.segments.log_dir import DirectoryPlace
 from cleanerd.state.document import Document, validated
 
 PARTITIONS: Final = "partitions"
-"""The directory of the state directory that has a directory for each place."""
+"""The directory in the state directory that has a directory per place."""
 
 _FILE: Final = "place"
 _MAX_BYTES: Final = 64 * 1024
 _CLOCK_REALTIME_COARSE: Final = 5
-"""The clock that Linux takes the times of files from: a file that is made later is never older."""
+"""The clock from which Linux takes file times: a file that is created later never has an earlier time."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownPlace:
-    """A place that the state directory knows.
+    """A place in the state directory.
 
-    ``since_ns``: when it got its first state, by the file systems' clock; 0 where that clock has been set back since.
+    ``since_ns``: when it got its first state, by the file systems' clock; 0 if that clock was set back later.
     """
 
     place: DirectoryPlace
@@ -77,7 +77,7 @@ class _Segments:
 
 @dataclass(frozen=True, slots=True)
 class _SegmentsInState:
-    """The part of a partition's state file, of whichever release, that shows segments that a cleaning left."""
+    """The fields of a partition's state file, from any release, that show segments written by a cleaning."""
 
     topic: str
     partition: int
@@ -91,7 +91,7 @@ class _SegmentsInState:
 
 
 class DirectoryPlaces:
-    """The places of one state directory. Reading never fails: what cannot be read is not known."""
+    """The places of one state directory. Reading does not raise: unreadable places are unknown."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -101,9 +101,9 @@ class DirectoryPlaces:
         self._described: dict[DirectoryPlace, tuple[int, int]] = {}
 
     def name_of(self, place: DirectoryPlace) -> str:
-        """The name of the directory that has the state of ``place``, whether it exists or not."""
+        """The name of the directory for the state of ``place``, even if it does not exist."""
         found = self._names.get(place)
-        if found is None:  # used at every scan
+        if found is None:  # every scan uses this
             try:
                 found = self._names[place] = self._find(place, self._all())
             except OSError:
@@ -113,8 +113,8 @@ class DirectoryPlaces:
     def other_places(self, place: DirectoryPlace) -> tuple[list[str], dict[str, KnownPlace]]:
         """The other places that may know a topic's rules: those of other directories, and those of the same id.
 
-        A place of the same id is a copy of this one, the original, or where this one was copied from. Of several
-        places with another id those count that still exist. A place without a description may be anything, and counts.
+        A place of the same id is a copy of this one, or its original. Of several places with another id only existing
+        ones count. A place without a description counts.
         """
         try:
             changed_ns = directory_time(self._path)
@@ -169,7 +169,7 @@ class DirectoryPlaces:
         return status.st_ino, status.st_ctime_ns
 
     def gone_to(self, place: DirectoryPlace, path: str | None) -> dict[str, KnownPlace]:
-        """The places whose state ``place`` may adopt: other ones that its ids allow; ``path``: that one only.
+        """The places whose state ``place`` may adopt: other ones with compatible ids; ``path``: only that one.
 
         Raises:
             OSError: the state directory cannot be read.
@@ -185,7 +185,7 @@ class DirectoryPlaces:
         }
 
     def adopt(self, name: str, place: DirectoryPlace, owner: os.stat_result) -> None:
-        """From now on ``place`` has the state of the directory ``name``. Raises OSError."""
+        """Give ``place`` the state of the directory ``name``. Raises OSError."""
         self._names[place] = name
         self._elsewhere.clear()
         self.register(place, owner)
@@ -199,19 +199,19 @@ class DirectoryPlaces:
             if place.may_have_been(found) and self._was_moved(name, found, place):
                 return name
         name = place.name
-        while name in known:  # a directory that was moved away keeps its name, and this one is where it was
+        while name in known:  # a directory that was moved keeps its name, and this one took its path
             name += "-again"
         return name
 
     def _was_moved(self, name: str, before: DirectoryPlace, now: DirectoryPlace) -> bool:
-        """Whether the directory that was ``before`` is ``now``: it is gone from there, and inodes prove it."""
+        """Whether the directory ``before`` is now ``now``: its old path does not have it, and inodes prove it."""
         if is_there(before, now):
             return False
         is_same = (before.inode, before.file_system) == (now.inode, now.file_system)
         return is_same or self._left_a_segment_in(name, Path(now.path))
 
     def _left_a_segment_in(self, name: str, log_dir: Path) -> bool:
-        """Whether a segment that a cleaning left is in ``log_dir``: the same file, not a copy."""
+        """Whether ``log_dir`` has a segment that a cleaning wrote: the same file, not a copy."""
         try:
             with held(self._path / name, self._root) as directory:
                 files = [each for each in names_in(".", directory) if each.endswith(".json")]
@@ -257,9 +257,9 @@ def _same_id(one: DirectoryPlace, other: DirectoryPlace) -> bool:
 
 
 def is_there(before: DirectoryPlace, now: DirectoryPlace | None) -> bool:
-    """Whether the directory ``before`` still exists in its place, and is not ``now``.
+    """Whether the directory ``before`` still exists in its place and is not ``now``.
 
-    A disk that does not answer may have it. A bind mount shows one directory at two paths: that is the same one.
+    A disk that does not answer may have it. A bind mount shows one directory at two paths, which are the same place.
     """
     try:
         found = os.stat(before.path)

@@ -21,29 +21,29 @@ _POSITION: Final = " at byte "
 def quarantined(
     reason: str, error: CleanerdError | None, log: PartitionLog, before: PartitionState | None
 ) -> PartitionState:
-    """The state of a partition that could not be cleaned for ``error``; its clean point stays what it was."""
+    """The state of a partition that ``error`` puts into quarantine; its clean point does not change."""
     state = PartitionState(None, None, None) if before is None else before
     return replace(state, quarantine=reason, quarantined_segment=_segment_of(error, log))
 
 
 def is_outdated(state: PartitionState, log: PartitionLog) -> bool:
-    """Whether the quarantined segment has changed since: repaired, cleaned or deleted.
+    """Whether the quarantined segment was repaired, cleaned or deleted since.
 
-    Then nothing shows that a fault remains, so there is no reason to wait.
+    Then the fault may be fixed, so the partition is tried again.
     """
     about = state.quarantined_segment
     return state.quarantine is not None and about is not None and segment_at(log, about.base) != about
 
 
 def forget_quarantine(store: StateStore, log_dir: LogDir, log: PartitionLog) -> None:
-    """The partition's fault is gone, although its checkpoint is unchanged."""
+    """End the quarantine: the fault is fixed, although the checkpoint is unchanged."""
     state = store.load(log_dir, log)
     if state is not None and (state.quarantine is not None or state.retry is not None):
         store.save(log_dir, log, replace(state, quarantine=None, retry=None, quarantined_segment=None))
 
 
 def _segment_of(error: CleanerdError | None, log: PartitionLog) -> LastSegment | None:
-    """The segment that ``error`` names, by whichever of its files; the active one changes with every record."""
+    """The segment that ``error`` names by any of its files; not the active one, which changes with every record."""
     if error is None or error.where is None:
         return None
     path = Path(error.where.partition(_POSITION)[0])

@@ -25,7 +25,7 @@ KEPT_MS: Final = 7 * 24 * 60 * 60_000
 class CachedTopic:
     """A topic's id, with hyphens (empty: it has none, or the broker does not report it), and its configuration.
 
-    ``asked_ms``: when it was.
+    ``asked_ms``: when it was queried.
     """
 
     topic_id: str
@@ -37,7 +37,7 @@ class CachedTopic:
 class CachedTopics:
     """The topics of one log directory as a broker of one cluster reported them, last at ``asked_ms``.
 
-    ``place``: what the state directory calls that log directory.
+    ``place``: the log directory's name in the state directory.
     """
 
     cluster_id: str
@@ -48,7 +48,7 @@ class CachedTopics:
 
     @property
     def about(self) -> tuple[str, int, str]:
-        """Which broker and log directory it is about."""
+        """The broker and log directory that it describes."""
         return self.cluster_id, self.node_id, self.place
 
 
@@ -61,7 +61,7 @@ _DOCUMENT: Final = Document(FILE_NAME, _AllTopics)
 
 
 class TopicCache:
-    """The file. Reading never fails: what cannot be used counts as absent, see ``warnings``."""
+    """The file. Reading does not raise: unusable files count as absent, see ``warnings``."""
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
@@ -71,10 +71,7 @@ class TopicCache:
         return next((each for each in self._load() if each.about == (cluster_id, node_id, place)), None)
 
     def save(self, topics_now: CachedTopics) -> CachedTopics:
-        """Store it, beside that broker's other topics; returns all of them.
-
-        Where it cannot be kept, that is a warning.
-        """
+        """Store the topics beside the broker's other ones; returns all of them. A failure is a warning."""
         try:
             with _DOCUMENT.locked(self._state_dir):
                 others = []
