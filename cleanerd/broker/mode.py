@@ -82,7 +82,7 @@ def choose_mode(
 
 
 def _of_its_broker(log_dir: LogDir) -> list[Path]:
-    """The log directories of the broker that runs on ``log_dir``, as far as its process can be seen from here.
+    """The log directories of the broker that runs on ``log_dir``, if its process is visible from here.
 
     The agent creates its socket in the first of log.dirs, which need not be one of these.
     """
@@ -93,9 +93,10 @@ def _of_its_broker(log_dir: LogDir) -> list[Path]:
 
 
 def describe_other_brokers(log_dir: LogDir, others: Sequence[Path]) -> str:
-    """A suffix saying that the broker of an unlocked log directory runs nevertheless; else empty.
+    """A suffix for messages: the broker of an unlocked log directory runs nevertheless; else empty.
 
-    A broker lets go of a directory whose disk fails, lock and all, and runs on. ``others`` may be more of its own.
+    A broker releases a directory whose disk fails, with its lock, and continues. ``others`` may be further directories
+    of that broker.
     """
     for other in others:
         try:

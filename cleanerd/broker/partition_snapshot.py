@@ -1,4 +1,4 @@
-"""A partition as it is to be judged: its log, its configuration, and the offsets that count."""
+"""A partition that was read once: its log, its configuration, and the offsets to use."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSnapshot:
-    """One partition, read once; ``resolution/partitions.py`` gives it.
+    """One partition, read once by ``resolution/partitions.py``.
 
-    ``log_dir`` has the checkpointed offsets to use for this partition, which beside a broker are not those of the
-    files. ``running``: a broker has the log open. ``broker``: that broker's report about the partition, None if it was
-    not queried. ``settled``: no second reading is needed to be sure of the offsets (S-03).
+    ``log_dir`` has the offsets to use for this partition, which differ from the checkpoint files beside a running
+    broker. ``running``: a broker has the log open. ``broker``: that broker's report about the partition, None if it was
+    not queried. ``settled``: the offsets are certain without a second reading (S-03).
     """
 
     log_dir: LogDir
@@ -40,8 +40,8 @@ class PartitionSnapshot:
     def survey(self, store: StateStore, options: CleaningOptions) -> Survey:
         """Survey it (C-02 .. C-11).
 
-        A running broker has removed its mark of a clean stop, and the end of its log may be torn: with or without
-        ``--unclean``, only data below the recovery point is used then (U-32).
+        A running broker has removed its clean shutdown file, and the end of its log may be torn. So only data below the
+        recovery point is used, with or without ``--unclean`` (U-32).
 
         Raises:
             CorruptionError, CleanerdError: it cannot be read.

@@ -1,1 +1,1 @@
-"""Swaps staged segments in: the only package that changes files of a broker."""
+"""Swaps staged segments in: the only package that changes a broker's files."""

@@ -1,8 +1,7 @@
 """The swaps of one plan, requested from the agent group by group: witnesses, repeats, lost answers (A-14, A-25, U-3).
 
-A missing answer says nothing, so the same request is sent again; the agent remembers what it did. If it does not,
-because the broker restarted, the log itself shows it: the output has the inode of the staged file, whatever names it
-had.
+After a missing answer the same request is sent again, because the agent remembers its swaps. If the broker restarted
+and the agent forgot them, the log shows the swap: the output has the inode of the staged file.
 """
 
 from __future__ import annotations
@@ -53,16 +52,16 @@ if TYPE_CHECKING:
     from cleanerd.swap.swapping_broker import SwappingBroker
 
 _PAUSE_FACTOR: Final = 10
-"""R-9: after a swap that made appends wait, none begins for this many times as long."""
+"""R-9: after a swap that delayed appends, the next one begins after this many times the delay."""
 _MAX_PAUSE_SECONDS: Final = 1.0
 _COMFORTABLE_SECONDS: Final = 0.002
-"""So long a swap may hold the partition's lock by intention; a disk that is busy doubles it easily."""
+"""How long a swap may hold the partition's lock by design; a busy disk can double it."""
 
 
 class Swapper:
     """Requests the swaps of one plan's groups, in order.
 
-    ``held_seconds`` is the longest time that appends to the partition waited for a swap. ``in_doubt``: it is unknown
+    ``held_seconds``: the longest time that appends to the partition waited for a swap. ``in_doubt``: it is unknown
     whether the last requested swap was made.
     """
 
@@ -75,7 +74,7 @@ class Swapper:
         self._cleaning = cleaning
         self._plan = cleaning.plan
         self._resources = resources
-        # U-3: every segment that the decision rests on, as it must be at the next swap.
+        # U-3: every segment that the decision depends on, as it must be at the next swap.
         self._evidence = {
             witness.base: BrokerSegment(witness.base, witness.size, witness.mtime_ns // 1_000_000, witness.inode)
             for witness in (segment.witness for segment in cleaning.decision.segments)
@@ -86,7 +85,7 @@ class Swapper:
         self._agent_has_evidence = False
         self._paused_until = 0.0
         cleaning.most_sources = broker.sources.first
-        # U-32: likewise the entries of all transaction indexes that it rests on.
+        # U-32: the same for the entries of all transaction indexes that the decision depends on.
         self._aborted = cleaning.plan.aborted.entries
         self.held_seconds = 0.0
         self.in_doubt = False
@@ -94,26 +93,25 @@ class Swapper:
         self.notes: tuple[str, ...] = ()
 
     def wait_for_deletions(self, file_delete_delay_ms: int) -> None:
-        """D-04: a segment that was replaced a moment ago is not replaced again while its old files still go.
+        """D-04: wait before replacing a segment while the files of its last replacement are being deleted.
 
         Raises:
-            LaterError: that takes longer than a round can wait.
+            LaterError: that takes longer than a cleaning can wait.
         """
         deadline = time.monotonic() + self._broker.patience.deletion_seconds
         while refuse_deletions(self._cleaning, self._files.stat, file_delete_delay_ms, deadline - time.monotonic()):
             time.sleep(0.1)
 
     def swap(self, staging: Staging, staged: StagedGroup, members: Sequence[SegmentDecision]) -> None:
-        """One group; it is in the log when this returns.
+        """Swap one group; it is in the log when this returns.
 
         Raises:
             AgentRefusalError, StalePlanError, AgentUnavailableError, MachineError: it was not swapped, or that is
-            unknown; groups
-                before it are.
+                unknown; earlier groups stay swapped in.
         """
         witnesses = tuple(member.witness for member in members)
         manifest = Manifest.of(self._plan, (staged,), witnesses, self._resources.plan_max_age_ms)
-        # Recovery of an interrupted swap reads it before the broker starts; the broker itself does not.
+        # The recovery of an interrupted swap reads it before the broker starts; the broker does not read it.
         write_manifest(staging.directory, manifest, where=staging.path, lasting=False)
         output = self._staged_as(staging, staged)
         time.sleep(max(self._paused_until - time.monotonic(), 0.0))
@@ -135,10 +133,10 @@ class Swapper:
             self._is_whole = not done.warnings
 
     def require_no_half_swap(self, staged: StagedGroup) -> None:
-        """U-34: of a swap that stopped half-way, with the group in, the broker's next start makes an end.
+        """U-34: refuse if a swap stopped halfway with the group in it: only the broker's next start completes it.
 
         Raises:
-            RefusedError: the last request is such a swap; no other may begin on top of it.
+            RefusedError: the last request was such a swap; no other one may begin.
         """
         if self._is_whole:
             return
@@ -158,7 +156,7 @@ class Swapper:
         return known[max(bases)] if bases else None
 
     def _staged_as(self, staging: Staging, staged: StagedGroup) -> BrokerSegment:
-        """The output as the broker will hold it: renames keep inode and modification time."""
+        """The output as the broker will report it: renames keep inode and modification time."""
         try:
             status = staging.stat(staged.base)
         except FileNotFoundError as error:
@@ -190,16 +188,16 @@ class Swapper:
         return request if self._agent_has_evidence else self._with_witnesses(request)
 
     def _with_witnesses(self, request: dict[str, Any]) -> dict[str, Any]:
-        """U-3: sent once for each connection; the agent keeps them, and updates them with each swap."""
+        """U-3: add the witnesses, once per connection; the agent stores them, and updates them with each swap."""
         evidence: dict[str, Any] = {"witnesses": [self._evidence[base].to_json() for base in sorted(self._evidence)]}
-        # The agent's digest is that of sorted indexes, and the markers prove the entries of any other (U-44).
+        # The agent's digest is that of sorted indexes; for others, the markers prove the entries (U-44).
         if self._facts.compares_aborted and not self._plan.aborted.disordered:
             aborted = AbortedTransactions(self._aborted)
             evidence["aborted"] = {"below": self._plan.bound_offset, "sha256": aborted.digest(0, MAX_OFFSET)}
         return {**request, **evidence}
 
     def _request_swap(self, request: dict[str, Any], staged: StagedGroup, output: BrokerSegment) -> SwapDone | None:
-        """Send it until an answer decides; None when the log itself had to show the result."""
+        """Send the request until an answer decides; None if the log had to show the result."""
         doubtful = over = False
         self.in_doubt = True
         problem: CleanerdError | None = None
@@ -219,12 +217,12 @@ class Swapper:
                 problem = error
             except AgentRefusalError as error:
                 if error.code == LOG_DIR_FAILED:
-                    # Half-way in: only a start of the broker completes it, and a later undo needs the old segments.
+                    # Half swapped: only a start of the broker completes it, and a later undo needs the old segments.
                     self.in_doubt = doubtful or staged.base in error.done
                     raise self._gave_up_error(error) from error
                 if staged.base in error.done:
                     return None
-                # A try before may have taken what was staged.
+                # An earlier try may have used the staged files.
                 lost = problem is not None and error.code == "no_staged_file"
                 doubtful = doubtful or lost or error.code in UNCERTAIN
                 problem = error
@@ -234,7 +232,7 @@ class Swapper:
                     if not doubtful:
                         self.in_doubt = False
                         raise
-                    # Whatever the first request did, its staged files may be gone; or they are swapped in.
+                    # Whatever the first request did, its staged files may be deleted or swapped in.
                     problem = failure or StalePlanError(f"the swap was not made: {error}", where=self._plan.path)
                     problem.plan_again = over = True
         self.in_doubt = doubtful
@@ -242,10 +240,10 @@ class Swapper:
         raise problem or StalePlanError("no swap was requested: no attempt was left", where=self._plan.path)
 
     def _require_log_dir(self, problem: CleanerdError | None) -> None:
-        """A partition that the broker no longer has may be in a log directory that it took offline.
+        """Check whether the broker has taken the missing partition's log directory offline.
 
         Raises:
-            MachineError: so it is; that does not pass by itself.
+            MachineError: it has; waiting does not help.
         """
         if not isinstance(problem, AgentRefusalError) or problem.code != NO_LOG:
             return
@@ -261,7 +259,7 @@ class Swapper:
         )
 
     def _sent(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:
-        """As ``SwappingBroker.swap``; with the witnesses if the agent does not have them (any more)."""
+        """As ``SwappingBroker.swap``; adds the witnesses if the agent does not have them."""
         try:
             return self._broker.swap(request, staged_bytes)
         except AgentRefusalError as error:
@@ -271,7 +269,7 @@ class Swapper:
         return self._broker.swap(request, staged_bytes)
 
     def _checked(self, done: SwapDone, staged: StagedGroup, output: BrokerSegment) -> SwapDone:
-        """Raises StalePlanError when something else is in the log now."""
+        """Raises StalePlanError if the log has another segment now."""
         outputs = [each for each in done.outputs if each.get("base") == staged.base]
         doubtful = staged.base not in done.done or (outputs and outputs[0] != output.to_json())
         if doubtful and not self._is_swapped(staged, output):
@@ -289,8 +287,8 @@ class Swapper:
 def sources_for(held_seconds: float, sources: int, before: int, limits: SwapSources = SWAP_SOURCES) -> int:
     """How many sources the next swap may have, after one of ``sources`` held the lock for ``held_seconds``.
 
-    Below the 200 of a group (U-36), so that a single slow rename does not limit it for long. It goes half-way to the
-    comfortable size: one slow fsync is not a reason to crawl.
+    At most the 200 of a group (U-36). The number moves halfway to the comfortable size, so that a single slow fsync
+    does not limit it for long.
     """
     wanted = sources * _COMFORTABLE_SECONDS / max(held_seconds, 1e-6)
     if wanted > before and sources < before:  # a small group does not predict large ones
@@ -301,7 +299,7 @@ def sources_for(held_seconds: float, sources: int, before: int, limits: SwapSour
 def _with_output(
     aborted: NDArray[np.void], staged: StagedGroup, members: Sequence[SegmentDecision]
 ) -> NDArray[np.void]:
-    """The entries of all transaction indexes, once the output replaced its sources."""
+    """The entries of all transaction indexes, after the output has replaced its sources."""
     markers = aborted["last_offset"]
     others = aborted[(markers < staged.base) | (markers >= staged.end)]
     return np.concatenate([others, *(member.txn_entries for member in members)], dtype=TXN_ENTRY)

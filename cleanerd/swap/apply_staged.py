@@ -1,4 +1,4 @@
-"""Swapping in what was staged: the hook between a broker's stop and its start (S-26 .. S-39).
+"""Swaps staged cleanings in, between a broker's stop and its start (S-26 .. S-39).
 
 ::
 
@@ -56,13 +56,13 @@ _NAMES = frozenset({*SOURCE_SUFFIXES, SNAPSHOT_SUFFIX})
 
 
 class KeptPlanError(StalePlanError):
-    """Something is in the way that may go away: the plan stays, and another ``apply`` tries again."""
+    """A temporary obstacle: the plan stays, and another ``apply`` tries again."""
 
 
 def has_staged_work(log_dir: LogDir, name: TopicPartition) -> bool:
     """Whether the partition has a staged cleaning, or files of an interrupted swap.
 
-    True if that is unknown: opening the partition reports why.
+    True if that is unknown: opening the partition reports the reason.
     """
     try:
         return stat.S_ISDIR(os.stat(log_dir.path / str(name) / STAGING).st_mode)
@@ -75,9 +75,9 @@ def has_staged_work(log_dir: LogDir, name: TopicPartition) -> bool:
 def apply_partition(
     locked: LockedDir, name: TopicPartition, config: TopicConfig | None, options: CleaningOptions
 ) -> CleaningResult:
-    """Apply the partition's staged cleaning and return the result; only a signal or a bug leaves it as an exception.
+    """Apply the partition's staged cleaning and return the result; only a signal or a bug raises.
 
-    ``config`` is None when the topic's configuration is not known or is wrong.
+    ``config`` is None if the topic's configuration is unknown or invalid.
     """
     where = str(locked.log_dir.path)
     path = locked.log_dir.path / str(name)
@@ -108,7 +108,7 @@ def _apply(
     options: CleaningOptions,
 ) -> CleaningResult:
     if not (locked.log_dir.clean_shutdown or options.unclean):
-        # S-27. The plan stays: the broker may find that nothing has to be cut off.
+        # S-27. The plan stays, because the broker may find that nothing has to be cut off.
         raise KeptPlanError(
             "not applied: the broker was not stopped cleanly", where=str(files.path), hint="the plan is kept; --unclean"
         )
@@ -127,7 +127,7 @@ def _apply(
         raise
     fingerprint_of_plan = manifest.strategy_fingerprint
     locked.store.require_rules(locked.log_dir, read_partition(locked.log_dir, name), fingerprint_of_plan)
-    # X-20: after an end between two groups, another run continues with the next one.
+    # X-20: after a stop between two groups, the next run continues with the next group.
     with rollback_on_error(partial(abandon, files, keep_ready=True)):
         for group in manifest.groups:  # S-30: ascending
             if group.base not in done:
@@ -158,13 +158,13 @@ def _apply(
 
 
 def _deferral_error(change: RulesChange, where: str) -> CleanerdError:
-    """Why the plan waits. Unreadable rules are the machine's failure, not the operator's."""
+    """Why the plan has to wait. Unreadable rules are a fault of the machine, not of the operator."""
     failed = change.unread is not None and change.unread.failed
     return (MachineError if failed else KeptPlanError)(change.reason, where=where, hint="the plan is kept")
 
 
 def _ready(files: PartitionFiles, manifest: Manifest) -> ReadyFile:
-    """Raises StalePlanError when it is none."""
+    """Raises StalePlanError if the plan has no ready file."""
     where = str(files.path)
     data = files.read(f"{staging_path(manifest.plan)}/{READY}")
     try:
@@ -184,13 +184,13 @@ def _validated(
     config: TopicConfig | None,
     options: CleaningOptions,
 ) -> tuple[Survey, int | None, Backup | None]:
-    """S-29, the whole plan before the first rename.
+    """S-29: validate the whole plan before the first rename.
 
-    Returns the log as it is; the offset up to which it will be clean, None if unchanged; and the backup of the replaced
+    Returns the log; the offset up to which it will be clean, None if unchanged; and the backup of the replaced
     segments, if they are to be kept.
 
     Raises:
-        StalePlanError: something changed since it was staged.
+        StalePlanError: a precondition changed since staging.
     """
     name, where = result.name, str(files.path)
     if (manifest.topic, manifest.partition) != (name.topic, name.partition):
@@ -225,10 +225,10 @@ def _validated(
 
 
 def _clean_to(files: PartitionFiles, manifest: Manifest, ready: ReadyFile, found: Survey) -> int | None:
-    """The plan's first dirty offset, as far as it still holds.
+    """The plan's first dirty offset, if it is still valid.
 
-    Beyond its bound the plan changes nothing. Data there may have been cut and rewritten since, and a checkpoint that
-    is too high hides duplicates, in the end a deleted key (S-50).
+    Above its bound the plan changes nothing. Data there may have been cut and rewritten since, and too high a
+    checkpoint hides duplicates, and finally a deleted key (S-50).
 
     Raises:
         StalePlanError: it states an offset that no cleaning can reach.
@@ -244,10 +244,10 @@ def _clean_to(files: PartitionFiles, manifest: Manifest, ready: ReadyFile, found
 
 
 def _require_config(config: TopicConfig | None, where: str) -> TopicConfig:
-    """An unknown topic, because a log directory was not named or a setting is wrong, is not a change of it.
+    """An unknown topic is not a changed one: a log directory was left out, or a setting is wrong.
 
     Raises:
-        KeptPlanError: it is not known.
+        KeptPlanError: it is unknown.
     """
     if config is None:
         raise KeptPlanError(
@@ -265,10 +265,10 @@ def _require_config(config: TopicConfig | None, where: str) -> TopicConfig:
 
 
 def _refuse_forgotten_settings(config: TopicConfig, manifest: Manifest, where: str) -> None:
-    """A plan of rules that today's settings do not have, and do not name others instead of.
+    """Refuse a plan whose rules today's settings do not have, unless they name other rules.
 
     Raises:
-        KeptPlanError: it is so.
+        KeptPlanError: so it is.
     """
     planned = manifest.strategy_fingerprint
     change = rules_change(config, planned)
@@ -283,7 +283,7 @@ def _refuse_forgotten_settings(config: TopicConfig, manifest: Manifest, where: s
 
 
 def _aborted(locked: LockedDir, log: PartitionLog, manifest: Manifest) -> AbortedTransactions:
-    """The aborted transactions that the plan depends on, as they are now."""
+    """The current aborted transactions that the plan depends on."""
     with SegmentReader.open(str(log.path), chunk_bytes=locked.resources.chunk_bytes) as reader:
         return decided_aborted(log, reader, manifest.bound, may_be_torn=not locked.log_dir.clean_shutdown)
 
@@ -298,7 +298,7 @@ def _keeper(
     end_offset: int,
     aborted: AbortedTransactions,
 ) -> Backup | None:
-    """Raises KeptPlanError when the directory can no longer be used."""
+    """Raises KeptPlanError if the directory cannot be used any more."""
     named = locked.keep_replaced
     if ready.keep_replaced is None and named is None:
         return None
@@ -332,10 +332,10 @@ def _keeper(
 
 
 def _require_theirs(files: PartitionFiles, place: PartitionFiles) -> None:
-    """U-33: the plan names the directory, and the partition's owner may have written that.
+    """U-33: check the directory that the plan names, because the partition's owner may have written the name.
 
     Raises:
-        RefusedError: the owner could not put a file there himself.
+        RefusedError: the owner could not create a file there.
     """
     theirs, found = files.stat(HERE), place.stat(HERE)
     if theirs is None or found is None or (theirs.st_uid != os.geteuid() and theirs.st_uid != found.st_uid):
@@ -347,7 +347,7 @@ def _require_theirs(files: PartitionFiles, place: PartitionFiles) -> None:
 
 
 def _source_files(files: PartitionFiles, group: ManifestGroup) -> dict[int, list[str]]:
-    """The plan was validated under the lock, so what is there now is what was planned with."""
+    """The plan was validated under the lock, so the current files are those of the plan."""
     found: dict[int, list[str]] = {source: [] for source in group.sources}
     for name, (base, suffix) in sorted(files_of(group, files.names())):
         if suffix in _NAMES:
@@ -356,10 +356,10 @@ def _source_files(files: PartitionFiles, group: ManifestGroup) -> dict[int, list
 
 
 def _result(locked: LockedDir, name: TopicPartition, ready: ReadyFile) -> CleaningResult:
-    """The counts of staging, which are true once it is applied.
+    """The counts from staging, which are valid after the swap.
 
     Raises:
-        StalePlanError: the plan does not state it.
+        StalePlanError: the plan does not have them.
     """
     where = str(locked.log_dir.path)
     fields = {**ready.result, "log_dir": where, "outcome": "cleaned", "reason": "", "cause": None, "notes": ()}

@@ -1,11 +1,11 @@
-"""``--keep-replaced DIR``: the segments that a swap replaces get a second name outside of the log directories (S-40).
+"""``--keep-replaced DIR``: replaced segments get a second name outside of the log directories (S-40).
 
-Links cost no space and no time, but they change a file's ctime. So they are made after the plan's witnesses were
-compared, and before the first rename, whether cleanerd or the broker makes that. The entry in ``trash/`` comes before
-the swap as well: ``undo`` can see which of its promises never came to pass.
+Links take no space and no time, but they change a file's ctime. So they are made after the plan's witnesses were
+compared, and before the first rename by cleanerd or the broker. The entry in ``trash/`` is written before the swap as
+well: ``undo`` can see which swaps were not made.
 
-Beside a running broker another process can replace a source before it gets its link. So a link is used only if it leads
-to the segment that was decided on, and the backup of a refused swap is released.
+Beside a running broker another process can replace a source before it gets its link. So a link is used only if it
+refers to the segment of the plan, and the backup of a refused swap is released.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PROBE: Final = ".cleanerd-link-probe"
 
 
 def require_keepable(kept: Path, log_dirs: Sequence[Path]) -> None:
-    """Refuse a directory that replaced segments cannot be kept in, before anything is done; makes a link there to see.
+    """Refuse a directory that cannot store replaced segments, before any change; tries a link there.
 
     Raises:
         CleanerdError: as :func:`require_keep_dir`, or links cannot be made there.
@@ -64,12 +64,12 @@ def require_keepable(kept: Path, log_dirs: Sequence[Path]) -> None:
 
 
 def _try_link(kept: Path, log_dir: Path) -> None:
-    """Only a link shows whether links can be made: bind mounts and access rules count too."""
+    """Only a link shows whether links can be made, because bind mounts and access rules matter too."""
     probe = f"{_PROBE}-{os.getpid()}"
     try:
         with opened(log_dir) as source, opened(kept) as place:
             with suppress(FileNotFoundError):
-                os.unlink(probe, dir_fd=place)  # one of a killed process; in containers all have the same number
+                os.unlink(probe, dir_fd=place)  # left by a killed process; in containers all have the same number
             os.link(META_PROPERTIES, probe, src_dir_fd=source, dst_dir_fd=place, follow_symlinks=False)
             with suppress(OSError):
                 os.unlink(probe, dir_fd=place)
@@ -79,11 +79,11 @@ def _try_link(kept: Path, log_dir: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BackupPlace:
-    """Where what is replaced is kept.
+    """The directory for replaced segments.
 
-    ``room``: makes space for that many more bytes, and returns why there is none, or "". ``require`` refuses the
-    directory, by raising, whenever it is opened; None: the operator named it. ``now_ms``: the later time where the
-    clock is in doubt, because backups are deleted by age (U-42).
+    ``room``: makes space for that many more bytes; returns why there is none, or an empty text. ``require`` refuses the
+    directory, by raising, whenever it is opened; None: the operator named it. ``now_ms``: the later time if the clock
+    is in doubt, because backups are deleted by age (U-42).
     """
 
     path: Path
@@ -93,7 +93,7 @@ class BackupPlace:
 
 
 class Backup:
-    """The backup of what one plan replaces. An interrupted apply continues with its existing entry."""
+    """The backup of the segments that one plan replaces. An interrupted apply continues with its existing entry."""
 
     def __init__(
         self,
@@ -108,13 +108,13 @@ class Backup:
         sources: Mapping[int, FileMark],
         aborted: AbortedTransactions,
     ) -> None:
-        """Nothing is written yet.
+        """Writes nothing yet.
 
-        ``sources`` are the logs of all segments that the cleaning covers. ``aborted``: the transactions that count as
+        ``sources``: the logs of all segments that the cleaning covers. ``aborted``: the transactions that count as
         aborted.
 
         Raises:
-            CleanerdError: what is remembered of the plan cannot be read.
+            CleanerdError: the stored entry of the plan cannot be read.
         """
         self._log_dir = log_dir
         self._store = store
@@ -160,7 +160,7 @@ class Backup:
         found: Survey,
         plan: CleaningPlan,
     ) -> Self:
-        """For a plan that was made just now."""
+        """The backup of a new plan."""
         return cls(
             log_dir,
             store,
@@ -177,10 +177,10 @@ class Backup:
         )
 
     def _resume(self, entry: KeptEntry) -> KeptEntry:
-        """The backup from before the interruption: ``undo`` expects all of it in one place.
+        """The backup from before the interruption, because ``undo`` expects all of it in one place.
 
         Raises:
-            RefusedError: it is in another directory than what is to be kept now, or is about another log directory.
+            RefusedError: it is in another directory than the current one, or belongs to another log directory.
         """
         if not self._kept_segments.is_of(entry, self._log_dir):
             raise RefusedError(
@@ -198,11 +198,11 @@ class Backup:
         return replace(entry, kept=kept)
 
     def keep(self, staged: StagedGroup) -> None:
-        """Link the sources of ``staged``, which is about to be swapped in. On the disk when this returns.
+        """Link the sources of ``staged`` before its swap; on the disk when this returns.
 
         Raises:
-            StalePlanError: a source is no longer the segment that was decided on.
-            CleanerdError: they cannot be linked, or the entry cannot be written. The log is as it was.
+            StalePlanError: a source is not the planned segment any more.
+            CleanerdError: they cannot be linked, or the entry cannot be written. The log is unchanged.
         """
         plan_id = self._entry.plan
         with self._opened() as place:
@@ -222,9 +222,9 @@ class Backup:
             self._save_entry()
 
     def release(self, staged: StagedGroup) -> None:
-        """Forget ``staged``, which was surely not swapped in: its sources lose the name that they got for it.
+        """Remove the links to the sources of ``staged``, which was certainly not swapped in.
 
-        Errors here are not reported: ``undo`` sees what never came to pass.
+        Errors are ignored: ``undo`` detects groups that were not swapped.
         """
         with suppress(CleanerdError):
             bases = set(staged.sources)
@@ -248,7 +248,7 @@ class Backup:
         self._is_put = True
 
     def linked(self) -> frozenset[int]:
-        """Bases of segments that got their second name already: an apply was cut short, and their ctime is not old."""
+        """Bases of segments with a second name: an apply was interrupted, and their ctime is recent."""
         with self._opened() as place:
             return frozenset(
                 parsed[0]
@@ -264,7 +264,7 @@ class Backup:
             yield place
 
     def _link(self, place: PartitionFiles, base: int) -> KeptSegment:
-        """Raises StalePlanError when the log is not that of the cleaning; U-33: or when a file is not a plain one."""
+        """Raises StalePlanError if it is not the planned log; U-33: or if a file is not a plain one."""
         marks: dict[FileKind, FileMark] = {}
         for kind in KINDS:
             name = file_name(base, f".{kind}")
@@ -284,24 +284,27 @@ class Backup:
         return KeptSegment(base, marks)
 
     def _require_decided(self, base: int, found: os.stat_result | None) -> None:
-        """Raises StalePlanError when ``found`` is not the log of the segment that was decided on."""
+        """Raises StalePlanError if ``found`` is not the log of the planned segment."""
         if found is None or FileMark.of(found) != self._entry.sources.get(base):
             raise StalePlanError(f"segment {base} was replaced before it could be kept", where=str(self._files.path))
 
     def _is_kept(self, place: PartitionFiles, name: str) -> bool:
-        """Whether ``name`` is the same file in the log and in the place."""
+        """Whether ``name`` is the same file in the log and in the backup."""
         one, two = place.stat(f"{self._directory}/{name}"), self._files.stat(name)
         return one is not None and two is not None and os.path.samestat(one, two)
 
 
 def _reaching_out(log: PartitionLog, last_base: int, aborted: AbortedTransactions) -> tuple[tuple[int, int, int], ...]:
-    """Those of ``aborted`` with data up to the segment ``last_base`` and a marker above it; see :class:`KeptEntry`."""
+    """The ``aborted`` transactions with data up to segment ``last_base`` and a marker above it.
+
+    See :class:`KeptEntry`.
+    """
     end = next(segment.base for segment in log.segments if segment.base > last_base)
     rows = aborted.entries[(aborted.entries["first_offset"] < end) & (aborted.entries["last_offset"] >= end)]
     return tuple((int(row["producer_id"]), int(row["first_offset"]), int(row["last_offset"])) for row in rows)
 
 
 def _make(place: PartitionFiles, name: str) -> None:
-    """A directory of ``place``'s owner, unless it is there."""
+    """Create a directory with the owner of ``place``, unless it exists."""
     if not place.is_directory(name):
         place.mkdir(name)

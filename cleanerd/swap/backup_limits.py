@@ -1,7 +1,7 @@
-"""Limits of age and size for segments that the daemon's cleanings replace (S-40): the oldest are deleted first.
+"""Limits of age and size for segments that the daemon's cleanings replaced (S-40): the oldest are deleted first.
 
-Only segments' files in the directory that the operator named are ever removed; other places in an entry are ignored
-(U-33). A partition in progress, for example an ``undo``, waits.
+Only segments' files in the operator's directory are ever removed; other places in an entry are ignored (U-33). A
+partition in progress, for example in an ``undo``, waits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KeepLimits:
-    """The most that is kept of one log directory."""
+    """The limits for one log directory."""
 
     retention_ms: int
     retention_bytes: int
@@ -30,7 +30,7 @@ class KeepLimits:
 
 @dataclass(frozen=True, slots=True)
 class ClockReadings:
-    """The time by the clock that deletes use (U-42), and by the steady one."""
+    """The time by the clock for deletions (U-42), and by the monotonic one."""
 
     believed_ms: int
     steady_ms: int
@@ -55,13 +55,13 @@ def prune_kept(
     room_bytes: int = 0,
     known: dict[str, KeptSize] | None = None,
 ) -> BackupSweep:
-    """Forget what is too old, and the oldest until ``room_bytes`` more are within the limits.
+    """Delete backups that are too old, and the oldest until ``room_bytes`` more are within the limits.
 
-    ``known``: see :meth:`KeptSegments.sizes`; for repeated calls. A backup with a time in the future expires when it
-    has been there for the whole period.
+    ``known``: see :meth:`KeptSegments.sizes`; for repeated calls. A backup with a time in the future expires after it
+    has existed for the whole period.
 
     Raises:
-        CleanerdError: what is kept cannot be listed.
+        CleanerdError: the backups cannot be listed.
     """
     place = place.resolve()
     left_bytes, forgotten, problems = limits.retention_bytes - room_bytes, 0, []
@@ -85,9 +85,9 @@ def prune_kept(
 
 
 def _forget(kept_segments: KeptSegments, log_dir: LogDir, place: Path, entry: KeptEntry) -> bool:
-    """False if the partition is in progress.
+    """Delete the files, then the entry; False: the partition is in progress.
 
-    Delete the files, then the entry: after a kill the next sweep deletes the rest.
+    After a kill the next sweep deletes the rest.
     """
     with ExitStack() as stack:
         try:

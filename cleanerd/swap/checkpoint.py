@@ -1,7 +1,7 @@
-"""Kafka's checkpoint files: the cleaner's is written for the broker after the last group (S-50, F-11, U-10).
+"""Kafka's checkpoint files; the cleaner's is written for the broker after the last group (S-50, F-11, U-10).
 
 A damaged file takes the broker's whole log directory offline (H-23), and a lost line makes it clean a partition again
-from its start. So the lines of other partitions are kept, and the file is replaced as a whole, the way the broker does.
+from its start. So the lines of other partitions are kept, and the file is replaced atomically, as the broker does.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def write_cleaner_checkpoint(log_dir: Path, partition: TopicPartition, offset: i
 def merge_cleaner_checkpoint(log_dir: Path, offsets: Mapping[TopicPartition, int]) -> None:
     """Set the first dirty offsets of some partitions and keep the others; a missing file is created.
 
-    Call it with ``log_dir`` locked, after the data it speaks of is on the disk. On the disk when this returns.
+    Call it with ``log_dir`` locked, after the cleaned data is on the disk. On the disk when this returns.
 
     Raises:
-        CorruptionError: the file that is there is damaged; it stays as it is.
-        CleanerdError: it cannot be read or written; it is as before, or as it shall be.
+        CorruptionError: the existing file is damaged; it is not changed.
+        CleanerdError: it cannot be read or written; it has its old or its new content.
     """
     with PartitionFiles(log_dir, trusted=True) as files:
         merge_into(files, offsets)
@@ -57,7 +57,7 @@ def remove_from_checkpoints(log_dir: Path, partition: TopicPartition) -> None:
     Call it with ``log_dir`` locked. On the disk when this returns.
 
     Raises:
-        CorruptionError: a file is damaged; all stay as they are.
+        CorruptionError: a file is damaged; all stay unchanged.
         CleanerdError: one cannot be read or written; some may have lost the line already.
     """
     with PartitionFiles(log_dir, trusted=True) as files:
@@ -77,7 +77,7 @@ def _replace(files: PartitionFiles, name: str, entries: Mapping[TopicPartition, 
 
 
 def _owner(files: PartitionFiles, name: str) -> FileOwner:
-    """That of the file which is replaced, else that of its neighbours."""
+    """The owner of the replaced file, else that of its neighbours."""
     status = files.stat(name)
     if status is not None:
         return FileOwner(status.st_uid, status.st_gid, status.st_mode & 0o777)

@@ -4,9 +4,9 @@
 
     all groups: stage, verify -> are the sources what was read? -> ready.json -> manifest
 
-Nothing of the log is touched. Witnesses show at the end, and again before the swap, whether the broker deleted,
-truncated or cleaned what the decision rests on; appended segments do not matter, but for the keys of tombstones that
-go (``swap/purged_keys.py``).
+The log is not changed. Witnesses show at the end, and again before the swap, whether the broker deleted, truncated or
+cleaned segments that the decision depends on. Appended segments matter only for the keys of removed tombstones
+(``swap/purged_keys.py``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class DeferredSwap(SwapStrategy):
-    """One partition, staged for ``cleanerd apply``, which is to keep what it replaces in ``keep_replaced``."""
+    """Stages one partition for ``cleanerd apply``, which keeps the replaced segments in ``keep_replaced``."""
 
     def __init__(
         self,
@@ -61,13 +61,13 @@ class DeferredSwap(SwapStrategy):
         super().__init__(log_dir, store, resources, name, options)
         self._config = config
         self._keep_replaced = keep_replaced
-        # The plan's age counts from here: its horizons do, however long staging takes.
+        # The plan's age counts from here, as its horizons do, however long staging takes.
         self._started_ms = time.time_ns() // 1_000_000
         self._is_read = False
         self._listed: PartitionLog | None = None
 
     def enter(self, files: PartitionFiles) -> None:
-        """A broker may be at work, but not half-way through a replacement."""
+        """A broker may run, but no replacement may be half done."""
         self._is_read, self._listed = False, None
         refuse_strange_staging(files)
         files.claim()
@@ -75,23 +75,23 @@ class DeferredSwap(SwapStrategy):
         drop_work(files, names_staged(files))
 
     def read(self) -> PartitionSnapshot:
-        """The log as it is, with the offsets of the checkpoint files."""
+        """The log, with the offsets of the checkpoint files."""
         self._is_read = True
         self._listed = read_partition(self.log_dir, self.name)
         return PartitionSnapshot(self.log_dir, self._listed, self._config)
 
     def plan(self, reading: PartitionSnapshot, found: Survey, reader: SegmentReader) -> CleaningPlan:
-        """U-15: the old values stay readable until the plan is applied, at the latest when it is too old for that."""
+        """U-15: the old values stay readable until the plan is applied, or is too old for that."""
         plan = super().plan(reading, found, reader)
         return replace(plan, delete_retention_ms=plan.delete_retention_ms + self.resources.plan_max_age_ms)
 
     def record_settings(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """By ``apply``: so far nothing is cleaned by them."""
+        """``apply`` does this: nothing is cleaned by these settings yet."""
 
     def swap_groups(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """All groups; ``ready.json``, then the manifest, which alone makes them count."""
+        """Stage all groups, then write ``ready.json``, and last the manifest, which makes them valid."""
         plan = cleaning.plan
-        # At most one ready plan. The claim is ours and nothing is half swapped, so other plans are not needed.
+        # At most one ready plan. We have the claim and nothing is half swapped, so other plans are not needed.
         drop_plans(files, names_staged(files))
         with self._staging(files, found, cleaning) as staging:
             groups = tuple(staged for staged, _ in cleaning.staged_groups(staging))
@@ -116,7 +116,7 @@ class DeferredSwap(SwapStrategy):
             write_manifest(staging.directory, manifest, where=staging.path)
 
     def record_result(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
-        """No clean point before it is applied; only that nothing is wrong with it any more."""
+        """Only end a quarantine; the clean point is stored when the plan is applied."""
         forget_quarantine(self.store, self.log_dir, found.log)
         return replace(result, outcome="staged") if cleaning.groups() else result
 
@@ -129,7 +129,7 @@ class DeferredSwap(SwapStrategy):
 
 
 def has_changed(log_dir: LogDir, name: TopicPartition, before: PartitionLog | None) -> bool:
-    """Whether the broker changed closed segments since they were listed as ``before``; None: they could not be."""
+    """Whether the broker changed closed segments since they were listed ``before``; None: listing them failed."""
     try:
         after = read_partition(log_dir, name)
     except CleanerdError:

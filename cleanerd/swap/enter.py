@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def enter_partition(locked: LockedDir, files: PartitionFiles, *, keep_ready: bool = False) -> RecoveryReport:
     """Check that no process has the log open, and finish or undo half-done swaps (S-14, S-28, S-21).
 
-    ``keep_ready``: a plan of ``cleanerd stage`` stays; otherwise all plans are discarded.
+    ``keep_ready``: keep a plan of ``cleanerd stage``; otherwise all plans are discarded.
 
     Raises:
         LogDirBusyError: another process has it open, or another cleanerd stages in it.
-        RefusedError: something is half done that is not ours to resolve.
+        RefusedError: something is half done that cleanerd must not resolve.
     """
     refuse_strange_staging(files)
     files.claim()
@@ -48,11 +48,11 @@ def refuse_open(locked: LockedDir, files: PartitionFiles) -> None:
     """S-14, before the first change: no process has the active segment open.
 
     Raises:
-        LogDirBusyError: a process has, or that is unknown and the settings require to know it.
+        LogDirBusyError: a process has it open, or that is unknown and the settings require to know it.
     """
     places = (parse_file_name(name) for name in files.names())
     bases = [place[0] for place in places if place is not None and place[1] == SEGMENT_SUFFIX]
     if not bases:
-        return  # reading the partition reports that it holds no segment
+        return  # reading the partition reports that it has no segment
     name = file_name(max(bases), SEGMENT_SUFFIX)
     require_unopened(files.where(name), required=locked.resources.lease_required)

@@ -1,11 +1,11 @@
-"""The seam: one directory descriptor, and the only code that changes files below it (S-23).
+"""One directory descriptor, and the only code that changes files below it (S-23).
 
 Each change of a file is a :class:`FileOperation` and passes through :meth:`PartitionFiles.perform`. A test that
-overrides this one method can record a swap, fail its i-th step, or stop after it; no other code changes files.
+overrides this one method can record a swap, fail its i-th step, or stop after it.
 
-Names are relative to the directory and may lead through ``.kstage``; no link is followed on the way (U-33). The path
-that opened the directory is used for messages only: if the broker renames a partition directory meanwhile, the
-descriptor stays on it, and no new one is created in its place (H-18).
+Names are relative to the directory and may lead through ``.kstage``; links are not followed (U-33). The path that
+opened the directory is used for messages only: if the broker renames a partition directory meanwhile, the descriptor
+stays on it, and no new directory is created in its place (H-18).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 HERE: Final = "."
 
-# The error of a rename onto a directory, for a file that could be renamed.
+# The errors of a rename onto a directory, for a file that could be renamed.
 _COULD_BE_RENAMED: Final = frozenset({errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST})
 
 
@@ -56,8 +56,8 @@ class FileOperation:
     ``link`` gives the file ``target`` in ``directory`` (a descriptor) the additional name ``name`` here; ``origin`` is
     its path, for messages.
 
-    ``append`` creates the file if need be, ``write`` replaces its contents; neither is on the disk before ``fsync``,
-    and no name before ``fsync_directory`` of its directory.
+    ``append`` creates a missing file, ``write`` replaces its contents. Contents are on the disk after ``fsync``, names
+    after ``fsync_directory`` of their directory.
     """
 
     kind: Literal["rename", "unlink", "rmdir", "append", "write", "fsync", "fsync_directory", "link", "mkdir"]
@@ -77,10 +77,10 @@ class PartitionFiles(Closeable):
     """
 
     def __init__(self, path: Path, *, trusted: bool = False) -> None:
-        """Open ``path``. ``trusted``: the operator named it, and links in it are followed.
+        """Open ``path``. ``trusted``: the operator named it, so links in it are followed.
 
         Raises:
-            CleanerdError: it is not a directory, or not ours to open.
+            CleanerdError: it is not a directory, or we may not open it.
         """
         self.path = path
         self._claim: Claim | None = None
@@ -90,7 +90,7 @@ class PartitionFiles(Closeable):
             raise unreadable("cannot be opened", path, error) from error
 
     def close(self) -> None:
-        """Give claim and descriptor back; a second call does nothing."""
+        """Release the claim and close the descriptor; a second call does nothing."""
         if self._claim is not None:
             self._claim.release()
             self._claim = None
@@ -99,7 +99,7 @@ class PartitionFiles(Closeable):
             self._fd = -1
 
     def claim(self) -> None:
-        """Keep other cleanerds out of this directory until it is closed; the broker takes no notice.
+        """Keep other cleanerds out of this directory until it is closed; the broker ignores the claim.
 
         Raises:
             LogDirBusyError: another process has it.
@@ -109,30 +109,30 @@ class PartitionFiles(Closeable):
             self._claim = Claim.acquire(self._fd, self.path)
 
     def keeps_others_out(self) -> bool:
-        """Whether we have the claim, and it is one: not every file system has such locks."""
+        """Whether we have the claim and it works: some file systems have no such locks."""
         return self._claim is not None and is_claimed(self._fd)
 
     def forget_old_claim(self) -> None:
-        """Remove what a claim left behind whose holder was killed; nothing when it is held, by whomever."""
+        """Remove the claim of a killed process; a held claim stays."""
         if self._claim is None:
             with suppress(CleanerdError):
                 Claim.acquire(self._fd, self.path).release()
 
     def where(self, name: str) -> str:
-        """The path of ``name``, for people."""
+        """The path of ``name``, for messages."""
         return str(self.path if name == HERE else self.path / name)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def open(self, name: str) -> int:
-        """A descriptor to read the plain file ``name`` with; the caller closes it."""
+        """A descriptor to read the plain file ``name``; the caller closes it."""
         try:
             return open_to_read(_checked(name), dir_fd=self._fd)
         except OSError as error:
             raise self._failure("cannot be opened", name, error) from error
 
     def read(self, name: str) -> bytes | None:
-        """All of the plain file ``name``; None if it does not exist."""
+        """The content of the plain file ``name``; None if it does not exist."""
         try:
             return read_whole(_checked(name), dir_fd=self._fd)
         except FileNotFoundError:
@@ -141,7 +141,7 @@ class PartitionFiles(Closeable):
             raise self._failure("cannot be read", name, error) from error
 
     def stat(self, name: str) -> os.stat_result | None:
-        """The ``stat`` of ``name`` itself, also of a symbolic link; None if it does not exist."""
+        """The ``stat`` of ``name`` itself, even of a symbolic link; None if it does not exist."""
         try:
             with parent(_checked(name), self._fd) as (place, last):
                 return os.stat(last, dir_fd=place, follow_symlinks=False)
@@ -151,10 +151,10 @@ class PartitionFiles(Closeable):
             raise self._failure("cannot be read", name, error) from error
 
     def require_renamable(self, name: str, directory: str) -> None:
-        """Refuse a file that the system would not let us rename; ``directory`` is one in this directory.
+        """Refuse a file that the system would not let us rename; ``directory``: a name in this directory.
 
-        A rename onto a directory never happens, but the system reports that only after it checked whether the file
-        could be renamed: it knows of immutable files, sticky directories and security modules.
+        A rename onto a directory always fails, but the system reports that only after it has checked whether the file
+        may be renamed: it knows immutable files, sticky directories and security modules.
 
         Raises:
             CleanerdError: it cannot be renamed.
@@ -171,7 +171,7 @@ class PartitionFiles(Closeable):
         return status is not None and stat.S_ISDIR(status.st_mode)
 
     def names(self, directory: str = HERE) -> frozenset[str]:
-        """Names in ``directory``; none when it is missing or no directory."""
+        """Names in ``directory``; empty if it is missing or not a directory."""
         try:
             descriptor = open_directory(_checked(directory), dir_fd=self._fd)
         except (FileNotFoundError, NotADirectoryError, HostileNameError):
@@ -200,15 +200,15 @@ class PartitionFiles(Closeable):
         self.perform(FileOperation("rmdir", name))
 
     def mkdir(self, name: str) -> None:
-        """Make the directory ``name``, owned as this one is as far as this process may."""
+        """Create the directory ``name``, with this one's owner if this process may set it."""
         self.perform(FileOperation("mkdir", name))
 
     def link_from(self, other: PartitionFiles, source: str, name: str) -> None:
-        """Give ``source``, a file of ``other`` on the same file system, the further name ``name`` here."""
+        """Give ``source``, a file of ``other`` on the same file system, the additional name ``name`` here."""
         self.perform(FileOperation("link", name, target=source, directory=other._fd, origin=other.where(source)))
 
     def append(self, name: str, data: bytes) -> None:
-        """Add ``data`` at the end of ``name``, which is created if need be."""
+        """Append ``data`` to ``name``, which is created if missing."""
         self.perform(FileOperation("append", name, data=data))
 
     def write(self, name: str, data: bytes, owner: FileOwner) -> None:
@@ -216,15 +216,15 @@ class PartitionFiles(Closeable):
         self.perform(FileOperation("write", name, data=data, owner=owner))
 
     def fsync(self, name: str) -> None:
-        """Barrier for the contents of the file ``name``."""
+        """Flush the contents of the file ``name``."""
         self.perform(FileOperation("fsync", name))
 
     def fsync_directory(self, directory: str = HERE) -> None:
-        """Barrier for the names in ``directory``."""
+        """Flush the names in ``directory``."""
         self.perform(FileOperation("fsync_directory", directory))
 
     def perform(self, operation: FileOperation) -> None:
-        """Do it. The one place in `apply` that changes a file."""
+        """Carry out one change. This is the only place that changes a file."""
         _checked(operation.name)
         try:
             self._system_call(operation)
@@ -252,7 +252,7 @@ class PartitionFiles(Closeable):
             case "append":
                 _append(operation, place, name)
             case "write":
-                # A new file replaces the old one: a file that is open elsewhere is not written to.
+                # A new file replaces the old one, because that may be open elsewhere.
                 _write_and_sync(create(name, dir_fd=place), operation)
             case "rename":
                 with self._place(_checked(operation.target)) as (there, target):
@@ -267,9 +267,9 @@ class PartitionFiles(Closeable):
 
     @contextmanager
     def _place(self, name: str) -> Iterator[tuple[int, str]]:
-        """As :func:`parent`, for a change: the contents of another user's directory must not be touched.
+        """As :func:`parent`, for a change: the contents of another user's directory must not be changed.
 
-        Its owner can move a directory that he could not empty himself into a place that cleanerd cleans up.
+        Its owner could move a directory that he cannot empty himself to a place that cleanerd cleans up.
         """
         with parent(name, self._fd) as (place, last):
             if place != self._fd:
@@ -333,7 +333,7 @@ def _write_and_sync(descriptor: int, operation: FileOperation) -> None:
 
 
 def set_owner(descriptor: int, owner: FileOwner) -> None:
-    """Set owner and mode of an open file, as far as this process may: only root can give files away."""
+    """Set owner and mode of an open file, if this process may: only root can change owners."""
     status = os.fstat(descriptor)
     if (status.st_uid, status.st_gid) != (owner.uid, owner.gid):
         with ignore_owner_errors():
@@ -343,7 +343,7 @@ def set_owner(descriptor: int, owner: FileOwner) -> None:
 
 
 def _checked(name: str) -> str:
-    """``name``, unless it leads out of the directory: an absolute path would go past the descriptor.
+    """``name``, unless it leads out of the directory, as an absolute path would.
 
     Raises:
         ValueError: it does.

@@ -1,15 +1,13 @@
-"""The swap of one group: a crash between any two steps leaves exactly the old or exactly the new (S-31 .. S-39).
+"""The swap of one group: a crash between any two steps leaves exactly the old or the new segments (S-31 .. S-39).
 
-Kafka's loader judges every state between the steps, and finishes them if the broker starts first. It knows three
-suffixes:
+Kafka's loader completes each state between the steps, if the broker starts first. It knows three suffixes:
 
-* while one ``.cleaned`` file of a base offset is there, it throws that base's ``.cleaned`` and ``.swap`` files away:
-  *old*;
-* with ``.swap`` files alone it removes everything in their range of offsets and gives them their names: *new*;
-* ``.deleted`` files it removes.
+* while a base offset has a ``.cleaned`` file, the loader deletes that base's ``.cleaned`` and ``.swap`` files: *old*;
+* with ``.swap`` files alone, it deletes everything in their range of offsets and renames them: *new*;
+* it deletes ``.deleted`` files.
 
-So the last rename from ``.cleaned`` to ``.swap`` is the commit point. Between two barriers the disk may hold any subset
-of the renames; the order of the steps is such that every subset reads as one of the two.
+So the last rename from ``.cleaned`` to ``.swap`` is the commit point. Between two flushes the disk may have any subset
+of the renames; the order of the steps makes every subset either old or new.
 """
 
 from __future__ import annotations
@@ -54,26 +52,25 @@ if TYPE_CHECKING:
     from cleanerd.swap.journal import Journal
 
 _DEEPEST: Final = 8
-"""Slashes in what is removed: ours is not deeper than ``.kstage/PLAN/FILE``, and a tree may be as deep as its owner
-likes."""
+"""Limit of slashes in removed paths. cleanerd creates at most ``.kstage/PLAN/FILE``; the owner may create more."""
 
 _MOST_STAGED: Final = 500
-"""Entries of ``.kstage``: one or two plans, and what killed runs left, which the next one settles."""
+"""Limit of entries in ``.kstage``: one or two plans, and remains of killed runs, which the next run removes."""
 
 SOURCE_SUFFIXES: Final = frozenset({SEGMENT_SUFFIX, INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX})
 
 _DIGITS: Final = 20
-"""Of a base offset in a file's name."""
+"""The digits of a base offset in a file's name."""
 
-# S-31: the log comes last, so that a directory in between never has a whole segment.
+# S-31: the log comes last, so that no state in between has a whole segment.
 MOVE_ORDER: Final[tuple[FileKind, ...]] = ("timeindex", "index", "txnindex", "log")
 
 
 class CommitGuard(Protocol):
-    """Checks, just before the commit point, that the directory is still ours (S-33): a held `LogDirLock`."""
+    """Checks, just before the commit point, that the lock of the directory is still held (S-33)."""
 
     def check(self) -> None:
-        """Raise LogDirBusyError when it is not."""
+        """Raise LogDirBusyError if it is not."""
 
 
 class SwapFiles(Protocol):
@@ -84,7 +81,7 @@ class SwapFiles(Protocol):
         """The base offset in the names of these files."""
 
     def kinds(self) -> tuple[FileKind, ...]:
-        """The kinds of files that there are, the log first."""
+        """The kinds of files that exist, the log first."""
 
 
 def swap_group(
@@ -98,16 +95,16 @@ def swap_group(
 ) -> None:
     """Swap the staged ``group`` for its sources. Groups are swapped in ascending order only (S-30).
 
-    ``source_files``: for every source base the names that were found for it when the plan was made.
+    ``source_files``: per source base, the file names when the plan was made.
 
     Raises:
-        StalePlanError: other source files are there now. Nothing was touched.
-        RefusedError: another swap is in doubt, or a source cannot be taken away (U-34). Nothing was touched.
-        LogDirBusyError: the lock is gone. Touch nothing any more, not even to tidy up.
+        StalePlanError: the source files are others now. Nothing was changed.
+        RefusedError: another swap is in doubt, or a source cannot be removed (U-34). Nothing was changed.
+        LogDirBusyError: the lock was lost. Do not change anything any more, not even to clean up.
         CleanerdError: the system refused a step. The directory is in a state of the crash matrix: :func:`recover` makes
             it old or new, and so does the next start of the broker.
     """
-    # Once for each group: beside its files are those of thousands of others, and no other process works here (S-10).
+    # Once per group: the directory has files of thousands of groups, and no other process changes it (S-10).
     names = files.names()
     _check_sources(files, group, source_files, names)
     refuse_unfinished(files, names)  # U-34
@@ -127,9 +124,9 @@ def swap_group(
 
 
 def complete_group(files: PartitionFiles, group: ManifestGroup, names: frozenset[str] | None = None) -> None:
-    """S-35 .. S-38 from the current state of a committed group; the names so far must be on the disk.
+    """S-35 .. S-38 from the current state of a committed group, whose names must be on the disk.
 
-    ``names``: those in the directory, if the caller knows them already.
+    ``names``: those in the directory, if the caller knows them.
 
     Raises:
         CleanerdError: the system refused a step; call again.
@@ -154,10 +151,10 @@ def complete_group(files: PartitionFiles, group: ManifestGroup, names: frozenset
 
 
 def retired_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
-    """Files of the sources that S-35 takes out of the log, given the ``names`` in the directory.
+    """Files of the sources that S-35 removes from the log, from the ``names`` in the directory.
 
     A file of the output that already has its final name does not belong to a source: an interrupted loader can have
-    renamed an index before its log (X-19). Snapshots are removed with their segments, but never the newest of the log
+    renamed an index before its log (X-19). Snapshots are removed with their segments, except the newest of the log
     (S-45).
     """
     arrived = {final_name(group.base, kind) for kind in group.files if swap_name(group.base, kind) not in names}
@@ -174,8 +171,8 @@ def retired_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
 def finish_plan(files: PartitionFiles, plan_id: str, *, lasting: bool = True) -> None:
     """S-39: remove the files staged under ``plan_id``, the manifest first; also ``.kstage`` if it is empty then.
 
-    Call it when every group that was begun is old or new on the disk. A missing plan is not an error.
-    ``lasting``: it must not come back after a crash of the machine, nor the manifest without its files.
+    Call it when every group that was begun is old or new on the disk. A missing plan is not an error. ``lasting``: a
+    crash of the machine must not restore it, nor the manifest without its files.
 
     Raises:
         CleanerdError: the system refused a step; call again.
@@ -193,10 +190,10 @@ def finish_plan(files: PartitionFiles, plan_id: str, *, lasting: bool = True) ->
 
 
 def drop_plans(files: PartitionFiles, staged: Iterable[str], *, keep_ready: bool = False) -> bool:
-    """Remove every staged plan of cleanerd. The caller holds the claim, and nothing is half swapped.
+    """Remove every staged plan of cleanerd; call it with the claim, when nothing is half swapped.
 
-    ``staged``: :func:`names_staged`. ``keep_ready``: but for those that ``cleanerd stage`` made, which wait for
-    ``cleanerd apply``; returns whether there is one.
+    ``staged``: :func:`names_staged`. ``keep_ready``: keep plans that wait for ``cleanerd apply``; returns whether there
+    is one.
 
     Raises:
         CleanerdError: the system refused a step; call again.
@@ -213,9 +210,9 @@ def drop_plans(files: PartitionFiles, staged: Iterable[str], *, keep_ready: bool
 
 
 def drop_work(files: PartitionFiles, staged: Iterable[str]) -> None:
-    """Remove what drivers of Spark left that were killed, before anything else is done to the partition.
+    """Remove files of Spark drivers that were killed, before any other change of the partition.
 
-    A running process would have the claim, which we have now. An attempt of another process finds its directory gone
+    A running driver would hold the claim, which we have now. An attempt of another process finds its directory missing
     and fails. Files that cannot be removed do no harm, and are swept later. ``staged``: `names_staged`.
     """
     left = [name for name in staged if WORK.fullmatch(name) is not None]
@@ -229,11 +226,11 @@ def drop_work(files: PartitionFiles, staged: Iterable[str]) -> None:
 
 
 def names_staged(files: PartitionFiles) -> list[str]:
-    """The names in ``.kstage``, without the claim; ascending.
+    """The names in ``.kstage`` without the claim, ascending.
 
     Raises:
-        RefusedError: too many, so the directory's owner must have put them there. Each needs several fsyncs, and other
-            partitions wait meanwhile.
+        RefusedError: there are too many, so the directory's owner must have created them. Each needs several fsyncs,
+            and other partitions wait meanwhile.
     """
     names = files.names(STAGING) - {CLAIM}
     if len(names) > _MOST_STAGED:
@@ -246,9 +243,9 @@ def names_staged(files: PartitionFiles) -> list[str]:
 
 
 def force_rebuild_if_torn(files: PartitionFiles, segment: SwapFiles, names: frozenset[str]) -> None:
-    """An output index was lost to a loader that was cut short twice (X-19): then drop the offset index as well.
+    """Drop the offset index too if a loader that was interrupted twice has lost an output's index (X-19).
 
-    The broker rebuilds all three indexes of a segment without ``.index``; if only its ``.txnindex`` is missing, it
+    The broker rebuilds all three indexes of a segment without ``.index``. If only its ``.txnindex`` is missing, it
     would show aborted records.
     """
     base = segment.base
@@ -262,7 +259,7 @@ def force_rebuild_if_torn(files: PartitionFiles, segment: SwapFiles, names: froz
 
 
 def remove_staging_if_empty(files: PartitionFiles) -> None:
-    """Remove ``.kstage`` if it is empty; a holder of the claim does that by releasing it.
+    """Remove ``.kstage`` if it is empty; a claim does that when it is released.
 
     Raises:
         CleanerdError: the system refused.
@@ -278,10 +275,10 @@ def remove_staging_if_empty(files: PartitionFiles) -> None:
 
 
 def remove_tree(files: PartitionFiles, name: str) -> None:
-    """Remove ``name`` and everything below, following no link; a missing name is not an error.
+    """Remove ``name`` and everything below it without following links; a missing name is not an error.
 
     Raises:
-        RefusedError: it contains directories deeper than cleanerd creates any.
+        RefusedError: its directories are deeper than cleanerd creates any.
         CleanerdError: the system refused a step, or a directory belongs to another user.
     """
     if name.count("/") > _DEEPEST:
@@ -322,7 +319,7 @@ def _check_sources(
     source_files: Mapping[int, Collection[str]],
     names: Collection[str],
 ) -> None:
-    """Refuse a group whose source files are not those that were planned with (S-29)."""
+    """Refuse a group whose source files are not those of the plan (S-29)."""
     planned = {name for source in group.sources for name in source_files[source] if _is_segment_file(name)}
     found = {name for name, (_, suffix) in files_of(group, names) if suffix in SOURCE_SUFFIXES}
     if planned != found:
@@ -340,15 +337,15 @@ def _is_segment_file(name: str) -> bool:
 
 
 def _deleted_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
-    """Files of the sources that S-35 renamed: ``.deleted`` files of others are the broker's to remove."""
+    """Files of the sources that S-35 renamed. The broker removes other ``.deleted`` files."""
     ours = {suffix + DELETED_SUFFIX for suffix in (*SOURCE_SUFFIXES, SNAPSHOT_SUFFIX)}
     return sorted(name for name, (_, suffix) in files_of(group, names) if suffix in ours)
 
 
 def files_of(group: ManifestGroup, names: Iterable[str]) -> Iterator[tuple[str, tuple[int, str]]]:
-    """Those of ``names`` that are files of the sources, with base and suffix.
+    """The names in ``names`` that are files of the sources, with base and suffix.
 
-    The directory has files of thousands of other segments, for each group again: only these names are parsed.
+    The directory has files of thousands of other segments, and each group lists them: only these names are parsed.
     """
     digits = {file_name(base, "") for base in group.sources}
     for name in names:

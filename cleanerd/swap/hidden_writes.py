@@ -1,7 +1,8 @@
-"""Records that an undo would hide: written since, below a versioned tombstone that would come back (S-52).
+"""Records that an undo would hide: written since, below a restored tombstone of a version strategy (S-52).
 
-By version an expired tombstone is removed once nothing else of its key is left. Consumers see a record that is written
-after that, whatever its version is. A restored tombstone supersedes it, and the next cleaning removes it permanently.
+Under a version strategy an expired tombstone is removed when its key has no other record. Consumers see a record that
+is written after that, whatever its version is. A restored tombstone would supersede it, and the next cleaning would
+remove it permanently.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ if TYPE_CHECKING:
     from cleanerd.segments.segment import Segment
 
 OF_THE_LOG: Final = 2**38
-"""The ordinal of every record in the log; those of restored tombstones are below."""
+"""All records in the log have this ordinal; those of restored tombstones are lower."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Segments in one directory; ``torn``: the first damage is their end."""
+    """Segments in one directory; ``torn``: the first damage ends them."""
 
     reader: SegmentReader
     segments: Sequence[Segment]
     torn: bool = False
 
     def chunks(self, decoded: Reading[Chunk]) -> Iterator[Chunk]:
-        """The decoded records, segment by segment."""
+        """The decoded records of all segments."""
         reading = until_damage(decoded) if self.torn else decoded
         for segment in self.segments:
             yield from reading(self.reader, segment, 0)
@@ -52,9 +53,9 @@ class Place:
 def hidden_writes(
     restored: Place, cleaned: Place, later: Place, rules: Rules, resources: Resources
 ) -> NDArray[np.int64]:
-    """[k]: offsets of the records in ``later`` that a tombstone in ``restored`` would hide, though nothing does now.
+    """[k]: offsets of the records in ``later`` that a tombstone in ``restored`` would hide, but that are visible now.
 
-    ``cleaned`` is the rest of the log, as the cleaning left it.
+    ``cleaned``: the rest of the log, after the cleaning.
 
     Raises:
         CleanerdError: a segment cannot be read.
@@ -101,7 +102,7 @@ class _Contest:
     shards: int
 
     def put(self, chunk: Chunk) -> bool:
-        """The tombstones of a chunk; False: the map is full."""
+        """Add the tombstones of a chunk; False: the map is full."""
         mask = visible_rows(chunk)
         mask &= tombstones(chunk.records.flags, self.rules.tombstone_mode, legacy_rows(chunk.batches))
         version, present = self.rules.ranking.versions(chunk.records)
@@ -111,7 +112,7 @@ class _Contest:
         return done == len(mask)
 
     def hold_against(self, chunk: Chunk) -> None:
-        """Records that are in the log: one that ranks no lower than the tombstone of its key wins."""
+        """Add records of the log: one that ranks no lower than the tombstone of its key wins."""
         version, present = self.rules.ranking.versions(chunk.records)
         self.offset_map.update_existing(
             chunk.records.key_hash,

@@ -1,4 +1,4 @@
-"""How far a swap got: ``.kstage/<plan id>/journal``, lines that are only ever appended (S-32, S-38).
+"""The progress of a swap: ``.kstage/<plan id>/journal``, lines that are only appended (S-32, S-38).
 
 ::
 
@@ -32,7 +32,7 @@ _LINE: Final = re.compile(rb"(begin|done) ([0-9a-z-]+) ([0-9]{1,19}) [0-9]{1,19}
 
 
 class Span(Protocol):
-    """The subject of a line: a group that is swapped in, or one that is restored."""
+    """The subject of a line: a group that is swapped in or restored."""
 
     @property
     def base(self) -> int:
@@ -45,34 +45,34 @@ class Span(Protocol):
 
 @dataclass(slots=True)
 class JournalEntries:
-    """The journal of one plan: base offsets of groups that began and of groups that are done."""
+    """The journal of one plan: base offsets of groups that were begun and of groups that are done."""
 
     begun: set[int] = field(default_factory=set)
     done: set[int] = field(default_factory=set)
 
 
 class Journal:
-    """The journal of one plan. Every method raises CleanerdError when the file cannot be read or written."""
+    """The journal of one plan. Every method raises CleanerdError if the file cannot be read or written."""
 
     def __init__(self, files: PartitionFiles, plan_id: str) -> None:
-        """Nothing is read or written yet."""
+        """Reads and writes nothing yet."""
         self._files = files
         self._plan_id = plan_id
         self._directory = staging_path(plan_id)
         self._name = f"{self._directory}/{JOURNAL}"
 
     def begin(self, group: Span) -> None:
-        """S-32: before the commit point of ``group``. On the disk when this returns, the way to it included."""
+        """S-32: before the commit point of ``group``. On the disk when this returns, with its directories."""
         self._append(f"begin {self._plan_id} {group.base} {group.end}")
         self._files.fsync_directory(self._directory)
         self._files.fsync_directory(STAGING)
 
     def done(self, group: Span) -> None:
-        """S-38: nothing is left to do for ``group``. On the disk when this returns."""
+        """S-38: ``group`` is complete. On the disk when this returns."""
         self._append(f"done {self._plan_id} {group.base} {group.end}")
 
     def entries(self) -> JournalEntries:
-        """All whole lines of this plan."""
+        """All complete lines of this plan."""
         entries = JournalEntries()
         for line in (self._files.read(self._name) or b"").split(b"\n"):
             word, plan, base = _parse_line(line)
@@ -86,7 +86,7 @@ class Journal:
         self._files.fsync(self._name)
 
     def _is_torn(self) -> bool:
-        """Whether the last line has no end. Only that is read: thousands of groups have thousands of lines."""
+        """Whether the last line is incomplete. Reads only the end: thousands of groups have thousands of lines."""
         status = self._files.stat(self._name)
         if status is None or not status.st_size:
             return False
@@ -100,7 +100,7 @@ class Journal:
 
 
 def _parse_line(line: bytes) -> tuple[str, str, int]:
-    """The content, plan and base of a line; plan "" if it is not ours, or its CRC is wrong."""
+    """The content, plan and base of a line; the plan is empty if the line is not ours, or its CRC is wrong."""
     text, _, crc = line.rpartition(b" ")
     found = _LINE.fullmatch(text)
     if found is None or crc != b"%08x" % zlib.crc32(text):

@@ -1,8 +1,8 @@
-"""The place of ``--keep-replaced``: ``DIR/PLAN/TOPIC-N/``, and the proof of it (S-40, U-33).
+"""The place of ``--keep-replaced``: ``DIR/PLAN/TOPIC-N/``, and its check (S-40, U-33).
 
-``trash/PLAN.json`` names that directory to a later ``undo``. It is where the broker's user may write, and may be
-damaged: a path in it alone must not lead anywhere. So the place itself names the log directory of its segments: an
-empty file in ``DIR/PLAN``, named after the log directory, which only a user with write access there can have created.
+``trash/PLAN.json`` names that directory for a later ``undo``. The broker's user may write that file, and it may be
+damaged, so its path alone is not trusted. Therefore the place itself names the log directory of its segments: an empty
+file in ``DIR/PLAN``, named after the log directory. Only a user with write access there can have created it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def agree(place: PartitionFiles, plan_id: str, log_dir: Path) -> None:
     """Create the directory of a plan in ``place``, with a note that it is for ``log_dir``; on the disk afterwards.
 
     Raises:
-        CleanerdError: it cannot be made.
+        CleanerdError: it cannot be created.
     """
     if not place.is_directory(plan_id):
         place.mkdir(plan_id)
@@ -83,12 +83,12 @@ def _is_plain(place: PartitionFiles, name: str) -> bool:
 
 @contextmanager
 def open_kept(entry: KeptEntry, log_dir: Path, named: Path | None) -> Iterator[PartitionFiles | None]:
-    """The directory that contains the plan's directory; None if that is gone.
+    """The directory that contains the plan's directory; None if that does not exist.
 
     ``named``: the operator's path, which replaces the entry's.
 
     Raises:
-        RefusedError: the entry leads somewhere else than to what was kept of ``log_dir``.
+        RefusedError: the entry names another place than that of ``log_dir``'s backup.
         CleanerdError: it cannot be opened.
     """
     kept = Path(entry.kept) if named is None else named.resolve() / entry.plan / str(entry.name)
@@ -103,7 +103,7 @@ def open_kept(entry: KeptEntry, log_dir: Path, named: Path | None) -> Iterator[P
         return
     with PartitionFiles(kept.parent.parent) as place:
         if place.is_directory(entry.plan) and not place.names(entry.plan):
-            place.rmdir(entry.plan)  # all was restored before the process was killed
+            place.rmdir(entry.plan)  # all segments were restored before the process was killed
             yield None
             return
         if named is None:
@@ -115,7 +115,7 @@ def _is_gone(path: Path) -> bool:
     """Whether ``path`` does not exist.
 
     Raises:
-        CleanerdError: that cannot be found out.
+        CleanerdError: that is unknown.
     """
     try:
         os.lstat(path)
@@ -127,7 +127,7 @@ def _is_gone(path: Path) -> bool:
 
 
 def require_removable(place: PartitionFiles, entry: KeptEntry) -> None:
-    """Before the restore: check that the backup can be removed afterwards, or the next undo would find it again.
+    """Before the restore, check that the backup can be removed afterwards; the next undo would find it again.
 
     Raises:
         RefusedError: it belongs to another user, such as root, who created the directory.
@@ -144,7 +144,7 @@ def require_removable(place: PartitionFiles, entry: KeptEntry) -> None:
 
 
 def delete_kept(place: PartitionFiles, entry: KeptEntry, log_dir: Path) -> None:
-    """Remove what was kept of a partition: segments' files, and directories when nothing else is in them.
+    """Remove the backup of a partition: segments' files, and directories that become empty.
 
     Raises:
         CleanerdError: the system refused a step.
@@ -160,7 +160,7 @@ def delete_kept(place: PartitionFiles, entry: KeptEntry, log_dir: Path) -> None:
 
 
 def _remove_if_empty(place: PartitionFiles, entry: KeptEntry, log_dir: Path) -> None:
-    """The log directory may have had another path when the note was made: its disk was mounted elsewhere."""
+    """Remove the plan's directory with its note, whose log directory may have had another path then."""
     plan_id = entry.plan
     names = place.names(plan_id)
     if names <= {note_name(log_dir), _note_of(entry.log_dir)} and place.is_directory(plan_id):

@@ -1,10 +1,10 @@
 """``trash/PLAN.json`` in the state directory: the backups of ``--keep-replaced``, for ``undo`` (S-40).
 
-An entry is one cleaning of one partition, in a file of its own. It describes everything below the end of that cleaning,
-before and after, so that ``undo`` can see whether the log has diverged since.
+An entry is one cleaning of one partition, in its own file. It describes the log below the end of that cleaning, before
+and after, so that ``undo`` can detect later changes.
 
-Its first line is the entry, every further one a group that is swapped next: a cleaning of thousands of segments writes
-each of them once. A last line without an end was never followed by a swap, and counts as not written.
+Its first line is the entry, each further line a group, written before its swap. A last line without an end was not
+followed by a swap, and is ignored.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 KEPT_DIR: Final = "trash"
 
 _Moment = Annotated[int, Field(ge=0, le=253_402_300_799_999)]
-"""Milliseconds; up to the year 9999, which is as far as they can be shown."""
+"""Milliseconds up to the year 9999, the last that can be shown."""
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
 class FileMark:
-    """A file as it was; renames and links keep all of it."""
+    """The identity of a file; renames and links keep it."""
 
     bytes: Offset
     inode: int
@@ -65,7 +65,7 @@ class FileMark:
         return cls(status.st_size, status.st_ino, status.st_mtime_ns)
 
     def is_of(self, found: FileMark | None) -> bool:
-        """Whether ``found`` is this file; a broker that swapped it in set its time again, to whole milliseconds."""
+        """Whether ``found`` is this file. A broker that swapped it in set its time to whole milliseconds."""
         java = replace(self, mtime_ns=self.mtime_ns // 1_000_000 * 1_000_000)
         return found in (self, java)
 
@@ -82,7 +82,7 @@ class KeptSegment:
 
 @dataclass(frozen=True, slots=True)
 class KeptGroup:
-    """Replaced segments and their replacement: the ``output`` files, with ``output_log`` the ``.log``'s identity."""
+    """Replaced segments and their replacement: the ``output`` files; ``output_log``: the ``.log``'s identity."""
 
     base: Offset
     end: Offset
@@ -95,13 +95,13 @@ class KeptGroup:
 
 @dataclass(frozen=True, slots=True)
 class KeptEntry:
-    """One cleaning of one partition. ``kept`` is the directory with the replaced files.
+    """One cleaning of one partition. ``kept``: the directory with the replaced files.
 
     ``place``: the cleaned log directory, by the name of its directory in the state directory (U-46). ``sources``: the
-    logs of all segments that the cleaning covered, by base offset, as before it. ``checkpoint``, ``clean_point`` and
-    ``rules``: Kafka's checkpoint and cleanerd's state before; ``end_offset``: the highest value of either unless
-    another cleaning followed. ``aborted``: the aborted transactions that reach beyond the sources, as (producer, first
-    offset, offset of the ABORT marker).
+    logs of all segments that the cleaning covered, by base offset, before it. ``checkpoint``, ``clean_point`` and
+    ``rules``: Kafka's checkpoint and cleanerd's state before. ``end_offset``: the highest value of both afterwards,
+    unless another cleaning followed. ``aborted``: the aborted transactions that reach beyond the sources, as (producer,
+    first offset, offset of the ABORT marker).
     """
 
     plan: str
@@ -143,9 +143,9 @@ _HEAD: Final = Document("", _Head)
 
 @dataclass(frozen=True, slots=True)
 class KeptSize:
-    """One cleaning: its entry without groups and sources, and its size. ``file`` shows whether it changed.
+    """One cleaning: its entry without groups and sources, and its size.
 
-    ``seen_ms``: the steady clock at its first reading.
+    ``file`` shows whether it changed. ``seen_ms``: the monotonic clock at its first reading.
     """
 
     entry: KeptEntry
@@ -158,25 +158,26 @@ _SUFFIX: Final = ".json"
 
 
 class KeptSegments:
-    """The files. Every method raises CleanerdError when one cannot be read or written."""
+    """The entries. Every method raises CleanerdError if a file cannot be read or written."""
 
     def __init__(self, root: Path) -> None:
-        """``root`` is the state directory."""
+        """``root``: the state directory."""
         self._root = root
         self._places = DirectoryPlaces(root)
         self.path = root / KEPT_DIR
         self.warnings: list[str] = []
         self.newer: dict[str, UnsupportedLogError] = {}
-        """By plan: files of a newer release. They stay, and do no harm."""
+        """Files of a newer release, by plan. They stay, and do no harm."""
 
     def is_of(self, entry: KeptEntry, log_dir: LogDir) -> bool:
-        """Whether ``entry`` is about ``log_dir``, not about a copy of it or the original (U-46)."""
+        """Whether ``entry`` belongs to ``log_dir``, not to a copy of it or the original (U-46)."""
         return entry.place == self._places.name_of(log_dir.place)
 
     def entries(self) -> tuple[KeptEntry, ...]:
-        """All of them, the oldest first by the clock. A damaged file is set aside with a warning and counts as absent.
+        """All entries, the oldest first by the clock.
 
-        So does one of a newer release, which :attr:`newer` lists.
+        A damaged file is renamed with a warning and counts as absent. So does one of a newer release, which
+        :attr:`newer` lists.
         """
         found = (self._find_entry(plan) for plan in self._plans())
         return tuple(sorted((e for e in found if e is not None), key=lambda entry: (entry.cleaned_ms, entry.plan)))
@@ -211,10 +212,10 @@ class KeptSegments:
         return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
     def sizes(self, known: dict[str, KeptSize], steady_ms: int) -> tuple[KeptSize, ...]:
-        """The sizes of all cleanings, the oldest first. ``known`` has earlier results, and is updated.
+        """The sizes of all cleanings, the oldest first.
 
-        ``steady_ms``: the steady clock now. Only new or changed entries are read: one of thousands of segments takes
-        seconds.
+        ``known`` has earlier results, and is updated. ``steady_ms``: the monotonic clock now. Only new or changed
+        entries are read: one of thousands of segments takes seconds.
         """
         before, found = dict(known), []
         for plan in self._plans():
@@ -232,7 +233,7 @@ class KeptSegments:
         return tuple(sorted(found, key=lambda one: (one.entry.cleaned_ms, one.entry.plan)))
 
     def entry(self, plan: str) -> KeptEntry | None:
-        """That of one cleaning; None when there is none. A damaged file is set aside, as above."""
+        """The entry of one cleaning; None: there is none. A damaged file is renamed, as in :meth:`entries`."""
         path = self._file(plan)
         try:
             return _parse(read_state_file(path, self._root, max_bytes=MAX_KEPT_BYTES), plan, str(path))
@@ -245,13 +246,13 @@ class KeptSegments:
             return None
 
     def require_writable(self, owner: os.stat_result) -> None:
-        """Fail now rather than after segments were rewritten; any number of threads may call it at once."""
+        """Check now, before segments are rewritten, that entries can be written; thread-safe."""
         probe = self.path / f"probe-{secrets.token_hex(8)}"
         self._write(probe, b"", owner)
         self._unlink(probe)
 
     def save(self, entry: KeptEntry, owner: os.stat_result) -> None:
-        """Add ``entry``, in the place of one with its plan id. On the disk when this returns."""
+        """Store ``entry``, replacing one with its plan id. On the disk when this returns."""
         lines = [_HEAD.to_line(_Head(replace(entry, groups=()))), *map(line_bytes, entry.groups)]
         self._write(self._file(entry.plan), b"".join(line + b"\n" for line in lines), owner)
 
@@ -270,7 +271,7 @@ class KeptSegments:
             raise system_error("cannot be written", str(path), error) from error
 
     def remove(self, entry: KeptEntry) -> None:
-        """Forget the entry with this plan id."""
+        """Remove the entry with this plan id."""
         self._unlink(self._file(entry.plan))
 
     def _file(self, plan: str) -> Path:
@@ -324,7 +325,7 @@ def _parse(data: bytes, plan: str, where: str) -> KeptEntry:
 
 
 def _check(entry: KeptEntry) -> None:
-    """Check that the parts fit together, as far as an undo needs; raises ValueError."""
+    """Check that the parts fit together, as an undo needs; raises ValueError."""
     if "\0" in entry.log_dir + entry.kept:
         raise ValueError("a path in it has a NUL, which no system call takes")
     for group in entry.groups:
@@ -343,6 +344,6 @@ def groups_of(entry: KeptEntry) -> dict[int, KeptGroup]:
 
 
 def add_group(groups: dict[int, KeptGroup], group: KeptGroup) -> None:
-    """Add a group at the end, or replace the one with its base. There may be thousands: none is read again."""
+    """Add a group at the end, or replace the one with its base, without validating thousands again."""
     groups.pop(group.base, None)
     groups[group.base] = group

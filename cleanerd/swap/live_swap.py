@@ -58,11 +58,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LiveDir:
-    """A log directory of a running broker, and what a cleaning in it may use.
+    """A log directory of a running broker, with the resources of a cleaning in it.
 
     ``read`` returns a partition as the broker reports it, or refuses it (U-23): ``resolution/partitions.py: ByBroker``.
     ``keep``: where segments that the broker replaces are kept for ``undo`` (S-40); None: nowhere. ``read_after``
-    receives the partition as it was read when clean, with the checkpoint that the broker received.
+    receives the partition after its cleaning, with the checkpoint that the broker received.
     """
 
     log_dir: LogDir
@@ -75,9 +75,9 @@ class LiveDir:
 
 
 class LiveSwap(SwapStrategy):
-    """One partition beside its broker.
+    """Cleans one partition beside its broker.
 
-    The agent uses staged files at once: files of a cleanerd that died are not used.
+    The agent uses staged files at once, so files of a cleanerd that died are not used.
     """
 
     lasting: ClassVar[bool] = False
@@ -93,55 +93,55 @@ class LiveSwap(SwapStrategy):
         self._keep: Backup | None = None
 
     def waits(self) -> Iterator[float]:
-        """As long as a cleaning waits for a busy broker."""
+        """The waits for a busy broker."""
         return self._broker.patience.waits_to_plan()
 
     def enter(self, files: PartitionFiles) -> None:
-        """The broker does the rest."""
+        """Remove plans of killed processes; the broker checks the rest."""
         self._is_read, self._facts = False, None
         refuse_strange_staging(files)
         files.claim()
         left = names_staged(files)
-        self._some_wait = drop_plans(files, left, keep_ready=True)  # the others are of a cleanerd that was killed
+        self._some_wait = drop_plans(files, left, keep_ready=True)  # the others belong to a killed cleanerd
         drop_work(files, left)
 
     def read(self) -> PartitionSnapshot:
-        """By the broker's own offsets and settings."""
+        """The partition with the broker's own offsets and settings."""
         self._is_read = True
         reading = self._live.read(self.name)
         self._facts = reading.broker
         return reading
 
     def plan(self, reading: PartitionSnapshot, found: Survey, reader: SegmentReader) -> CleaningPlan:
-        """The broker's producers are protected too (R192-1)."""
+        """The plan, which also protects the producers that the broker knows (R192-1)."""
         plan = super().plan(reading, found, reader)
         brokers = self._broker.producers(self.name, plan.last_records.known)
         return replace(plan, last_records=plan.last_records.also(brokers))
 
     def check(self, files: PartitionFiles, cleaning: Cleaning) -> None:
-        """Refuse what only the offline way can do."""
+        """Refuse what only an offline cleaning can do."""
         refuse_live(cleaning, proves_by_markers=self._fetch_facts().proves_by_markers)
         self._swapper = Swapper(self._broker, files, self._fetch_facts(), cleaning, self.resources)
 
     def record_settings(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """``undo`` restores the earlier state."""
+        """Start the backup for ``undo``."""
         self._keep = self._keeper(files, found, cleaning)
         super().record_settings(files, found, cleaning)
 
     def swap_groups(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """Group by group: staged, verified, requested, then the next one (U-16)."""
+        """Stage, verify and request each group, then the next one (U-16)."""
         swapper = self._swaps()
         swapper.wait_for_deletions(found.config.file_delete_delay_ms)
         _flush(files, found.log, self._fetch_facts().recovery_point)
         if self._some_wait:
-            drop_plans(files, names_staged(files))  # plans of `cleanerd stage`: outdated now
+            drop_plans(files, names_staged(files))  # plans of `cleanerd stage` are outdated now
         with self._staging(files, found, cleaning) as staging:
             for staged, members in cleaning.staged_groups(staging):
                 with _keep_sources(self._keep, staged, swapper):
                     swapper.swap(staging, staged, members)
                 self.swapped_group(staged, members)
                 swapper.require_no_half_swap(staged)
-            # All of it is in the log. The next run deletes files that a crash of the machine brings back.
+            # All groups are in the log. The next run deletes files that a crash of the machine restores.
             emptied = staging.empty()
         if not emptied:
             finish_plan(files, cleaning.plan.plan_id, lasting=False)
@@ -166,21 +166,21 @@ class LiveSwap(SwapStrategy):
         return replace(result, notes=(*result.notes, *self._record_checkpoints(found, cleaning.plan, swapper, result)))
 
     def translate_error(self, error: CleanerdError) -> CleanerdError:
-        """With what was swapped before it, as those groups stay."""
+        """The error, with the groups that were swapped before it, which stay."""
         translated = self._by_the_broker(error)
         if self.swapped.groups:
             translated.message += f"; {self.swapped.groups} groups were swapped before that"
         return translated
 
     def before_retry(self, error: CleanerdError) -> None:
-        """Reconnect to a broker that went away."""
+        """Reconnect to a broker that disappeared."""
         if isinstance(error, AgentUnavailableError):
             self._broker.reconnect()
 
     def _by_the_broker(self, error: CleanerdError) -> CleanerdError:
-        """A file that could not be read, or made no sense, may just have been replaced by the broker (D-06).
+        """A file that was unreadable or invalid may just have been replaced by the broker (D-06).
 
-        Then planning again is the answer.
+        Then the partition is planned again.
         """
         if not self._is_read or error.cause is not Cause.DATA or isinstance(error, AgentRefusalError):
             return error
@@ -242,7 +242,7 @@ class LiveSwap(SwapStrategy):
         return ()
 
     def _record_settings_only(self, found: Survey, plan: CleaningPlan, swapper: Swapper) -> None:
-        """The checkpoint stays, if the broker's segments below it are those that it reported."""
+        """Keep the checkpoint if the broker's segments below it are the reported ones."""
         after, standing = found.log, found.standing
         if standing is not None:
             try:
@@ -254,10 +254,10 @@ class LiveSwap(SwapStrategy):
         record_settings_only(self.store, self.log_dir, after, plan.fingerprint, standing, last_base=self.last_base)
 
     def _send_checkpoint(self, facts: LogFacts, offset: int, clean: BrokerSegment) -> None:
-        """A-20; the broker's cleaner checks every compacted log now and then, and the request is sent again.
+        """A-20: send the checkpoint, again if needed: the broker's cleaner checks every compacted log now and then.
 
         Raises:
-            AgentUnavailableError, AgentRefusalError: the broker's checkpoint stays.
+            AgentUnavailableError, AgentRefusalError: the broker's checkpoint stays unchanged.
         """
         for wait in (*self._broker.patience.waits(), None):
             try:
@@ -271,9 +271,9 @@ class LiveSwap(SwapStrategy):
 
 
 def _flush(files: PartitionFiles, log: PartitionLog, recovery_point: int) -> None:
-    """Flush the closed segments that the broker has not flushed: a winner outlasts a power cut (U-49).
+    """Flush the closed segments that the broker has not flushed, so that winners survive a power failure (U-49).
 
-    Kafka's cleaner rewrites them all, and flushes what it writes. Ours leaves segments that nothing changes in.
+    Kafka's cleaner rewrites all of them, and flushes what it writes. cleanerd leaves unchanged segments alone.
     """
     for number, segment in enumerate(log.segments[:-1]):
         if log.end_of(number) > recovery_point:
@@ -283,7 +283,7 @@ def _flush(files: PartitionFiles, log: PartitionLog, recovery_point: int) -> Non
 def _should_send_checkpoint(offset: int, before: PartitionLog, after: PartitionLog) -> bool:
     """Whether to set Kafka's checkpoint to ``offset``: it is lower, or was not trusted ``before`` (S-50).
 
-    A higher value since then is from the broker's own cleaner.
+    A higher value since then is from Kafka's cleaner.
     """
     stored = after.cleaner_offset
     return stored is None or stored < offset or offset < stored == before.cleaner_offset
@@ -291,7 +291,7 @@ def _should_send_checkpoint(offset: int, before: PartitionLog, after: PartitionL
 
 @contextmanager
 def _keep_sources(keep: Backup | None, staged: StagedGroup, swapper: Swapper) -> Iterator[None]:
-    """Keep the sources of ``staged`` while the block swaps them; release them if that surely failed."""
+    """Keep the sources of ``staged`` while the block swaps them; release them if that certainly failed."""
     if keep is None:
         yield
         return

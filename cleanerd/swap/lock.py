@@ -1,8 +1,8 @@
 """The log directory's ``.lock``, held the way a broker holds it (S-10 .. S-16).
 
 The lock alone proves nothing: a broker of 3.8 or later removes the file *after* it has unlocked it. So a lock can be
-won on an inode without a path while the next broker locks a new file. Hence the comparison of inode and path, once when
-the lock is won, once a while later, and before every commit; and besides the lock, the lease probe.
+acquired on an inode without a path while the next broker locks a new file. Therefore the inode is compared with the
+path when the lock is acquired, a while later, and before every commit. The lease probe is an additional check.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 MAX_WAIT_SECONDS: Final = 10.0
 """S-15: the longest wait for a held lock, whatever the caller requests."""
 SETTLE_SECONDS: Final = 1.0
-"""S-13: the inode is compared again no sooner than this after the lock was won."""
+"""S-13: how long after acquiring the lock the inode is compared again, at the earliest."""
 
 _RETRY_SECONDS: Final = 0.1
 
-# S-12: a forked child inherits the open file with the lock; it must not keep it when this process is gone.
+# S-12: a forked child inherits the open file with the lock, and must not keep it after this process ends.
 _open_locks: weakref.WeakSet[LogDirLock] = weakref.WeakSet()
 
 
 class LogDirLock:
-    """A held lock of one log directory; a context manager that gives it back. Never deletes the file (S-15)."""
+    """A held lock of one log directory; a context manager that releases it. Never deletes the file (S-15)."""
 
     def __init__(self, log_dir: Path, descriptor: int, command: int, settle_seconds: float) -> None:
         """Called by :meth:`acquire` only."""
@@ -59,10 +59,10 @@ class LogDirLock:
         settle_seconds: float = SETTLE_SECONDS,
         max_wait_seconds: float = MAX_WAIT_SECONDS,
     ) -> LogDirLock:
-        """Lock ``log_dir`` as a broker would, waiting at most ``wait_seconds``, never over ``max_wait_seconds``.
+        """Lock ``log_dir`` as a broker would, waiting at most ``wait_seconds`` and ``max_wait_seconds``.
 
         Raises:
-            LogDirBusyError: another process holds it, or the file is being replaced all the time.
+            LogDirBusyError: another process holds it, or the file is replaced again and again.
             CleanerdError: ``.lock`` cannot be opened or created.
         """
         deadline = time.monotonic() + min(wait_seconds, max_wait_seconds)
@@ -82,13 +82,13 @@ class LogDirLock:
             time.sleep(_RETRY_SECONDS)
 
     def check(self) -> None:
-        """Compare inode and path once more (S-13, S-33); call it before every commit.
+        """Compare inode and path again (S-13, S-33); call it before every commit.
 
-        The first call waits until a second has passed since the lock was won: a broker that was just going down removes
+        The first call waits until a second has passed since the lock was acquired: a broker that was stopping removes
         the file within that time.
 
         Raises:
-            LogDirBusyError: the lock is no longer the one that a broker would find. Touch nothing any more.
+            LogDirBusyError: a broker would find another lock. Do not change anything any more.
         """
         if self._descriptor < 0:
             raise LogDirBusyError("the lock was given back", where=str(self.log_dir / LOCK_FILE))
@@ -101,18 +101,18 @@ class LogDirLock:
             )
 
     def release(self) -> None:
-        """Give the lock back, in forked children too; a second call does nothing."""
+        """Release the lock, in forked children too; a second call does nothing."""
         if self._descriptor >= 0:
             if self._said is not None:
                 self._said.release()
-            # Closing it gives it back too, unless a forked child has it; the work is done and is not to fail here.
+            # Closing the file releases it too, unless a forked child has it; the work is done and must not fail here.
             with contextlib.suppress(OSError):
                 set_lock(self._descriptor, self._command, fcntl.F_UNLCK)
             self.forget()
 
     @property
     def is_record_lock(self) -> bool:
-        """Whether it is the old kind, which any close of ``.lock`` in this process would drop (S-10)."""
+        """Whether it is a record lock, which any close of ``.lock`` in this process would drop (S-10)."""
         return self._descriptor >= 0 and self._command == fcntl.F_SETLK
 
     def forget(self) -> None:
@@ -133,7 +133,7 @@ class LogDirLock:
 
 
 def _write_holder(log_dir: Path) -> HeldFile | None:
-    """For other cleanerd processes that find ``.lock`` held; without this file they assume a broker."""
+    """Write who holds ``.lock``, for other cleanerd processes; without it they assume a broker."""
     try:
         return HeldFile.acquire(log_dir, COMMAND_LOCK_FILE)
     except (OSError, LogDirBusyError):
@@ -159,7 +159,7 @@ def _open(log_dir: Path) -> int:
             except FileExistsError:
                 try:
                     return os.open(path, flags)
-                except FileNotFoundError:  # removed in between by a broker that stops
+                except FileNotFoundError:  # a stopping broker removed it
                     continue
             with closed_on_error(descriptor):
                 set_owner(descriptor, neighbour_owner(log_dir))
@@ -169,7 +169,7 @@ def _open(log_dir: Path) -> int:
 
 
 def _refuse_second_record_lock(log_dir: Path) -> None:
-    """S-10: with a record lock held, ``.lock`` must not even be opened again.
+    """S-10: while a record lock is held, ``.lock`` must not be opened again.
 
     Raises:
         LogDirBusyError: this process holds such a lock on ``log_dir``.
@@ -180,7 +180,7 @@ def _refuse_second_record_lock(log_dir: Path) -> None:
 
 
 def _try_lock(descriptor: int, log_dir: Path) -> tuple[int, int | None]:
-    """The lock family that the kernel knows, and None if the lock is won, else its holder (0 or less: unknown)."""
+    """Try to lock. Returns the lock family, and None if the lock was acquired, else its owner (0 or less: unknown)."""
     for command in (fcntl.F_OFD_SETLK, fcntl.F_SETLK):
         try:
             set_lock(descriptor, command, fcntl.F_WRLCK)
@@ -206,10 +206,10 @@ def _holder(descriptor: int) -> int:
 
 
 def _is_at_path(descriptor: int, log_dir: Path) -> bool:
-    """Whether the path still leads to the locked inode.
+    """Whether the path still refers to the locked inode.
 
     Raises:
-        CleanerdError: that cannot be found out.
+        CleanerdError: that is unknown.
     """
     path = log_dir / LOCK_FILE
     try:

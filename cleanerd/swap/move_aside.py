@@ -1,4 +1,4 @@
-"""Taking a partition's directory out of a log directory, so that the broker fetches the replica again (U-77)."""
+"""Moves a partition's directory out of a log directory, so that the broker fetches the replica again (U-77)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def aside_dir(log_dir: Path, wanted: Path | None, log_dirs: Sequence[Path]) -> Path:
-    """Where directories of ``log_dir`` are moved: ``wanted``, else ``LOG_DIR.aside`` beside it, which is created.
+    """Where to move directories of ``log_dir``: to ``wanted``, else to ``LOG_DIR.aside`` beside it, which is created.
 
     Raises:
         ConfigError, RefusedError: it is missing, in a log directory, or on another file system.
@@ -47,14 +47,14 @@ def aside_dir(log_dir: Path, wanted: Path | None, log_dirs: Sequence[Path]) -> P
 
 
 def move_aside(locked: LockedDir, name: TopicPartition, place: Path) -> Path:
-    """Move the partition's directory to ``place``, and its lines out of the checkpoints. Returns its new path.
+    """Move the partition's directory to ``place``, and remove its checkpoint lines. Returns its new path.
 
-    The lines go first: without one Kafka reads the log again. A line without its log would later call a log that was
-    fetched again clean.
+    The lines come first: without one Kafka reads the log again. A line without its log would mark a log that is fetched
+    again as clean.
 
     Raises:
         LogDirBusyError: a process has the log open, or another cleanerd works on it.
-        CleanerdError: a checkpoint is damaged, or the directory cannot be moved. It is in its place then.
+        CleanerdError: a checkpoint is damaged, or the directory cannot be moved and stays in its place.
     """
     log_dir = locked.log_dir.path
     target = place / f"{name}.{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"

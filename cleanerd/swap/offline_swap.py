@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class OfflineSwap(SwapStrategy):
-    """One partition of a log directory that is locked."""
+    """Cleans one partition of a locked log directory."""
 
     can_split = True
 
@@ -49,11 +49,11 @@ class OfflineSwap(SwapStrategy):
         self._keep: Backup | None = None
 
     def enter(self, files: PartitionFiles) -> None:
-        """Finish or undo what a crash left (S-28)."""
+        """Complete or undo an interrupted swap (S-28)."""
         enter_partition(self._locked, files)
 
     def read(self) -> PartitionSnapshot:
-        """The log as it is, with the offsets of the checkpoint files."""
+        """The log, with the offsets of the checkpoint files."""
         return PartitionSnapshot(self.log_dir, read_partition(self.log_dir, self.name), self._config)
 
     def split(
@@ -65,11 +65,11 @@ class OfflineSwap(SwapStrategy):
         *,
         grows: bool = False,
     ) -> tuple[str, ...]:
-        """No other process has the segments."""
+        """Split segments; no other process has them open."""
         return split_segments(self._locked, files, cleaning, overflowed, found.config, grows=grows)
 
     def record_settings(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """``undo`` restores the earlier state."""
+        """Start the backup for ``undo``."""
         self._keep = self._keeper(files, found, cleaning)
         super().record_settings(files, found, cleaning)
 
@@ -80,15 +80,15 @@ class OfflineSwap(SwapStrategy):
         return Backup.of_plan(BackupPlace(kept), self.log_dir, self.store, files, found, cleaning.plan)
 
     def swap_groups(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """Group by group: validated and swapped, then the next one is staged (U-16)."""
+        """Validate and swap each group, then stage the next one (U-16)."""
         plan = cleaning.plan
         journal = Journal(files, plan.plan_id)
         first = True
         with self._staging(files, found, cleaning) as staging:
             for staged, members in cleaning.staged_groups(staging):
-                # The lock keeps everybody else out, so what the whole plan rests on is checked before the first swap
-                # only; and a group that the journal calls done needs no manifest any more. All groups in each would be
-                # quadratic.
+                # The lock excludes other processes, so the plan's preconditions are checked before the first swap only,
+                # and a group that is done in the journal needs no manifest any more. All groups in each manifest would
+                # be quadratic.
                 witnesses = tuple(segment.witness for segment in (cleaning.decision.segments if first else members))
                 first = False
                 manifest = Manifest.of(plan, (staged,), witnesses, self.resources.plan_max_age_ms)
@@ -104,11 +104,11 @@ class OfflineSwap(SwapStrategy):
         finish_plan(files, plan.plan_id)
 
     def _roll_back(self, files: PartitionFiles, plan: CleaningPlan) -> None:  # noqa: ARG002
-        """Before the commit point of the first group nothing of the log has changed; after it recovery tidies up."""
+        """Before the commit point of the first group the log is unchanged; after it recovery cleans up."""
         abandon(files)
 
     def record_result(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
-        """The clean point, then Kafka's checkpoint (U-10)."""
+        """Store the clean point, then Kafka's checkpoint (U-10)."""
         after = read_partition(self.log_dir, self.name)
         record_checkpoints(self._locked, found, cleaning.plan, after, result, last_base=self.last_base)
         return result

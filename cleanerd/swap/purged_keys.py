@@ -1,9 +1,10 @@
-"""Records that arrive between ``stage`` and ``apply``, of keys whose tombstones the plan lets go (U-1).
+"""Records that arrive between ``stage`` and ``apply`` with keys of removed tombstones (U-1).
 
-Such a tombstone is removed because nothing else of its key is left, later records included. That was so when the plan
-was made. The broker has written since, and as a follower it may have cut that part and fetched another. So the hashes
-of these keys are stored beside the plan, and compared with the whole later log when the plan is applied. A record with
-one of them would become the newest of its key: the plan is stale.
+Such a tombstone is removed because its key has no other record, later records included. That was so when the plan was
+made. The broker has written since, and as a follower it may have cut that part and fetched another.
+
+So the hashes of these keys are stored beside the plan, and compared with the whole later log when the plan is applied.
+A record with one of them would become the newest of its key, so the plan is stale then.
 """
 
 from __future__ import annotations
@@ -37,21 +38,24 @@ if TYPE_CHECKING:
     from cleanerd.swap.files import PartitionFiles
 
 PURGED: Final = "purged.keys"
-"""In the plan's directory: its hash key of 16 bytes, then 16 bytes a key, two little-endian words as the kernel's."""
+"""The file of removed keys in the plan's directory.
+
+Its hash key has 16 bytes; 16 bytes per key follow: the kernel's hash as two little-endian words.
+"""
 
 KEY_BYTES: Final = 16
 _PORTION_KEYS: Final = 1 << 16
 
 
 def stage_purged_keys(files: PartitionFiles, cleaning: Cleaning, owner: FileOwner) -> KeysFact | None:
-    """Write :data:`PURGED` into the plan's directory, on the disk when this returns; None without a removed tombstone.
+    """Write :data:`PURGED` into the plan's directory, flushed; None without a removed tombstone.
 
     Raises:
         CleanerdError: it cannot be written, or a segment cannot be read any more.
     """
     plan = cleaning.plan
     if not plan.rules.versioned:
-        return None  # by offset a late record supersedes any tombstone
+        return None  # under `offset` a later record supersedes any tombstone
     name = _name(plan.plan_id)
     fact = KeysFact(0, 0)
     for hashes in cleaning.purged_keys():
@@ -78,11 +82,11 @@ def refuse_late_records(
 ) -> None:
     """Refuse the plan if a later record has the key of a removed tombstone, whatever its transaction becomes.
 
-    Later are the segments after the witnessed ones, unchanged themselves. ``torn_from``: in the segment of this
-    offset and after it damage is the end of what counts.
+    Later segments are those after the witnessed ones. ``torn_from``: from the segment of this offset on, damage ends
+    the log.
 
     Raises:
-        StalePlanError: it has, or that is unknown.
+        StalePlanError: one has, or that is unknown.
         CleanerdError: the file cannot be read.
     """
     if purged is None:
@@ -141,7 +145,7 @@ def _first_late(
 
 
 def _add_keys(files: PartitionFiles, plan_id: str, offset_map: OffsetMap, shard: int, shards: int) -> bool:
-    """Whether all keys of the shard fit."""
+    """Add the keys of the shard to the map; False: they do not fit."""
     for hashes in _portions(files, plan_id):
         everything = np.ones(len(hashes) // 2, dtype=np.bool_)
         if offset_map.put_max(hashes, 0, everything, shard=shard, shards=shards) < len(everything):
@@ -157,7 +161,7 @@ def _portions(files: PartitionFiles, plan_id: str) -> Iterator[NDArray[np.uint64
 
 
 def _checked(files: PartitionFiles, plan_id: str, purged: KeysFact) -> bytes:
-    """The hash key of a file that is what was written: that, and whole hashes of one key at least."""
+    """The hash key from a file that was checked: it is the written one, and has whole hashes of at least one key."""
     name = _name(plan_id)
     is_whole = purged.bytes > HASH_KEY_BYTES and (purged.bytes - HASH_KEY_BYTES) % KEY_BYTES == 0
     if not is_whole or not has_fact(files, name, FileFact(purged.bytes, purged.crc32c)):

@@ -1,4 +1,4 @@
-"""``ready.json``: what ``cleanerd apply`` has to know of a staged plan besides its manifest."""
+"""``ready.json``: the facts about a staged plan that ``cleanerd apply`` needs besides its manifest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STRICT = ConfigDict(strict=True, extra="forbid")
 
 @dataclass(frozen=True, slots=True)
 class KeysFact:
-    """Size and CRC-32C of the file with the keys: as large as there are tombstones."""
+    """Size and CRC-32C of the file with the keys, whose size depends on the number of tombstones."""
 
     bytes: Offset
     crc32c: Annotated[int, Field(ge=0, le=2**32 - 1)]
@@ -28,7 +28,7 @@ class KeysFact:
 
 @dataclass(frozen=True, slots=True)
 class ReadyFile:
-    """The additions of ``ready.json`` to the manifest. ``clean_to`` is None when the checkpoint must not move.
+    """The fields of ``ready.json``. ``clean_to``: None if the checkpoint must not move.
 
     ``keep_replaced``: the directory for the segments that ``apply`` replaces (S-40); None: nowhere. ``purged``: the
     file with the keys of removed tombstones, None when late records do not matter to the plan (U-1).
@@ -51,7 +51,7 @@ class ReadyFile:
 
     @classmethod
     def from_json(cls, data: bytes, where: str) -> ReadyFile:
-        """Read it back.
+        """The file's content.
 
         Raises:
             CorruptionError: it is not such a file, or of another release; the plan can be staged again.

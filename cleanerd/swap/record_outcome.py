@@ -42,9 +42,9 @@ def record_checkpoints(
     *,
     last_base: int | None,
 ) -> None:
-    """The clean point, then Kafka's checkpoint, in this order (U-10). ``last_base``: see :func:`save_clean_point`."""
+    """Store the clean point, then Kafka's checkpoint (U-10). ``last_base``: see :func:`save_clean_point`."""
     if found.moves_clean_point:
-        # The part that was clean beyond the end of this cleaning (--cleanable-to) still is.
+        # The part that was clean above the end of this cleaning (--cleanable-to) still is.
         offset = max(plan.end_offset, found.proven_offset)
         record_clean(
             locked, after, offset, plan.fingerprint, result, last_base=last_base, unproven_below=found.unproven_below
@@ -63,10 +63,10 @@ def record_clean(
     last_base: int | None,
     unproven_below: int,
 ) -> None:
-    """The log is clean up to ``offset`` by the compaction settings of ``fingerprint``.
+    """Store that the log is clean up to ``offset`` by the compaction settings of ``fingerprint``.
 
-    ``last_base``, ``unproven_below``: see :func:`save_clean_point`. Kafka's checkpoint is about Kafka's rules: it stays
-    what it is when others were used (U-10).
+    ``last_base``, ``unproven_below``: see :func:`save_clean_point`. Kafka's checkpoint is about Kafka's rules, so it
+    does not change if others were used (U-10).
     """
     save_clean_point(
         locked.store,
@@ -87,7 +87,7 @@ def require_below(log: PartitionLog, offset: int) -> Segment:
     """The last segment that begins below ``offset``.
 
     Raises:
-        StalePlanError: it is empty: the broker deleted all of it meanwhile, by retention or on request.
+        StalePlanError: there is none: the broker deleted all of them meanwhile, by retention or on request.
     """
     found = last_below(log, offset)
     if found is None:
@@ -106,12 +106,12 @@ def save_clean_point(
     last_base: int | None,
     unproven_below: int,
 ) -> None:
-    """Our own record of it (U-10); Kafka's checkpoint is not touched.
+    """Store cleanerd's checkpoint (U-10); Kafka's does not change.
 
     ``last_base``: the last segment that was swapped in. ``unproven_below``: from the survey before the cleaning (U-50).
 
     Raises:
-        StalePlanError: nothing that was cleaned is there any more.
+        StalePlanError: the cleaned segments do not exist any more.
     """
     last = require_below(after, offset)
     point = CleanerdCheckpoint(
@@ -129,7 +129,7 @@ def save_clean_point(
         quarantine=None,
         last_result={**result.to_json(), "finished_ms": time.time_ns() // 1_000_000},
         next_purge_ms=result.next_purge_ms,
-        # The clean part above the end of this cleaning is unknown.
+        # The horizons of the clean part above the end of this cleaning are unknown.
         purge_as_of=offset if result.end_offset >= offset else None,
     )
     store.save(log_dir, after, state)
@@ -151,7 +151,7 @@ def record_settings_only(
     *,
     last_base: int | None,
 ) -> None:
-    """A cleaning that moves no checkpoint has chosen retained records, too (U-6).
+    """Store the rules of a cleaning that moves no checkpoint, because it chose retained records too (U-6).
 
     ``standing``: the checkpoint that described the log before. Its files identify it, and they may have been replaced;
     without them the next cleaning would begin at the log's start. ``last_base``: see :func:`save_clean_point`.
@@ -159,12 +159,12 @@ def record_settings_only(
     state = store.load(log_dir, after) or PartitionState(None, None, None)
     if standing is not None and state.clean_point == standing:
         state = replace(state, clean_point=_with_files_of(after, standing, last_base))
-    # It set horizons, and they are not known here.
+    # The cleaning set horizons that are unknown here.
     store.save(log_dir, after, replace(state, rules=fingerprint, next_purge_ms=None, purge_as_of=None))
 
 
 def _with_files_of(log: PartitionLog, point: CleanerdCheckpoint, last_base: int | None) -> CleanerdCheckpoint:
-    """The clean part stays clean, whichever files contain it; a segment above it may have been swapped in last."""
+    """The checkpoint with the current files: the clean part stays clean, although a segment above it may be new."""
     last, output = last_below(log, point.offset), point.last_output
     if last is None:
         return point
@@ -177,7 +177,7 @@ def _with_files_of(log: PartitionLog, point: CleanerdCheckpoint, last_base: int 
 def not_cleaned(
     store: StateStore, log_dir: LogDir, name: TopicPartition, caught: CleanerdError | OSError
 ) -> CleaningResult:
-    """The result for a partition that could not be cleaned: the cause decides, whatever the operation.
+    """The result for a partition that could not be cleaned; its cause determines the outcome of any operation.
 
     A failure before a group's commit leaves that group unchanged (OP-10).
     """
@@ -191,7 +191,7 @@ def not_cleaned(
 
 
 def _is_gone(path: Path) -> bool:
-    """Whether the directory is gone; a disk that does not answer says nothing."""
+    """Whether the directory does not exist; False if the disk does not answer."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -202,7 +202,7 @@ def _is_gone(path: Path) -> bool:
 
 
 def _record_quarantine(store: StateStore, log_dir: LogDir, name: TopicPartition, met: CleanerdError) -> None:
-    """Why the partition could not be cleaned; its clean point stays what it was."""
+    """Store why the partition could not be cleaned; its clean point does not change."""
     try:
         log = read_partition(log_dir, name)
     except CleanerdError:

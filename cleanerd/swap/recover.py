@@ -1,15 +1,16 @@
-"""Finish or undo an interrupted swap, before anything else is done (S-28, S-21).
+"""Complete or undo an interrupted swap, before anything else is done (S-28, S-21).
 
-For every group of cleanerd that the journal does not list as done, the names in the directory show its state, exactly
-as Kafka's loader would read them (see :mod:`cleanerd.swap.group_swap`):
+For every group of cleanerd that the journal does not list as done, the names in the directory show its state, as
+Kafka's loader would interpret them (see :mod:`cleanerd.swap.group_swap`):
 
-* a ``.cleaned`` file is there: before the commit point, *undo*;
+* a ``.cleaned`` file exists: before the commit point, *undo*;
 * ``.swap`` files alone: after it, *complete*;
-* neither, but the segment in place is our output: swapped, remove the ``.deleted`` files that are left.
+* neither, but the segment in place is our output: swapped, remove the remaining ``.deleted`` files.
 
-Files are cleanerd's when a manifest of cleanerd describes them, with size and checksum. Any other file that ends in
-``.swap`` or ``.cleaned`` is reported and nothing at all is touched: only a broker's start may resolve it. A plan of a
-newer release is discarded when no such file exists: then each of its groups is old or new, whatever the plan says.
+Files are cleanerd's if one of its manifests describes them, with size and checksum. Any other ``.swap`` or ``.cleaned``
+file is reported, and nothing is changed: only a broker's start may resolve it.
+
+A plan of a newer release is discarded if there are no such files: then each of its groups is old or new.
 """
 
 from __future__ import annotations
@@ -48,17 +49,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SWEEP_AGE_MS: Final = 24 * 60 * 60 * 1000
-"""Unknown things under ``.kstage`` are left alone for a day."""
+"""Unknown files under ``.kstage`` are removed after a day."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
     """The findings and actions. Bases are those of groups.
 
-    ``ready`` are plans that were kept to be applied.
-
-    ``foreign`` names what is not ours to resolve; when it is not empty, nothing was touched and the partition must be
-    refused (S-21). ``newer`` are plans of a newer release: dropped, or foreign too when something is half done.
+    ``ready``: plans that were kept to be applied. ``foreign``: files that cleanerd must not resolve; if there are any,
+    nothing was changed and the partition must be refused (S-21). ``newer``: plans of a newer release; they were
+    dropped, or are also foreign if something is half done.
     """
 
     completed: tuple[int, ...] = ()
@@ -83,15 +83,14 @@ class _Leftovers:
 
 
 def recover(files: PartitionFiles, *, now_ms: int | None = None, keep_ready: bool = False) -> RecoveryReport:
-    """Bring the partition to exactly old or exactly new for every group, and remove all plans of ours.
+    """Make every group of the partition exactly old or exactly new, and remove all plans of cleanerd.
 
-    ``keep_ready``: but for those that ``cleanerd stage`` made, which may go on from where they were cut short.
-
-    Call it with the log directory locked, before anything else and after every swap that raised (unless the lock is
-    gone). It can be interrupted and called again at any time. ``now_ms`` is the wall clock, for the sweep.
+    ``keep_ready``: keep plans of ``cleanerd stage``, which can continue after an interruption. Call it with the log
+    directory locked, before anything else and after every swap that raised (unless the lock was lost). It can be
+    interrupted and called again at any time. ``now_ms``: the wall clock, for the sweep.
 
     Raises:
-        CleanerdError: the system refused a step; the directory is in a state of the crash matrix still.
+        CleanerdError: the system refused a step; the directory is still in a state of the crash matrix.
     """
     names = files.names()
     unfinished = {name for name in names if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX))}
@@ -107,12 +106,12 @@ def recover(files: PartitionFiles, *, now_ms: int | None = None, keep_ready: boo
         in_doubt = [f"{STAGING}/{plan_id}" for plan_id in found.newer]
         return RecoveryReport(foreign=tuple(sorted({*foreign, *in_doubt})), newer=tuple(found.newer))
 
-    # A killed process leaves names that are in memory only. What follows must not reach the disk before them.
+    # A killed process may leave names in memory only. Later changes must not reach the disk before them.
     files.fsync_directory()
     completed: list[int] = []
     rolled_back: list[int] = []
     journals = [(Journal(files, manifest.plan).entries(), manifest) for manifest in found.manifests]
-    # Two plans can hold the same bytes for a base; the one that began knows which sources they replace.
+    # Two plans can have the same bytes for a base; the one that was begun knows which sources they replace.
     journals.sort(key=lambda each: not each[0].begun - each[0].done)
     for journal, manifest in journals:
         for group in manifest.groups:
@@ -144,9 +143,9 @@ def recover(files: PartitionFiles, *, now_ms: int | None = None, keep_ready: boo
 
 
 def abandon(files: PartitionFiles, *, keep_ready: bool = False) -> None:
-    """Tidy up after a failure; when that fails too, the next run or the broker's next start does it.
+    """Clean up after a failure; if that fails too, the next run or the broker's next start does it.
 
-    ``keep_ready``: as in :func:`recover`, except for a plan with an undone group: its staged files are gone.
+    ``keep_ready``: as in :func:`recover`, except for a plan with a reverted group, whose staged files were deleted.
     """
     with contextlib.suppress(CleanerdError), signals_wait():
         left = recover(files, keep_ready=keep_ready)
@@ -156,18 +155,18 @@ def abandon(files: PartitionFiles, *, keep_ready: bool = False) -> None:
 
 @contextlib.contextmanager
 def rollback_on_error(take_back: Callable[[], object]) -> Iterator[None]:
-    """``take_back`` tidies up when the block fails, a signal included."""
+    """Call ``take_back`` if the block fails, even by a signal."""
     try:
         yield
     except LogDirBusyError:
-        raise  # the directory is no longer ours, not even to tidy up
+        raise  # we do not have the lock any more, so nothing may be changed
     except BaseException:
         take_back()
         raise
 
 
 def _scan_leftovers(files: PartitionFiles) -> _Leftovers:
-    """Sort the files under ``.kstage``. A plan without a readable manifest has not changed the log."""
+    """Classify the files under ``.kstage``. A plan without a readable manifest has not changed the log."""
     found = _Leftovers()
     if files.stat(STAGING) is not None and not files.is_directory(STAGING):
         found.foreign.append(STAGING)
@@ -180,7 +179,7 @@ def _scan_leftovers(files: PartitionFiles) -> _Leftovers:
         try:
             manifest = _read(files, name, MANIFEST, Manifest.from_json)
             restore = _read(files, name, RESTORE, RestorePlan.from_json)
-        except UnsupportedLogError:  # a newer cleanerd knows what this is
+        except UnsupportedLogError:  # a newer cleanerd wrote it
             found.newer.append(name)
             continue
         found.plans.append(name)
@@ -202,7 +201,7 @@ def _read(files: PartitionFiles, plan_id: str, name: str, parse: Callable[[bytes
 
 
 def _names_of_ours(files: PartitionFiles, group: ManifestGroup, unfinished: set[str]) -> set[str]:
-    """Those of the ``unfinished`` files that hold what was staged for ``group``."""
+    """The names in ``unfinished`` that are staged files of ``group``."""
     candidates = [
         (name(group.base, kind), fact) for kind, fact in group.files.items() for name in (cleaned_name, swap_name)
     ]
@@ -229,8 +228,8 @@ def _resolve_group(
 def _is_committed(files: PartitionFiles, group: ManifestGroup, names: frozenset[str]) -> bool:
     """Whether ``.swap`` files without a ``.cleaned`` one mean that the group is past its commit point.
 
-    Usually yes. But a loader that was undoing and lost its power can have removed ``.cleaned`` files and not yet
-    ``.swap`` ones. As long as every source is in place nothing was committed that could not be staged again.
+    Usually yes. But a loader that was undoing at a power failure can have removed ``.cleaned`` files and not yet
+    ``.swap`` files. While every source is in place, nothing was committed that cannot be staged again.
     """
     if swap_name(group.base, "log") not in names:
         return has_fact(files, final_name(group.base, "log"), group.files["log"])
@@ -239,7 +238,10 @@ def _is_committed(files: PartitionFiles, group: ManifestGroup, names: frozenset[
 
 
 def _roll_back(files: PartitionFiles, group: ManifestGroup) -> None:
-    """Undo. A lone index ``.swap`` must never meet the old log (X-16), so the order is: indexes, log, ``.cleaned``."""
+    """Undo.
+
+    An index ``.swap`` alone must never meet the old log (X-16), so the order is: indexes, log, ``.cleaned``.
+    """
     names = files.names()
     kinds = group.kinds()
     for step in (
@@ -255,7 +257,7 @@ def _roll_back(files: PartitionFiles, group: ManifestGroup) -> None:
 
 
 def _sweep(files: PartitionFiles, unknown: list[str], now_ms: int) -> list[str]:
-    """Remove unknown things that have not changed for a day; also ``.kstage`` when it is empty."""
+    """Remove unknown files that have not changed for a day; also ``.kstage`` if it is empty."""
     swept = []
     for path in unknown:
         status = files.stat(path)

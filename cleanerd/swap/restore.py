@@ -67,7 +67,7 @@ _STRICT = ConfigDict(strict=True, extra="forbid")
 
 @dataclass(frozen=True, slots=True)
 class RestoredSegment:
-    """One segment to restore; ``files`` always has ``log``."""
+    """One segment to restore; ``files`` always contains ``log``."""
 
     base: Offset
     files: dict[FileKind, FileFact]
@@ -92,7 +92,7 @@ class RestoreGroup:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """``.kstage/<plan id>/restore.json``: all files named in it are there, on the disk. Groups descend."""
+    """``.kstage/<plan id>/restore.json``: all files that it names are on the disk. Groups descend."""
 
     plan: str
     groups: tuple[RestoreGroup, ...]
@@ -105,7 +105,7 @@ class RestorePlan:
 
     @classmethod
     def from_json(cls, data: bytes, where: str) -> RestorePlan:
-        """The plan in ``data``, checked so far that its numbers can be used as names of files.
+        """The plan in ``data``, checked so that its numbers can be used in file names.
 
         Raises:
             UnsupportedLogError: a newer cleanerd wrote it.
@@ -132,7 +132,7 @@ _DOCUMENT: Final = Document(RESTORE, RestorePlan, check=_check, only_known=True)
 
 
 def write_restore(files: PartitionFiles, plan: RestorePlan) -> None:
-    """``restore.json``, last of what is staged: all that it names is on the disk, and so is this when it returns.
+    """Write ``restore.json`` last, flushed: all files that it names are on the disk.
 
     Raises:
         CleanerdError: it cannot be written.
@@ -151,15 +151,15 @@ def write_restore(files: PartitionFiles, plan: RestorePlan) -> None:
 def restore_group(
     files: PartitionFiles, plan_id: str, group: RestoreGroup, journal: Journal, lock: CommitGuard
 ) -> None:
-    """Swap the staged segments of ``group`` for the one that replaced them. Groups go in descending order.
+    """Replace the segment of ``group`` by the staged segments. Groups come in descending order.
 
-    Before the first of them the caller has checked that nothing unfinished is there (U-34), which reads every name in
-    the directory. Here, with thousands of groups, only the group's own are read.
+    Before the first of them the caller has checked that nothing is unfinished (U-34), which reads every name in the
+    directory. Here only the group's own names are read, since there may be thousands of groups.
 
     Raises:
-        RefusedError: another swap is in doubt, or the old segment cannot be removed (U-34). Nothing was touched.
-        LogDirBusyError: the lock is gone. Touch nothing any more, not even to tidy up.
-        CleanerdError: the system refused a step: :func:`~cleanerd.swap.recover.recover` makes it one or the other.
+        RefusedError: another swap is in doubt, or the old segment cannot be removed (U-34). Nothing was changed.
+        LogDirBusyError: the lock was lost. Do not change anything any more, not even to clean up.
+        CleanerdError: the system refused a step: :func:`~cleanerd.swap.recover.recover` makes the group old or new.
     """
     names = _existing_names(files, group)
     refuse_unfinished(files, names)  # U-34
@@ -182,7 +182,7 @@ def restore_group(
 
 
 def complete_restore(files: PartitionFiles, group: RestoreGroup) -> None:
-    """Steps 4 to 6 from the current state of a committed group; the names so far must be on the disk.
+    """Steps 4 to 6 from the current state of a committed group, whose names must be on the disk.
 
     Raises:
         CleanerdError: the system refused a step; call again.
@@ -191,7 +191,7 @@ def complete_restore(files: PartitionFiles, group: RestoreGroup) -> None:
     base, first = group.base, group.segments[0]
     if swap_name(base, "log") in names:
         for kind in KINDS:
-            # A missing .swap file means that a loader renamed it: the file is the right one already.
+            # A missing .swap file means that a loader renamed it: the file is already the right one.
             arrived = kind in first.files and swap_name(base, kind) not in names
             if final_name(base, kind) in names and not arrived:
                 files.rename(final_name(base, kind), final_name(base, kind) + DELETED_SUFFIX)
@@ -213,7 +213,7 @@ def complete_restore(files: PartitionFiles, group: RestoreGroup) -> None:
 
 
 def _existing_names(files: PartitionFiles, group: RestoreGroup) -> set[str]:
-    """Which of the names that the files of ``group`` can have there are."""
+    """The existing names among those that the files of ``group`` can have."""
     bases = {group.base, *(segment.base for segment in group.segments)}
     names = (name(base, kind) for base in bases for kind in KINDS for name in (final_name, cleaned_name, swap_name))
     deleted = (final_name(group.base, kind) + DELETED_SUFFIX for kind in KINDS)
@@ -221,7 +221,7 @@ def _existing_names(files: PartitionFiles, group: RestoreGroup) -> set[str]:
 
 
 def restore_names(files: PartitionFiles, plan: RestorePlan, unfinished: set[str]) -> set[str]:
-    """Those of the ``unfinished`` files that hold what was staged for ``plan``."""
+    """The names in ``unfinished`` that are staged files of ``plan``."""
     candidates = (
         (name(segment.base, kind), fact)
         for group in plan.groups
@@ -257,23 +257,23 @@ def resolve_restore(files: PartitionFiles, plan: RestorePlan) -> tuple[list[int]
 
 
 def _is_committed(files: PartitionFiles, group: RestoreGroup, names: frozenset[str], *, begun: bool) -> bool:
-    """Whether the group is past step 3, however much of the rest is done."""
+    """Whether the group is past step 3, however many of the later steps are done."""
     first, *later = group.segments
     wanted = [(segment.base, kind) for segment in group.segments for kind in segment.files]
     if not begun or any(cleaned_name(base, kind) in names for base, kind in wanted):
         return False
     if any(final_name(segment.base, "log") in names for segment in later):
-        return True  # step 5, ours or a loader's: such a file exists after the commit point only
+        return True  # step 5, by us or a loader: such a file exists after the commit point only
     if swap_name(group.base, "log") in names:
-        # Nothing was removed yet, or the removal has begun. A loader that was undoing and lost its power can have left
-        # a part of the .swap files; with all of them there it is the commit point.
+        # No file was removed yet, or the removal has begun. A loader that was undoing at a power failure can have left
+        # some of the .swap files; if all exist, it is the commit point.
         whole = all(swap_name(base, kind) in names for base, kind in wanted)
         return whole or final_name(group.base, "log") not in names
     return has_fact(files, final_name(group.base, "log"), first.files["log"])
 
 
 def _roll_back(files: PartitionFiles, group: RestoreGroup) -> None:
-    """Undo the undo. The first segment's ``.cleaned`` files protect the rest, so they go last."""
+    """Revert the undo. The first segment's ``.cleaned`` files protect the rest, so they are removed last."""
     first, *later = group.segments
     names = files.names()
     for step in (

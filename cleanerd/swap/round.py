@@ -1,4 +1,4 @@
-"""One round of a partition: whether the broker is down, runs beside, or gets what is staged at its next start.
+"""The steps of one cleaning of a partition: offline, beside a running broker, or staged for its next start.
 
 ::
 
@@ -50,12 +50,12 @@ CleaningOf: TypeAlias = "Callable[[CleaningPlan, ReaderPool, Progress], Cleaning
 def clean_partition(
     locked: LockedDir, name: TopicPartition, config: TopicConfig, options: CleaningOptions, progress: Progress
 ) -> CleaningResult:
-    """Clean one partition of a stopped broker; only a signal or a bug gets out as an exception."""
+    """Clean one partition of a stopped broker; only a signal or a bug raises."""
     return _round(OfflineSwap(locked, name, config, options), progress)
 
 
 def clean_live(live: LiveDir, name: TopicPartition, options: CleaningOptions, progress: Progress) -> CleaningResult:
-    """Clean one partition beside a running broker; only a signal or a bug gets out as an exception."""
+    """Clean one partition beside a running broker; only a signal or a bug raises."""
     return _round(LiveSwap(live, name, options), progress)
 
 
@@ -71,9 +71,9 @@ def stage_partition(
     keep_replaced: Path | None = None,
     cleaning_of: CleaningOf = Cleaning,
 ) -> CleaningResult:
-    """Stage one partition for ``cleanerd apply``; only a signal or a bug gets out as an exception.
+    """Stage one partition for ``cleanerd apply``; only a signal or a bug raises.
 
-    ``keep_replaced``: where ``apply`` is to keep what it replaces.
+    ``keep_replaced``: where ``apply`` keeps the segments that it replaces.
     """
     return _round(DeferredSwap(log_dir, store, resources, name, config, options, keep_replaced), progress, cleaning_of)
 
@@ -96,7 +96,7 @@ def _tries(put: SwapStrategy, files: PartitionFiles, progress: Progress, cleanin
             error = put.translate_error(as_cleanerd_error(caught, str(files.path)))
             wait = next(waits, None) if error.plan_again else None
             if wait is None and error is caught:
-                raise  # not from itself
+                raise  # raise without a chained context
             if wait is None:
                 raise error from caught
         time.sleep(wait)
@@ -125,7 +125,7 @@ def _try(put: SwapStrategy, files: PartitionFiles, progress: Progress, cleaning_
                 continue
             if isinstance(result, CleaningResult):
                 break
-            # As Kafka does: split, then begin again with the log as it is now (C-67).
+            # As in Kafka: split, then begin again with the current log (C-67).
             notes += result
             reading = put.read()
             found = reading.survey(put.store, put.options)
@@ -153,7 +153,7 @@ def _ends_early(found: Survey) -> str:
 def _carried_out_or_split(
     put: SwapStrategy, files: PartitionFiles, found: Survey, cleaning: Cleaning
 ) -> CleaningResult | tuple[str, ...]:
-    """The result; or, where segments had to be split first, the notes of that: the log is to be planned again."""
+    """The result; or, if segments had to be split first, notes about that: then plan the log again."""
     cleaning.decide()
     if overflowed := cleaning.overflowed():
         return put.split(files, found, cleaning, overflowed)
@@ -162,20 +162,20 @@ def _carried_out_or_split(
     except SegmentGrowsError as error:
         if not put.can_split:
             raise
-        # That shows only when it is written (U-55); groups before it are in the log.
+        # This is known only after rewriting it (U-55); earlier groups are in the log.
         too_large = [each for each in cleaning.decision.segments if each.source.base == error.base]
         return put.split(files, found, cleaning, too_large, grows=True)
 
 
 def _carried_out(put: SwapStrategy, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> CleaningResult:
-    before = put.swapped  # by tries before this one
+    before = put.swapped  # swapped by earlier tries
     put.check(files, cleaning)
     cleaning.may_grow = found.may_grow(put.options)
     started = time.monotonic()
     if cleaning.groups():
         put.record_settings(files, found, cleaning)
         put.swap_groups(files, found, cleaning)
-    # Executors rewrite several groups at once, or before the first swap: their seconds are not ours.
+    # Executors rewrite several groups at once, or before the first swap, so their seconds are not included.
     apply_seconds = max(0.0, time.monotonic() - started - cleaning.totals.rewrite_seconds)
     result = worked_out(found, str(put.log_dir.path), cleaning)
     result = replace(

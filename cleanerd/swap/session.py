@@ -1,4 +1,4 @@
-"""A log directory that is held."""
+"""A locked log directory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LockedDir:
-    """A log directory that is ours for now. ``checkpoint_lock``: partitions cleaned at once share its files.
+    """A log directory while we hold its lock.
 
-    ``keep_replaced``: where segments that are replaced are kept for ``undo`` (S-40); None: nowhere.
+    ``checkpoint_lock``: partitions that are cleaned at once share its files. ``keep_replaced``: where replaced segments
+    are kept for ``undo`` (S-40); None: nowhere.
     """
 
     log_dir: LogDir

@@ -1,4 +1,4 @@
-"""Several partitions at once, each in a thread of its own, and all of them ended when the command is."""
+"""Runs several partitions at once, each in its own thread; all end with the command."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ R = TypeVar("R")
 
 
 class _Stop:
-    """Progress of a cleaning in a thread of its own: shows nothing, but ends it when the command is stopped."""
+    """The progress of a cleaning in its own thread: shows nothing, but ends it when the command is stopped."""
 
     def __init__(self) -> None:
         self.wanted = False
 
     def phase(self, name: str, total_bytes: int) -> None:
-        """Nothing is shown: bars of several partitions would dance."""
+        """Shows nothing: progress bars of several partitions would be unreadable."""
 
     def advance(self, done_bytes: int) -> None:  # noqa: ARG002
-        """Between two chunks is a good place to end."""
+        """End here if the command was stopped: between two chunks."""
         if self.wanted:
             raise CleaningStopped
 
     def wrote(self, done_bytes: int) -> None:
-        """Bytes written are not shown: the bar counts bytes read."""
+        """Ignored: progress counts the bytes read."""
 
 
 def side_by_side(
@@ -43,9 +43,9 @@ def side_by_side(
     done: Callable[[int], None],
     cancel: Callable[[], None] = lambda: None,
 ) -> list[R]:
-    """``work`` on each of ``items``, ``at_once`` of them at a time; its results in the order of the items.
+    """Call ``work`` on each of ``items``, ``at_once`` at a time; results in the order of the items.
 
-    ``done`` gets a 1 for each that is over. ``cancel``: what else ends those at work when this thread is to end.
+    ``done`` receives 1 per completed item. ``cancel``: called to end running items when this thread is interrupted.
 
     Raises:
         MachineError: the system starts no more threads.

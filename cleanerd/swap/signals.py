@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM wait while a group is swapped."""
+"""Delays SIGINT and SIGTERM while a group is swapped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """SIGINT and SIGTERM are delivered when the block is through: a group is swapped whole.
+    """SIGINT and SIGTERM are delivered after the block, so that a group is swapped completely.
 
     Handlers are exchanged, because blocking the signals in this thread does not help: any other thread (NumPy's) may
     receive them, and Python runs the handler here nevertheless.

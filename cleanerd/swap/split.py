@@ -1,8 +1,7 @@
-"""Splitting a segment whose offsets no index can hold, before its partition is cleaned (C-67).
+"""Splits a segment whose offsets do not fit an index, before its partition is cleaned (C-67).
 
-A swap of one segment for several, as an undo is (:mod:`cleanerd.swap.restore`), with new files where that has kept
-ones: recovery, the journal and what Kafka's loader makes of a crash in between are the same. A segment at a time, so
-that no more than one takes its room twice.
+One segment is replaced by several, as in an undo (:mod:`cleanerd.swap.restore`), but by new files: recovery, journal
+and crash behaviour are the same. One segment at a time, so that only one needs its space twice.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ def split_segments(
 ) -> tuple[str, ...]:
     """Split each of the ``overflowed`` segments; returns notes for the operator.
 
-    ``grows``: they would be too large when they are cleaned: cut in halves (U-55).
+    ``grows``: they would become too large when cleaned, so they are halved (U-55).
 
     Raises:
-        CorruptionError, CleanerdError: see ``stage_pieces``; those before it are split, which changes no record.
-        LogDirBusyError: the lock is gone.
+        CorruptionError, CleanerdError: see ``stage_pieces``; earlier segments are split, which changes no record.
+        LogDirBusyError: the lock was lost.
     """
     reserve_bytes = disk_reserve_bytes(locked.resources, config, cleaning.plan.path)
     cleaning.progress.phase("split", sum(member.source.segment.size_bytes for member in overflowed))

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from cleanerd.swap.files import PartitionFiles
 
 TRIES: Final = 4
-"""So often a partition is planned in a round when its log changes while it is read."""
+"""How often a partition is planned in a cleaning whose log changes while it is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwappedGroups:
-    """OP-12: the groups that a cleaning has swapped in so far, in all its tries; they stay when it fails."""
+    """OP-12: the groups that a cleaning has swapped in so far, in all its tries; they stay if it fails."""
 
     groups: int = 0
     segments: int = 0
@@ -51,7 +51,7 @@ class SwappedGroups:
     bytes_after: int = 0
 
     def plus(self, staged: StagedGroup, members: Sequence[SegmentDecision]) -> SwappedGroups:
-        """With one more group."""
+        """The totals with one more group."""
         return SwappedGroups(
             self.groups + 1,
             self.segments + len(members),
@@ -60,7 +60,7 @@ class SwappedGroups:
         )
 
     def in_failed(self, result: CleaningResult) -> CleaningResult:
-        """A round that failed, with what it has swapped before that."""
+        """The result of a failed cleaning, with the groups swapped before the failure."""
         return replace(
             result,
             groups=self.groups,
@@ -70,7 +70,7 @@ class SwappedGroups:
         )
 
     def in_done(self, result: CleaningResult) -> CleaningResult:
-        """A round that ended well, in which these were swapped by tries before the last one."""
+        """The result of a complete cleaning, with the groups that earlier tries swapped."""
         return replace(
             result,
             outcome="cleaned" if self.groups else result.outcome,
@@ -81,10 +81,11 @@ class SwappedGroups:
 
 
 class SwapStrategy(ABC):
-    """The steps of one partition. Methods are called in the order of this class, from :meth:`enter` on every try.
+    """The steps of one partition.
 
-    Each may raise CleanerdError: then the partition is not cleaned, and ``errors.CONSEQUENCES`` decides what follows.
-    ``lasting``: what is staged may be taken up after a crash of the machine. ``can_split``: see :meth:`split`.
+    Methods are called in the order of this class, from :meth:`enter` on every try. Each may raise CleanerdError: then
+    the partition is not cleaned, and ``errors.CONSEQUENCES`` determines the outcome. ``lasting``: staged files may be
+    used after a crash of the machine. ``can_split``: see :meth:`split`.
     """
 
     lasting: ClassVar[bool] = True
@@ -99,7 +100,7 @@ class SwapStrategy(ABC):
         self.name = name
         self.options = options
         self.last_base: int | None = None
-        """The segment that was swapped in last, in whichever try."""
+        """The segment that was swapped in last, in any try."""
         self.swapped = SwappedGroups()
 
     def waits(self) -> Iterator[float]:
@@ -108,11 +109,11 @@ class SwapStrategy(ABC):
 
     @abstractmethod
     def enter(self, files: PartitionFiles) -> None:
-        """Claim the partition; nothing in it may be half done."""
+        """Claim the partition, in which nothing may be half done."""
 
     @abstractmethod
     def read(self) -> PartitionSnapshot:
-        """The partition as it is now."""
+        """Read the partition's current state."""
 
     def plan(self, reading: PartitionSnapshot, found: Survey, reader: SegmentReader) -> CleaningPlan:
         return make_plan(reading.log_dir, found, self.resources, self.options, reader)
@@ -126,7 +127,10 @@ class SwapStrategy(ABC):
         *,
         grows: bool = False,
     ) -> tuple[str, ...]:
-        """Split segments that no index or file can hold (C-67, U-55); then it is planned again. Returns notes."""
+        """Split segments that no index or file can hold (C-67, U-55); then the partition is planned again.
+
+        Returns notes.
+        """
         del files, found, overflowed, grows
         refuse_split(cleaning)
         return ()
@@ -135,39 +139,39 @@ class SwapStrategy(ABC):
         """Refuse a cleaning that cannot be swapped in."""
 
     def record_settings(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """Before the first group is swapped in: a process killed after that stores nothing (U-6)."""
+        """Store the settings before the first swap: a process killed later stores nothing (U-6)."""
         del files
         self.store.require_rules(self.log_dir, found.log, cleaning.plan.fingerprint)
 
     @abstractmethod
     def swap_groups(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """Stage the groups, of which there is at least one, and swap them in, ascending."""
+        """Stage the groups, at least one, and swap them in, ascending."""
 
     @abstractmethod
     def record_result(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
-        """Remember how far the log is clean now; the result, completed."""
+        """Store how far the log is clean now; returns the completed result."""
 
     def swapped_group(self, staged: StagedGroup, members: Sequence[SegmentDecision]) -> None:
-        """It is in the log now, whatever becomes of the groups after it."""
+        """Count a group that is in the log, whatever happens to later groups."""
         self.last_base = staged.base
         self.swapped = self.swapped.plus(staged, members)
 
     def translate_error(self, error: CleanerdError) -> CleanerdError:
-        """Why the try failed, when that is something else than what was met."""
+        """The actual reason of the failure, if it differs from ``error``."""
         return error
 
     def before_retry(self, error: CleanerdError) -> None:  # noqa: B027 - mostly there is nothing
-        """After ``error`` another try begins now."""
+        """Prepare another try after ``error``."""
 
     @contextmanager
     def _staging(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> Iterator[Staging]:
-        """Where the groups are staged; :meth:`_take_back` when the block fails."""
+        """Where the groups are staged; calls :meth:`_roll_back` if the block fails."""
         reserve_bytes = disk_reserve_bytes(self.resources, found.config, cleaning.plan.path)
         back = partial(self._roll_back, files, cleaning.plan)
         with cleaning.staging(reserve_bytes, lasting=self.lasting) as staging, rollback_on_error(back):
             yield staging
 
     def _roll_back(self, files: PartitionFiles, plan: CleaningPlan) -> None:
-        """Tidy up; groups that were swapped in stay."""
+        """Clean up; groups that were swapped in stay."""
         with suppress(CleanerdError):
             finish_plan(files, plan.plan_id)

@@ -1,4 +1,4 @@
-"""Requests of a cleaning to a running broker: swap segments, and store how far its log is clean."""
+"""A cleaning's requests to a running broker: swap segments, and store how far the log is clean."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
 
 _BYTES_PER_SECOND: Final = 20_000_000
-"""Slow disks: the agent reads and checks what is staged before it swaps, and the headers of all sources (A-23.3)."""
+"""Slow disks: before a swap the agent checks the staged files and the headers of all sources (A-23.3)."""
 
 _NOT_REFUSED: Final = frozenset({NO_EVIDENCE, TOO_MANY})
-"""A swap is sent again at once after these: the agent has not checked it."""
+"""After these errors a swap is sent again at once, because the agent has not checked it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwapSources:
-    """How many segments one swap replaces (U-36): ``first`` at the beginning, then as many as the disk bears.
+    """How many segments one swap replaces (U-36): ``first`` at the beginning, then as many as the disk allows.
 
-    The broker fsyncs the directory once a swap, under its lock: fewer sources only mean more of these.
+    The broker fsyncs the directory once per swap, under its lock: fewer sources only mean more fsyncs.
     """
 
     first: int = 40
@@ -40,7 +40,7 @@ SWAP_SOURCES: Final = SwapSources()
 
 
 class SwappingBroker(LiveBroker):
-    """A running broker whose agent also changes files for cleanerd."""
+    """A running broker whose agent can also swap segments."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class SwappingBroker(LiveBroker):
         """Send one swap request, once.
 
         Raises:
-            AgentRefusalError: refused; ``done`` lists what was swapped nevertheless.
-            AgentLostError: it may have happened or not.
+            AgentRefusalError: refused; ``done`` lists groups that were swapped anyway. AgentLostError: the result is
+                unknown.
             AgentUnavailableError: it was not sent.
         """
         read_bytes = staged_bytes + sum(source["size"] for group in request["groups"] for source in group["sources"])
@@ -73,7 +73,7 @@ class SwappingBroker(LiveBroker):
     def checkpoint(self, name: TopicPartition, facts: LogFacts, offset: int, clean: BrokerSegment) -> None:
         """Report to the broker's cleaner that the log is clean up to ``offset`` (A-20, S-50).
 
-        ``clean`` is the last segment below it, as it was cleaned: the log may have been truncated and written to since.
+        ``clean``: the last cleaned segment below it, because the log may have been truncated and written to since.
 
         Raises:
             AgentUnavailableError, AgentRefusalError: the broker did not accept it, or that is unknown.

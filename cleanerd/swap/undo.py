@@ -60,9 +60,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """One partition after ``undo``. ``segments`` and bytes are those of the replaced part, before and after.
+    """One partition after ``undo``.
 
-    ``earlier``: how many cleanings before this one can be undone yet. A cleaning that planned again is several.
+    ``segments`` and bytes are those of the replaced part, before and after. ``earlier``: how many earlier cleanings can
+    still be undone. A cleaning that planned again counts several times.
     """
 
     name: TopicPartition
@@ -79,7 +80,7 @@ class UndoResult:
 
     @classmethod
     def refused(cls, log_dir: LogDir, entry: KeptEntry, error: CleanerdError) -> Self:
-        """The result for an entry that stays as it is, and why."""
+        """The result for an entry that is not undone, and why."""
         return cls(entry.name, str(log_dir.path), entry.plan, "refused", str(error), error=error.without_frames())
 
     def to_json(self) -> dict[str, Any]:
@@ -107,7 +108,7 @@ def undo_cleaning(
     keep_replaced: Path | None = None,
     hide_later: bool = False,
 ) -> UndoResult:
-    """Undo one cleaning and return the result; only a signal or a bug leaves it as an exception.
+    """Undo one cleaning and return the result; only a signal or a bug raises.
 
     ``keep_replaced``: the operator's path, which replaces the entry's. ``hide_later``: undo although it hides records
     that were written since (S-52).
@@ -166,7 +167,7 @@ def _undo(
 
 
 def groups_in_place(files: PartitionFiles, log: PartitionLog, entry: KeptEntry) -> list[KeptGroup]:
-    """The groups of ``entry`` whose output is in the log; the others were never swapped, or are undone already.
+    """The groups of ``entry`` whose output is in the log; the others were never swapped, or were undone.
 
     Raises:
         StalePlanError: a file that the cleaning covered has changed since.
@@ -196,7 +197,7 @@ def groups_in_place(files: PartitionFiles, log: PartitionLog, entry: KeptEntry) 
 
 
 def entries_of(undoable: KeptSegments, log_dir: LogDir) -> list[KeptEntry]:
-    """The cleanings of the log directory that can be undone, of each partition the newest first.
+    """The cleanings of the log directory that can be undone; of each partition the newest first.
 
     Raises:
         CleanerdError: ``trash/`` cannot be read.
@@ -204,7 +205,7 @@ def entries_of(undoable: KeptSegments, log_dir: LogDir) -> list[KeptEntry]:
     newest: list[KeptEntry] = []
     for entry in undoable.entries():
         if undoable.is_of(entry, log_dir):
-            # The clock may have been set back since. The files that a cleaning found are better evidence: an older
+            # The clock may have been set back since. The files are better evidence: a later cleaning found an earlier
             # one's outputs.
             rests = (row for row, later in enumerate(newest) if _rests_on(later, entry))
             newest.insert(max(rests, default=-1) + 1, entry)
@@ -220,7 +221,7 @@ def _rests_on(later: KeptEntry, entry: KeptEntry) -> bool:
 
 
 def _refuse_if_cleaned_again(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
-    """A later cleaning can have removed a tombstone that hides records which would come back."""
+    """Refuse if a later cleaning could have removed a tombstone that hides restored records."""
     if (log.cleaner_offset or 0) > entry.end_offset:
         raise _stale(log, f"it was cleaned again: Kafka's checkpoint is at offset {log.cleaner_offset}")
     state = locked.store.load(locked.log_dir, log)
@@ -229,7 +230,7 @@ def _refuse_if_cleaned_again(locked: LockedDir, log: PartitionLog, entry: KeptEn
         raise _stale(log, f"it was cleaned again, up to offset {point.offset}")
     above = None if point is None else _later_segment(point, entry)
     if above is not None:
-        # The marker of data aborted below may be gone without a moved checkpoint (--first-dirty).
+        # The marker of aborted data below may be removed without a moved checkpoint (--first-dirty).
         raise _stale(log, f"it was cleaned again: segment {above.base} was replaced after it")
     end = max(group.end for group in entry.groups)
     if not locked.log_dir.clean_shutdown and log.recovery_point < end:
@@ -237,7 +238,7 @@ def _refuse_if_cleaned_again(locked: LockedDir, log: PartitionLog, entry: KeptEn
 
 
 def _later_segment(point: CleanerdCheckpoint, entry: KeptEntry) -> LastSegment | None:
-    """The segment above all that ``entry`` covered that a later cleaning wrote, if one did."""
+    """The segment above the range of ``entry`` that a later cleaning wrote, if any."""
     before, output = _point(entry.clean_point), point.last_output
     known = None if before is None else before.last_output
     return output if output is not None and output != known and output.base > max(entry.sources) else None
@@ -245,12 +246,12 @@ def _later_segment(point: CleanerdCheckpoint, entry: KeptEntry) -> LastSegment |
 
 @dataclass(slots=True)
 class _Returning:
-    """Producers with transactional data that would come back, by id with its first offset; no marker seen so far."""
+    """Producers whose transactional data would be restored, by id with its first offset; no marker seen so far."""
 
     open: dict[int, int]
 
     def walk(self, batches: Batches, *, is_kept: bool) -> Iterator[tuple[int, int, int, bool]]:
-        """Go on with the next batches of the log; yields (producer, first offset, marker, whether it is an ABORT)."""
+        """Process the next batches of the log; yields (producer, first offset, marker, whether it is an ABORT)."""
         types, attributes = batches.control_type, batches.attributes
         is_marker = (types == ControlType.COMMIT) | (types == ControlType.ABORT)
         is_data = ((attributes & (TRANSACTIONAL | CONTROL)) == TRANSACTIONAL) & is_kept
@@ -265,14 +266,15 @@ class _Returning:
 def _require_markers(
     locked: LockedDir, files: PartitionFiles, log: PartitionLog, entry: KeptEntry, plan: RestorePlan
 ) -> None:
-    """Refuse when a transaction that would come back no longer has its marker in the log (S-40).
+    """Refuse if the log no longer has the marker of a transaction that would be restored (S-40).
 
-    A marker is removed when nothing of its transaction is left. Data restored without it would stay open indefinitely,
-    or take the producer's next marker: aborted data as committed. Only a marker above the sources can be gone: nothing
-    has changed up to there. The entry shows whether it was a COMMIT or an ABORT; only the log shows that it exists.
+    A marker is removed when its transaction has no batch left. Data restored without it would stay open indefinitely,
+    or the producer's next marker would end it: aborted data as committed. Only a marker above the sources can be
+    missing, because nothing below has changed. The entry shows whether it was a COMMIT or an ABORT; only the log shows
+    that it exists.
 
     Raises:
-        StalePlanError: it is so.
+        StalePlanError: so it is.
         CleanerdError: the log or a kept segment cannot be read.
     """
     last = max(entry.sources)
@@ -300,7 +302,7 @@ def _require_markers(
 def _require_matching_marker(
     log: PartitionLog, entry: KeptEntry, producer: int, first: int, marker: int | None, *, is_abort: bool
 ) -> None:
-    """Whether ``marker`` ends the data of ``producer`` from offset ``first`` on: its first one above the sources.
+    """Check that ``marker``, the first above the sources, ends the data of ``producer`` from ``first`` on.
 
     None: there is none.
     """
@@ -317,10 +319,10 @@ def _require_matching_marker(
 def _refuse_hiding(
     locked: LockedDir, files: PartitionFiles, log: PartitionLog, entry: KeptEntry, plan: RestorePlan
 ) -> None:
-    """Refuse when a tombstone that would come back hides records that were written since (S-52).
+    """Refuse if a restored tombstone would hide records that were written since (S-52).
 
     Raises:
-        RefusedError: it is so, or the rules of the cleaning cannot be read.
+        RefusedError: it would, or the rules of the cleaning cannot be read.
         CleanerdError: the log or a kept segment cannot be read.
     """
     text = rules_of(locked.store, locked.log_dir, log, locked.store.load(locked.log_dir, log))
@@ -360,7 +362,7 @@ def _staged_segments(files: PartitionFiles, plan_id: str, group: RestoreGroup) -
 def _stage(
     files: PartitionFiles, plan_id: str, entry: KeptEntry, groups: list[KeptGroup], place: PartitionFiles | None
 ) -> RestorePlan:
-    """Link the kept files into the staging directory; ``restore.json`` last."""
+    """Link the kept files into the staging directory; write ``restore.json`` last."""
     directory = staging_path(plan_id)
     if not files.is_directory(STAGING):
         files.mkdir(STAGING)
@@ -400,9 +402,9 @@ def _stage_group(
 
 
 def _set_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
-    """Clean point, then Kafka's checkpoint, as they were before the cleaning.
+    """Restore the clean point, then Kafka's checkpoint, to the values before the cleaning.
 
-    The rules stay those of the cleaning until nothing of it is left (U-6): an undo that is killed has undone a part.
+    The rules stay those of the cleaning until it is undone completely (U-6), since a killed undo is partial.
 
     Raises:
         CleanerdError: one of them cannot be written; then nothing is restored.
@@ -428,10 +430,7 @@ def _set_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
 
 
 def _set_rules_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
-    """Nothing of the cleaning is left.
-
-    If that cannot be stored, its rules stay, and a later change needs a confirmation.
-    """
+    """The cleaning is undone, so restore its rules before. If that fails, a later change needs a confirmation."""
     state = locked.store.load(locked.log_dir, log)
     if state is not None and state.rules != entry.rules and state.clean_point == _point(entry.clean_point):
         locked.store.save(locked.log_dir, log, replace(state, rules=entry.rules))
@@ -441,11 +440,11 @@ def _point(document: dict[str, Any] | None) -> CleanerdCheckpoint | None:
     try:
         return None if document is None else adapter_of(CleanerdCheckpoint).validate_python(document)
     except DAMAGE:
-        return None  # it costs work only
+        return None  # this only costs work
 
 
 def _forget(locked: LockedDir, undoable: KeptSegments, entry: KeptEntry, place: PartitionFiles | None) -> None:
-    """Delete the kept files, then the entry. The restored files are the same inodes: only names are lost."""
+    """Delete the kept names, then the entry. The restored files are the same inodes."""
     if place is not None:
         delete_kept(place, entry, locked.log_dir.path)
     undoable.remove(entry)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def refuse_unfinished(files: PartitionFiles, names: Iterable[str]) -> None:
-    """S-21, U-34: a ``.swap`` or ``.cleaned`` file of any base keeps us out: it is not ours to finish, or in doubt.
+    """S-21, U-34: refuse if any base has a ``.swap`` or ``.cleaned`` file: cleanerd must not resolve it.
 
     Raises:
         RefusedError: there is one among ``names``.
@@ -36,20 +36,20 @@ def refuse_unfinished(files: PartitionFiles, names: Iterable[str]) -> None:
 
 
 def refuse_strange_staging(files: PartitionFiles) -> None:
-    """A file that cleanerd did not make has the name of its staging directory.
+    """Refuse a file that has the name of cleanerd's staging directory.
 
     Raises:
-        RefusedError: so it is.
+        RefusedError: there is one.
     """
     if files.stat(STAGING) is not None and not files.is_directory(STAGING):
         raise strange_staging(str(files.path))
 
 
 def require_retirable(files: PartitionFiles, names: Iterable[str]) -> None:
-    """U-34: what is about to be replaced can be taken away; past the commit point it is too late to find out.
+    """U-34: check that the files to replace can be removed; after the commit point it is too late.
 
     Raises:
-        RefusedError: the system does not let go of one of ``names``.
+        RefusedError: the system does not allow to remove one of ``names``.
     """
     for name in names:
         _require_renamable(files, name)

@@ -1,4 +1,4 @@
-"""Whether the log still fits the plan, and the staged files are what was written (S-29, S-60, U-3, U-15)."""
+"""Checks that the log still fits the plan, and that the staged files are unchanged (S-29, S-60, U-3, U-15)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES: Final = 1 << 20
 _CLOCKS_DIFFER_MS: Final = 300_000
-"""A plan may be staged on one host and applied on another."""
+"""Tolerance: a plan may be staged on one host and applied on another."""
 
-# Enough of a batch for its offset, size, magic and, with magic 2, CRC (F-1, F-2).
+# Enough bytes of a batch for its offset, size, magic and, with magic 2, CRC (F-1, F-2).
 _FRAME_BYTES: Final = 21
 _SIZE: Final = slice(8, 12)
 _MAGIC: Final = 16
@@ -43,10 +43,11 @@ _CRC: Final = slice(17, 21)
 
 @dataclass(frozen=True, slots=True)
 class CurrentFacts:
-    """The current facts; the plan's own values of these are in the manifest.
+    """The current facts, to compare with the manifest.
 
-    ``bound``: B as recomputed now (S-01). ``now_ms``: wall clock. ``aborted``: the transactions that began below the
-    manifest's bound and were aborted, as the indexes say now; None where no process can have changed them since.
+    ``bound``: the first uncleanable offset, computed now (S-01). ``now_ms``: the wall clock. ``aborted``: the
+    transactions that began below the manifest's bound and were aborted, from the current indexes; None if no process
+    can have changed them since.
     """
 
     topic_id: uuid.UUID | None
@@ -59,7 +60,7 @@ class CurrentFacts:
 
     @classmethod
     def as_planned(cls, plan: CleaningPlan) -> CurrentFacts:
-        """Where nothing but the files themselves can have changed since the plan was made."""
+        """The facts of the plan, if only the files can have changed since it was made."""
         return cls(
             topic_id=plan.topic_id,
             directory_id=plan.directory_id,
@@ -79,11 +80,11 @@ def validate_plan(
     linked: Collection[int] = (),
     checksums: bool = True,
 ) -> None:
-    """Refuse the plan unless everything that its decisions rest on still holds. Reads only.
+    """Refuse the plan unless all its preconditions still hold. Reads only.
 
     ``done``: bases of this plan's groups that were swapped already; their outputs replace their sources (X-12).
-    ``linked``: bases of segments that got a second name since, which only changes their ctime.
-    ``checksums``: read the staged files and compare CRC-32C too, not only their sizes.
+    ``linked``: bases of segments that got a second name since, which only changes their ctime. ``checksums``: also
+    compare the staged files' CRC-32C.
 
     Raises:
         StalePlanError: the log, its identity, its settings or the staged files changed, or the plan is too old (U-15).
@@ -108,7 +109,7 @@ def validate_plan(
 
 
 def file_fact(files: PartitionFiles, name: str) -> FileFact:
-    """Size and CRC-32C of ``name``, as they are on the disk.
+    """Size and CRC-32C of the file ``name``.
 
     Raises:
         CleanerdError: the file cannot be read.
@@ -127,7 +128,7 @@ def file_fact(files: PartitionFiles, name: str) -> FileFact:
 
 
 def has_fact(files: PartitionFiles, name: str, fact: FileFact) -> bool:
-    """Whether ``name`` is there and is the file that ``fact`` describes; reads it only when the size fits."""
+    """Whether ``name`` exists and is the file in ``fact``; reads it only if the size fits."""
     status = files.stat(name)
     return status is not None and status.st_size == fact.bytes and file_fact(files, name) == fact
 
@@ -139,10 +140,10 @@ def _check_facts(files: PartitionFiles, manifest: Manifest, facts: CurrentFacts)
         "the log directory is another one": facts.directory_id != manifest.directory_id,
         "the log start offset moved": facts.log_start_offset != manifest.log_start_offset,
         "the strategy changed": facts.strategy_fingerprint != manifest.strategy_fingerprint,
-        # Not only below the last group: the deciding record may be in a segment that stays as it is (U-3).
+        # Not only below the last group: the retained record may be in an unchanged segment (U-3).
         f"cleanable up to offset {facts.bound} only, the plan needs {manifest.bound}": facts.bound < manifest.bound,
         f"the plan is {human_ms(age_ms)} old, limit {human_ms(manifest.max_age_ms)}": age_ms > manifest.max_age_ms,
-        # With such a clock tombstones were removed too early; the plan's age is unknown.
+        # With such a clock tombstones were removed too early, and the plan's age is unknown.
         f"the plan was made {human_ms(-age_ms)} ahead of the clock": age_ms < -_CLOCKS_DIFFER_MS,
     }
     for reason, holds in reasons.items():
@@ -166,14 +167,14 @@ def _check_aborted(
 def _check_bases(
     files: PartitionFiles, manifest: Manifest, swapped: Collection[ManifestGroup], names: Iterable[str]
 ) -> None:
-    """No segment appeared or vanished between the first and the last witness."""
+    """No segment appeared or disappeared between the first and the last witness."""
     if not manifest.witnesses:
         return
     expected = {witness.base for witness in manifest.witnesses}
     for group in swapped:
         expected = expected.difference(group.sources) | {group.base}
     first, last = manifest.witnesses[0].base, manifest.witnesses[-1].base
-    # Names of segments sort like their bases: names of thousands of others are not parsed.
+    # Names of segments sort like their bases, so names of thousands of others are not parsed.
     low, high = file_name(first, SEGMENT_SUFFIX), file_name(last, SEGMENT_SUFFIX)
     places = (parse_file_name(name) for name in names if low <= name <= high)
     found = {place[0] for place in places if place is not None and place[1] == SEGMENT_SUFFIX}
@@ -183,10 +184,10 @@ def _check_bases(
 
 
 def check_witness(files: PartitionFiles, witness: Witness, *, linked: bool = False) -> None:
-    """Refuse a segment that is no longer the one that was read. ``linked``: whatever its ctime.
+    """Refuse a segment that is no longer the one that was read. ``linked``: ignore its ctime.
 
     Raises:
-        StalePlanError: it is gone or another one.
+        StalePlanError: it was deleted or replaced.
         CleanerdError: it cannot be read.
     """
     name = file_name(witness.base, SEGMENT_SUFFIX)
@@ -218,7 +219,7 @@ def _check_swapped(files: PartitionFiles, group: ManifestGroup) -> None:
 
 
 def _check_staged(files: PartitionFiles, plan_id: str, group: ManifestGroup, *, checksums: bool) -> None:
-    """Size, checksum, owner and mode (S-60) and modification time (S-59) of the staged files of ``group``."""
+    """Compare size, checksum, owner and mode (S-60) and modification time (S-59) of the staged files of ``group``."""
     sources = [files.stat(file_name(source, SEGMENT_SUFFIX)) for source in group.sources]
     owners = {_owner(status) for status in sources if status is not None}
     last = sources[-1]
@@ -237,23 +238,23 @@ def _check_staged(files: PartitionFiles, plan_id: str, group: ManifestGroup, *, 
 
 
 def _owner(status: os.stat_result) -> tuple[int, int, int]:
-    """Whose it is, what kind of file, and its permissions: not set-user-id and the like, which no output gets."""
+    """Owner, file type and permissions, without set-user-id and the like, which no output gets."""
     return status.st_uid, status.st_gid, stat.S_IFMT(status.st_mode) | status.st_mode & 0o777
 
 
 def _last_position(files: PartitionFiles, descriptor: int, witness: Witness) -> int:
-    """Where the last batch begins; -1 when the file does not end with one.
+    """Where the last batch begins; -1 if the file does not end with one.
 
-    The search begins at the last index entry. A wrong index is not a reason not to clean: then it begins at the start.
+    The search begins at the last index entry; with a wrong index it begins at the start.
     """
     found = _walk(descriptor, _last_indexed_position(files, witness.base), witness.size)
     return found if found >= 0 else _walk(descriptor, 0, witness.size)
 
 
 def _walk(descriptor: int, position: int, end: int) -> int:
-    """The last batch that a walk from ``position`` to exactly ``end`` meets; -1 when it ends elsewhere.
+    """The position of the last batch if whole batches from ``position`` on end exactly at ``end``; otherwise -1.
 
-    Without an index that is from the first batch on: read in chunks, which small batches share.
+    Without an index all batches are read, in chunks.
     """
     last, start, chunk = -1, position, b""
     while position < end:
@@ -268,7 +269,7 @@ def _walk(descriptor: int, position: int, end: int) -> int:
 
 
 def _last_indexed_position(files: PartitionFiles, base: int) -> int:
-    """Position of the last entry of the offset index; 0 when there is none, or it is padding."""
+    """Position of the last entry of the offset index; 0 if there is none, or it is padding."""
     name = file_name(base, INDEX_SUFFIX)
     status = files.stat(name)
     if status is None or status.st_size < OFFSET_ENTRY.itemsize:
