@@ -1,4 +1,4 @@
-"""How long something that failed is left alone: twice as long after each failure."""
+"""How long to wait after failures: twice as long after each one."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ class Backoff:
     longest_ms: int
 
     def wait_ms(self, failures: int) -> int:
-        """The wait after that many failures in a row."""
+        """The wait after ``failures`` failures in a row."""
         doublings = min(max(failures, 1) - 1, 62)
         return min(self.first_ms << doublings, max(self.longest_ms, self.first_ms))

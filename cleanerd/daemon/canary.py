@@ -1,7 +1,7 @@
-"""Cleans up to a budget, then verifies what was cleaned before it goes on, or holds (``cleanerd.canary``, D-18..D-20).
+"""Cleans up to a budget, then verifies the cleaned logs, and continues or holds (``cleanerd.canary``, D-18..D-20).
 
 One partition is verified at a time, while nothing is cleaned. The event loop owns the state; the worker that is about
-to clean writes it down first.
+to clean stores it first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cleanerd.policy.canary import CanaryBudget
 
 MOST_TRIES: Final = 3
-"""After so many scans at which it cannot be verified, the canary holds."""
+"""After this many scans without a possible verification, the canary holds."""
 
 CLEANS: Final[frozenset[Kind]] = frozenset({"live", "stage"})
 _UNCHANGED: Final = frozenset({"unchanged", "skipped", "refused", "busy"})
@@ -43,7 +43,10 @@ _log = structlog.get_logger()
 
 
 class Canary:
-    """The budget of one daemon. ``now_ms``: the time that its deletes use. ``changed``: there is news to show."""
+    """The budget of one daemon.
+
+    ``now_ms``: the time that its deletions use. ``changed``: called when the view changed.
+    """
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class Canary:
     # -- cleanings ----------------------------------------------------------------------------------------------------
 
     def refusal(self, key: Key) -> str:
-        """Why the partition may not be cleaned now; empty when it may."""
+        """Why the partition may not be cleaned now; empty if it may."""
         tracked, budget = self._fleet.partitions.get(key), self._budget
         if tracked is None or tracked.look is None or budget is None or self._fleet.work_of(tracked) not in CLEANS:
             return ""
@@ -88,7 +91,7 @@ class Canary:
         return state.refusal(budget, key, tracked.look.size_bytes)
 
     def charge(self, job: CleaningJob) -> bool:
-        """A cleaning is about to begin; returns whether it may."""
+        """Count a cleaning that is about to begin; returns whether it may."""
         if job.kind not in CLEANS or self._budget is None:
             return True
         key = str(job.path), job.name
@@ -101,13 +104,13 @@ class Canary:
         return True
 
     def run(self, job: CleaningJob, work: Callable[[], JobDone]) -> JobDone:
-        """Do it, in a worker's thread: nothing is cleaned before the disk has the charge (D-18)."""
+        """Run the job in a worker's thread, after the charge is stored on the disk (D-18)."""
         if job.kind in CLEANS and (str(job.path), job.name) in self._running and (unwritten := self.save()):
             return JobDone(job, job.clock.now_ms(), passing=f"{unwritten}: nothing is cleaned (cleanerd.canary)")
         return work()
 
     def ended(self, key: Key, done: JobDone | None) -> None:
-        """A job has ended; None: its worker died."""
+        """Note the end of a job; ``done`` None: its worker died."""
         if key not in self._running:
             return
         self._running.discard(key)
@@ -130,7 +133,7 @@ class Canary:
         run: Callable[[CleaningJob], JobDone],
         again: Callable[[], None],
     ) -> None:
-        """Verify the next partition, as nothing more can be cleaned now; ``again`` is called when that has ended."""
+        """Verify the next partition, because the budget is spent; ``again`` is called at the end."""
         if self._budget is None or self._state.hold is not None or self._running or self._verifying is not None:
             return
         for log in self._state.unverified:
@@ -144,7 +147,7 @@ class Canary:
                 return
 
     def _tracked(self, log: CleanedLog) -> PartitionEntry | None:
-        """The partition, if it can be verified now. One that was deleted, or created again, is struck off."""
+        """The partition, if it can be verified now. One that was deleted or created again is dropped."""
         tracked, found = self._fleet.partitions.get(log.key), self._fleet.dirs.get(log.log_dir)
         if Path(log.log_dir) not in self._configuration.log_dirs or (tracked is not None and tracked.excluded):
             self._not_verified(log, "the daemon no longer manages it")
@@ -160,7 +163,7 @@ class Canary:
         if _topic_id(tracked.look) != log.topic_id:
             self._strike_off(log, "its topic was created again")
             return None
-        # What is staged is verified once `cleanerd apply` has swapped it in.
+        # A staged cleaning is verified after `cleanerd apply` has swapped it in.
         return None if tracked.look.staged is not None else tracked
 
     def _strike_off(self, log: CleanedLog, reason: str) -> None:
@@ -209,9 +212,9 @@ class Canary:
     # -- operators ----------------------------------------------------------------------------------------------------
 
     def release(self, *, accept: bool, only: Collection[str] | None = None) -> CanaryHold | None:
-        """End the hold, and return it; ``accept``: without another verification of that partition (D-20).
+        """End the hold, and return it; ``accept``: without verifying that partition again (D-20).
 
-        ``only``: if it is about one of these partitions.
+        ``only``: only if the hold is about one of these partitions.
         """
         hold, state = self._state.hold, self._state
         if hold is None or (only is not None and hold.partition not in only):
@@ -228,17 +231,17 @@ class Canary:
         return hold
 
     def save(self) -> str:
-        """Write the state down; any thread may. Returns why that failed, or ""."""
+        """Store the state; any thread may. Returns why that failed, or an empty text."""
         with self._writing:
             return DOCUMENT.try_write(self._state_dir, self._state)
 
     def stop(self) -> None:
-        """End a verification between two chunks; it is made again later."""
+        """End a verification between two chunks; it is repeated later."""
         if self._verifying is not None:
             self._verifying.progress.stop()
 
     def view(self) -> CanaryView | None:
-        """What is shown; None without ``cleanerd.canary``."""
+        """The view of the canary; None without ``cleanerd.canary``."""
         budget, state = self._budget, self._state
         if budget is None:
             return None
@@ -256,11 +259,11 @@ class Canary:
 
     def _set(self, state: CanaryState) -> None:
         self._state = state
-        self._write(self.save, lambda _unwritten: None)  # the next cleaning reports it
+        self._write(self.save, lambda _unwritten: None)  # the next cleaning reports an error
         self.refresh()
 
     def refresh(self) -> None:
-        """Partitions show the hold too; also after other settings were read."""
+        """Update the hold that partitions show; also after a reload."""
         held = "" if self._state.hold is None or self._budget is None else str(self._state.hold)
         if held != self._fleet.held:
             self._fleet.held = held
@@ -269,7 +272,7 @@ class Canary:
 
 
 def _changed_nothing(result: CleaningResult) -> bool:
-    """Of a failed cleaning it is not known; a damaged log is refused before its first swap."""
+    """Whether a failed cleaning certainly changed nothing: a damaged log is refused before its first swap."""
     if result.groups:
         return False
     return result.outcome == "quarantined" or (result.outcome in _UNCHANGED and not result.notes)

@@ -1,6 +1,6 @@
-"""The settings that count now, and what reading them again changes: what is safe at once, the rest at the next start.
+"""The current settings, and the effect of a reload: safe keys apply at once, the others after a restart.
 
-Nothing that was counted, and nothing that is known of a partition, is lost by it.
+A reload resets no counter and loses no facts about partitions.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ NEEDS_RESTART: Final = (
     "cleanerd.metrics.kafka.names",
     "cleanerd.metrics.partitions.max",
 )
-"""Keys that count at the next start only: what is open already cannot move."""
+"""Keys that apply after a restart only, because their files and sockets are already open."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReloadedKeys:
-    """The keys whose values a reload changed, those of topics too, and those of them that ``need a restart``."""
+    """The keys whose values a reload changed, including those of topics; ``need a restart``: which of them do."""
 
     keys: tuple[str, ...]
     need_restart: tuple[str, ...]
 
 
 class Configuration:
-    """``settings``, and the ``log_dirs`` that they name. ``reread`` reads the settings again.
+    """``settings``, and the ``log_dirs`` that they name.
 
-    ``generation`` counts up with every reload.
+    ``reread`` reads the settings again. ``generation`` increases with every reload.
     """
 
     def __init__(self, settings: Settings, reread: Callable[[], Settings]) -> None:
@@ -51,15 +51,15 @@ class Configuration:
         self._looked_generation = 0
 
     def reload(self) -> ReloadedKeys:
-        """Read them again.
+        """Reload the settings.
 
         Raises:
-            CleanerdError: they are wrong; the old ones stay.
+            CleanerdError: they are invalid; the old ones stay.
         """
         before = self.settings
         settings = self.reread()
         log_dirs = log_dirs_of(settings, known=self.log_dirs)
-        # The state directory of the next start was checked just now; until then this one is written to.
+        # This checks the state directory of the next start; until then the current one is used.
         require_outside(before.daemon.cleanerd_state_dir, [path for path in log_dirs if path not in self.log_dirs])
         keys = tuple(key for key in settings.origins if settings.value(key) != before.value(key))
         later = tuple(key for key in keys if key in NEEDS_RESTART)
@@ -73,12 +73,12 @@ class Configuration:
         return ReloadedKeys(keys, later)
 
     def mark_scanned(self, generation: int) -> None:
-        """All partitions were scanned, by the settings of that generation."""
+        """Note that all partitions were scanned with the settings of that generation."""
         self._looked_generation = generation
 
     @property
     def is_behind(self) -> bool:
-        """Whether not all partitions were scanned yet with the current settings."""
+        """Whether some partitions were not scanned yet with the current settings."""
         return self._looked_generation != self.generation
 
     def window_is_open(self) -> bool:
@@ -87,7 +87,7 @@ class Configuration:
 
 
 def _changed_topics(before: Settings, after: Settings) -> tuple[str, ...]:
-    """``topics.orders.min.compaction.lag.ms``: what is set for a topic or a pattern now, was, or was otherwise."""
+    """Keys like ``topics.orders.min.compaction.lag.ms`` that were added, removed or changed for a topic or pattern."""
     then, now = _of_topics(before), _of_topics(after)
     return tuple(key for key in {**now, **then} if now.get(key) != then.get(key))
 

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_REQUEST_BYTES: Final = 4 << 20
-"""More than a command line can hold: a shell that names ten thousand partitions is heard."""
+"""More than a command line can have: even a request with ten thousand partitions is accepted."""
 MAX_CLIENTS: Final = 32
 IDLE_SECONDS: Final = 300.0
 DIRECTORY_LOCK_SECONDS: Final = 10.0
 """A starting daemon holds the directory for milliseconds; any user who can read it can hold it indefinitely."""
 _TOO_LONG: Final = b"\0"
-"""Replaces a line that is too long; no line equals it, for each ends with a line feed."""
+"""Replaces a line that is too long; no real line equals it, because each ends with a line feed."""
 _CREDENTIALS: Final = struct.Struct("=iII")
 """``struct ucred``: process, user, group."""
 
@@ -55,11 +55,12 @@ class Peer:
 
 
 class ControlServer:
-    """Listens on ``path``. ``handlers`` by the name of the operation; a CleanerdError is an answer too.
+    """Listens on ``path``. ``handlers``: by operation; a CleanerdError becomes an answer too.
 
-    A handler whose result is large returns it as JSON: what thousands of partitions take to write holds up the loop.
+    A handler with a large result returns it as JSON, because encoding thousands of partitions would block the event
+    loop.
 
-    ``note`` receives every operation that a handler answered: its name, the request, the caller, the refusal.
+    ``note`` receives every answered operation: its name, the request, the caller, the refusal.
     """
 
     def __init__(
@@ -79,11 +80,11 @@ class ControlServer:
         self._clients: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Bind.
+        """Bind the socket.
 
         Raises:
             RefusedError: another daemon answers there.
-            ConfigError: the place cannot be used, or another process keeps its directory locked.
+            ConfigError: the path cannot be used, or another process keeps its directory locked.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
@@ -114,7 +115,7 @@ class ControlServer:
                         where=str(self.path.parent),
                         hint="lslocks names the process; end it, or set cleanerd.control.socket to another directory",
                     )
-                    locked.exit_code = RefusedError.exit_code  # it may pass: a unit is to be started again
+                    locked.exit_code = RefusedError.exit_code  # temporary: systemd should start the unit again
                     raise locked from None
                 await asyncio.sleep(0.05)
             else:
@@ -122,7 +123,7 @@ class ControlServer:
 
     async def _listen(self) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Restricted before any client can connect: the mode of a socket file is that of the descriptor it is bound to.
+        # Restrict the mode before any client can connect: a socket file gets the mode of its descriptor.
         os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)
         before = os.umask(0o177)
         try:
@@ -139,7 +140,7 @@ class ControlServer:
         self._server.close()
         for client in list(self._clients):
             client.cancel()
-        with contextlib.suppress(OSError):  # if ours was removed, another daemon's may be there by now
+        with contextlib.suppress(OSError):  # if ours was removed, another daemon's may exist now
             if os.path.samestat(os.lstat(self.path), self._bound):
                 self.path.unlink()
         self._server = None
@@ -152,7 +153,7 @@ class ControlServer:
         except (ConnectionRefusedError, FileNotFoundError):  # no process listens there any more
             self.path.unlink(missing_ok=True)
             return
-        except OSError as error:  # another user's, or one of a process that is too busy to take us
+        except OSError as error:  # another user's, or one of a process that is too busy to accept
             message = f"another process listens there and does not answer: {error.strerror}"
             raise RefusedError(message, where=str(self.path), hint="end it, or set cleanerd.control.socket") from error
         writer.close()
@@ -171,7 +172,7 @@ class ControlServer:
             while line := await within(IDLE_SECONDS, _line(reader)):
                 answer = await self._answer(line, peer)
                 writer.write(_encoded(answer))
-                # A client that does not read is not waited for.
+                # Do not wait for a client that does not read.
                 await within(IDLE_SECONDS, writer.drain())
                 if line == _TOO_LONG:
                     return

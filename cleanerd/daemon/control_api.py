@@ -1,4 +1,4 @@
-"""Operators' requests to the running daemon: the operations of the control socket, and ``explain``."""
+"""Answers operators' requests: the operations of the control socket, and ``explain``."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ _MOST_DIGITS: Final = 10
 
 
 class ControlApi:
-    """Answers requests. ``reload`` reads the settings again; raises CleanerdError.
+    """Answers requests.
 
-    ``write`` runs a writing function in a thread, in the order of the calls, and then passes its result on: the event
-    loop waits for no disk.
+    ``reload`` reads the settings again; raises CleanerdError. ``write`` runs a writing function in a thread, in the
+    order of the calls, and passes its result on, so that the event loop does not wait for a disk.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ControlApi:
         }
 
     async def explain(self, name: str) -> dict[str, Any]:
-        """Why the partition is or is not cleaned now: ``cleanerd explain --json``, and the daemon's part.
+        """Why the partition is or is not cleaned now, as ``cleanerd explain --json``, with the daemon's part.
 
         Raises:
             ConfigError: no such partition.
@@ -126,7 +126,7 @@ class ControlApi:
         return explain_answer(self._fleet, tracked, answer)
 
     async def _status(self, _request: Mapping[str, Any]) -> bytes:
-        # Thousands of partitions take a while to encode, and no other request should wait for it.
+        # Thousands of partitions take a while to encode, and no other request should wait for that.
         async with self._status_turn:
             return await asyncio.to_thread(self._status_body.plain, self._publisher.view)
 
@@ -142,7 +142,7 @@ class ControlApi:
         return {"operations": [asdict(each) for each in found]}
 
     async def _ignored_replicas(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """U-78: the brokers that no tombstone waits for, of the clusters of the daemon's log directories."""
+        """U-78: the ignored brokers in the clusters of the daemon's log directories."""
         return {"ignored": await asyncio.to_thread(self._read_ignored)}
 
     def _read_ignored(self) -> list[int]:
@@ -151,12 +151,12 @@ class ControlApi:
         return sorted(frozenset().union(*found))
 
     def _clusters(self) -> set[str]:
-        """Read from disk: call it in a thread."""
+        """Reads from disk: call it in a thread."""
         known = (meta_of(Path(path)) for path in tuple(self._fleet.dirs))
         return {meta.cluster_id for meta in known if meta is not None and meta.cluster_id is not None}
 
     async def _change_replicas(self, request: Mapping[str, Any], *, ignored: bool) -> Mapping[str, Any]:
-        """Let no tombstone wait for some brokers, or wait for them again. It holds from the next scan on."""
+        """Ignore some brokers' replicas, or wait for them again; effective from the next scan."""
         words = _string_list(request)
         if not words or not all(word.isdecimal() and len(word) < _MOST_DIGITS for word in words):
             raise ConfigError("no broker id was named", hint="BROKER is a number, the broker's node.id")
@@ -173,7 +173,7 @@ class ControlApi:
         return await self._ignored_replicas(request)
 
     def note(self, operation: str, request: Mapping[str, Any], peer: Peer, refused: str) -> None:
-        """A request over the socket: log it if it changes anything."""
+        """Log a request over the socket if it changes something."""
         if operation in JOURNALED:
             try:
                 words = tuple(_string_list(request))
@@ -182,7 +182,7 @@ class ControlApi:
             self._write_down(Operation(wall_ms(), operation, words, peer.uid, peer.pid, refused))
 
     def note_signal(self, refused: str) -> None:
-        """SIGHUP: its sender is unknown."""
+        """Log a SIGHUP, whose sender is unknown."""
         self._write_down(Operation(wall_ms(), "reload", (), None, None, refused))
 
     def _write_down(self, operation: Operation) -> None:
@@ -193,9 +193,9 @@ class ControlApi:
         return self._reload_settings()
 
     async def _trigger(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Clean them now, whatever their dirty ratio and the windows: all, or none if one of the named cannot be.
+        """Clean partitions now, whatever their dirty ratio and the windows.
 
-        Those of a pattern that cannot be are left out, unless that is all of them.
+        If one of the named ones cannot be cleaned, none is. Those of a pattern are left out, unless none is left.
         """
         wanted = self._select(request)
         found: dict[TopicPartition, PartitionEntry] = {}
@@ -215,7 +215,7 @@ class ControlApi:
                 tracked.touch()
                 running = tracked.trigger is not None
                 entry = {"partition": str(name), "work": self._fleet.work_of(tracked), "running": running}
-                # It is tried nevertheless: the obstacle may be gone.
+                # Try it anyway: the obstacle may be gone.
                 was = tracked.look.reason if tracked.look is not None and tracked.look.refused else ""
                 triggered.append({**entry, "was_refused": was} if was else entry)
         self._schedule()
@@ -223,7 +223,7 @@ class ControlApi:
         return {"triggered": triggered, "left_out": left_out}
 
     def _not_now_reason(self, tracked: PartitionEntry) -> str:
-        """Why a partition is not cleaned although it is requested."""
+        """Why a requested cleaning cannot begin."""
         if tracked.excluded:
             return tracked.excluded
         if self._fleet.pauses.everything:
@@ -237,7 +237,7 @@ class ControlApi:
         return self._fleet.dirs[tracked.path].mode.reason if self._fleet.work_of(tracked) is None else ""
 
     async def _pause(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Some partitions or everything; what runs is stopped between two chunks."""
+        """Pause some partitions or everything; running cleanings stop between two chunks."""
         wanted = self._select(request, everything=True)
         names = sorted(map(str, wanted)) if wanted else None
         self._fleet.pause(names, paused=True)
@@ -246,7 +246,7 @@ class ControlApi:
         return {"paused": "all" if names is None else names, "stopped": stopped}
 
     async def _resume(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """End the pauses of some partitions, or that of everything; also returns the remaining ones."""
+        """End the pauses of some partitions or of everything; also returns the remaining ones."""
         before = self._fleet.pauses
         wanted = self._select(request, everything=True)
         names = sorted(map(str, wanted)) if wanted else None
@@ -264,7 +264,7 @@ class ControlApi:
         }
 
     async def _retry(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """End the quarantine, or the wait after a failure, of some partitions; without names the quarantines of all."""
+        """End the quarantine or wait of some partitions; without names, all quarantines."""
         wanted = self._select(request, everything=True)
         everyone = self._fleet.partitions.values()
         asked = [t for t in everyone if (t.name in wanted if wanted else t.is_quarantined)]
@@ -283,7 +283,7 @@ class ControlApi:
         return {**answer, **again}
 
     async def _release_canary(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """D-20: go on although a cleaning was found wrong; returns what was found."""
+        """D-20: continue although a cleaning was found wrong; returns the finding."""
         hold = self._canary.release(accept=True)
         self._schedule()
         if not await self._written():
@@ -291,7 +291,7 @@ class ControlApi:
         return {"released": None if hold is None else asdict(hold)}
 
     def _not_due_reason(self, tracked: PartitionEntry) -> str:
-        """Why it is not cleaned although no failure counts any more; empty when it is."""
+        """Why a partition without failures is not cleaned; empty if it is."""
         standing = standing_of(self._fleet, tracked)
         if tracked.look is None:
             return ""
@@ -321,14 +321,14 @@ class ControlApi:
         self._publisher.publish()
 
     async def _save_pauses(self) -> None:
-        """The answer waits for the file, but not long: the pause is effective nevertheless."""
+        """Wait for the file, but not long: the pause is effective at once."""
         self._write(partial(save_pauses, self._state_dir, self._fleet.pauses), self._report_unwritten)
         self._publisher.publish()
         if not await self._written():
             self._report_unwritten(f"{self._state_dir}: does not answer; until it does, pauses end with the daemon")
 
     async def _written(self) -> bool:
-        """Wait until what was to be written is; False when that takes longer than `write_seconds`."""
+        """Wait for pending writes; False if they take longer than `write_seconds`."""
         there = asyncio.Event()
         self._write(str, lambda _nothing: there.set())
         if there.is_set():
@@ -345,11 +345,11 @@ class ControlApi:
             self._publisher.publish()
 
     def _select(self, request: Mapping[str, Any], *, everything: bool = False) -> PartitionSelection:
-        """The partitions of a request; none named is an error, or means ``everything``."""
+        """The partitions of a request; without names an error, or all if ``everything``."""
         words = _string_list(request)
         if not words and not everything:
             raise ConfigError("no partition was named", hint=METAVAR)
-        # A partition that disappeared while it was paused can still be resumed.
+        # A paused partition that was deleted can still be resumed.
         gone = (parse_topic_partition_dir(name) for name in self._fleet.pauses.names)
         there = (tracked.name for tracked in self._fleet.partitions.values())
         known = [*there, *(name for name in gone if name is not None and request.get("op") == "resume")]
@@ -366,7 +366,7 @@ def _string_list(request: Mapping[str, Any]) -> list[str]:
     """``partitions``, a list of words, or ``partition``, one of them.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: it is another value.
     """
     one = request.get("partition")
     words = request.get("partitions", [] if one is None else [one])

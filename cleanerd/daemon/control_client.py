@@ -1,4 +1,4 @@
-"""Requests to the daemon through its control socket, for commands. Small, because every command imports it."""
+"""Sends requests to the daemon through its control socket. Small, because every command imports it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 RUNTIME_DIRECTORY: Final = Path("/run/cleanerd")
 
 DAEMON_SECONDS: Final = 5.0
-"""How long a command that can do without the daemon waits for its answer."""
+"""How long a command waits for the daemon if it can continue without it."""
 
 PARTITION_FACTS: Final = ("log_dir", "phase", "outlook", "mode", "reason", "next_purge_ms")
 
@@ -31,7 +31,7 @@ UNKNOWN: Final = "the daemon knows no such compacted partition or topic"
 
 
 def control_socket(settings: Settings, environ: Mapping[str, str] | None = None) -> Path:
-    """Where the daemon listens: as set, else in ``$RUNTIME_DIRECTORY``, else in the state directory."""
+    """The daemon's socket: as configured, else in ``$RUNTIME_DIRECTORY``, else in the state directory."""
     environment = os.environ if environ is None else environ
     configured = settings.daemon.cleanerd_control_socket
     if configured is not None:
@@ -41,12 +41,12 @@ def control_socket(settings: Settings, environ: Mapping[str, str] | None = None)
 
 
 def find_control_socket(settings: Settings, environ: Mapping[str, str] | None = None) -> Path:
-    """Where a daemon is likely to listen: from systemd's environment, else below ``/run``."""
+    """Where a daemon probably listens: from systemd's environment, else below ``/run``."""
     path = control_socket(settings, environ)
     usual = RUNTIME_DIRECTORY / SOCKET_NAME
     if settings.daemon.cleanerd_control_socket is not None:
         return path
-    # Not Path.exists: for a closed directory, connecting reports that and what to do.
+    # Not Path.exists: if a directory is not readable, connecting reports that and the fix.
     return usual if not os.path.exists(path) and os.path.exists(usual) else path
 
 
@@ -68,7 +68,7 @@ def send_request(path: Path, operation: str, *, timeout_seconds: float = 30.0, *
     except (OSError, *DAMAGE) as error:
         why = "it sent no answer, or a malformed one"
         if isinstance(error, OSError):
-            why = error.strerror or str(error)  # a path that is too long, and a timeout, have no number
+            why = error.strerror or str(error)  # a path that is too long and a timeout have no errno
         hint = "is cleanerd run running, and as which user? see cleanerd.control.socket"
         if isinstance(error, PermissionError):
             hint = "only the daemon's user and root may ask it: run this as one of them"
@@ -78,7 +78,7 @@ def send_request(path: Path, operation: str, *, timeout_seconds: float = 30.0, *
 def daemon_facts(settings: Settings, log_dir: Path, name: TopicPartition | None = None) -> dict[str, dict[str, Any]]:
     """D-17: what the daemon of ``log_dir`` does with its partitions, by name; empty without an answer.
 
-    ``name``: of this one alone, for which the daemon reads the log again.
+    ``name``: only this partition, whose log the daemon reads again.
     """
     try:
         path = find_control_socket(settings)

@@ -1,4 +1,4 @@
-"""The state of a partition's directory at its scan, which shows whether it has to be scanned again."""
+"""The state of a partition's directory at its last scan, which shows whether to scan it again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cleanerd.segments.partition import DirectoryListing, PartitionLog
 
 FORCED_SCAN_MS: Final = 600_000
-"""Every partition is scanned this often whatever its directory's time."""
+"""Every partition is scanned this often, even if its directory is unchanged."""
 
 
 @dataclass(slots=True)
@@ -32,9 +32,9 @@ class DirectorySnapshot:
 
     ``files``: the hash of the listing; ``active``: the log's end then, base offset and bytes. ``settled``: only a
     change there, or time (``again_ms``), can change the result. ``jobs_ended``: how many jobs had ended when a job
-    scanned it at its end; results of earlier scans are ignored. ``settings``: those of such a job, None for the scans'
-    own. ``since``: the moment from which on its log did not get shorter.
-    ``expiry``: up to which delete horizon tombstones could go; ``purge_ms``: the next horizon, as far as it is known.
+    scanned it at its end; results of earlier scans are ignored. ``settings``: those of such a job; None for scans.
+    ``since``: the log was not truncated after this moment. ``expiry``: up to which delete horizon tombstones could be
+    removed; ``purge_ms``: the next horizon, if known.
     """
 
     mtime_ns: int
@@ -59,7 +59,7 @@ class DirectorySnapshot:
         mode: str,
         listed: DirectoryListing | None,
     ) -> Self:
-        """The facts behind ``look``, made of ``reading``; ``listed``: the directory then; None: it shows more."""
+        """The snapshot of a ``look``, made from ``reading``; ``listed``: its files; None: it has more files."""
         again_ms = look.looked_ms + FORCED_SCAN_MS + hash(look.name) % (FORCED_SCAN_MS // 4)
         if look.again_ms is not None:
             again_ms = min(again_ms, look.again_ms)
@@ -79,7 +79,7 @@ class DirectorySnapshot:
         )
 
     def waits_otherwise(self, partition: int, config: TopicConfig | None, now_ms: int) -> bool:
-        """Whether the condition that its tombstones wait for has come, or changed, by a newer ``config`` (U-73)."""
+        """Whether the condition that tombstones wait for has come or changed, by a newer ``config`` (U-73)."""
         if self.expiry.at_ms is None or config is None or config.replicas is None:
             return False
         bound = config.replicas.bound(partition, now_ms, clean_offset=self.expiry.below_offset)
@@ -89,7 +89,7 @@ class DirectorySnapshot:
         return self.purge_ms is not None and self.expiry.expiry_ms(now_ms) < self.purge_ms <= bound.expiry_ms(now_ms)
 
     def inherit_since(self, before: DirectorySnapshot | None) -> None:
-        """It is of the log that ``before`` was seen of, if that did not get shorter in between."""
+        """Keep ``since`` of an earlier snapshot of the same log, if it was not truncated in between."""
         known, now = None if before is None else before.active, self.active
         if before is not None and known is not None and now is not None and known <= now:
             self.since = before.since
@@ -118,6 +118,6 @@ def files_in(path: str) -> int:
 
 
 def matches_listing(found: Sequence[tuple[str, int]], log: PartitionLog) -> bool:
-    """Whether the directory holds the segments of ``log``, no other ones and no more."""
+    """Whether the directory has exactly the segments of ``log``."""
     segments = {(file_name(segment.base, SEGMENT_SUFFIX), segment.inode) for segment in log.segments}
     return segments == {each for each in found if each[0].endswith(SEGMENT_SUFFIX)}

@@ -1,4 +1,4 @@
-"""Gives jobs to the workers: which is next, how many at once, and what follows their end."""
+"""Gives jobs to the workers: which is next, how many at once, and the actions at their end."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from cleanerd.state.in_progress import InFlightMarkers
 
 STOP_SECONDS: Final = 45.0
-"""How long the end waits for workers; the log is whole whenever one is cut short."""
+"""How long a stop waits for workers; the log stays valid when one is interrupted."""
 
 RunJob: TypeAlias = "Callable[..., JobDone]"
-"""As :func:`cleanerd.daemon.work.run_job.run`."""
+"""The signature of :func:`cleanerd.daemon.work.run_job.run`."""
 
 _log = structlog.get_logger()
 
@@ -69,11 +69,10 @@ class JobTools:
 
 
 class Dispatcher:
-    """``running``: the jobs that workers have.
+    """``running``: the jobs of the workers.
 
-    ``look_again`` scans a partition whose job has ended; ``looked`` receives the job's own scan; ``changed`` is called
-    when there is something new to show; ``broke`` receives a bug of the daemon's own: it must not continue with half of
-    its books written.
+    ``look_again`` scans a partition whose job has ended; ``looked`` receives the job's own scan. ``changed`` is called
+    when the view changes; ``broke`` receives a bug of the daemon: it must not continue with inconsistent state.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class Dispatcher:
         )
 
     def schedule(self) -> None:
-        """Give free workers something to do, after a pass over all partitions."""
+        """Give work to free workers, after a pass over all partitions."""
         if not self._may_schedule():
             return
         now_ms, limits = self._tools.clock.now_ms(), self._limits()
@@ -138,7 +137,7 @@ class Dispatcher:
         self._estimate()
 
     def _go_on(self) -> None:
-        """The same for a worker that has just become free: by the last pass, as long as that counts."""
+        """The same for a worker that has just become free, using the last pass while it is fresh."""
         if not self._may_schedule():
             return
         if self._queue.is_fresh and not any(job.alone for job in self.running.values()):
@@ -151,7 +150,7 @@ class Dispatcher:
         self.schedule()
 
     def _may_schedule(self) -> bool:
-        # The state depends on settings that may be outdated: the mode, the excluded topics.
+        # Modes and excluded topics depend on settings that may be outdated.
         return not self._ending.is_set() and not self._configuration.is_behind
 
     def _limits(self) -> ScheduleLimits:
@@ -159,7 +158,7 @@ class Dispatcher:
         return ScheduleLimits(self.workers.size, per_log_dir, self._configuration.window_is_open())
 
     def _begin_chosen(self, candidates: list[Candidate], limits: ScheduleLimits) -> bool:
-        """Those whose turn it is; returns whether there is any."""
+        """Begin the chosen partitions; returns whether there is any."""
         allowed = [each for each in candidates if not self._canary.refusal((each.log_dir, each.name))]
         chosen = choose(allowed, self.running.keys(), limits)
         for candidate in chosen:
@@ -167,13 +166,13 @@ class Dispatcher:
         return bool(chosen)
 
     def _verify(self) -> None:
-        """D-19: nothing more may be cleaned now, so what was cleaned is verified."""
+        """D-19: the budget is spent, so verify what was cleaned."""
         self._canary.verify(
             self.workers, lambda tracked: self._job(tracked, "ratio", "verify"), self._tools.run, self.schedule
         )
 
     def _estimate(self) -> None:
-        """If a worker is idle; not beside a suspect, which has to be the only one if the process dies."""
+        """Estimate if a worker is idle; not beside a suspect, which has to be alone if the process dies."""
         if not self._may_schedule() or not self._configuration.window_is_open():
             return
         alone = self._queue.has_suspects or any(job.alone for job in self.running.values())
@@ -193,7 +192,7 @@ class Dispatcher:
         job = None if work is None else self._job(tracked, trigger, work)
         if job is None or not self._canary.charge(job):
             return
-        # Cleaning comes first: an estimate's thread is free after its next range.
+        # Cleaning has priority: an estimate's thread is free after its next range.
         self.estimator.stop(lambda _job: True)
         self._fleet.begun(tracked.key, trigger)
         self.running[tracked.key] = job
@@ -264,7 +263,7 @@ class Dispatcher:
         self._changed()
 
     async def _rescan(self, tracked: PartitionEntry) -> bool:
-        """A disk that hangs does not delay the end: False when that came first."""
+        """Scan it again; False if the daemon ended first, so a disk that hangs does not delay the end."""
         looking = asyncio.ensure_future(self._look_again(tracked))
         ending: asyncio.Future[Any] = asyncio.ensure_future(self._ending.wait())
         await asyncio.wait([looking, ending], return_when=asyncio.FIRST_COMPLETED)
@@ -276,7 +275,7 @@ class Dispatcher:
         return True
 
     def interrupt(self, wanted: Callable[[CleaningJob], bool]) -> int:
-        """Stop running cleanings between two chunks; returns how many."""
+        """Stop the ``wanted`` running cleanings between two chunks; returns how many."""
         self.estimator.stop(wanted)
         jobs = [job for job in self.running.values() if wanted(job)]
         for job in jobs:
@@ -284,17 +283,17 @@ class Dispatcher:
         return len(jobs)
 
     def clear_failures(self, tracked: PartitionEntry) -> None:
-        """End its quarantine. It comes last and alone: if it kills the process, the others are done before."""
+        """End its quarantine. It is tried last and alone: if it kills the process, the others are done before."""
         if tracked.look is not None:
             tracked.suspect = self._tools.marks.clear_failures(tracked.look.log_dir, tracked.name)
         self._fleet.clear_failures(tracked)
 
     def begin_nothing(self) -> None:
-        """From now on: the end has begun."""
+        """Begin no more jobs: the daemon is ending."""
         self._ending.set()
 
     async def end(self, hurry: asyncio.Event) -> None:
-        """Begin nothing any more, stop what runs and wait for it, unless there is a ``hurry``."""
+        """Stop running jobs and wait for them, unless there is a ``hurry``; begin no more."""
         self.begin_nothing()
         self._tools.marks.begin_shutdown()
         self.interrupt(lambda _job: True)

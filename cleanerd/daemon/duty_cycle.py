@@ -1,16 +1,16 @@
-"""Limits repeated work to a small share of the time, so that more partitions make it rarer, not dearer."""
+"""Limits repeated work to a small share of the time, so that it becomes less frequent with more partitions."""
 
 from __future__ import annotations
 
 from typing import Final
 
 OF_THE_LOOP: Final = 200
-"""The event loop passes over all partitions in at most this part of its time."""
+"""The event loop spends at most one part in this many of its time on passes over all partitions."""
 
 OF_A_VIEW: Final = 400
-"""Views of all partitions are built in at most this part of the time."""
+"""The same share for views of all partitions."""
 
 
 def pause_seconds(took_seconds: float, share: int) -> float:
-    """How long something that took ``took_seconds`` is not done again, so that it has one part in ``share``."""
+    """The pause after work that took ``took_seconds``, so that it takes one part in ``share`` of the time."""
     return share * took_seconds

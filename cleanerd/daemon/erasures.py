@@ -1,8 +1,8 @@
-"""Open erasure requests: the daemon cleans what they wait for, and shows how far each is (U-88).
+"""Open erasure requests: the daemon gives their partitions priority, and shows their progress (U-88).
 
 A partition whose tombstone can be cleaned is cleaned, whatever its dirty ratio. Later the daemon removes the tombstone
-by time, as any other. The last step is ``cleanerd erase certify``: only an operator has the key. Nothing here rolls an
-active segment: no broker offers that, and neither does the agent.
+by time, like others. The last step is ``cleanerd erase certify``, because only an operator has the key. The daemon does
+not roll active segments: neither a broker nor the agent offers that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a thread read: the open requests, and the partitions whose tombstone of a request is gone, by its id."""
+    """A thread's results: the open requests, and by request id the partitions whose tombstone was removed."""
 
     requests: tuple[ErasureRequest, ...]
     gone: frozenset[tuple[str, Key]]
@@ -39,7 +39,7 @@ class Found:
 
 @dataclass(slots=True)
 class Erasures:
-    """The requests as of the last reading; used by the event loop, except for what :meth:`reading` returns."""
+    """The requests at the last reading; used by the event loop, except the function from :meth:`reading`."""
 
     state_dir: Path
     fleet: PartitionRegistry
@@ -47,7 +47,7 @@ class Erasures:
     _marked: set[Key] = field(default_factory=set)
 
     def reading(self) -> Callable[[], Found]:
-        """A function for another thread that reads the requests, and the logs that they are about."""
+        """A function for another thread that reads the requests and their logs."""
         looks = [
             (each.key, each.look)
             for request in self.found.requests
@@ -57,7 +57,7 @@ class Erasures:
         return lambda: _read(self.state_dir, looks)
 
     def apply(self, found: Found) -> None:
-        """Take in what was read."""
+        """Store the results of a reading."""
         self.found = found
         offsets: dict[Key, int] = {}
         for request in found.requests:
@@ -79,7 +79,7 @@ class Erasures:
                     yield tracked
 
     def views(self) -> tuple[ErasureView, ...]:
-        """How far each is."""
+        """The progress of each request."""
         return tuple(
             ErasureView(
                 request.id,

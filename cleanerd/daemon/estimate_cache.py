@@ -1,7 +1,7 @@
-"""The estimates of reclaimable bytes, kept over a restart in ``savings.json`` of the state directory.
+"""Stores the estimates of reclaimable bytes over a restart, in ``savings.json`` of the state directory.
 
-Written now and then and when the daemon ends. Nothing depends on it: an unreadable file is ignored and estimates are
-made again. An estimate is used only if the log is the same to the byte.
+The file is written regularly and when the daemon ends. If it is unreadable, the estimates are made again. An estimate
+is used only if the log is exactly the same.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ _DOCUMENT: Final = Document(FILE_NAME, _SavingsFile, check=_check)
 
 
 class EstimateCache:
-    """Those of the daemon before; called by the daemon's event loop alone.
+    """The earlier daemon's estimates; used by the event loop only.
 
-    ``write`` as with ``TrendRing``: it executes its first argument, and calls the second with the result.
+    ``write`` as in ``TrendRing``: it runs its first argument, and calls the second with the result.
     """
 
     def __init__(self, state_dir: Path, write: Write, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -79,7 +79,7 @@ class EstimateCache:
         self._saved_at = self._clock()
 
     def recall(self, key: Key, look: PartitionScan) -> JobReclaimable | None:
-        """The estimate for a log at its first scan; None unless it is still the same log."""
+        """The estimate for a log at its first scan; None if the log has changed."""
         known = self._kept.pop(key, None)
         if known is None or (known.topic_id, known.fingerprint) != (look.topic_id, look.fingerprint):
             return None
@@ -87,7 +87,7 @@ class EstimateCache:
         return saving if saving.is_of(look) and saving.closed == look.closed else None
 
     def save(self, partitions: Iterable[PartitionEntry], *, now: bool = False) -> None:
-        """Write down what is known, if it is time, or ``now``."""
+        """Store the estimates if it is time, or ``now``."""
         if not now and self._clock() - self._saved_at < EVERY_SECONDS:
             return
         self._saved_at = self._clock()
@@ -103,5 +103,5 @@ class EstimateCache:
             for tracked in partitions
             if tracked.saving is not None and tracked.look is not None and tracked.saving.is_of(tracked.look)
         )
-        # Thousands of them take a moment in JSON, and no request should wait for that.
+        # Encoding thousands of them takes a moment, and no request should wait for that.
         self._write(lambda: _DOCUMENT.try_write(self._state_dir, _SavingsFile(entries)), lambda _problem: None)

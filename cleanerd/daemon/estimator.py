@@ -1,7 +1,7 @@
-"""Computes, while there is nothing to clean, what cleaning each partition would save, and digests of its latest state.
+"""Computes what cleaning each partition would save, and digests of its latest state, while nothing is to be cleaned.
 
-One at a time, by an idle worker, and for a twentieth of the time at most; savings come first. A cleaning never waits
-for it: it is stopped, and tried again later.
+One partition at a time, in an idle worker, for a twentieth of the time at most; savings come first. A cleaning never
+waits for it: it is stopped, and tried again later.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from cleanerd.policy.state_digest import StateDigest
 
 DIGESTS_IN_A_ROW: Final = 4
-"""After so many it is looked for partitions to estimate."""
+"""After this many digests, partitions are estimated again."""
 
 _log = structlog.get_logger()
 
 
 class Estimator:
-    """``job_of`` makes a partition's job of a kind, ``again`` is called when there may be time for another one.
+    """``job_of`` makes a job of some kind for a partition; ``again`` is called when there may be time for another one.
 
-    ``run`` does it, in a worker's thread. ``limits``: its share of the time, and how long a stop is waited for.
+    ``run`` executes it in a worker's thread. ``limits``: its share of the time, and how long a stop waits for it.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Estimator:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, now_ms: int) -> None:
-        """The next one, if it is time; there is a worker that is free."""
+        """Begin the next one, if it is time; a worker is free."""
         if self._running is not None or self._resting is not None:
             return
         fleet = self._fleet
@@ -89,7 +89,7 @@ class Estimator:
                     return
 
     def stop(self, wanted: Callable[[CleaningJob], bool]) -> None:
-        """End the one that runs, if it is ``wanted``."""
+        """Stop the running one if it is ``wanted``."""
         if self._running is not None and wanted(self._running):
             self._running.progress.stop()
             if self._overdue is None:
@@ -98,7 +98,7 @@ class Estimator:
                 )
 
     def _do_without(self) -> None:
-        """With one worker, a disk that hangs in the middle of an estimate would hold up all other directories."""
+        """Add a worker meanwhile: a disk that hangs during an estimate must not block the only one."""
         self._held_up = True
         self._workers.lend(1)
 

@@ -1,10 +1,10 @@
-"""How the C library keeps memory for a process that runs for months.
+"""Limits the memory that the C library keeps in a process that runs for months.
 
-glibc gives each allocating thread a heap of its own, up to eight for each core, and freed memory serves its own heap
-only. Workers, scans and HTTP alternate with large texts and buffers, so each heap grows to the largest of all. With ten
-threads a daemon grew by 1 MiB a minute for a quarter of an hour (``make soak``) while the memory in use stayed the
-same. Two heaps are enough, as Python lets one thread at a time allocate anyway. Free memory in the middle of them
-returns to the system every minute; that takes about a millisecond.
+glibc gives each allocating thread its own heap, up to eight per core, and freed memory serves its own heap only.
+Workers, scans and HTTP alternate with large texts and buffers, so each heap grows to its largest use. With ten threads
+a daemon grew by 1 MiB a minute for a quarter of an hour (``make soak``) while the memory in use stayed the same. Two
+heaps are enough, since Python lets one thread at a time allocate anyway. Free memory in the middle of them returns to
+the system every minute, which takes about a millisecond.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _M_ARENA_MAX: Final = -8
 
 
 def limit_malloc_arenas(environ: Mapping[str, str] | None = None) -> bool:
-    """Before the first thread begins; returns whether it was done.
+    """Call before the first thread begins; returns whether it applied.
 
     Not if the operator set a number (``MALLOC_ARENA_MAX``), and not with another C library, which does not need it.
     """
@@ -38,7 +38,7 @@ def limit_malloc_arenas(environ: Mapping[str, str] | None = None) -> bool:
 
 
 def start_memory_trimming(period_seconds: float = TRIM_INTERVAL_SECONDS) -> bool:
-    """From now on, every so often, in a thread of its own; returns whether this C library can."""
+    """Trim the heaps regularly, in a separate thread; returns whether this C library can."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):

@@ -1,7 +1,7 @@
 """The events of the daemon's log: fixed names to search for, with their fields (OP-24).
 
-``docs/log-events.md`` has the same table. A field has a number or one of a few values, unless it is a name or a path,
-or one of the sentences for people: ``reason``, ``finding``, ``cost`` and ``hint``.
+``docs/log-events.md`` has the same table. A field has a number or one of a few values, unless it is a name, a path, or
+a text: ``reason``, ``finding``, ``cost`` and ``hint``.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Notifier:
-    """The service manager's socket. Nothing here fails if it does not listen."""
+    """The service manager's socket. Errors are ignored, even if it does not listen."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         environment = os.environ if environ is None else environ
@@ -24,11 +24,11 @@ class Notifier:
 
     @property
     def is_active(self) -> bool:
-        """Whether a service manager listens; without one no text is needed."""
+        """Whether a service manager listens; otherwise no text is needed."""
         return self._address.startswith(("/", "@"))
 
     def ready(self, status: str) -> None:
-        """Started, or done with reloading. If that message is lost, systemd ends the daemon: see :meth:`again`."""
+        """The daemon has started or reloaded. If that message is lost, systemd ends the daemon: see :meth:`resend`."""
         self._begun = True
         self._shown = _line(status)
         message = f"READY=1\nSTATUS={self._shown}"
@@ -45,17 +45,17 @@ class Notifier:
             self._shown = line
 
     def reloading(self) -> None:
-        """Settings are being read; ``reloaded`` ends it. Not sent during the start: it would end the start."""
+        """The daemon reads its settings; ``reloaded`` ends that. Not sent during the start, which it would end."""
         if self._begun:
             self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def reloaded(self, status: str) -> None:
-        """They were read, or refused."""
+        """The settings were read, or refused."""
         if self._begun:
             self.ready(status)
 
     def stopping(self) -> None:
-        """The end has begun."""
+        """The daemon is ending."""
         self._send("STOPPING=1")
 
     def watchdog(self) -> None:
@@ -66,7 +66,7 @@ class Notifier:
         """Whether it was sent, or no service manager listens."""
         if not self.is_active:
             return True
-        # A name that begins with @ is one in the abstract namespace.
+        # A name that begins with @ is in the abstract namespace.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as line:
@@ -77,7 +77,7 @@ class Notifier:
 
 
 def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
-    """The interval of these messages: half of systemd's limit; None if it has none, or for another process."""
+    """The interval of watchdog messages: half of systemd's limit; None without a limit, or for another process."""
     text, pid = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
     if not text.isdecimal() or int(text) == 0 or (pid and pid != str(os.getpid())):
         return None

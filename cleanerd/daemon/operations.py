@@ -1,6 +1,6 @@
-"""Operators' operations: pause, resume, trigger, retry or reload, with time and caller; kept over a restart.
+"""Operators' operations: pause, resume, trigger, retry or reload, with time and caller; stored over a restart.
 
-``operations.json`` in the state directory has the last of them, the daemon's log all.
+``operations.json`` in the state directory has the latest ones, the daemon's log all of them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ JOURNALED: Final = frozenset(
 
 MAX_OPERATIONS: Final = 500
 MAX_ARGUMENTS: Final = 20
-"""Limit of stored names of one operation; the others are counted."""
+"""Limit of stored names per operation; the others are counted."""
 
 MOST_CHARACTERS: Final = 1000
-"""Limit of a name's and an answer's length: the file is rewritten each time as a whole."""
+"""Limit of a name's and an answer's length, because the whole file is rewritten each time."""
 
 _log = structlog.get_logger()
 
@@ -37,7 +37,7 @@ _log = structlog.get_logger()
 class Operation:
     """One operation. ``uid`` and ``pid`` of the caller, None for a signal; ``partitions`` as they were typed.
 
-    ``refused``: what the daemon answered instead; empty when it was done.
+    ``refused``: the daemon's refusal; empty if it was done.
     """
 
     at_ms: int
@@ -60,24 +60,24 @@ class Operations:
     """The journal of one daemon, in ``state_dir``."""
 
     def __init__(self, state_dir: Path, most: int = MAX_OPERATIONS) -> None:
-        """``most``: how many operations are kept."""
+        """``most``: how many operations are stored."""
         self._state_dir = state_dir
         self._most = most
 
     def log(self, operation: Operation) -> Operation:
-        """Write it to the daemon's log; returns what is to be kept."""
+        """Write it to the daemon's log; returns the operation to store."""
         words = operation.partitions
         if len(words) > MAX_ARGUMENTS:
             words = (*words[:MAX_ARGUMENTS], f"and {len(words) - MAX_ARGUMENTS} more")
         words = tuple(_cut(word) for word in words)
         operation = replace(operation, partitions=words, refused=_cut(operation.refused))
         fields = {key: value for key, value in asdict(operation).items() if value not in (None, "", ())}
-        fields.pop("at_ms")  # the log has its own
+        fields.pop("at_ms")  # the log has its own timestamp
         _log.info(LogEvent.OPERATOR_REQUEST, **fields)
         return operation
 
     def save(self, operation: Operation) -> str:
-        """Write it down; why that was not possible, empty when it was. One at a time: the file is read and replaced."""
+        """Store it; returns why that failed, or an empty text. One at a time: the file is read and replaced."""
         try:
             known = (*read_operations(self._state_dir), operation)
             _DOCUMENT.write(self._state_dir, _OperationsFile(known[-self._most :]))
@@ -91,7 +91,7 @@ def _cut(text: str) -> str:
 
 
 def read_operations(state_dir: Path) -> Sequence[Operation]:
-    """The last operations, the oldest first. A file that is missing or damaged has none.
+    """The last operations, the oldest first; none if the file is missing or damaged.
 
     Raises:
         OSError: it cannot be read.

@@ -1,4 +1,4 @@
-"""The daemon's scan of one partition: a survey, reduced to what it has to keep."""
+"""The daemon's scan of one partition: a survey, reduced to the facts that it stores."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class PartitionScan:
     digest_range: tuple[int, int] = (0, 0)
 
     def has_nothing_to_do(self, now_ms: int) -> bool:
-        """Whether all work on it is done: nothing to clean, to remove, to swap in or to examine."""
+        """Whether nothing is to be done: no cleaning, tombstone removal, swap or examination."""
         purge_is_due = self.next_purge_ms is not None and self.next_purge_ms <= self.expiry.expiry_ms(now_ms)
         return (
             self.dirty_bytes == 0
@@ -110,7 +110,7 @@ class PartitionScan:
 
 @dataclass(frozen=True, slots=True)
 class FailedScan:
-    """A partition that could not be scanned; ``cause`` decides what follows (`cleanerd.errors`)."""
+    """A partition that could not be scanned; ``cause`` decides the outcome (`cleanerd.errors`)."""
 
     name: TopicPartition
     reason: str
@@ -138,7 +138,7 @@ def scan_result(
     *,
     leftover: bool,
 ) -> PartitionScan:
-    """The survey of one partition, with what is remembered of it."""
+    """The survey of one partition, with its stored state."""
     bounds, verdict, config = found.bounds, found.verdict, found.config
     # Another process's cleaning sets horizons that are unknown here.
     purge_known = state is not None and state.purge_as_of == bounds.first_dirty_offset
@@ -191,7 +191,7 @@ def scan_result(
 
 
 def _of_one(log_dir: LogDir, name: TopicPartition) -> LogDir:
-    """One partition's part of a reading: whole readings for each would fill the memory."""
+    """One partition's part of a reading: a whole reading per partition would fill the memory."""
     if log_dir.partitions == (name,) and not log_dir.linked:
         return log_dir
 
@@ -214,7 +214,7 @@ def _of_one(log_dir: LogDir, name: TopicPartition) -> LogDir:
 
 
 def _next_change_ms(found: Survey, now_ms: int) -> int | None:
-    """When the clock alone changes the answer: a lag ends."""
+    """When time alone changes the answer: a lag ends."""
     bounds = found.bounds
     young = bounds.young_since_ms
     times = (

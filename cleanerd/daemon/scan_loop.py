@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 LEAST_BACKOFF_SECONDS: Final = 0.1
 
 IDLE_SECONDS: Final = 30.0
-"""A connection to an agent that was not used for so long is left to others."""
+"""A connection to an agent that was idle for this long is closed, so that others can use its place."""
 
 
 class ScanLoop:
-    """``after_look`` is called after a scan: a partition may be due."""
+    """``after_look`` is called after each scan: a partition may be due."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class ScanLoop:
             generation = configuration.generation
             if time.monotonic() >= next_full or first or configuration.is_behind:
                 self._noticed_names.clear()
-                # Before a first scan, or one with the current settings, nothing may begin.
+                # Before the first scan with the current settings, nothing may begin.
                 everything = first or configuration.is_behind
                 await self._scan(dict.fromkeys(configuration.log_dirs), wait_for_all=everything)
                 self._follow()
@@ -111,7 +111,7 @@ class ScanLoop:
                 await self._scan(noticed, only_due=True, wait_for_all=False)
                 self._follow()
             self._after_look()
-            if first:  # queries for readiness are answered at once
+            if first:  # readiness requests are answered at once
                 self._publisher.publish()
                 first = False
             else:
@@ -129,15 +129,16 @@ class ScanLoop:
         self._wake.set()
 
     async def rescan(self, tracked: PartitionEntry) -> None:
-        """At one partition, now."""
+        """Scan one partition now."""
         if (path := self._path_of(tracked)) is not None:
             await self._scan({path: {tracked.name}}, wait_for_all=True)
 
     async def run_in_scanner(self, path: Path, question: Callable[[LogDirScanner, ScanContext], Any]) -> Any:
-        """Something else of the thread of a log directory.
+        """Run ``question`` in the scan thread of a log directory.
 
         Raises:
-            WorkerDiedError: the directory is no longer managed, or does not answer; or the exception of ``question``.
+            WorkerDiedError: the directory is not managed any more, or does not answer; or the exception of
+                ``question``.
         """
         context = self._context()
         return await self.threads.run(path, lambda looker: question(looker, context))
@@ -177,7 +178,7 @@ class ScanLoop:
         self._publisher.soon()
 
     def _follow(self) -> None:
-        """Watch the current partitions; the call would hang on a disk that hangs."""
+        """Watch the current partitions; in a thread, because the call may hang on a disk."""
         late = {str(path) for path in self.threads.late}
         wanted = {key for key in self._fleet.partitions if key[0] not in late}
         if self._watcher.has_lost_watches or wanted != self._followed:

@@ -77,15 +77,15 @@ if TYPE_CHECKING:
     from cleanerd.host.clock import Clock
 
 HANG_UP_SECONDS: Final = 5.0
-"""How long the end waits for clients of the HTTP server."""
+"""How long the daemon's end waits for clients of the HTTP server."""
 
 WRITE_SECONDS: Final = 5.0
-"""How long the end waits for the last figures of the day to be on the disk."""
+"""How long the daemon's end waits until the latest figures are on the disk."""
 
 TICK_SECONDS: Final = 1.0
 
 ERASURE_SECONDS: Final = 10.0
-"""Seconds between readings of the open erasure requests. Each reads one small file, and one batch of each partition."""
+"""Seconds between readings of the open erasure requests. Each reads one small file, and one batch per partition."""
 
 STATUS_SECONDS: Final = 5.0
 """Interval of the line for ``systemctl status``."""
@@ -94,11 +94,12 @@ _log = structlog.get_logger()
 
 
 class Service:
-    """The daemon. ``reread`` reads the settings again; ``hand_over`` gives to Spark; ``news``: what else to warn of.
+    """The daemon.
 
-    ``http`` makes the server from HOST:PORT, the current view and ``explain``. Tests replace the rest: ``limits``;
-    ``clock`` and ``store``, by default those of the state directory; ``run_job``; ``looker`` and ``watcher``, which
-    make the scanner of a log directory and the watcher of changes.
+    ``reread`` reads the settings again; ``hand_over`` offloads to Spark; ``news``: further warnings. ``http`` makes the
+    server from HOST:PORT, the current view and ``explain``. Tests replace the rest: ``limits``; ``clock`` and
+    ``store``, by default those of the state directory; ``run_job``; ``looker`` and ``watcher``, which make the scanner
+    of a log directory and the watcher of changes.
     """
 
     def __init__(
@@ -203,7 +204,7 @@ class Service:
         return self.publisher.view
 
     def _peers_answered(self, answers: Mapping[str, Any]) -> None:
-        """The page ``/cluster`` shows this daemon beside the others; called in a scan's thread."""
+        """Update this daemon on the page ``/cluster``; called in a scan's thread."""
         view = self.view()
         own = DaemonAnswer(view.host, view.to_json())
         cluster_id = next((each.cluster_id for each in view.log_dirs if each.cluster_id is not None), None)
@@ -218,7 +219,7 @@ class Service:
         """
         loop = asyncio.get_running_loop()
         self._stopping = loop.create_future()
-        # Before the daemon is visible: a stop or reload from then on is intended.
+        # Before the daemon is visible: from then on a stop or reload is intended for it.
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, self.stop, each)
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
@@ -257,7 +258,7 @@ class Service:
             )
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Begin the end; a second call does not wait for requests."""
+        """Begin to end the daemon; a second call does not wait for requests."""
         if self._stopping is None:
             return
         if self._stopping.done():
@@ -286,7 +287,7 @@ class Service:
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             if task.done():
-                await task  # a bug in the daemon itself: it must not go on without a part
+                await task  # a bug in the daemon itself: it must not continue with a part missing
         return await self._stopping
 
     async def _wind_up(self, tasks: list[asyncio.Task[None]]) -> None:
@@ -322,7 +323,7 @@ class Service:
         self.notifier.ready(self.publisher.status_line())
 
     def _reloaded(self) -> None:
-        """Systemd waits for the end of every reload."""
+        """Note the end of a reload, which systemd waits for."""
         self.notifier.reloaded(self.publisher.status_line())
 
     async def _ticks(self) -> None:
@@ -342,7 +343,7 @@ class Service:
                 self.notifier.status(self.publisher.status_line())
 
     def _write(self, work: Callable[[], str], done: Callable[[str], None]) -> None:
-        """By one thread, in the order of the calls: a disk that hangs holds up no view."""
+        """Write in one thread, in the order of the calls: a disk that hangs delays no view."""
 
         def ended(written: asyncio.Future[str]) -> None:
             if not written.cancelled() and written.exception() is None:
@@ -350,7 +351,7 @@ class Service:
 
         try:
             self._written = self._writer.submit(work)
-        except RuntimeError:  # the first view, before there is an event loop to hold up
+        except RuntimeError:  # the first view is made before the event loop runs
             done(work())
         else:
             self._written.add_done_callback(ended)
@@ -362,7 +363,7 @@ class Service:
             if settings.daemon.cleanerd_keep_replaced_dir:
                 try:
                     await self._sweeper.submit(partial(self._keeping.sweep, log_dirs, settings))
-                except WorkerDiedError:  # a minute later there may be a thread again
+                except WorkerDiedError:  # a minute later a thread may be available
                     _log.exception(LogEvent.PRUNING_FAILED)
             if self.publisher.ready:
                 self._savings.save(self.fleet.partitions.values())
@@ -370,7 +371,7 @@ class Service:
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def _follow_erasures(self) -> None:
-        """U-88: what open erasure requests wait for is cleaned next."""
+        """U-88: give partitions of open erasure requests priority."""
         while True:
             try:
                 found = await self._sweeper.submit(self._erasures.reading())
@@ -385,7 +386,7 @@ class Service:
             await asyncio.sleep(ERASURE_SECONDS)
 
     def _save_time(self) -> None:
-        """U-42: after a restart it is known what time it was."""
+        """U-42: store the time, for the next start."""
         keep = partial(save_time, self.configuration.settings.daemon.cleanerd_state_dir, self._clock.last())
         self._write(keep, lambda _problem: None)
 
@@ -398,7 +399,7 @@ class Service:
         self.control_api.note_signal(refused)
 
     def reload(self) -> dict[str, Any]:
-        """Read the settings again.
+        """Reload the settings.
 
         Raises:
             CleanerdError: they are wrong; the old ones stay.
@@ -436,6 +437,6 @@ class Service:
 
 
 def _unexpected(bug: Exception) -> CleanerdError:
-    """Reading the settings failed with a bug: the current ones stay."""
+    """The error for a bug in reading the settings: the current ones stay."""
     _log.exception(LogEvent.RELOAD_FAILED, exc_info=bug)
     return CleanerdError(f"unexpected error: {type(bug).__name__}: {bug}")

@@ -1,4 +1,4 @@
-"""The running jobs that a reload overtakes: their topic, mode or rules have changed.
+"""The running jobs that a reload supersedes: their topic, mode or rules have changed.
 
 An operator who excludes a topic, or corrects its rules, means the running cleaning as well.
 """
@@ -27,7 +27,7 @@ _WORK: Final[Mapping[str, frozenset[str]]] = {
 
 
 def is_overtaken(job: CleaningJob, before: Settings, after: Settings) -> bool:
-    """Whether the job would not be begun any more, or not so, by the settings of ``after``."""
+    """Whether the job would not begin, or differ, under the settings of ``after``."""
     daemon, topic = after.daemon, job.name.topic
     if why_excluded(topic, daemon.cleanerd_topics_include, daemon.cleanerd_topics_exclude):
         return True
@@ -39,8 +39,8 @@ def is_overtaken(job: CleaningJob, before: Settings, after: Settings) -> bool:
 def _rules(settings: Settings, topic: str) -> tuple[object, ...]:
     """The settings that decide which records of the topic are retained; without limits and times.
 
-    The topic's own configuration is not known here, so a default may count that it hides: then a cleaning is begun
-    once more for nothing.
+    The topic's own configuration is unknown here, so a default that it overrides may count: then a cleaning is repeated
+    without need.
     """
     try:
         config = settings.topic_config(topic)

@@ -22,12 +22,14 @@ _PARTITION_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
 PartitionMode = Literal["live", "on-start", "offline", "observe"]
 PartitionPhase = Literal["idle", "queued", "cleaning", "staged", "paused", "refused", "quarantined", "excluded"]
-"""``idle``: not worth it now, see ``reason``; ``refused``: an operator has to act first (U-6, U-8);
-``excluded``: settings leave it to Kafka (U-11, include/exclude)."""
+"""The state of a partition.
+
+``idle``: not worth cleaning now, see ``reason``. ``refused``: an operator has to act first (U-6, U-8); ``excluded``:
+settings leave it to Kafka (U-11, include/exclude).
+"""
 
 Outlook = Literal["now", "next", "restart", "observe", "no"]
-"""Being cleaned; cleaned next; effective at the broker's next start; only observed; not cleaned.
-"""
+"""When a cleaning takes effect: it runs, it is next, at the broker's next start, in observe mode, or not at all."""
 
 Trigger = Literal["ratio", "overdue", "erasure", "tombstone_removal", "manual"]
 """Why a partition is cleaned: its dirty ratio, ``max.compaction.lag.ms``, an open erasure request, expired tombstones,
@@ -38,7 +40,7 @@ RunPhase = Literal["survey", "index", "decide", "rewrite", "swap"]
 
 @dataclass(frozen=True, slots=True)
 class QuarantineView:
-    """A partition that is left alone after an error: since when, why, and when it is tried again."""
+    """A partition that waits after an error: since when, why, and when it is tried again."""
 
     reason: str
     since_ms: int
@@ -48,7 +50,7 @@ class QuarantineView:
 
 @dataclass(frozen=True, slots=True)
 class CleanView:
-    """One clean that ended: ``result`` is the entry of ``clean --json``."""
+    """A finished cleaning: ``result`` is the entry of ``clean --json``."""
 
     topic: str
     partition: int
@@ -62,7 +64,7 @@ class CleanView:
         return {**self.summary(), "result": dict(self.result)}
 
     def summary(self) -> dict[str, Any]:
-        """What a list of thousands of partitions has room for."""
+        """The part that a list of thousands of partitions shows."""
         return {
             "topic": self.topic,
             "partition": self.partition,
@@ -75,7 +77,7 @@ class CleanView:
 
 @dataclass(frozen=True, slots=True)
 class RunningView:
-    """A clean that runs now. ``done_bytes`` of ``total_bytes`` in this phase."""
+    """A running cleaning: ``done_bytes`` of ``total_bytes`` in this phase."""
 
     topic: str
     partition: int
@@ -148,7 +150,7 @@ class PartitionView:
         return f"{self.topic}-{self.partition}"
 
     def to_json(self) -> dict[str, Any]:
-        """The entry of ``/status``: of the last clean only its summary."""
+        """The entry of ``/status``, with a summary of the last cleaning."""
         return {
             **{name: getattr(self, name) for name in _PARTITION_FIELDS},
             "state": self.phase,
@@ -159,7 +161,7 @@ class PartitionView:
 
 
 _PARTITION_FIELDS: Final = tuple(each.name for each in fields(PartitionView))
-"""Named once: a busy daemon writes thousands of entries a second."""
+"""Computed once: a busy daemon writes thousands of entries a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +191,16 @@ class LogDirView:
 
 
 ErasureStage = Literal["unknown", "blocked", "dirty", "tombstone", "certify"]
-"""``unknown``: its partition was not scanned. ``blocked``: the tombstone may not be cleaned yet. ``dirty``: a cleaning
-is due. ``tombstone``: only that is left, until its delete horizon. ``certify``: gone from the log."""
+"""``unknown``: its partition was not scanned.
+
+``blocked``: the tombstone cannot be cleaned yet. ``dirty``: a cleaning is due. ``tombstone``: only the tombstone is
+left, until its delete horizon. ``certify``: removed from the log.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ErasureView:
-    """An open erasure request (U-88). ``stages``: by partition on this host, the stage and why it is that."""
+    """An open erasure request (U-88). ``stages``: by partition on this host, the stage and its reason."""
 
     id: str
     topic: str
@@ -214,7 +219,7 @@ class ErasureView:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts by duration: at most each of ``bounds`` (seconds) and above the one before; the last: longer.
+    """Counts by duration: at most each of ``bounds`` (seconds) and above the one before; the last count: longer.
 
     ``counts`` has one more than ``bounds``.
     """
@@ -225,17 +230,17 @@ class Histogram:
 
     @classmethod
     def of(cls, bounds: tuple[float, ...]) -> Histogram:
-        """One that has counted nothing yet."""
+        """An empty histogram."""
         return cls(bounds, (0,) * (len(bounds) + 1), 0.0)
 
     def plus(self, value: float) -> Histogram:
-        """With one more value; this one stays as it is."""
+        """A copy with one more value."""
         at = bisect_left(self.bounds, value)
         counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
         return Histogram(self.bounds, counts, self.sum + value)
 
     def with_all_of(self, other: Histogram) -> Histogram:
-        """The sum of both, which have the same bounds."""
+        """The sum of two histograms with the same bounds."""
         counts = tuple(map(sum, zip(self.counts, other.counts, strict=True)))
         return Histogram(self.bounds, counts, self.sum + other.sum)
 
@@ -245,7 +250,7 @@ DURATION_BOUNDS: Final = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A day of figures: points of ``every_ms``, the last one ends at ``end_ms``; None where the daemon was down.
+    """A day of figures: points of ``every_ms``, the last one ends at ``end_ms``; None while the daemon was down.
 
     ``held_us``: the longest time that a swap held a partition's lock. The other three are sums, and the dirty bytes at
     the end of each point.
@@ -265,13 +270,14 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class DaemonTotals:
-    """Counters since the daemon began; they only grow. ``outcomes``, ``dropped``: by the words of ``clean --json``.
+    """Counters since the daemon's start; they only increase.
+
+    ``outcomes``, ``dropped``: by the words of ``clean --json``.
 
     ``staged_bytes``: what staged cleanings save once ``cleanerd apply`` swaps them in; ``bytes_before`` and
-    ``bytes_after`` leave them out. ``observed``: partitions of which it was worked out what a clean would save.
-    ``state_errors``: files of the state directory that were damaged, or could not be read or written. ``clock_jumps``:
-    ahead. ``key_passes``: more than one a clean where the keys do not fit the offset map. ``durations``: of cleans that
-    were done.
+    ``bytes_after`` leave them out. ``observed``: partitions whose savings were computed. ``state_errors``: files of the
+    state directory that were damaged, or could not be read or written. ``clock_jumps``: ahead. ``key_passes``: more
+    than one per cleaning if the keys do not fit the offset map. ``durations``: of completed cleanings.
     """
 
     cleans: Mapping[str, int] = field(default_factory=dict)
@@ -297,7 +303,7 @@ class DaemonTotals:
     durations: Histogram = field(default_factory=lambda: Histogram.of(DURATION_BOUNDS))
 
     def to_json(self) -> dict[str, Any]:
-        """All of them, by name."""
+        """All counters, by name."""
         shallow = {each.name: getattr(self, each.name) for each in fields(self)}
         shallow |= {"durations": asdict(self.durations)}
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in shallow.items()}
@@ -307,8 +313,8 @@ class DaemonTotals:
 class CanaryView:
     """The state of ``cleanerd.canary``: partitions cleaned since they were last verified, and verified ever.
 
-    ``verifying``: the partition that is verified now. ``held_partition``: the one with the ``finding`` for which
-    nothing is cleaned; None without a hold, "" where the finding is about no partition.
+    ``verifying``: the partition that is being verified. ``held_partition``: the one with the ``finding`` that caused a
+    hold; None without a hold, empty if the finding is not about a partition.
     """
 
     budget: str
@@ -372,7 +378,7 @@ class DaemonView:
         return {**self.to_json_without_partitions(), "partitions": [each.to_json() for each in self.partitions]}
 
     def to_json_without_partitions(self) -> dict[str, Any]:
-        """All but its largest part, for callers that have that already."""
+        """Everything except the partitions, for callers that have those already."""
         shallow = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "partitions"}
         return {
             "schema": 1,

@@ -1,4 +1,4 @@
-"""Wait for a result, for a limited time."""
+"""Waits for a result, for a limited time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ T = TypeVar("T")
 async def within(seconds: float, awaited: Awaitable[T]) -> T:
     """The result of ``awaited``, which is cancelled when it takes longer.
 
-    Not ``asyncio.wait_for``: before Python 3.12 that loses a cancellation that comes just after the awaited result, and
-    a task that should have ended continues.
+    Not ``asyncio.wait_for``: before Python 3.12 that can lose a cancellation that comes just after the awaited result,
+    so a task that should end continues.
 
     Raises:
         TimeoutError: it took longer.

@@ -1,4 +1,4 @@
-"""Threads that clean. One that dies is replaced and counted, and its job has failed; the daemon continues."""
+"""Threads that clean. A thread that dies is replaced and counted, and its job has failed; the daemon continues."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class _WorkerTask(Generic[T]):
 
 
 class WorkerDiedError(Exception):
-    """A job ended its thread: a bug, or memory that ran out. ``__cause__`` is what it raised."""
+    """A job ended its thread: by a bug, or out of memory. ``__cause__`` is the exception."""
 
 
 class WorkerPool:
     """``size`` daemon threads; jobs run in their order.
 
-    Not concurrent.futures: its threads are waited for when the interpreter ends, and one that hangs on a dead disk must
-    not keep the service from stopping.
+    Not concurrent.futures: the interpreter waits for its threads at the end, and one that hangs on a dead disk must not
+    delay the service's end.
     """
 
     def __init__(self, size: int, name: str) -> None:
@@ -46,17 +46,17 @@ class WorkerPool:
 
     @property
     def size(self) -> int:
-        """How many threads there are to be."""
+        """The requested number of threads."""
         return self._size
 
     @property
     def alive(self) -> int:
-        """How many there are."""
+        """The number of living threads."""
         with self._lock:
             return len(self._threads)
 
     def resize(self, size: int) -> None:
-        """More threads now, or fewer when they are done with what they do."""
+        """Start more threads, or end some after their current jobs."""
         with self._lock:
             grow, self._size = size - self._size, size
             self._fill()
@@ -64,7 +64,7 @@ class WorkerPool:
             self._jobs.put(None)
 
     def lend(self, threads: int) -> None:
-        """Add that many threads beside ``size``, or remove some with a negative number: while a disk blocks some."""
+        """Add threads beside ``size`` while a disk blocks some; a negative number removes them."""
         with self._lock:
             self._lent += threads
             self._fill()
@@ -72,10 +72,9 @@ class WorkerPool:
             self._jobs.put(None)
 
     def submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Have ``work`` done by a thread; the future belongs to the running loop.
+        """Run ``work`` in a thread; the future belongs to the running loop.
 
-        It gets the result, or :class:`WorkerDiedError` for whatever was raised: errors that are to be expected are
-        part of a result.
+        It gets the result, or :class:`WorkerDiedError` for any exception: expected errors are part of a result.
         """
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self._size == 0:
@@ -91,7 +90,7 @@ class WorkerPool:
         return answer
 
     def close(self) -> None:
-        """No more jobs; threads end when they are done."""
+        """Accept no more jobs; threads end after their current ones."""
         self.lend(-self._lent)
         self.resize(0)
 
@@ -104,7 +103,7 @@ class WorkerPool:
             try:
                 thread.start()
             except RuntimeError:
-                break  # at a limit; the next job tries again
+                break  # a limit is reached; the next job tries again
             self._threads[number] = thread
             started += 1
         return started
@@ -113,7 +112,7 @@ class WorkerPool:
         while True:
             job = self._jobs.get()
             if job is None:
-                # One less is needed - unless one died meanwhile and was not replaced.
+                # One less is needed, unless one died meanwhile and was not replaced.
                 with self._lock:
                     if len(self._threads) > self._size + self._lent:
                         del self._threads[number]

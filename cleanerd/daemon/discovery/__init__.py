@@ -1,1 +1,1 @@
-"""Scans log directories, a thread for each: partitions, changes, and how the daemon may work there."""
+"""Scans log directories, with a thread per directory: partitions, changes, and the daemon's mode there."""

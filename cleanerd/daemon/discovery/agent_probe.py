@@ -1,7 +1,7 @@
-"""Which log directories answer: a small request to each, in a thread of its own, before any scan reads in it.
+"""Which log directories answer: a small request to each, in its own thread, before a scan.
 
-A scan of one directory also reads in the others of its broker: for the metadata log, an agent's socket, replicas that
-are being moved. So without this a disk that hangs would delay the scans of all of them.
+A scan of one directory also reads the others of its broker: for the metadata log, the agent's socket, replicas that are
+being moved. So without this a disk that hangs would delay all scans.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class AgentProbe:
-    """``came_back`` is called with a directory that was silent and answers now.
+    """Probes log directories.
 
-    ``limits``: `probe_seconds`, `fresh_seconds`. ``probe``: sends a small request to a directory, in a thread of its
-    own.
+    ``came_back`` is called with a silent directory that answers again. ``limits``: `probe_seconds`, `fresh_seconds`.
+    ``probe``: sends a small request to a directory, in its own thread.
     """
 
     def __init__(
@@ -46,11 +46,10 @@ class AgentProbe:
         self._silent: set[Path] = set()
 
     async def silent(self, paths: Collection[Path], seconds: float | None = None) -> frozenset[Path]:
-        """The directories that do not answer; those that were silent before are not waited for.
+        """The directories that do not answer; does not wait for those that were silent before.
 
-        A single one is not probed: its scan shows it.
-
-        ``seconds``: how long to wait for them, ``probe_seconds`` at most; the others are `pending`.
+        A single directory is not probed, because its scan shows it. ``seconds``: how long to wait, ``probe_seconds`` at
+        most; the others are `pending`.
         """
         if len(paths) > 1:
             since = time.monotonic() - self._limits.fresh_seconds
@@ -69,7 +68,7 @@ class AgentProbe:
         return frozenset(path for path in paths if path in self._asked)
 
     def forget(self, path: Path) -> None:
-        """It is no longer managed."""
+        """Drop a directory that is not managed any more."""
         self._asked.pop(path, None)
         self._asked_at.pop(path, None)
         self._answered_at.pop(path, None)
@@ -78,7 +77,7 @@ class AgentProbe:
             self._threads.pop(path).close()
 
     def close(self) -> None:
-        """Probe nothing more; a thread that hangs is not waited for."""
+        """Stop probing, without waiting for a thread that hangs."""
         for path in tuple(self._threads):
             self.forget(path)
 
@@ -91,10 +90,10 @@ class AgentProbe:
 
     def _note(self, path: Path, answer: asyncio.Future[None]) -> None:
         if self._asked.get(path) is not answer:
-            return  # it was given up meanwhile, or another waiting thread has noted it
+            return  # it was dropped meanwhile, or another waiting thread has noted it
         if answer.done():
             del self._asked[path]
-            if answer.exception() is None:  # otherwise no thread could be started: the scan reports that too
+            if answer.exception() is None:  # otherwise no thread could be started, which the scan reports too
                 self._answered_at[path] = time.monotonic()
         elif path not in self._silent and time.monotonic() - self._asked_at[path] >= self._limits.probe_seconds:
             self._silent.add(path)
@@ -108,6 +107,6 @@ class AgentProbe:
 
 
 def _touch(path: Path) -> None:
-    with contextlib.suppress(OSError):  # the scan reports what is wrong with it
+    with contextlib.suppress(OSError):  # the scan reports the fault
         os.statvfs(path)
         os.listdir(path)

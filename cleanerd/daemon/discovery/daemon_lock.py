@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class DaemonLock:
-    """The lock of one directory. A daemon that only observes needs none, and writes nothing.
+    """The lock of one directory; a daemon that only observes takes none, and writes nothing.
 
-    ``taken``: which other daemon holds it; ``warnings``: why the lock cannot be used: a read-only file system, one
-    without locks, or missing permission. Then work continues; each partition has a claim of its own.
+    ``taken``: the other daemon that holds it. ``warnings``: why the lock cannot be used: a read-only file system, one
+    without locks, or missing permission. Then work continues; each partition has its own claim.
     """
 
     def __init__(self, log_dir: Path, take: Callable[[Path, str], HeldFile] = HeldFile.acquire) -> None:
@@ -34,18 +34,18 @@ class DaemonLock:
         self.warnings: tuple[str, ...] = ()
 
     def checked(self, mode: DirMode) -> DirMode:
-        """``mode``, or one that waits while another daemon has the directory."""
+        """``mode``, or a waiting mode while another daemon has the directory."""
         self.taken, self.warnings = "", ()
         if mode.mode == "observe":
             self.release()
             return mode
-        held = self._held  # which another thread may give back at any moment
+        held = self._held  # another thread may release it at any moment
         if held is not None and not held.is_in_place(self._log_dir):
             self.release()
         if self._held is None and not self._ended.is_set():
             try:
                 self._held = self._take(self._log_dir, DAEMON_FILE)
-                if self._ended.is_set():  # meanwhile
+                if self._ended.is_set():  # ended meanwhile
                     self.release()
             except LogDirBusyError as error:
                 self.taken = error.message
@@ -56,20 +56,20 @@ class DaemonLock:
         return mode
 
     def release(self) -> None:
-        """Give the lock back; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
         with self._giving_back:
             held, self._held = self._held, None
         if held is not None:
             held.release()
 
     def end(self) -> None:
-        """Release it permanently, from any thread: a scan that is under way does not take it again."""
+        """Release it permanently, from any thread: a running scan does not take it again."""
         self._ended.set()
         self.release()
 
 
 def require_free(found: Iterable[LogDirScan]) -> None:
-    """At the start, before anything is begun; a directory that a reload brings waits until it is free.
+    """At the start, before any work; a directory that a reload adds waits until it is free.
 
     Raises:
         RefusedError: another daemon manages one of the log directories.

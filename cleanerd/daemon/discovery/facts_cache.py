@@ -1,4 +1,4 @@
-"""The inputs of scans besides the partitions themselves: the broker's configuration."""
+"""Caches the facts about brokers that scans need besides the partitions."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from cleanerd.segments.log_dir import LogDir
 
 SHARE: Final = 100
-"""Part of the time that reading the metadata log may take."""
+"""Reading the metadata log may take one part in this many of the time."""
 
 _MAX_PAUSE_SECONDS: Final = 600.0
-"""A slower reading met a disk that hung, and does not count."""
+"""A slower reading met a disk that hung, and is ignored."""
 
 _TOGETHER_SECONDS: Final = 60.0
-"""A scan that reaches the metadata log later than this shares no reading: its disk hung, or another scan's."""
+"""A scan that reaches the metadata log later than this shares no reading: its disk hung, or another scan's did."""
 
 
 class FactsCache:
     """The facts about a directory's broker, read again when one of their files has changed.
 
-    A running broker writes to its metadata log twice a second, so how often it is read depends on what that costs.
-    A disk may be replaced by another broker's: what is known counts as long as the directory is of the same broker.
+    A running broker writes to its metadata log twice a second, so the reading interval depends on its cost. A disk may
+    be replaced by another broker's: facts are used only while the directory belongs to the same broker.
     """
 
     def __init__(
@@ -64,10 +64,12 @@ class FactsCache:
         self.warnings: tuple[str, ...] = ()
 
     def get(self, context: ScanContext, log_dir: LogDir, *, running: bool) -> BrokerFacts:
-        """The facts now, or of a moment ago. While another log directory is silent: the last ones, if there are any.
+        """The current or recent facts.
+
+        While another log directory is silent: the last ones, if there are any.
 
         Raises:
-            CleanerdError: it cannot be read, and never was.
+            CleanerdError: they cannot be read, and never were.
         """
         settings, others, silent = context.settings, context.others(log_dir.path), context.silent
         broker = log_dir.meta.cluster_id, log_dir.meta.node_id
@@ -75,7 +77,7 @@ class FactsCache:
         if silent and known is not None:
             return replace(known, log_dirs=tuple(path for path in known.log_dirs if path not in silent))
         own = [log_dir.path, *others]
-        # The metadata log need not be in a log directory.
+        # The metadata log may be outside of the log directories.
         at = [] if known is None or known.metadata_dir is None or known.metadata_dir in silent else [known.metadata_dir]
         asks = (int(self._clock() * 1000) // QUERY_INTERVAL_MS,) if running and is_zookeeper_mode(log_dir) else ()
         at_once = (running, *_files(settings, own))
@@ -83,7 +85,7 @@ class FactsCache:
         rests = at_once in self._signature and self._clock() < self._again_at
         if known is not None and (rests or signature == self._signature):
             return self._with_peers(known, settings, log_dir)
-        # A second call within a scan needs changes since the first, whatever another thread has read.
+        # A second call within a scan needs changes since the first, even if another thread has read meanwhile.
         started = self._clock()
         since = max(context.asked_at, self._read_at, started - _TOGETHER_SECONDS)
         made_of: list[MetadataReading] = []
@@ -105,16 +107,16 @@ class FactsCache:
                 f"{log_dir.path}: the broker's configuration cannot be read, the last known one stays in use: {error}",
             )
         if not all(each.began_at >= started or (each.files and each.files in signature) for each in made_of):
-            signature = (at_once,)  # another thread has read it before it became what it is now
+            signature = (at_once,)  # another thread has read it before its last change
         self._facts, self._settings, self._broker, self._signature = facts, settings, broker, signature
         self._read_at = self._clock()
-        # A reading by another thread costs as much as one by this thread: all read again equally seldom.
+        # A reading by another thread costs the same, so all threads read equally seldom.
         took = max(self._read_at - started, sum(each.took_seconds for each in made_of))
         self._again_at = self._read_at + min(self._share * took, _MAX_PAUSE_SECONDS)
         return facts
 
     def _with_peers(self, known: BrokerFacts, settings: Settings, log_dir: LogDir) -> BrokerFacts:
-        """U-79: with the clean points of other brokers as they are now, which change at another time than the rest."""
+        """U-79: add the current clean points of other brokers, which change independently of the rest."""
         points = peer_points(settings, log_dir, self._peers)
         ends = self._peers.log_ends
         if known.metadata is not None and (points is not known.peers or ends is not known.peer_log_ends):
@@ -129,7 +131,7 @@ def _metadata_logs(settings: Settings, paths: Sequence[Path]) -> Iterator[Files 
 
 
 def _files(settings: Settings, paths: Sequence[Path]) -> Iterator[tuple[int, ...] | None]:
-    """Files that seldom change; each directory names its owner."""
+    """Signatures of files that seldom change; the id of each directory's owner is among them."""
     daemon = settings.daemon
     identities = [path / META_PROPERTIES for path in paths]
     saved = daemon.cleanerd_state_dir / delegations.FILE_NAME
@@ -139,5 +141,5 @@ def _files(settings: Settings, paths: Sequence[Path]) -> Iterator[tuple[int, ...
             status = None if file is None else os.stat(file)
         except OSError:
             status = None
-        # By the change of its status too: one that could not be read may have got another owner or mode.
+        # Include ctime: an unreadable file may have got another owner or mode.
         yield None if status is None else (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

@@ -1,4 +1,4 @@
-"""A log directory as one scan found it, and the inputs of that scan."""
+"""The result of one scan of a log directory, and the inputs of that scan."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ class ScanContext:
     """The inputs of a scan, the same for all directories. ``now_ms``: the time that its jobs use too.
 
     ``jobs_ended``: how many had ended when it was requested. ``stale``: partitions to scan because of their last job,
-    whatever their directories' times (`StaleLooks`). ``silent``: log directories that do not answer.
-    ``only_due``: of the named partitions, only those that changed since their last scan.
-    ``forgiven``: those whose quarantine is over, which the state directory still remembers; each with a number.
-    ``asked_at``: monotonic seconds; data read since then is young enough. ``agents``: connections that all scans and
-    jobs share; None: each scan has its own.
+    whatever their directories' times (`StaleScans`). ``silent``: log directories that do not answer. ``only_due``: of
+    the named partitions, only those that changed since their last scan. ``forgiven``: those whose quarantine was ended
+    but is still in the state directory; each with a number. ``asked_at``: monotonic seconds; data read since then is
+    recent enough. ``agents``: connections that all scans and jobs share; None: each scan has its own.
     """
 
     settings: Settings
@@ -50,19 +49,19 @@ class ScanContext:
     asked_at: float = field(default_factory=time.monotonic)
 
     def others(self, path: Path) -> list[Path]:
-        """The log directories beside ``path`` that answer."""
+        """The log directories other than ``path`` that answer."""
         return [other for other in self.log_dirs if other != path and other not in self.silent]
 
 
 @dataclass(frozen=True, slots=True)
 class LogDirScan:
-    """A log directory at one moment. ``looks``: the partitions that were scanned this time.
+    """A log directory at one moment.
 
-    ``present`` are the compacted partitions, ``excluded`` those of them that settings leave to Kafka, and why (U-11).
-    ``error``: the directory cannot be read; its earlier state stays. ``facts`` is None while its broker is unknown.
-    ``jobs_ended``: see `ScanContext`. ``taken``: which other daemon manages the directory. ``suspects``: the compacted
-    partitions that a process was killed at.
-    ``resolved``: configurations by topic, to read a partition there as the broker reports it (`ByBroker`).
+    ``looks``: the partitions that were scanned this time. ``present``: the compacted partitions. ``excluded``: those of
+    them that settings leave to Kafka, and why (U-11). ``error``: the directory cannot be read; its earlier state stays.
+    ``facts``: None while its broker is unknown. ``jobs_ended``: see `ScanContext`. ``taken``: the other daemon that
+    manages the directory. ``suspects``: the partitions that a killed process was cleaning. ``resolved``: configurations
+    by topic, to read a partition as the broker reports it (`ByBroker`).
     """
 
     path: Path
@@ -84,7 +83,7 @@ class LogDirScan:
 
 
 def failed_scan(path: Path, error: str, choice: ModeChoice | None = None) -> LogDirScan:
-    """A log directory that cannot be read, or does not answer: no work begins there."""
+    """The result for a log directory that cannot be read or does not answer: no work begins there."""
     waits = DirMode("on-start", "the directory cannot be read", None)
     return LogDirScan(
         path, online=False, error=error, mode=waits, choice=choice, facts=None, total_bytes=0, free_bytes=0

@@ -1,9 +1,9 @@
-"""Scans a log directory repeatedly, and as little of it as the answer needs.
+"""Scans a log directory repeatedly, reading as little as possible.
 
 A partition is surveyed again when its directory changed (a segment was rolled, deleted, replaced); when its topic's
 configuration or the directory's mode did; when time alone changes the answer; when something other than the active
-segment held it back; and now and then in any case. Everything else costs one ``stat``, and a listing when the broker
-deleted only old files, as after each cleaning a minute later.
+segment limited it; and regularly in any case. Otherwise a scan costs one ``stat``, and a listing if the broker only
+deleted old files, as it does a minute after each cleaning.
 
 One thread scans. Others may call :meth:`LogDirScanner.note`, and jobs use the configurations that were resolved here.
 """
@@ -74,10 +74,10 @@ class _Known:
 
 
 class LogDirScanner:
-    """Scans one log directory repeatedly, and caches what need not be read again."""
+    """Scans one log directory repeatedly, and caches unchanged results."""
 
     def __init__(self, path: Path, facts: FactsCache | None = None, limits: DaemonLimits = DAEMON_LIMITS) -> None:
-        """``facts``: what is known of the broker; None: a cache of its own."""
+        """``facts``: a cache of broker facts; None: a new one."""
         self._limits = limits
         self.path = path
         self._patience = replace(SINGLE_TRY, answer_seconds=limits.agent_seconds, place_seconds=limits.place_seconds)
@@ -98,7 +98,7 @@ class LogDirScanner:
         self._start_checked_at = -math.inf
 
     def note(self, name: TopicPartition, seen: DirectorySnapshot) -> None:
-        """A worker has scanned a partition at its job's end; from any thread. The next scan uses that."""
+        """Use a worker's scan at the end of its job; called from any thread. The next scan uses it."""
         self._notes.append((name, seen))
 
     def _collect_notes(self) -> None:
@@ -106,7 +106,7 @@ class LogDirScanner:
             name, seen = self._notes.popleft()
             before = self._seen.get(name)
             if before is not None:
-                # A configuration that changed since our last scan still has to be applied; so has a job's scan with
+                # A configuration that changed since our last scan still has to be applied; so does a job's scan with
                 # settings from before a reload.
                 seen.config = before.config
                 seen.inherit_since(before)
@@ -114,14 +114,14 @@ class LogDirScanner:
                 self._seen[name] = seen
 
     def release(self) -> None:
-        """Let other daemons manage the directory, permanently; from any thread."""
+        """Release the directory to other daemons permanently; from any thread."""
         self._lock.end()
 
     def scan(self, context: ScanContext, only: Collection[TopicPartition] | None = None) -> LogDirScan:
-        """Scan now. Never raises ordinary errors.
+        """Scan now. Does not raise ordinary errors.
 
-        ``only``: at these partitions, by what is known of the directory already; whether anything is due or not, unless
-        ``context.only_due``.
+        ``only``: these partitions, using earlier facts about the directory; without ``context.only_due`` even if they
+        are not due.
         """
         now_ms = context.now_ms()
         self._collect_notes()
@@ -133,7 +133,7 @@ class LogDirScanner:
         known = before if context.settings is self._settings and not context.silent else None
         if only is not None and known is not None:
             return self._scan_some(context, known, only, now_ms)
-        # A scan of some partitions does not prove that a failed directory is well again.
+        # A scan of some partitions does not prove that a failed directory works again.
         self._last = None
         choice = None
         try:
@@ -219,14 +219,14 @@ class LogDirScanner:
         return (*of_dir, *_held_by_unknown(known), *self._start_warnings, *killed)
 
     def _check_start(self, log_dir: LogDir, facts: BrokerFacts, *, same: bool) -> None:
-        """What the broker's next start does with the directory (U-60); ``same``: its partitions are unchanged."""
+        """Check what the broker's next start does with the directory (U-60); ``same``: its partitions are unchanged."""
         now = time.monotonic()
         if not same or now - self._start_checked_at >= self._limits.start_check_seconds:
             self._start_warnings = tuple(start_warnings(log_dir, facts))
             self._start_checked_at = now
 
     def read(self, context: ScanContext, name: TopicPartition) -> PartitionSnapshot:
-        """One partition now, for ``explain``.
+        """Read one partition for ``explain``.
 
         Raises:
             CleanerdError: it cannot be read.
@@ -260,7 +260,7 @@ class LogDirScanner:
             yield self._scan_partition(context, partitions, target, kind, now_ms)
 
     def _is_due(self, target: TargetPartition, kind: str, now_ms: int, *, reported: bool) -> bool:
-        """``reported``: a change was reported; a time is too coarse to show it then."""
+        """Whether to scan it; ``reported``: a change was reported, which file times are too coarse to show."""
         seen = self._seen.get(target.name)
         if seen is None or not seen.settled or seen.mode != kind:
             return True
@@ -270,7 +270,7 @@ class LogDirScanner:
             if seen.files != files_in(path):
                 return True
             seen.mtime_ns = changed_ns
-        # No time is further away than that, unless the clock jumped back.
+        # All times are nearer than that, unless the clock jumped back.
         if not 0 < seen.again_ms - now_ms <= 2 * FORCED_SCAN_MS or target.error is not None:
             return True
         known, config = seen.config, target.config
@@ -301,14 +301,14 @@ class LogDirScanner:
             _log.exception(LogEvent.SCAN_FAILED, partition=str(name))
             return FailedScan(name, f"unexpected error: {type(error).__name__}: {error}", Cause.DATA)
         seen = DirectorySnapshot.of(look, reading, known, kind, reading.log.listed)
-        # If this scan's result is dropped, the next one has to see what came since the job.
+        # If this scan's result is dropped, the next one has to see changes since the job.
         seen.settled, seen.jobs_ended = seen.settled and by_job <= context.jobs_ended, by_job
         seen.inherit_since(before)
         self._seen[name] = seen
         return look
 
     def _forget_quarantine(self, context: ScanContext, reading: PartitionSnapshot) -> None:
-        """Once: of two waiting scans, the second must not forget a failure since the first."""
+        """Remove the quarantine once: of two waiting scans, the second must keep a later failure."""
         name = reading.log.name
         number = context.forgiven.get((self._path_text, name), 0)
         if number > self._forgot.get(name, 0):
@@ -326,10 +326,10 @@ class LogDirScanner:
     def _choice(
         self, context: ScanContext, log_dir: LogDir, others: Sequence[Path], before: _Known | None
     ) -> ModeChoice:
-        """As :func:`choose_mode`. While the agent has no free connection: the mode before.
+        """As :func:`choose_mode`. While the agent has no free connection, the mode before.
 
         Raises:
-            AgentRefusalError: the agent has no free connection, and was not queried before.
+            AgentRefusalError: the agent has no free connection, and was never queried.
         """
         configured = context.settings.daemon.cleanerd_agent_socket
         try:
@@ -347,7 +347,7 @@ class LogDirScanner:
             with LiveBroker(choice.socket, self._patience, context.agents) as broker:
                 yield LivePartitions(log_dir, facts, broker, resolved=self._resolved)
         elif choice.mode == "on-start":
-            # If a log just got shorter, or is new, no checkpoint is known to be younger.
+            # If a log was just truncated or is new, no checkpoint is known to be newer.
             ends = {
                 name: seen.active
                 for name, seen in self._seen.items()
@@ -398,7 +398,7 @@ def _space(path: Path) -> tuple[int, int]:
 def _suspects(
     marks: InFlightMarkers | None, log_dir: LogDir, looks: Iterable[PartitionScan | FailedScan], now_ms: int
 ) -> dict[TopicPartition, CrashSuspect]:
-    """Those that a process was killed at (U-35); where nothing is left to do it had done its work before."""
+    """The partitions that a killed process was cleaning (U-35), unless nothing is left to do: then it had finished."""
     if marks is None:
         return {}
     suspects = marks.suspects(log_dir)
@@ -420,9 +420,9 @@ def _describe(error: Exception) -> str:
 
 
 def _require_all_seen(context: ScanContext, choice: ModeChoice) -> None:
-    """A replica that is being moved is not cleaned.
+    """Check that all directories were read, because a replica that is being moved is not cleaned.
 
-    A running broker with its agent reports that itself; else the other directories must be read.
+    A running broker with its agent reports such replicas; otherwise all directories must be read.
 
     Raises:
         RefusedError: another log directory does not answer.

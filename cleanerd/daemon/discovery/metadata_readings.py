@@ -1,7 +1,7 @@
 """A broker's metadata log, read once for all of its log directories that are scanned together.
 
-Each of them has a scan thread of its own and uses the same log, which has a record for each partition of the cluster. A
-reading that another thread began after a scan was requested is young enough for that scan.
+Each of them has its own scan thread and uses the same log, which has a record per partition of the cluster. A reading
+that another thread began after a scan was requested is recent enough for that scan.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from cleanerd.segments.cluster_metadata import ClusterMetadata
 
 PATIENCE_SECONDS: Final = 20.0
-"""A thread that waits longer for another's reading reads itself: the disk may be another one by now.
-"""
+"""A thread that waits longer for another's reading reads itself: a different disk may be mounted by now."""
 
 Files = tuple[tuple[str, int, int], ...]
 """Name, bytes and time of each file of a metadata log."""
@@ -40,14 +39,14 @@ class MetadataReading:
 
 @dataclass(slots=True, eq=False)
 class _LastReading:
-    """The last reading of one log; the lock's holder reads, or checks whether that is young enough."""
+    """The last reading of one log; the lock's owner reads, or checks whether this one is recent enough."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     reading: MetadataReading | None = None
 
 
 class MetadataReadings:
-    """Shared by scan threads. One that waits for another's reading would have read the same files, on the same disk."""
+    """Shared by scan threads: a thread that waits for another's reading would have read the same files."""
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class MetadataReadings:
         patience_seconds: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``read``: as :func:`read_cluster_metadata`. ``patience_seconds``: for another's reading."""
+        """``read``: as :func:`read_cluster_metadata`. ``patience_seconds``: how long to wait for another thread."""
         self._read_log = read
         self._patience_seconds = patience_seconds
         self._clock = clock
@@ -67,7 +66,7 @@ class MetadataReadings:
         """As :func:`read_cluster_metadata`.
 
         ``since``: monotonic seconds. Another thread's reading is used if it began at that time or later: of the same
-        files, or where the youngest batches, those from ``only_before_ms`` on, are ignored anyway.
+        files, or of files that differ only in batches from ``only_before_ms`` on.
 
         Raises:
             CorruptionError, UnsupportedLogError, CleanerdError: as that does.
@@ -93,7 +92,7 @@ class MetadataReadings:
 
 
 def files_of(directory: Path) -> Files | None:
-    """The files of a metadata log, to see whether it changed; None if it does not exist."""
+    """The files of a metadata log, to detect changes; None if it does not exist."""
     try:
         with os.scandir(directory) as entries:
             return tuple(sorted((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in entries))

@@ -1,9 +1,9 @@
-"""What the daemon does in a log directory: by its settings, and by what the broker allows.
+"""The daemon's mode in a log directory: from its settings, and from the broker's state.
 
-It never takes a log directory's lock. A broker cannot start while another process holds it ("Failed to acquire lock"),
-and the daemon cannot know when a broker starts. So in a directory without a broker it stages, as beside one without the
-agent, and ``cleanerd apply`` - which runs just before the broker, when the lock is free by construction - swaps. To
-clean a stopped broker's directory at once, run ``cleanerd clean``.
+The daemon never takes a log directory's lock. A broker cannot start while another process holds it ("Failed to acquire
+lock"), and the daemon cannot know when a broker starts. So in a directory without a broker it stages, as beside one
+without the agent. ``cleanerd apply``, which runs just before the broker when the lock is free, swaps. To clean a
+stopped broker's directory at once, run ``cleanerd clean``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Work = Literal["live", "stage", "observe"]
 Configured = Literal["auto", "live", "on-start", "observe"]
 
 OFFLINE_GRACE_MS: Final = 60_000
-"""A broker that is being restarted has better use for the disk: nothing is staged before it has been away so long."""
+"""How long a broker has to be stopped before anything is staged: a restarting broker needs the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirMode:
-    """The mode of a log directory, why it is that, and what a worker does there; None: it waits."""
+    """The mode of a log directory, its reason, and what a worker does there; None: it waits."""
 
     mode: PartitionMode
     reason: str
@@ -32,7 +32,7 @@ class DirMode:
 
 
 def dir_mode(configured: Configured, choice: ModeChoice, away_ms: int) -> DirMode:
-    """The mode to use. ``away_ms``: for how long no broker has run on the directory."""
+    """The mode to use. ``away_ms``: how long no broker has run on the directory."""
     if choice.worked_on:
         return DirMode("observe" if configured == "observe" else "offline", choice.reason, None)
     if configured == "observe":

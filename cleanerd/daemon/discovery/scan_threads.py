@@ -1,9 +1,8 @@
-"""The scanning threads: one for each log directory, so that a disk that hangs delays only itself.
+"""The scanning threads: one per log directory, so that a disk that hangs delays only its own.
 
-The event loop passes a scan's result to ``merge``. A late scan is given up for the
-moment: its directory is treated as unreadable, no work begins there, and no request is sent to it until it answers.
-
-Removes the state of deleted partitions, so that the state directory does not grow with every deleted topic.
+The event loop passes a scan's result to ``merge``. A late scan is abandoned for the moment: its directory is treated as
+unreadable, no work begins there, and no request is sent to it until it answers. The threads also remove the state of
+deleted partitions, so that the state directory does not grow.
 """
 
 from __future__ import annotations
@@ -41,19 +40,18 @@ if TYPE_CHECKING:
     from cleanerd.state.cleaner_checkpoint import StateStore
 
 SWEEP_SECONDS: Final = 30.0
-"""Shortest interval of sweeps for a log directory; a cluster may create and delete topics all day."""
+"""Shortest interval of sweeps per log directory; a cluster may create and delete topics all day."""
 
 KEPT_SECONDS: Final = 600.0
-"""Interval of checks of rules that stay because their topic lives on: another file may have them, or the topic be gone.
-"""
+"""Interval of checks of rules that are kept for a topic: another file may have them, or the topic may be deleted."""
 
 _log = structlog.get_logger()
 
 
 class StateSweeper:
-    """Sweeps after the first scan of a log directory, and after partitions have left it; only the scan thread uses it.
+    """Sweeps after a log directory's first scan, and after partitions have disappeared; used by its scan thread only.
 
-    Not where the daemon observes: there it writes nothing.
+    It does nothing in observe mode, which writes nothing.
     """
 
     def __init__(self, period_seconds: float = SWEEP_SECONDS, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -67,7 +65,7 @@ class StateSweeper:
     def after(
         self, look: LogDirScan, store: StateStore, *, all_seen: bool = True, log_dirs: Collection[Path] = ()
     ) -> None:
-        """Called after one scan of a log directory. ``all_seen``: all of ``log_dirs`` answer."""
+        """Called after each scan of a log directory. ``all_seen``: all of ``log_dirs`` answer."""
         if look.present is None or look.mode.work == "observe":
             return
         before = self._present.get(look.path)
@@ -83,7 +81,7 @@ class StateSweeper:
 
 
 def _sweep(look: LogDirScan, store: StateStore, log_dirs: Collection[Path] | None) -> SweepResult:
-    """``log_dirs``: None when one of them does not answer."""
+    """``log_dirs``: None if one of them does not answer."""
     facts = look.facts
     if facts is None:
         return SweepResult()
@@ -91,12 +89,12 @@ def _sweep(look: LogDirScan, store: StateStore, log_dirs: Collection[Path] | Non
     try:
         # An unmounted disk's owner and content are unknown: it may have the metadata log.
         all_seen = log_dirs is not None and all((path / META_PROPERTIES).exists() for path in log_dirs)
-        # A live daemon needs no metadata log; in ZooKeeper mode the broker is asked for the topics that it has. Without
-        # one the topic may be on another broker now.
+        # A live daemon needs no metadata log; in ZooKeeper mode the broker reports its topics. Without one, the topic
+        # may be on another broker now.
         elsewhere = OtherPlacesOfTopic(others, facts.topic_id, all_seen and facts.metadata is not None)
         swept = delete_gone_state(store, read_log_dir(look.path), elsewhere)
     except (CleanerdError, OSError):
-        return SweepResult()  # it, or the state directory, went away just now: its next use reports that
+        return SweepResult()  # the directory or the state directory just disappeared: its next use reports that
     if swept.removed:
         _log.info(LogEvent.PARTITIONS_FORGOTTEN, log_dir=str(look.path), partitions=swept.removed)
     return swept
@@ -107,7 +105,7 @@ MakeLooker: TypeAlias = "Callable[[Path, FactsCache, DaemonLimits], LogDirScanne
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attended:
-    """A log directory's thread, and its state."""
+    """A managed log directory with its thread."""
 
     looker: LogDirScanner
     sweeper: StateSweeper
@@ -125,8 +123,8 @@ class _Attended:
 class ScanThreads:
     """``merge`` receives results, ``warn`` errors; ``wake`` is called when a directory answers again.
 
-    ``looker`` and ``sweeper`` make those of a log directory. ``caught_up`` is called when a late scan was merged: a
-    partition may be due.
+    ``looker`` and ``sweeper`` make the scanner and the sweeper of a log directory. ``caught_up`` is called after
+    merging a late scan: a partition may be due.
     """
 
     def __init__(
@@ -153,17 +151,17 @@ class ScanThreads:
         self._peers = peers or Peers()
         self._context: ScanContext | None = None
         self.late: set[Path] = set()
-        """Those that do not answer."""
+        """Directories that do not answer."""
         self.silent: frozenset[Path] = frozenset()
-        """Those that no scan of another directory reads in: they did not answer a probe."""
+        """Directories that did not answer a probe; scans of other directories do not read them."""
         self._answering = AgentProbe(self._answers, limits)
         self._missed: set[Path] = set()
         self._live: set[Path] = set()
         self._behind: dict[Path, asyncio.Future[None]] = {}
-        """Late scans that are not waited for, and not given up yet."""
+        """Late scans that were left behind, but not abandoned yet."""
 
     def attend(self, log_dirs: Collection[Path]) -> list[Path]:
-        """These and no others from now on; returns those that are given up."""
+        """Manage exactly these directories; returns the ones that are dropped."""
         gone = [path for path in self._lookers if path not in log_dirs]
         for path in gone:
             self._end(path, self._lookers.pop(path))
@@ -183,20 +181,20 @@ class ScanThreads:
         *,
         wait_for_all: bool = True,
     ) -> None:
-        """At these directories, or these partitions of them; returns when all have answered that do.
+        """Scan these directories, or these partitions in them; returns when all responsive ones have answered.
 
-        Without ``wait_for_all`` slow scans are left behind after a moment, and merged when they end: one that hangs
-        delays no other.
+        Without ``wait_for_all`` slow scans are left behind after a moment, and merged when they end, so that one that
+        hangs delays no other.
         """
         before = [self._behind[path] for path in wanted if path in self._behind]
         if before and wait_for_all:
             await asyncio.wait(before)
-        # With its agent's report a directory can be scanned whether the others answer or not.
+        # With its agent's report a directory can be scanned even if others do not answer.
         soon = self._limits.together_seconds if self._live.issuperset(wanted) else None
         mute = await self._answering.silent(tuple(self._lookers), soon)
         for path in mute - self.late:
             if path not in self._lookers:
-                continue  # a reload has given it up since the request
+                continue  # a reload has dropped it since the request
             self.late.add(path)
             self._merge(_hanging(path, self._limits.probe_seconds))
         self.silent = mute = mute | self._answering.pending(tuple(self._lookers))
@@ -225,10 +223,11 @@ class ScanThreads:
             self._lookers[path].looker.note(name, seen)
 
     async def run(self, path: Path, question: Callable[[LogDirScanner], Any]) -> Any:
-        """Something else that is for the thread of a directory.
+        """Run ``question`` in the thread of a directory.
 
         Raises:
-            WorkerDiedError: the directory is no longer managed, or does not answer; or the exception of ``question``.
+            WorkerDiedError: the directory is not managed any more, or does not answer; or the exception of
+                ``question``.
         """
         if path not in self._lookers or path in self.late:
             raise WorkerDiedError(f"{path} does not answer")
@@ -241,7 +240,7 @@ class ScanThreads:
         return answer.result()
 
     def close(self) -> None:
-        """No more scans; one that hangs is not waited for."""
+        """Stop scanning; a scan that hangs is not waited for."""
         self._answering.close()
         for each in tuple(self._behind.values()):
             each.cancel()
@@ -249,12 +248,12 @@ class ScanThreads:
             self._end(path, attended)
 
     def _end(self, path: Path, attended: _Attended) -> None:
-        """In a thread of its own, which ends when the disk answers: this one serves all directories."""
+        """In its own thread, which ends when the disk answers: this one serves all directories."""
         attended.thread.close()
         giving = threading.Thread(target=attended.looker.release, name="cleanerd-give-back", daemon=True)
         try:
             giving.start()
-        except RuntimeError:  # at a limit
+        except RuntimeError:  # the limit of threads is reached
             attended.looker.release()
         else:
             giving.join(0.0 if path in self.late else self._limits.give_back_seconds)
@@ -262,7 +261,7 @@ class ScanThreads:
     async def _scan_directory(self, path: Path, context: ScanContext, names: Collection[TopicPartition] | None) -> None:
         attended = self._lookers.get(path)
         if attended is None:
-            return  # a reload has given it up since the request
+            return  # a reload has dropped it since the request
         found = attended.thread.submit(lambda: attended.scan(context, names))
         await asyncio.wait([found], timeout=self._limits.look_seconds)
         if found.done():
@@ -271,7 +270,7 @@ class ScanThreads:
             if path not in self.late:
                 self.late.add(path)
                 self._merge(_hanging(path, self._limits.look_seconds))
-            # Each of several waiting results is used: the scanner does not repeat its findings.
+            # Each of several waiting results is used, because the scanner does not repeat its findings.
             found.add_done_callback(partial(self._came_back, attended, context))
 
     def _caught_up(self, path: Path, look: asyncio.Future[None]) -> None:
@@ -303,7 +302,7 @@ class ScanThreads:
             _log.exception(LogEvent.SCAN_FAILED, log_dir=str(path))
             self._warn(f"a scan of {path} failed: {error}")
             return
-        # Other settings need a new scan, whatever has changed.
+        # Other settings need a new scan, even of unchanged directories.
         is_outdated = self._context is not None and self._context.settings is not context.settings
         if self._lookers.get(path) is attended and not is_outdated:
             is_live = look.choice is not None and look.choice.mode == "live"

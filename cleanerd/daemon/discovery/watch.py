@@ -1,7 +1,7 @@
-"""The file system's word that something happened: inotify on log directories and partition directories.
+"""Watches log directories and partition directories with inotify.
 
-A hint that makes the next scan come sooner. Nothing depends on it: the service scans everything every
-``log.cleaner.backoff.ms`` anyway, also while watches are not available.
+An event is a hint that makes the next scan come sooner. Nothing depends on it: the service scans everything every
+``log.cleaner.backoff.ms``, also without watches.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAUSE_SECONDS: Final = 0.1
 """A swap causes some dozens of events: they are read together, and most need no scan."""
 
 RETRY_SECONDS: Final = 600.0
-"""Interval of retries after a limit of the system was reached: the operator may have raised it."""
+"""Interval of retries after a system limit was reached: the operator may have raised it."""
 
 
 class Watcher:
@@ -50,14 +50,14 @@ class Watcher:
         clock: Callable[[], float] = time.monotonic,
         make: Callable[[], INotify] = INotify,
     ) -> None:
-        """``again_seconds``: after so long a limit of the system is tried again. ``make``: raises OSError."""
+        """``again_seconds``: when to try again after a system limit. ``make``: raises OSError."""
         self._changed = changed
         self._rest_seconds = rest_seconds
         self._again_seconds = again_seconds
         self._clock = clock
         self._make = make
         self._inotify: INotify | None = None
-        # By path as text: there are thousands, and what Path does for each costs more than the watch.
+        # Paths as text: for thousands of them, Path would cost more than the watch.
         self._watches: dict[str, int] = {}
         self._paths: dict[int, str] = {}
         self._partitions: dict[str, tuple[Path, TopicPartition]] = {}
@@ -68,11 +68,11 @@ class Watcher:
 
     @property
     def has_lost_watches(self) -> bool:
-        """Whether something is to be followed that is not: it may be there again by now, or a limit be raised."""
+        """Whether a watch is missing: its directory may exist again, or a limit may be raised."""
         return self._lost or self._clock() >= self._again_at
 
     async def run(self) -> None:
-        """Follow them until cancelled; without inotify, from when there is some."""
+        """Report changes until cancelled; without inotify, as soon as it is available."""
         while True:
             try:
                 self._inotify = self._make()
@@ -80,7 +80,7 @@ class Watcher:
             except OSError as error:
                 self._disable(error)
                 await asyncio.sleep(self._again_seconds)
-        self._lost = True  # nothing is followed yet
+        self._lost = True  # nothing is watched yet
         with self._inotify as events:
             while True:
                 await _is_readable(events.fileno())
@@ -89,7 +89,7 @@ class Watcher:
                 await asyncio.sleep(self._rest_seconds)
 
     def follow(self, log_dirs: Collection[Path], partitions: Iterable[tuple[Path, TopicPartition]]) -> None:
-        """Watch these log directories, and these partitions in them, and no others."""
+        """Watch exactly these log directories and these partitions in them."""
         if self._inotify is None or (self.warning and self._clock() < self._again_at):
             return
         self._partitions = {f"{log_dir}/{name}": (log_dir, name) for log_dir, name in partitions}
@@ -107,11 +107,11 @@ class Watcher:
                 if error.errno in _FULL:
                     self._disable(error)
                     return
-                self._lost = True  # it went away: the next scan reports it
+                self._lost = True  # it disappeared: the next scan reports it
 
     def _add(self, inotify: INotify, path: str) -> None:
-        """Where it is watched already nothing changes; raises OSError."""
-        # The operator may name a link; a partition is never one.
+        """Add a watch; does nothing for an existing one. Raises OSError."""
+        # The operator may name a link; a partition is never a link.
         watch = inotify.add_watch(path, _MASK if path in self._log_dirs else _MASK | flags.DONT_FOLLOW)
         if self._watches.get(path) != watch:
             if path in self._watches:
@@ -127,7 +127,7 @@ class Watcher:
             return
         path = self._paths.get(event.wd)
         if path is None:
-            return  # an event from before it was unfollowed
+            return  # an event from before the watch was removed
         if event.mask & flags.IGNORED:
             del self._paths[event.wd]
             if self._watches.get(path) == event.wd:
@@ -143,7 +143,7 @@ class Watcher:
             self._changed(self._log_dirs[path], None)
 
     def _moved(self, path: str) -> None:
-        """The directory was renamed: its topic is deleted. Another one may have this name by now."""
+        """The directory was renamed because its topic is deleted. Another one may have this name by now."""
         self._forget(path)
         self._lost = True
         if path in self._log_dirs:
@@ -158,7 +158,7 @@ class Watcher:
             try:
                 self._inotify.rm_watch(watch)
             except OSError:
-                return  # the directory is gone, and the watch with it
+                return  # the directory was deleted, and the watch with it
 
     def _disable(self, error: OSError) -> None:
         self.warning = (
@@ -170,7 +170,7 @@ class Watcher:
 
 
 async def _is_readable(descriptor: int) -> None:
-    """Wait until something can be read."""
+    """Wait until the descriptor is readable."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(descriptor, readable.set)

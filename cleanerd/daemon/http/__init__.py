@@ -1,1 +1,1 @@
-"""Shows the view to others over HTTP: status, metrics, health and the status page. Knows nothing but the view."""
+"""Serves the view over HTTP: status, metrics, health and the status page. Uses nothing but the view."""

@@ -1,4 +1,4 @@
-"""The connections of the HTTP server: hanging clients, or hundreds of them, cost few descriptors and no memory."""
+"""Manages the HTTP server's connections: hanging clients, even hundreds, cost few descriptors and no memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SWEEP_SECONDS: Final = 15.0
 
 
 class Connections:
-    """Makes the protocol of each connection, and ends those that are of no use any more.
+    """Makes the protocol of each connection, and closes useless ones.
 
-    A connection whose last request began ``idle_seconds`` ago is closed: it waits for nothing, or its client does not
-    read. Above ``most`` the one that was silent longest is closed for the new one. Above ``most_body_bytes`` of bodies
-    that are being sent, each counted once, connections that have not read the oldest one yet are closed (D-13).
+    A connection whose last request began ``idle_seconds`` ago is closed: it is idle, or its client does not read. Above
+    ``most`` connections the one that was silent longest is closed. Above ``most_body_bytes`` of bodies that are being
+    sent, each counted once, connections that have not read the oldest body are closed (D-13).
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Connections:
         self._sweeper = asyncio.create_task(self._sweep_for_ever(), name="http-connections")
 
     async def stop(self) -> None:
-        """Cut all of them."""
+        """Close all connections."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
@@ -68,7 +68,7 @@ class Connections:
             self._active[protocol] = asyncio.get_running_loop().time()
 
     def sends(self, protocol: web.RequestHandler, body: bytes) -> Callable[[], object]:
-        """Note that ``body`` is being sent there, until what is returned is called."""
+        """Note that ``body`` is being sent there; call the returned function when it was sent."""
         self._sending.pop(protocol, None)
         self._sending[protocol] = body
         self._forget_closed()
@@ -99,7 +99,7 @@ class Connections:
         self._sending.pop(protocol, None)
 
     def _cut(self, protocol: web.RequestHandler) -> None:
-        """Not closed politely: that would wait until the client has read what was sent."""
+        """Abort the connection: a normal close would wait until the client has read."""
         self._forget(protocol)
         transport: asyncio.WriteTransport | None = protocol.transport
         if transport is not None:

@@ -1,4 +1,4 @@
-"""Answers of ``/explain`` read files: few are made at once, and none for a client that is gone."""
+"""Answers of ``/explain`` read files, so few are made at once, and none for a closed connection."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ AT_ONCE: Final = 2
 
 
 class Explanations:
-    """``explain`` gets ``TOPIC-N``. It runs for two partitions at a time, and never twice at once for the same one.
+    """``explain`` gets ``TOPIC-N``.
 
-    Clients that wait for the same partition share one answer. If the last of them is gone before it began, it is not
-    made at all (D-14).
+    It runs for two partitions at a time, and never twice at once for the same one. Clients that wait for the same
+    partition share one answer. If the last of them disconnects before it begins, it is not made (D-14).
     """
 
     def __init__(self, explain: Callable[[str], Awaitable[dict[str, Any]]]) -> None:
@@ -49,7 +49,7 @@ class Explanations:
                     self._forget(name, task)
 
     def stop(self) -> None:
-        """End all of them."""
+        """Cancel all of them."""
         for task in self._tasks.values():
             task.cancel()
 
@@ -60,7 +60,7 @@ class Explanations:
 
     def _forget(self, name: str, task: asyncio.Task[dict[str, Any]]) -> None:
         if task.done() and not task.cancelled():
-            task.exception()  # retrieved, even when no client waits for it any more
+            task.exception()  # retrieve the exception, even if no client waits for it any more
         if self._tasks.get(name) is task:
             del self._tasks[name], self._clients[name]
             self._begun.discard(name)

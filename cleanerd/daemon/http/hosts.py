@@ -1,7 +1,7 @@
-"""To which names the HTTP server answers: a web page whose name was made to point here must not read it.
+"""The host names that the HTTP server answers to, as a defence against DNS rebinding.
 
-A browser sends the name that it looked up as ``Host``, and only a name can be redirected by DNS. So every address that
-leads here is accepted, and a name only if the settings or the host say that it is ours.
+A browser sends the name that it looked up as ``Host``, and only a name can be redirected by DNS. So every address of
+this host is accepted, and a name only if the settings or the host define it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _MOST_NAMES: Final = 20
 
 
 class Hosts:
-    """``names``: ``cleanerd.http.hosts``; without any, the host's own names are accepted if other hosts may connect.
+    """``names``: ``cleanerd.http.hosts``; if empty, the host's own names are accepted when other hosts may connect.
 
-    ``loopback_only``: only this host can reach the listener, so that no other address leads to it.
+    ``loopback_only``: only this host can reach the listener, so only loopback addresses are accepted.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class Hosts:
         self._names = frozenset(names if names or loopback_only else (own or local_host_names)())
 
     def refusal(self, headers: Sequence[str]) -> tuple[int, str] | None:
-        """Status and text for these ``Host`` headers, None when they are answered; X-Forwarded-Host counts for nothing.
+        """Status and text of a refusal for these ``Host`` headers; None: accepted. X-Forwarded-Host is ignored.
 
-        A client without one (HTTP/1.0) is not a browser.
+        A client without a Host header (HTTP/1.0) is not a browser.
         """
         if len(headers) > 1:
             return 400, "This request has several Host headers. Send one.\n"
@@ -66,7 +66,7 @@ class Hosts:
 
 
 def name_of(header: str) -> str | None:
-    """The host of a Host header in lower case, without port, brackets, zone and final dot; None when it is none."""
+    """The host of a Host header in lower case, without port, brackets, zone and final dot; None if it is malformed."""
     text = header.strip().lower()
     if text.startswith("["):
         name, closed, port = text[1:].partition("]")
@@ -81,7 +81,7 @@ def name_of(header: str) -> str | None:
 
 
 def local_host_names(hosts_file: Path | None = None, host: str | None = None) -> frozenset[str]:
-    """The host's own name, and its other names in ``hosts_file`` (/etc/hosts); without any name server."""
+    """The host's own name, and its other names in ``hosts_file`` (/etc/hosts); no name server is used."""
     own = (host or socket.gethostname()).lower()
     found = {own, own.partition(".")[0]}
     try:

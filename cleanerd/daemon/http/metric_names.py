@@ -1,7 +1,7 @@
 """Every metric that the daemon exports: name, kind, labels, help. ``metrics.py`` fills them from a view.
 
-Names without the ``_total`` and ``_info`` that counters and infos get. cleanerd's own are in base units; Kafka's are
-what the usual rules of the JMX exporter make of its MBeans: existing alerts go on working.
+Names are without the suffixes ``_total`` and ``_info``. cleanerd's own metrics are in base units. Kafka's have the
+names that the usual rules of the JMX exporter give its MBeans, so existing alerts keep working.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Metric:
 
     @property
     def exported_name(self) -> str:
-        """The name of its samples; of a histogram's, those that count by length."""
+        """The name of its samples; for a histogram, of its buckets."""
         return self.name + {"gauge": "", "counter": "_total", "info": "_info", "histogram": "_bucket"}[self.kind]
 
     @property
     def sample_names(self) -> tuple[str, ...]:
-        """All names that it comes under."""
+        """All names of its samples."""
         of_histogram = (f"{self.name}_bucket", f"{self.name}_count", f"{self.name}_sum")
         return of_histogram if self.kind == "histogram" else (self.exported_name,)
 

@@ -1,8 +1,8 @@
-"""The daemon's metrics, made of a :class:`DaemonView` and the clock: a scrape never touches a disk, a lock or a clean.
+"""Makes the daemon's metrics from a :class:`DaemonView` and the clock: a scrape never uses a disk or a lock.
 
-Whatever belongs to a single partition is behind a limit, because a broker has thousands of them: the most interesting
-come first, and one metric says how many were left out. Sums, counts and the topics' strategies are always complete,
-so no alert depends on the limit.
+Series of single partitions are limited, because a broker has thousands: the most interesting come first, and one metric
+has the number of omitted ones. Sums, counts and the topics' strategies are always complete, so no alert depends on the
+limit.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ DEFAULT_PARTITIONS_MAX: Final = 1000
 
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 REASONS: Final = tuple(RemovedRecords.__dataclass_fields__)
-_END: Final = b"# EOF\n"  # OpenMetrics has it
+_END: Final = b"# EOF\n"  # OpenMetrics requires it
 
 STATES: Final[tuple[str, ...]] = get_args(PartitionPhase)
 
 
 class Exposition:
-    """The content of a scrape: the current view, in one piece.
+    """The content of a scrape, from the current view.
 
-    ``kafka_names``: Kafka's names too. ``partitions_max``: how many partitions have series of
-    their own. ``clock`` gives seconds since the epoch.
+    ``kafka_names``: Kafka's names too. ``partitions_max``: how many partitions have their own series. ``clock`` gives
+    seconds since the epoch.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class Exposition:
         self._clock = clock
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Body and content type by an Accept header: Prometheus' text, or OpenMetrics."""
+        """Body and content type for an Accept header: Prometheus' text, or OpenMetrics."""
         view, now_ms = self._view(), int(self._clock() * 1000)
         try:
             encode, content_type = choose_encoder(accept)
-        except (TypeError, ValueError):  # the release is not a number
+        except (TypeError, ValueError):  # the version is not a number
             encode, content_type = choose_encoder("")
-        # A registry of its own, so that nothing else of the process slips in.
+        # A separate registry, so that no other metric of the process is included.
         registry = CollectorRegistry(auto_describe=False)
         shown = partition_series.most_interesting(view.partitions, self._partitions_max, now_ms)
         registry.register(_ViewCollector(view, now_ms, shown=len(shown), kafka_names=self._kafka_names))
@@ -76,7 +76,7 @@ class Exposition:
 
 
 class _ViewCollector(Collector):
-    """Exports one view, except the series of single partitions."""
+    """Exports one view, without the series of single partitions."""
 
     def __init__(self, view: DaemonView, now_ms: int, *, shown: int, kafka_names: bool) -> None:
         self._view = view
@@ -101,14 +101,17 @@ class _ViewCollector(Collector):
 
 
 class _Families:
-    """Families of ``metric_names``, made with the first sample. The first sample of the same labels is used."""
+    """Families of ``metric_names``, created with the first sample.
+
+    Of samples with the same labels the first is used.
+    """
 
     def __init__(self) -> None:
         self._families: dict[str, Any] = {}
         self._seen: set[tuple[str, tuple[str, ...]]] = set()
 
     def add(self, name: str, labels: tuple[str, ...], value: float | None) -> None:
-        """A sample; None is none."""
+        """Add a sample, unless it is None."""
         labels = tuple(map(as_utf8, labels))
         if value is None or (name, labels) in self._seen:
             return
@@ -128,7 +131,7 @@ class _Families:
             family.add_metric(labels, value)
 
     def histogram(self, name: str, found: Histogram, *labels: str) -> None:
-        """A whole histogram: Prometheus needs cumulative counts for each bound."""
+        """Add a histogram: Prometheus needs cumulative counts per bound."""
         metric = metric_names.BY_NAME[name]
         bounds = [*(f"{bound:g}" for bound in found.bounds), "+Inf"]
         buckets = list(zip(bounds, accumulate(found.counts), strict=True))
@@ -137,11 +140,11 @@ class _Families:
         self._families[name].add_metric(labels, buckets, found.sum)
 
     def info(self, name: str, *labels: str) -> None:
-        """A sample of an info metric."""
+        """Add a sample of an info metric."""
         self.add(name, labels, 1)
 
     def made(self) -> Iterator[Family]:
-        """In the order of the catalogue."""
+        """The families in the order of the catalogue."""
         return (self._families[metric.name] for metric in metric_names.ALL if metric.name in self._families)
 
 
@@ -150,7 +153,7 @@ def _seconds(time_ms: int | None) -> float | None:
 
 
 def dead_workers(view: DaemonView) -> int:
-    """Dead workers without a replacement."""
+    """The number of workers that died without a replacement."""
     return max(0, view.totals.dead_workers - view.totals.worker_restarts)
 
 
@@ -200,7 +203,7 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
 
 
 def _held_partitions(families: _Families, view: DaemonView, now_ms: int) -> None:
-    """Those whose tombstones wait for a replica, by the broker that they wait for (U-70)."""
+    """Partitions whose tombstones wait for a replica, by its broker (U-70)."""
     held = [each for each in view.partitions if each.is_held(now_ms)]
     for broker in sorted({broker for each in held for broker in each.waits_for}):
         of_broker = [each for each in held if broker in each.waits_for]
@@ -218,7 +221,7 @@ def _totals(families: _Families, view: DaemonView) -> None:
         "cleanerd_cleaning_seconds": (totals.seconds, ()),
     }
     for name, (counted, known) in by_label.items():
-        # Zeros from the start: increase() does not see a counter's first step when the series begins with it.
+        # Zeros from the start: increase() misses a counter's first step if its series begins with it.
         for label in dict.fromkeys((*known, *counted)):
             families.add(name, (label,), counted.get(label, 0))
     values = {
@@ -244,7 +247,7 @@ def _totals(families: _Families, view: DaemonView) -> None:
 
 
 def _by_log_dir(view: DaemonView) -> dict[str, list[PartitionView]]:
-    """Directories without partitions too, and any that only partitions know of."""
+    """By log directory, including directories without partitions and directories known from partitions only."""
     found: dict[str, list[PartitionView]] = defaultdict(list, {each.path: [] for each in view.log_dirs})
     for partition in view.partitions:
         found[partition.log_dir].append(partition)
@@ -274,13 +277,13 @@ def _log_dirs(families: _Families, view: DaemonView) -> None:
 
 
 def _agents(view: DaemonView) -> list[Mapping[str, Any]]:
-    """The agents' own reports; one may serve several log directories."""
+    """The agents' reports; one agent may serve several log directories."""
     known = (each.agent for each in view.log_dirs if each.agent is not None)
     return list({(agent.get("pid"), agent.get("socket")): agent for agent in known}.values())
 
 
 def _kafka_cleaners(families: _Families, view: DaemonView) -> None:
-    """OP-13: the figures of the brokers' own cleaners, as far as their agents know them."""
+    """OP-13: figures of the brokers' own cleaners, if their agents report them."""
     agents = [agent for agent in _agents(view) if agent.get("ready")]
     if not agents:
         return
@@ -305,14 +308,14 @@ def _held_locks(families: _Families, view: DaemonView) -> None:
             counted = Histogram(bounds, tuple(held["counts"]), held["sum_us"] / 1_000_000)
             known = found.get(lock)
             if len(counted.counts) != len(bounds) + 1 or (known is not None and known.bounds != bounds):
-                continue  # an agent of another build counts otherwise
+                continue  # an agent of another build counts differently
             found[lock] = counted if known is None else known.with_all_of(counted)
     for lock, held in found.items():
         families.histogram("cleanerd_lock_held_seconds", held, lock)
 
 
 def _quarantined(partitions: Iterable[PartitionView]) -> list[PartitionView]:
-    """Quarantined partitions; while all cleaning is paused their state is paused nevertheless."""
+    """Quarantined partitions, including those that show as paused while all cleaning is paused."""
     return [each for each in partitions if each.quarantine is not None and each.phase != "excluded"]
 
 
@@ -333,7 +336,7 @@ def _topics(families: _Families, view: DaemonView) -> None:
 
 
 def _last_cleans(view: DaemonView) -> list[CleanView]:
-    """The newest that rewrote something, as many as there are workers: Kafka shows the last one of each thread."""
+    """The newest cleanings that rewrote something, one per worker: Kafka shows the last one of each thread."""
     done = (each for each in view.history if each.result.get("outcome") in ("cleaned", "staged", "unchanged"))
     return heapq.nlargest(max(1, view.threads), done, key=lambda each: each.ended_ms)
 
@@ -361,5 +364,5 @@ def _kafka(families: _Families, view: DaemonView, now_ms: int) -> None:
 
 
 def _as_jmx(path: str) -> str:
-    """A log directory as the JMX exporter writes it: Kafka quotes it in the MBean's name, and the quotes stay."""
+    """A log directory as the JMX exporter writes it: with the quotes of the MBean's name."""
     return '"' + path.replace("\\", "\\\\").replace('"', '\\"').replace("*", "\\*").replace("?", "\\?") + '"'

@@ -1,4 +1,4 @@
-"""The files of the status page, read once at the start: answering a request touches no disk."""
+"""The files of the status page, read once at the start: answering a request reads no disk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PageFile:
 
     @classmethod
     def of(cls, body: bytes, content_type: str) -> PageFile:
-        """With what follows from its content."""
+        """The file with its etag."""
         return cls(body, gzip.compress(body, mtime=0), content_type, hashlib.sha256(body).hexdigest()[:20])
 
 

@@ -1,7 +1,8 @@
-"""The series of single partitions: which get them, and their lines, which are nine tenths of a scrape.
+"""The series of single partitions: the choice of partitions, and their lines, which are nine tenths of a scrape.
 
-A thousand partitions are ten thousand samples, for which the client library needs 50 ms of CPU time and this 10: these
-lines are written directly, the same for Prometheus' text format and OpenMetrics. All other samples use the library.
+A thousand partitions have ten thousand samples. The client library needs 50 ms of CPU time for them, and this module
+10, so it writes the lines directly, the same for Prometheus' text format and OpenMetrics. All other samples use the
+library.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def is_overdue(partition: PartitionView, now_ms: int) -> bool:
-    """Whether max.compaction.lag.ms has made it due."""
+    """Whether max.compaction.lag.ms has made it overdue."""
     due = partition.overdue_at_ms
     return due is not None and due <= now_ms and partition.phase != "excluded"
 
@@ -27,8 +28,8 @@ def is_overdue(partition: PartitionView, now_ms: int) -> bool:
 def most_interesting(partitions: Iterable[PartitionView], limit: int, now_ms: int) -> list[PartitionView]:
     """The ``limit`` most interesting partitions.
 
-    Partitions in trouble first, then those in progress, then by reclaimable bytes. Sizes are compared by their powers
-    of two, so that small changes do not make series come and go.
+    Partitions with a fault first, then those in progress, then by reclaimable bytes. Sizes are compared by their powers
+    of two, so that small changes do not add and remove series.
     """
 
     def rank(partition: PartitionView) -> tuple[object, ...]:
@@ -73,7 +74,7 @@ def lines(shown: Iterable[PartitionView]) -> str:
 
 
 def _values(partition: PartitionView) -> tuple[float | None, ...]:
-    """In the order of ``PARTITIONS``; None: not known, no sample."""
+    """Values in the order of ``PARTITIONS``; None: unknown, no sample."""
     last, quarantine = partition.last_clean, partition.quarantine
     return (
         partition.dirty_ratio,

@@ -1,12 +1,11 @@
 """The daemon's HTTP server: metrics, health, status and the status page. It only reads, and only from memory.
 
-Everything but ``/explain`` comes from the current :class:`DaemonView`. Nothing here can change anything: other methods
-than GET and HEAD are refused. Bodies are made in a thread of the server's own, so that neither a cleaning nor a client
-that hangs delays them, nor they a cleaning. Large bodies are sent in pages of one shared object, and the work for a
-client ends with its connection.
+Everything but ``/explain`` comes from the current :class:`DaemonView`. Requests cannot change anything: methods other
+than GET and HEAD are refused. Bodies are made in the server's own thread, so that they and cleanings do not delay each
+other. Large bodies are sent in pages of one shared object, and the work for a client ends with its connection.
 
-Every client that reaches the address is served; by default that is the loopback address. There a browser is an entry
-for others - a web page that lets its own name point to 127.0.0.1 - so on loopback only its own names are accepted.
+Every client that reaches the address is served; by default that is the loopback address. There a web page could use a
+browser by letting its own name point to 127.0.0.1, so on loopback only this host's own names are accepted.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ _LISTEN_HINTS: Final = {
     errno.EADDRINUSE: "another process has the port: ss -ltnp names it",
     errno.EACCES: "ports below 1024 are for root: take a higher one",
 }
-"""Fixes for the system's refusals."""
+"""Fixes for errors of listening."""
 
 _MAY_PASS: Final = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL})
 
@@ -97,10 +96,10 @@ class HttpServer:
     """Serves the current view on ``listen`` (HOST:PORT; port 0 takes a free one, see ``port``).
 
     ``view`` must answer at once. ``explain`` receives ``TOPIC-N`` and returns the output of ``cleanerd explain
-    --json``; it is called for partitions of the view only, as `Explanations` says.
-    ``hosts``: the names that it answers to (:class:`Hosts`); ``own_names``: this host's own, where none are set.
-    ``cluster``: the daemons of the cluster side by side, None without peers.
-    ``explain_seconds``: limit for an answer of ``explain``. ``connections``: makes their manager.
+    --json``; it is called for partitions of the view only, as `Explanations` says. ``hosts``: the names that it answers
+    to (:class:`Hosts`); ``own_names``: this host's own, used if none are set. ``cluster``: the view of all daemons of
+    the cluster, None without peers. ``explain_seconds``: limit for an answer of ``explain``. ``connections``: makes
+    their manager.
 
     Raises:
         ConfigError: ``listen`` is not an address, or (by ``start``) cannot be bound.
@@ -150,19 +149,19 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on, once started."""
+        """The port, once started."""
         return self._port
 
     @property
     def address(self) -> str:
-        """Where a browser finds the status page, once started; of all addresses the loopback's."""
+        """The URL of the status page, once started; for all addresses, that of the loopback."""
         host = self._host or "localhost"
         if host in {"0.0.0.0", "::"}:  # noqa: S104 - is compared, not listened on
             host = "localhost"
         return f"http://{f'[{host}]' if ':' in host else host}:{self._port}/"
 
     async def start(self) -> None:
-        """Listen. A server that was stopped can be started again."""
+        """Listen. A stopped server can be started again."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cleanerd-http")
         self._handler = web.Server(
             self._answer,
@@ -175,7 +174,7 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(self._connections, self._host, self._port)
-        except (OSError, UnicodeError) as error:  # a name with an empty label is none that can be written for DNS
+        except (OSError, UnicodeError) as error:  # a name with an empty label cannot be encoded for DNS
             self._thread.shutdown(wait=False)
             raise _not_listening(self._listen, error) from error
         addresses = [_address_of(each) for each in self._server.sockets]
@@ -258,7 +257,7 @@ class HttpServer:
         return await self._in_thread(render)
 
     async def _livez(self, _request: web.BaseRequest) -> web.Response:
-        """The daemon answers; a restart would fix no other fault."""
+        """Alive if the daemon answers: a restart would fix no other fault."""
         return web.Response(text="ok\n")
 
     async def _healthz(self, _request: web.BaseRequest) -> web.Response:
@@ -312,9 +311,9 @@ class HttpServer:
 
 
 class _Pages(payload.Payload):
-    """A large ``body`` that many clients share: no more than a page of it is copied for each (D-13).
+    """A large ``body`` that many clients share: at most a page of it is copied per client (D-13).
 
-    ``sent`` is called when a client has it, or went away.
+    ``sent`` is called when a client has received it or disconnected.
     """
 
     def __init__(self, body: bytes, content_type: str) -> None:
@@ -335,15 +334,15 @@ class _Pages(payload.Payload):
             self.sent()
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """All of it: its length is in the response's head."""
+        """Write all of it: its length is in the response's headers."""
         del content_length
         await self.write(writer)
 
 
 def _not_listening(listen: str, error: OSError | UnicodeError) -> ConfigError:
-    """A failure that may pass has the exit code of a refusal, after which systemd restarts the unit.
+    """The error; a temporary one has the exit code of a refusal, after which systemd restarts the unit.
 
-    At boot an address, or the name server, may come later than the daemon; a port becomes free when its owner ends.
+    At boot an address or the name server may come later than the daemon; a port becomes free when its owner ends.
     """
     number = getattr(error, "errno", None) or 0
     refusal = ConfigError(
@@ -360,7 +359,7 @@ def parse_listen(listen: str) -> tuple[str | None, int]:
     """HOST:PORT or :PORT for all addresses (host None); an IPv6 address with or without brackets.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: it is malformed.
     """
     host, colon, port = listen.strip().rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
@@ -389,7 +388,7 @@ def _address_of(listening: socket.socket) -> tuple[str, int]:
 
 
 def _status_of(view: DaemonView, partition: PartitionView) -> dict[str, Any]:
-    """A partition with all that the view has of it."""
+    """A partition with all its facts in the view."""
     name = (partition.topic, partition.partition)
     return {
         "schema": 1,
@@ -401,14 +400,14 @@ def _status_of(view: DaemonView, partition: PartitionView) -> dict[str, Any]:
 
 
 def _has(request: web.BaseRequest, etag: str) -> bool:
-    """Whether the client has it already; weakly compared, because the packed body has the same tag (RFC 9110)."""
+    """Whether the client has it already; a weak comparison, because the compressed body has the same tag (RFC 9110)."""
     return any(each.value in (etag, "*") for each in request.if_none_match or ())
 
 
 def _packed(
     request: web.BaseRequest, body: bytes, headers: dict[str, str], *, zipped: bytes | None = None
 ) -> web.Response:
-    """Compressed with gzip if the client accepts it and it is worth it."""
+    """The response, compressed with gzip if the client accepts it and it saves enough."""
     if len(body) >= _GZIP_FROM_BYTES and _takes_gzip(request.headers.get("Accept-Encoding", "")):
         body = gzip.compress(body, 1, mtime=0) if zipped is None else zipped
         headers = {**headers, "Content-Encoding": "gzip"}

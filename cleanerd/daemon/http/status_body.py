@@ -1,7 +1,7 @@
-"""The body of ``/status``, made once for each view.
+"""The body of ``/status``, made once per view.
 
-A busy daemon makes a new view every second, and of its thousands of partitions a few have changed. Views are immutable
-and share what is unchanged, so a partition that is the same object has the same text.
+A busy daemon makes a new view every second, in which few of thousands of partitions have changed. Views are immutable
+and share unchanged parts, so the text of a partition is reused if it is the same object.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from cleanerd.daemon.view import DaemonView, PartitionView
 
-_LEVEL: Final = 1  # repeated names are most of it: more effort takes three times as long for a tenth less
+_LEVEL: Final = 1  # names repeat often: a higher level takes three times as long and saves a tenth
 
 
 @dataclass(frozen=True, slots=True)
 class StatusBytes:
-    """JSON, plain and packed."""
+    """JSON, plain and compressed."""
 
     plain: bytes
     zipped: bytes
@@ -27,7 +27,7 @@ class StatusBytes:
 
 
 class StatusBody:
-    """Makes bodies; one thread at a time."""
+    """Makes bodies; for one thread at a time."""
 
     def __init__(self) -> None:
         self._view: DaemonView | None = None
@@ -36,7 +36,7 @@ class StatusBody:
         self._count = 0
 
     def of(self, view: DaemonView) -> StatusBytes:
-        """That of ``view``: ``view.to_json()``, as text."""
+        """The body of ``view``: ``view.to_json()`` as text."""
         if self._body is not None and self._view is view:
             return self._body
         plain = self.plain(view)
@@ -46,11 +46,11 @@ class StatusBody:
         return self._body
 
     def plain(self, view: DaemonView) -> bytes:
-        """``view.to_json()`` as text, without the packing."""
+        """``view.to_json()`` as text, uncompressed."""
         texts: dict[int, tuple[PartitionView, str]] = {}
         for partition in view.partitions:
             known = self._texts.get(id(partition))
-            # The pair keeps the object alive, so no other one can have its id meanwhile.
+            # The pair keeps the object alive, so that no other one can have its id.
             texts[id(partition)] = known or (partition, encode(partition.to_json()))
         self._texts = texts
         head = encode(view.to_json_without_partitions())
@@ -59,5 +59,5 @@ class StatusBody:
 
 
 def encode(document: Any) -> str:
-    """Compact JSON; values that JSON does not know become their text."""
+    """Compact JSON; values that JSON does not know are converted to text."""
     return json.dumps(document, separators=(",", ":"), default=str)

@@ -1,1 +1,1 @@
-"""The state of all partitions, and which of them is cleaned next. No file, no clock, no thread."""
+"""The state of all partitions, and the choice of the next one to clean. Uses no files, clocks or threads."""

@@ -1,6 +1,6 @@
-"""What the canary has cleaned, verified and found (D-18..D-20): ``canary.json`` in the state directory. Pure.
+"""The canary's state: cleaned and verified logs, and findings (D-18..D-20); ``canary.json`` in the state directory.
 
-A cleaning is charged before it begins, so a daemon that is killed has charged too much rather than too little.
+Pure. A cleaning is charged before it begins, so a killed daemon has charged too much rather than too little.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RELEASE: Final = "cleanerd resume --canary"
 
 @dataclass(frozen=True, slots=True)
 class CleanedLog:
-    """A partition that was cleaned and not verified yet. ``size_bytes``: of its log when the cleaning began."""
+    """A partition that was cleaned but not verified yet. ``size_bytes``: its log's size when the cleaning began."""
 
     log_dir: str
     topic: str
@@ -41,7 +41,7 @@ class CleanedLog:
 
 @dataclass(frozen=True, slots=True)
 class CanaryHold:
-    """Why nothing more is cleaned: the ``finding``, and the partition; empty where the whole file is meant."""
+    """Why cleaning is on hold: the ``finding`` and the partition, which is empty if the whole file is unusable."""
 
     log_dir: str
     partition: str
@@ -55,7 +55,10 @@ class CanaryHold:
 
 @dataclass(frozen=True, slots=True)
 class CanaryState:
-    """``spent_bytes``: verified cleanings of the day that began at ``day_ms``. ``verified``: how many ever."""
+    """``spent_bytes``: verified cleanings of the day that began at ``day_ms``.
+
+    ``verified``: the number of all so far.
+    """
 
     unverified: tuple[CleanedLog, ...]
     spent_bytes: int
@@ -64,7 +67,10 @@ class CanaryState:
     hold: CanaryHold | None
 
     def at(self, now_ms: int) -> Self:
-        """On a new day nothing is spent. A clock that was set back delays the next day by one day at most."""
+        """The state at that time: a new day has spent nothing.
+
+        A clock that was set back delays that by a day at most.
+        """
         if now_ms >= self.day_ms + DAY_MS:
             return replace(self, spent_bytes=0, day_ms=now_ms)
         return replace(self, day_ms=min(self.day_ms, now_ms))
@@ -89,11 +95,11 @@ class CanaryState:
         return replace(self, unverified=(*self.unverified, log))
 
     def without(self, key: Key) -> Self:
-        """That log was not changed, or does not exist any more."""
+        """The state without a log that was not changed or does not exist any more."""
         return replace(self, unverified=tuple(each for each in self.unverified if each.key != key))
 
     def verified_log(self, log: CleanedLog) -> Self:
-        """Nothing is wrong with it: its bytes count for the day."""
+        """The state after a log was verified: its bytes count for the day."""
         left = self.without(log.key)
         return replace(left, spent_bytes=self.spent_bytes + log.size_bytes, verified=self.verified + 1)
 
@@ -110,14 +116,14 @@ DOCUMENT: Final = Document("canary.json", CanaryState, check=_check)
 
 
 def too_large(budget: CanaryBudget | None, size_bytes: int) -> str:
-    """Why a log does not fit even an unused budget; empty when it does."""
+    """Why a log does not fit even an unused budget; empty if it does."""
     if budget is None or budget.day_bytes is None or size_bytes <= budget.day_bytes:
         return ""
     return f"its log of {human_bytes(size_bytes)} is larger than cleanerd.canary ({budget})"
 
 
 def load_canary(state_dir: Path, now_ms: int) -> CanaryState:
-    """The stored state. One that cannot be read holds: how much was cleaned since is unknown."""
+    """The stored state. An unreadable one holds, because the cleanings since are unknown."""
     found = DOCUMENT.read(state_dir)
     if isinstance(found, UnreadableState):
         finding = f"{found}, so it is unknown what was cleaned and not verified"

@@ -1,8 +1,8 @@
-"""The next partition to clean, without a pass over all partitions for each one that was cleaned.
+"""Chooses the next partition to clean without a pass over all partitions each time.
 
-A pass sorts the partitions that may be cleaned. Between two passes the last order is used, and only the first ones in
-it are judged again. So with thousands of partitions an idle worker costs as little as with a hundred; with a hundred,
-nearly every time is a pass.
+A pass sorts the partitions that may be cleaned. Until the next pass this order is used, and only its first ones are
+judged again. So with thousands of partitions an idle worker costs as little as with a hundred; with a hundred, nearly
+every choice is a pass.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from cleanerd.daemon.work.job import Kind
 
 FIRST: Final = 8
-"""Partitions to judge again at once: enough for all threads, unless all of their log directories are busy."""
+"""Partitions to judge again at once: enough for all threads, unless all their log directories are busy."""
 
 
 class CleaningQueue:
-    """``clock`` gives seconds that never go back, ``work`` those that this thread has worked.
+    """``clock``: monotonic seconds; ``work``: CPU seconds of this thread.
 
-    A pass is measured in CPU time: a machine that slept meanwhile would delay the next one for hours.
+    A pass is measured in CPU time: a machine that was suspended meanwhile would delay the next one for hours.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class CleaningQueue:
         self.has_suspects = any(each.is_suspect for each in found)
         self._order = deque((each.log_dir, each.name) for each in found)
         self._spare.clear()
-        if not found:  # a suspect last: were it what kills the process, the others are done before
+        if not found:  # suspects last: if one kills the process, the others are done before
             spare = sorted(self._fleet.spare_work(now_ms), key=lambda each: each[0].suspect is not None)
             self._spare.extend((tracked.key, kind) for tracked, kind in spare)
         self._until = self._clock() + pause_seconds(self._work() - began, OF_THE_LOOP)
         return found
 
     def first(self, now_ms: int) -> list[Candidate]:
-        """The first ones of the last pass that may still be cleaned."""
+        """The first candidates of the last pass that may still be cleaned."""
         partitions, found = self._fleet.partitions, list[Candidate]()
         while self._order and not found:
             keys = [self._order.popleft() for _ in range(min(FIRST, len(self._order)))]
@@ -76,7 +76,7 @@ class CleaningQueue:
         return found
 
     def spare_work(self, now_ms: int, running: Collection[Key]) -> tuple[PartitionEntry, Kind] | None:
-        """Work beside the ``running`` jobs while no partition is to be cleaned; each is returned once a pass."""
+        """Work beside the ``running`` jobs while no partition is to be cleaned; each partition once per pass."""
         while self._spare:
             key, kind = self._spare.popleft()
             tracked = self._fleet.partitions.get(key)

@@ -1,7 +1,7 @@
-"""Closed windows do not count as waiting: outside of ``cleanerd.windows`` most partitions do not age.
+"""Time in closed windows (``cleanerd.windows``) does not count as waiting.
 
-Otherwise all partitions that had waited through a day were overdue in the evening, and ``max.compaction.lag.ms``, a
-promise, would come after them.
+Otherwise every partition that waited through a day would be overdue in the evening, and those with an exceeded
+``max.compaction.lag.ms`` would lose their priority.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ClosedWindows:
         *,
         window_open: bool,
     ) -> None:
-        """``candidates``: those of ``partitions`` that would be cleaned; their wait since the last pass is ignored."""
+        """``candidates``: the ``partitions`` that would be cleaned; their wait since the last pass is ignored."""
         before, self._closed_ms = self._closed_ms, None if window_open else now_ms
         if before is None:
             return

@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from cleanerd.daemon.view import Trigger
 
 GREW: Final = 10
-"""In observe mode a partition is examined again when its dirty section grew by this part."""
+"""In observe mode a partition is examined again when its dirty section has grown by one part in this many."""
 
 
 ESTIMATE_GREW: Final = 2
 ESTIMATE_INTERVAL_MS: Final = 3_600_000
-"""A partition is estimated again when this many times as much is dirty, but not before this interval."""
+"""The shortest interval of estimates of a partition whose dirty section has doubled."""
 
 DIGEST_INTERVAL_MS: Final = 900_000
 DIGEST_AGAIN_MS: Final = 6 * 3_600_000
-"""A partition is read again after the first if its coarsest grid offset is another one, after the second anyway."""
+"""When to compute digests again: after the first interval if the coarsest grid offset changed, else the second."""
 
 
 def trigger_of(
     tracked: PartitionEntry, work: Work, now_ms: int, *, is_full: bool, plan_max_age_ms: int
 ) -> Trigger | None:
-    """Why a worker should do its ``work`` on the partition now; None: nothing is to be done.
+    """Why a worker should do its ``work`` on the partition now; None: there is no reason.
 
     ``is_full``: only the reserve is free on its disk. ``plan_max_age_ms``: how old a staged plan may become.
     """
@@ -100,7 +100,7 @@ def is_digest_due(tracked: PartitionEntry, now_ms: int) -> bool:
 
 
 def has_nothing_to_stage(tracked: PartitionEntry, work: Work | None) -> bool:
-    """Whether a worker found that nothing of the log as it is would go."""
+    """Whether a worker found that a cleaning of the unchanged log would remove nothing."""
     look = tracked.look
     return look is not None and look.staged is None and work == "stage" and tracked.done_to == look.bound_offset
 
@@ -108,18 +108,18 @@ def has_nothing_to_stage(tracked: PartitionEntry, work: Work | None) -> bool:
 def _is_staged(
     tracked: PartitionEntry, look: PartitionScan, trigger: Trigger, now_ms: int, plan_max_age_ms: int
 ) -> bool:
-    """Whether nothing has changed since it was staged, or was found to have nothing to stage."""
+    """Whether nothing has changed since it was staged, or since there was nothing to stage."""
     plan = look.staged
     if plan is not None and 0 <= now_ms - plan.created_ms < plan_max_age_ms // 2:
         return now_ms - plan.created_ms < RESTAGE_AFTER_MS or plan.bound_offset >= look.bound_offset
-    # It cannot be read, or its age depends on a wall clock that is not trusted: another plan would be no better.
+    # It cannot be read, or its age depends on a wall clock that is not trusted: another plan would not help.
     if (plan is None or plan.created_ms > now_ms) and was_staged_lately(tracked, now_ms):
         return True
     return trigger != "tombstone_removal" and has_nothing_to_stage(tracked, "stage")
 
 
 def _is_worked_out(tracked: PartitionEntry, look: PartitionScan) -> bool:
-    """Whether it is known what a cleaning would save, of the log as it is or nearly so."""
+    """Whether the saving is known for the current log, or nearly so."""
     saving = tracked.saving
     if saving is None or (saving.reclaimable.method != "exact" and tracked.observed_to != look.bound_offset):
         return False

@@ -1,4 +1,4 @@
-"""A finished job's effect on its partition: the new state, and whether it is left alone for a while."""
+"""The effect of a finished job on its partition: its new state, and waits after failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def note_done(
     tracked: PartitionEntry, done: JobDone, backoff: Backoff, hold: Backoff = HOLD_BACKOFF
 ) -> CleanView | None:
-    """Note it. ``backoff``: after failures; ``hold``: after what passes by itself.
+    """Store the result. ``backoff``: waits after failures; ``hold``: waits after temporary conditions.
 
     Returns the entry for the history, if any.
     """
@@ -33,7 +33,7 @@ def note_done(
     asked = job.trigger == "manual"
     tracked.had_part = result is not None and result.is_partial
     if asked and tracked.had_part:
-        tracked.asked = True  # that is answered when all of it is cleaned
+        tracked.asked = True  # the request is answered when all of it is cleaned
     elif asked:
         tracked.answered = OperatorOutcome.of(done)
     tracked.waiting_since_ms = None
@@ -83,7 +83,7 @@ def _note_cleaned(tracked: PartitionEntry, done: JobDone, result: CleaningResult
     look = done.job.look
     saved = max(0, result.bytes_before - result.bytes_after)
     tracked.share = min(1.0, saved / look.dirty_bytes) if look.dirty_bytes else tracked.share
-    # A staged cleaning takes effect at the next start of the broker, not before.
+    # A staged cleaning takes effect at the broker's next start.
     if result.outcome != "staged":
         tracked.purge_known, tracked.next_purge_ms = True, result.next_purge_ms
         tracked.done_to = result.end_offset if result.is_partial else look.bound_offset

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from cleanerd.state.in_progress import CrashSuspect
 
 RESTAGE_AFTER_MS: Final = 3_600_000
-"""A plan that waits for a restart is not replaced before this, however much was written since."""
+"""A plan that waits for a restart is not replaced earlier, however much was written since."""
 
 IN_VAIN: Final = "not cleaned a third time without new records: its clean point cannot be stored (see the warnings)"
 
 FIRST_SHARE: Final = 0.5
-"""Expected reclaimable part of the dirty bytes, before any cleaning."""
+"""The reclaimable part of the dirty bytes that is assumed before any cleaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Why a partition is left alone, since when, after how many failures, until when. ``by_look``: a scan found it.
+    """Why a partition is not cleaned, since when, after how many failures, until when.
 
-    ``by_death``: a process was killed at it, more than once.
+    ``by_look``: a scan found it. ``by_death``: processes were killed more than once while they cleaned it.
     """
 
     reason: str
@@ -46,9 +46,9 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class RetryDelay:
-    """A partition is left alone for a while after something that passes: how often in a row, until when, and why.
+    """A wait after a temporary condition: how many in a row, until when, and why.
 
-    ``asked``: an operator requested what failed (OP-12), so the reason is shown until the partition is cleaned.
+    ``asked``: an operator requested the failed cleaning (OP-12), so the reason is shown until the partition is cleaned.
     """
 
     times: int = 0
@@ -57,7 +57,7 @@ class RetryDelay:
     asked: bool = False
 
     def extended(self, reason: str, now_ms: int, backoff: Backoff, *, asked: bool = False) -> RetryDelay:
-        """Once more, and longer than before."""
+        """The next wait, longer than before."""
         return RetryDelay(self.times + 1, now_ms + backoff.wait_ms(self.times + 1), reason, asked=asked)
 
 
@@ -71,7 +71,7 @@ class OperatorOutcome:
 
     @classmethod
     def of(cls, done: JobDone) -> OperatorOutcome:
-        """From the worker's result."""
+        """The outcome from a worker's result."""
         result = done.result
         if done.saving is not None:
             return cls("observed", f"a cleaning would save {done.saving.reclaimable.describe()}", 0)
@@ -85,14 +85,14 @@ class OperatorOutcome:
 NO_HOLD: Final = RetryDelay()
 
 HOLD_BACKOFF: Final = Backoff(15_000, 300_000)
-"""After something that passes by itself: the broker was busy, or the log changed while it was read."""
+"""Waits after temporary conditions: the broker was busy, or the log changed while it was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Digested:
-    """The digests of a log, the newest last, by these ``rules``; ``at_ms``: when some were computed last, or tried.
+    """The digests of a log, the newest last, by these ``rules``.
 
-    ``digest_range``: the log's then.
+    ``at_ms``: when some were last computed or tried. ``digest_range``: the log's range then.
     """
 
     at_ms: int
@@ -101,7 +101,7 @@ class Digested:
     digests: tuple[StateDigest, ...]
 
     def followed_by(self, later: Digested) -> Digested:
-        """With those of a later pass, as many as are remembered; without those of a log that was cut."""
+        """The digests with those of a later pass, up to the limit; without those of a log that was truncated."""
         ends, log_end = {each.end_offset for each in later.digests}, later.digest_range[1]
         old = self.digests if self.rules == later.rules else ()
         kept = [each for each in old if each.end_offset not in ends and each.end_offset <= log_end]
@@ -114,11 +114,11 @@ class PartitionEntry:
 
     ``purge_known``: a worker or the state directory reported when tombstones below ``purge_to`` can be removed;
     ``purge_remembered``: the state directory's last answer. ``suspect``: a process was killed while it cleaned this.
-    ``saving``: what a cleaning would save, worked out or estimated; ``estimated_ms``: when that was tried last.
-    ``digested``: the last digests of its latest state (U-90).
-    ``done_to``: up to there a worker has cleaned, or found nothing to stage; ``observed_to``: up to there it was
-    observed, however roughly. ``had_part``: its last cleaning ended early so that others can run (D-11). ``answered``:
-    the result of the last trigger, None while unknown. ``erase_offset``: the last tombstone of an open erasure request.
+    ``saving``: what a cleaning would save, exact or estimated; ``estimated_ms``: when that was tried last.
+    ``digested``: the last digests of its latest state (U-90). ``done_to``: a worker has cleaned up to this offset, or
+    found nothing to stage; ``observed_to``: it was observed up to this offset. ``had_part``: its last cleaning ended
+    early so that others can run (D-11). ``answered``: the result of the last trigger, None while unknown.
+    ``erase_offset``: the last tombstone of an open erasure request.
     """
 
     name: TopicPartition
@@ -157,20 +157,20 @@ class PartitionEntry:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a failure keeps it from being cleaned: there is something to try again."""
+        """Whether it waits after a failure, so an operator can have it tried again."""
         return self.is_quarantined or self.hold != NO_HOLD
 
     @property
     def is_quarantined(self) -> bool:
-        """Whether it is left alone for a failure, or the state directory remembers one, as of a verb."""
+        """Whether it is quarantined, here or in the state directory, for example by a command."""
         return self.quarantine is not None or (self.look is not None and self.look.quarantine is not None)
 
     def for_new_topic(self) -> PartitionEntry:
-        """Another topic of that name: only operators' requests are kept."""
+        """The entry for another topic of the same name: only operators' requests are kept."""
         return PartitionEntry(self.name, self.path, paused=self.paused, asked=self.asked)
 
     def clear_failures(self) -> None:
-        """Forget all failures, and those that the state directory is about to forget."""
+        """Drop all failures, also those that will be removed from the state directory."""
         self.quarantine = None
         if self.look is not None:
             self.look = replace(self.look, quarantine=None, retry=None, quarantine_outdated=False)
@@ -179,22 +179,22 @@ class PartitionEntry:
         self.touch()
 
     def release(self) -> None:
-        """It is held no longer."""
+        """End its wait."""
         self.hold = NO_HOLD
 
     def touch(self) -> None:
-        """Its view is built again."""
+        """Mark its view as outdated."""
         self.view = None
 
 
 def digests_of(tracked: PartitionEntry) -> tuple[StateDigest, ...]:
-    """The digests by the rules of today (U-90)."""
+    """The digests by the current rules (U-90)."""
     look, found = tracked.look, tracked.digested
     return () if look is None or found is None or found.rules != look.fingerprint else found.digests
 
 
 def reclaimable_of(tracked: PartitionEntry) -> Reclaimable | None:
-    """The reclaimable bytes: exact or estimated for the log as it is; else a default from experience."""
+    """The reclaimable bytes, exact or estimated for the current log; else a default from experience."""
     look, saving = tracked.look, tracked.saving
     if look is None:
         return None
@@ -212,13 +212,13 @@ def reclaimable_bytes(tracked: PartitionEntry) -> int:
 
 
 def quarantine_after(done: JobDone, backoff: Backoff) -> Quarantine:
-    """The quarantine after a failed job: from the worker's record, or from the result if it has none."""
+    """The quarantine after a failed job: as the worker stored it, or from the result."""
     retry = done.retry or Retry(done.ended_ms, 1, done.ended_ms + backoff.first_ms)
     return Quarantine(done.failed, retry.since_ms, retry.failures, retry.at_ms)
 
 
 def note_suspect(tracked: PartitionEntry, suspect: CrashSuspect | None, backoff: Backoff) -> None:
-    """Apply its markers; a running job has one that says nothing yet."""
+    """Apply the state of its crash markers; a running job's marker does not count yet."""
     if tracked.trigger is not None:
         return
     if suspect != tracked.suspect:
@@ -233,11 +233,11 @@ def note_suspect(tracked: PartitionEntry, suspect: CrashSuspect | None, backoff:
 
 
 def note_next_purge(tracked: PartitionEntry, look: PartitionScan, now_ms: int) -> None:
-    """When tombstones go, by what the state directory remembers."""
+    """When tombstones can be removed, according to the state directory."""
     if look.purge_known:
         remembered = (look.clean_offset, look.next_purge_ms)
         is_waited_for = tracked.purge_known and is_past(tracked.next_purge_ms, look.expiry.expiry_ms(now_ms))
-        # An unchanged report is not news: a worker may have found out since what could not be stored.
+        # An unchanged report is not new: a worker may know a time that could not be stored.
         if remembered != tracked.purge_remembered and not is_waited_for:
             tracked.next_purge_ms = look.next_purge_ms
         tracked.purge_known, tracked.purge_to, tracked.purge_remembered = True, look.clean_offset, remembered
@@ -246,14 +246,14 @@ def note_next_purge(tracked: PartitionEntry, look: PartitionScan, now_ms: int) -
 
 
 def retry_of(quarantine: Quarantine | None) -> Retry | None:
-    """The part of it that the state directory keeps."""
+    """The part of the quarantine that the state directory stores."""
     if quarantine is None:
         return None
     return Retry(quarantine.since_ms, quarantine.failures, quarantine.retry_at_ms)
 
 
 def is_past(at_ms: int | None, now_ms: int) -> bool:
-    """Whether that time has come; None never comes."""
+    """Whether that time has passed; False for None."""
     return at_ms is not None and at_ms <= now_ms
 
 
@@ -268,7 +268,7 @@ def is_to_be_erased(tracked: PartitionEntry, look: PartitionScan) -> bool:
 
 
 def is_in_vain(tracked: PartitionEntry, job: CleaningJob) -> bool:
-    """Whether the broker's log was cleaned up to where it had been cleaned before, not for tombstones' sake."""
+    """Whether the cleaning reached no further than before, and was not for tombstones."""
     return (
         job.kind == "live"
         and job.trigger in {"ratio", "overdue", "erasure"}
@@ -277,7 +277,7 @@ def is_in_vain(tracked: PartitionEntry, job: CleaningJob) -> bool:
 
 
 def is_news(tracked: PartitionEntry, look: PartitionScan) -> bool:
-    """Whether the reason to hold it - nothing new, or an outdated scan - is gone."""
+    """Whether the reason for its wait - nothing new, or an outdated scan - no longer holds."""
     before = tracked.look
     if before is None or tracked.hold.reason not in {"", IN_VAIN}:
         return False
@@ -285,7 +285,7 @@ def is_news(tracked: PartitionEntry, look: PartitionScan) -> bool:
 
 
 def was_staged_lately(tracked: PartitionEntry, now_ms: int) -> bool:
-    """Whether a recent plan is gone already, or unreadable."""
+    """Whether a recently staged plan is missing or unreadable."""
     last = tracked.last_clean
     return last is not None and last.result["outcome"] == "staged" and 0 <= now_ms - last.ended_ms < RESTAGE_AFTER_MS
 

@@ -1,6 +1,6 @@
-"""Every partition that the daemon manages: its state, and which may be cleaned now.
+"""All partitions of the daemon: their states, and which may be cleaned now.
 
-Pure: no file, no clock, no thread. Scans and results go in, candidates come out.
+Pure: no files, clocks or threads. Scans and results go in, candidates come out.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ SPARE_KINDS: Final[tuple[Kind, ...]] = ("drop", "horizons")
 class RegistrySettings:
     """The settings for all partitions.
 
-    ``backoff``: the waits after failures. ``plan_max_age_ms``: how old a staged plan may become. ``reserve_bytes``:
-    what stays free on a disk, None: by the disk's size. ``spark_threshold_keys``: from how many keys on Spark cleans.
-    ``estimate_bytes``: how much of a partition is read to estimate what a cleaning would save; 0: nothing.
-    ``digest_percent``: how much of a worker's time digests of the latest states may take; 0: there are none (U-90).
-    ``canary``: the budget of ``cleanerd.canary``. ``hold``: the waits after what passes by itself.
+    ``backoff``: the waits after failures. ``plan_max_age_ms``: how old a staged plan may become. ``reserve_bytes``: the
+    free space to leave on a disk, None: by its size. ``spark_threshold_keys``: from this number of keys on Spark
+    cleans. ``estimate_bytes``: how much of a partition is read for an estimate; 0: nothing. ``digest_percent``: the
+    share of a worker's time for digests of the latest states; 0: none (U-90). ``canary``: the budget of
+    ``cleanerd.canary``. ``hold``: the waits after temporary conditions.
     """
 
     backoff: Backoff
@@ -71,7 +71,7 @@ class RegistrySettings:
 
     @classmethod
     def of(cls, settings: Settings) -> RegistrySettings:
-        """Those that were read."""
+        """The settings for this registry."""
         daemon = settings.daemon
         return cls(
             Backoff(daemon.cleanerd_retry_backoff_ms, daemon.cleanerd_retry_backoff_max_ms),
@@ -85,10 +85,10 @@ class RegistrySettings:
 
 
 class PartitionRegistry:
-    """All partitions, and the log directories as of their last scan. ``settings`` may be replaced at any time.
+    """All partitions, and the log directories at their last scan.
 
-    ``held``: why the canary lets nothing be cleaned, "" while it does. ``recall``: the earlier daemon's estimate for a
-    log at its first scan.
+    ``settings`` may be replaced at any time. ``held``: why the canary allows no cleaning, empty while it does.
+    ``recall``: the earlier daemon's estimate for a log at its first scan.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class PartitionRegistry:
                 self._quarantine(tracked, look.reason, now_ms, by_look=True)
             return
         if tracked.look is not None and tracked.look.topic_id != look.topic_id and tracked.trigger is None:
-            # Created again under the same name: what was known is another topic's.
+            # Created again under the same name: the earlier state belongs to another topic.
             tracked = self._store(tracked.for_new_topic())
         first = tracked.look is None
         if is_news(tracked, look):
@@ -178,14 +178,14 @@ class PartitionRegistry:
     def _quarantine(self, tracked: PartitionEntry, reason: str, now_ms: int, *, by_look: bool) -> None:
         before = tracked.quarantine
         if before is not None and by_look and (not before.by_look or now_ms < before.retry_at_ms):
-            return  # and a good scan does not clear a worker's finding
+            return  # a successful scan does not clear a worker's finding
         failures = 1 if before is None else before.failures + 1
         since_ms = now_ms if before is None else before.since_ms
         retry_at_ms = now_ms + self.settings.backoff.wait_ms(failures)
         tracked.quarantine = Quarantine(reason, since_ms, failures, retry_at_ms, by_look)
 
     def begun(self, key: Key, trigger: Trigger) -> None:
-        """A worker has it now."""
+        """Note that a worker has begun it."""
         tracked = self.partitions[key]
         tracked.trigger = trigger
         tracked.queued = False
@@ -202,15 +202,15 @@ class PartitionRegistry:
             return None
         self.stale_looks.ended(tracked.key)
         if tracked.trigger is None:
-            return None  # its partition is gone, whatever has the name now
+            return None  # its partition does not exist any more, even if another has its name
         tracked.trigger = None
-        tracked.suspect = None  # it ended somehow
+        tracked.suspect = None  # it ended, in whatever way
         tracked.touch()
         if done.stopped:
             tracked.asked = tracked.asked or job.trigger == "manual"
             return None
         if tracked.look is not None and tracked.look.topic_id != job.look.topic_id:
-            # Created again meanwhile: the next scan begins with it again.
+            # Created again meanwhile: the next scan begins with a new state.
             self._store(tracked.for_new_topic())
             return None
         before, view = tracked.quarantine, note_done(tracked, done, self.settings.backoff, self.settings.hold)
@@ -219,7 +219,7 @@ class PartitionRegistry:
         return view
 
     def apply_job_scan(self, done: JobDone, now_ms: int) -> bool:
-        """Merge a job's scan of its partition at its end; False: it cannot be used, so a scan has to follow."""
+        """Use a job's scan of its partition at its end; False: it cannot be used, so a scan has to follow."""
         key = str(done.job.path), done.job.name
         tracked = self.partitions.get(key)
         if tracked is None or done.after is None or not self.is_stale(key) or key in self.stale_looks.forgiven:
@@ -231,7 +231,7 @@ class PartitionRegistry:
         return True
 
     def is_stale(self, key: Key) -> bool:
-        """Whether no scan followed its last job."""
+        """Whether it was not scanned since its last job."""
         return key in self.partitions and key in self.stale_looks
 
     def died(self, key: Key, reason: str, now_ms: int) -> None:
@@ -247,7 +247,7 @@ class PartitionRegistry:
             self._quarantine(tracked, reason, now_ms, by_look=False)
 
     def forget_dir(self, path: str) -> None:
-        """The directory is no longer managed."""
+        """Drop a directory that is not managed any more."""
         self.dirs.pop(path, None)
         for key in [key for key in self.partitions if key[0] == path]:
             self._forget(key)
@@ -273,24 +273,24 @@ class PartitionRegistry:
         return [found for path in self.dirs if (found := self.partitions.get((path, wanted))) is not None]
 
     def by_name(self) -> list[PartitionEntry]:
-        """All, ascending by topic, partition and log directory; sorted only when the set changes."""
+        """All partitions by topic, partition and log directory; sorted only when the set changes."""
         if self._by_name is None:
             self._by_name = sorted(self.partitions.values(), key=_place)
         return self._by_name
 
     def in_dir(self, path: str) -> Iterator[PartitionEntry]:
-        """Those of one log directory."""
+        """The partitions of one log directory."""
         return (tracked for key, tracked in self.partitions.items() if key[0] == path)
 
     def pause(self, names: Collection[str] | None, *, paused: bool) -> None:
-        """The partitions of these names, or with None all cleaning."""
+        """Pause or resume the partitions of these names; None: all cleaning."""
         self.pauses = self.pauses.changed(names, paused=paused)
         for tracked in self.partitions.values():
             tracked.paused = str(tracked.name) in self.pauses.names
             tracked.touch()
 
     def clear_failures(self, tracked: PartitionEntry) -> None:
-        """End its quarantine: it is tried again as soon as a scan has made the state directory forget it."""
+        """End its quarantine: it is tried again after a scan has removed it from the state directory."""
         tracked.clear_failures()
         if tracked.trigger is None:  # otherwise the job's result is stored
             self.stale_looks.clear_failures(tracked.key)
@@ -298,7 +298,7 @@ class PartitionRegistry:
     # -- output -------------------------------------------------------------------------------------------------------
 
     def candidates(self, now_ms: int, among: Iterable[PartitionEntry] | None = None) -> list[Candidate]:
-        """The partitions that may be cleaned now, in no order; ``among``: of these, not of all."""
+        """The partitions that may be cleaned now, in no order; ``among``: only of these."""
         found = []
         full = {path for path, each in self.dirs.items() if self.is_full(each)}
         for tracked in self.partitions.values() if among is None else among:
@@ -336,7 +336,7 @@ class PartitionRegistry:
             yield from ((each, kind) for each in self.partitions.values() if self.is_spare_work(each, kind, now_ms))
 
     def is_spare_work(self, tracked: PartitionEntry, kind: Kind, now_ms: int) -> bool:
-        """Whether that may be done with it: ``drop`` a staged plan that is too old, or find its ``horizons``."""
+        """Whether that may be done: ``drop`` a staged plan that is too old, or find its ``horizons``."""
         return self._is_outdated(tracked, now_ms) if kind == "drop" else self._has_unknown_horizons(tracked, now_ms)
 
     def _has_unknown_horizons(self, tracked: PartitionEntry, now_ms: int) -> bool:
@@ -346,7 +346,7 @@ class PartitionRegistry:
         return unknown and not self._is_skipped(tracked, now_ms)
 
     def _is_outdated(self, tracked: PartitionEntry, now_ms: int) -> bool:
-        """Whether ``apply`` would refuse its staged plan for its age (U-15), and it was not replaced."""
+        """Whether ``apply`` would refuse its staged plan because of its age (U-15), and it was not replaced."""
         plan = None if tracked.look is None else tracked.look.staged
         outdated = plan is not None and is_past(plan.expires_ms, now_ms)
         return outdated and self.work_of(tracked) in {"live", "stage"} and not self._is_skipped(tracked, now_ms)
@@ -361,7 +361,7 @@ class PartitionRegistry:
         return [tracked for _, tracked in sorted(found, key=lambda pair: pair[0])]
 
     def may_be_estimated(self, tracked: PartitionEntry, now_ms: int) -> bool:
-        """Whether to estimate it: no job runs on it, and nothing forbids reading it."""
+        """Whether it may be estimated: no job runs on it, and no rule forbids reading it."""
         wanted = bool(self.settings.estimate_bytes) and is_to_be_estimated(tracked, now_ms)
         return wanted and self._may_be_read(tracked, now_ms)
 
@@ -371,17 +371,17 @@ class PartitionRegistry:
         return reads and not self._is_skipped(tracked, now_ms)
 
     def due_digests(self, now_ms: int) -> list[PartitionEntry]:
-        """Partitions with grid offsets that have no digest yet; those that waited longest come first (U-90)."""
+        """Partitions with grid offsets without a digest; those that waited longest come first (U-90)."""
         found = [tracked for tracked in self.partitions.values() if self.may_be_digested(tracked, now_ms)]
         return sorted(found, key=lambda tracked: -1 if tracked.digested is None else tracked.digested.at_ms)
 
     def may_be_digested(self, tracked: PartitionEntry, now_ms: int) -> bool:
-        """Whether to compute its digests: no job runs on it, and nothing forbids reading it."""
+        """Whether its digests may be computed: no job runs on it, and no rule forbids reading it."""
         wanted = bool(self.settings.digest_percent) and is_digest_due(tracked, now_ms)
         return wanted and self._may_be_read(tracked, now_ms)
 
     def digested(self, key: Key, look: PartitionScan, digests: tuple[StateDigest, ...], now_ms: int) -> None:
-        """Its digests, of a job that began with this scan; none where they could not be computed."""
+        """Store its digests from a job that began with this scan; none if they could not be computed."""
         tracked = self.partitions.get(key)
         if tracked is None or tracked.look is None or tracked.look.topic_id != look.topic_id:
             return
@@ -391,7 +391,7 @@ class PartitionRegistry:
         tracked.touch()
 
     def estimated(self, key: Key, topic_id: UUID | None, saving: JobReclaimable | None, now_ms: int) -> None:
-        """Its estimate; None: it could not be made."""
+        """Store its estimate; None: it could not be made."""
         tracked = self.partitions.get(key)
         if tracked is None or tracked.look is None or tracked.look.topic_id != topic_id:
             return
@@ -408,7 +408,7 @@ class PartitionRegistry:
         return found.total_bytes // 10 if kept is None else kept
 
     def is_full(self, found: LogDirScan) -> bool:
-        """Whether only what is kept free is left there."""
+        """Whether its disk has no more free space than the reserve."""
         return found.free_bytes <= self.reserve_of(found)
 
     def work_of(self, tracked: PartitionEntry) -> Work | None:
@@ -432,10 +432,10 @@ class PartitionRegistry:
         held = 0 if tracked.asked else tracked.hold.until_ms
         if tracked.quarantine is not None and not tracked.asked:
             held = max(held, tracked.quarantine.retry_at_ms)
-        # A clock that jumped back must not leave it alone for longer than the longest wait.
+        # A clock that jumped back must not delay it for longer than the longest wait.
         return now_ms < held <= now_ms + max(self.settings.backoff.longest_ms, self.settings.hold.longest_ms)
 
 
 def _place(tracked: PartitionEntry) -> tuple[str, int, str]:
-    """In the list of all: plain values, which compare quickly."""
+    """Its sort key in the list of all: plain values, which compare quickly."""
     return tracked.name.topic, tracked.name.partition, tracked.path

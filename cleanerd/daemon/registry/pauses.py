@@ -1,4 +1,4 @@
-"""Pauses survive a restart of the daemon: ``daemon.json`` in the state directory."""
+"""Stores pauses over a restart of the daemon: ``daemon.json`` in the state directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Pauses:
     names: frozenset[str] = frozenset()
 
     def changed(self, names: Collection[str] | None, *, paused: bool) -> Pauses:
-        """With these partitions paused or not, or with None everything."""
+        """The pauses after pausing or resuming these partitions, or with None everything."""
         if names is None:
             return replace(self, everything=paused)
         return replace(self, names=self.names.union(names) if paused else self.names.difference(names))
@@ -48,6 +48,6 @@ def load_pauses(state_dir: Path) -> tuple[Pauses, str]:
 
 
 def save_pauses(state_dir: Path, pauses: Pauses) -> str:
-    """Remember them; returns a warning, empty when that worked."""
+    """Store them; returns a warning, or an empty text."""
     problem = _DOCUMENT.try_write(state_dir, _PausesFile(pauses.everything, tuple(sorted(pauses.names))))
     return problem and f"{problem}; pauses end with the daemon"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
 
 AGEING_MS: Final = 3_600_000
-"""Waiting this long is worth as much as a cleaning that frees every byte that it moves."""
+"""Waiting this long weighs as much as a cleaning that frees every byte that it moves."""
 
 STARVED_MS: Final = 6 * 3_600_000
 
@@ -40,10 +40,10 @@ STARVED_MS: Final = 6 * 3_600_000
 class Candidate:
     """A partition that may be cleaned now.
 
-    ``reclaimable_bytes`` is what a cleaning is expected to save, ``moved_bytes`` what it has to read and write for it.
-    ``overdue_ms``: for how long it should have been cleaned by ``max.compaction.lag.ms``, 0 when it should not.
-    ``waiting_ms``: for how long it has been a candidate. ``is_suspect``: a process was killed while it worked on it.
-    ``had_part``: its last cleaning ended early, and this one would continue it.
+    ``reclaimable_bytes``: what a cleaning is expected to save; ``moved_bytes``: what it has to read and write.
+    ``overdue_ms``: how long it has been overdue by ``max.compaction.lag.ms``, 0 if it is not. ``waiting_ms``: how long
+    it has been a candidate. ``is_suspect``: a process was killed while it cleaned it. ``had_part``: its last cleaning
+    ended early, and this one would continue it.
     """
 
     name: TopicPartition
@@ -64,7 +64,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleLimits:
-    """How many cleanings at once: in all, and in one log directory. ``window_open``: any may begin, else few."""
+    """How many cleanings at once, in total and per log directory.
+
+    ``window_open``: any may begin, else only urgent ones.
+    """
 
     threads: int
     per_log_dir: int
@@ -72,7 +75,7 @@ class ScheduleLimits:
 
 
 def ordered(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The order; equal ones by name, so that the result is always the same."""
+    """The candidates in order; equal ones by name, so that the result is deterministic."""
     ranked = sorted(candidates, key=_rank)
     parts = sorted((each.waiting_ms, place) for place, each in enumerate(ranked) if each.had_part)
     if not parts:
@@ -95,7 +98,7 @@ def ordered(candidates: Iterable[Candidate]) -> list[Candidate]:
 def choose(
     candidates: Collection[Candidate], running: Collection[tuple[str, TopicPartition]], limits: ScheduleLimits
 ) -> list[Candidate]:
-    """Those that begin now, beside the ``running`` ones (log directory and partition); none of these is a suspect."""
+    """The ones that begin now, beside the ``running`` ones (log directory and partition), which have no suspect."""
     suspects = ordered(each for each in candidates if each.is_suspect and _may_begin(each, limits))
     if turn := next((each for each in suspects if each.trigger == "manual" or each.waiting_ms > STARVED_MS), None):
         return [] if running else [turn]

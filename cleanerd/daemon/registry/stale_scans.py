@@ -1,7 +1,7 @@
 """Partitions that were not scanned since their last job.
 
 Scans and jobs run at the same time. A scan requested before a job ended may show the log as before it, or half cleaned,
-and may be merged after the job's result: acting on it would clean twice, and hold the partition as cleaned. So scans
+and may be merged after the job's result: acting on it would clean twice, and treat the partition as cleaned. So scans
 carry the number of jobs that had ended when they were requested, and a partition waits for one that surveyed it after
 its last job. Mostly that is the job's own, made at its end; an older scan that arrives later is ignored. If a full scan
 skips a partition as unchanged, that proves nothing: the earlier scan that it compares with is unknown.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class StaleScans:
-    """``jobs_ended``: how many, of all partitions. ``forgiven``: how many it were when each of these was."""
+    """``jobs_ended``: of all partitions. ``forgiven``: its value when each partition's quarantine was ended."""
 
     def __init__(self) -> None:
         self.jobs_ended = 0
@@ -31,25 +31,25 @@ class StaleScans:
         self.forgiven: dict[Key, int] = {}
 
     def __contains__(self, key: Key) -> bool:
-        # Mostly there are none, and a key's hash is what asking costs.
+        # Usually the set is empty, so avoid hashing the key.
         return bool(self._numbers) and key in self._numbers
 
     def keys(self) -> frozenset[Key]:
-        """All of them: a full scan has to survey these."""
+        """All such partitions, which a full scan has to survey."""
         return frozenset(self._numbers)
 
     def ended(self, key: Key) -> None:
-        """A job on it has ended, with whatever result."""
+        """Note that a job on it has ended, with any result."""
         self.jobs_ended += 1
         self._numbers[key] = self.jobs_ended
 
     def clear_failures(self, key: Key) -> None:
-        """Its quarantine is over, while no job runs on it."""
+        """Note that its quarantine was ended, while no job runs on it."""
         self.ended(key)
         self.forgiven[key] = self.jobs_ended
 
     def job_scanned(self, key: Key) -> None:
-        """Its last job has scanned it."""
+        """Note that its last job has scanned it."""
         self._by_jobs[key] = self._numbers.pop(key)
 
     def is_older(self, key: Key, jobs_ended: int) -> bool:
@@ -57,7 +57,7 @@ class StaleScans:
         return bool(self._by_jobs) and self._by_jobs.get(key, 0) > jobs_ended
 
     def scanned(self, found: LogDirScan) -> None:
-        """It was surveyed after its last job, with or without a result."""
+        """Note that it was surveyed after its last job, with or without a result."""
         for look in found.looks:
             key = (str(found.path), look.name)
             if key in self._numbers and self._numbers[key] <= found.jobs_ended:

@@ -1,1 +1,1 @@
-"""Makes what the daemon shows: the view, the counters, the warnings, the lines of its log."""
+"""Makes everything that the daemon shows: the view, the counters, the warnings, the log lines."""

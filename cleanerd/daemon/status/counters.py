@@ -1,4 +1,4 @@
-"""The daemon's counters since its start, which only grow, and the last cleanings."""
+"""The daemon's counters since its start, and the last cleanings."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from cleanerd.state.cleaner_checkpoint import StateStore
 
 HISTORY: Final = 200
-"""Cleanings that are remembered."""
+"""Number of stored cleanings."""
 
 
 class Counters:
-    """Counts; nothing of it is lost by a reload. What it is given counts for itself."""
+    """Counts events; a reload does not reset it. The parts that it is given have their own counters."""
 
     def __init__(
         self, store: StateStore, clock: Clock, throttle: Throttle, workers: WorkerPool, agents: AgentPool
@@ -46,7 +46,7 @@ class Counters:
         return tuple(reversed(self._history))
 
     def add(self, done: JobDone, clean: CleanView | None) -> None:
-        """A worker is done."""
+        """Count a finished job."""
         result = done.result
         if clean is not None:
             self._history.append(clean)
@@ -55,7 +55,7 @@ class Counters:
             return
         self._cleans[result.outcome] += 1
         if clean is None or done.failed or not result.is_done:
-            self._add_swapped(done, result)  # groups that were swapped before it failed stay
+            self._add_swapped(done, result)  # groups that were swapped before the failure stay
             return
         self._durations = self._durations.plus((done.ended_ms - done.began_ms) / 1000)
         self._longest_held = max(self._longest_held, result.seconds.get("held", 0.0))
@@ -69,7 +69,7 @@ class Counters:
         self._add_swapped(done, result)
 
     def _add_swapped(self, done: JobDone, result: CleaningResult) -> None:
-        """Counts what is in the log, also of a cleaning that failed in the end (OP-12)."""
+        """Count the swapped groups, even of a cleaning that failed later (OP-12)."""
         self._sums.update(
             bytes_before=result.bytes_before,
             bytes_after=result.bytes_after,
@@ -77,12 +77,12 @@ class Counters:
         )
 
     def pop_longest_hold(self) -> float:
-        """The longest hold of a partition's lock by a swap, in seconds, since the last call."""
+        """The longest time that a swap held a partition's lock, in seconds, since the last call."""
         longest, self._longest_held = self._longest_held, 0.0
         return longest
 
     def totals(self) -> DaemonTotals:
-        """All of it at this moment."""
+        """All counters at this moment."""
         sums = self._sums
         return DaemonTotals(
             cleans=dict(self._cleans),

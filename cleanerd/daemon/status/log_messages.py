@@ -44,7 +44,7 @@ def log_done(done: JobDone) -> None:
 
 
 def log_scan(before: LogDirScan | None, found: LogDirScan, is_full: Callable[[LogDirScan], bool]) -> None:
-    """Log changes of a log directory as a whole; once, not at every scan."""
+    """Log changes of a log directory as a whole, once instead of at every scan."""
     _log_error(before, found)
     if found.error:
         return
@@ -60,7 +60,7 @@ def log_scan(before: LogDirScan | None, found: LogDirScan, is_full: Callable[[Lo
 
 
 def _log_error(before: LogDirScan | None, found: LogDirScan) -> None:
-    """It became unreadable, or readable again."""
+    """Log that it became unreadable, or readable again."""
     known = "" if before is None else before.error
     if found.error and found.error != known:
         _log.warning(LogEvent.LOG_DIR_UNREADABLE, log_dir=str(found.path), reason=found.error)

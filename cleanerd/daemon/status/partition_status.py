@@ -1,4 +1,4 @@
-"""In which state a partition is, why, and what happens to it next: one value, so the three never disagree (OP-11)."""
+"""The state of a partition, its reason and its outlook in one value, so that the three never disagree (OP-11)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PartitionStatus:
     """A partition's state, the reason for it, and its ``outlook``.
 
     ``rule``: the setting, command or state that decides. ``by_log``: the log itself decides, so `explain` has the
-    numbers; else nothing in the log changes the answer.
+    numbers; otherwise no change of the log changes the answer.
     """
 
     phase: PartitionPhase
@@ -42,7 +42,7 @@ class PartitionStatus:
 
 
 def standing_of(fleet: PartitionRegistry, tracked: PartitionEntry) -> PartitionStatus:
-    """OP-11: the first that holds decides state, reason and outlook together."""
+    """OP-11: the first matching rule decides state, reason and outlook together."""
     return next(each for each in _standings(fleet, tracked) if each is not None)
 
 
@@ -103,7 +103,7 @@ def _by_work(fleet: PartitionRegistry, tracked: PartitionEntry) -> Iterator[Part
 
 
 def about_to_be_cleaned(fleet: PartitionRegistry, tracked: PartitionEntry) -> PartitionStatus:
-    """Nothing speaks against it."""
+    """The state of a partition that no rule holds back."""
     would = "would be cleaned" if _observes(fleet, tracked) else "about to be cleaned"
     return PartitionStatus("idle", _to_come(fleet, tracked), "min.cleanable.dirty.ratio", would, by_log=True)
 

@@ -1,4 +1,4 @@
-"""Makes the :class:`DaemonView`: the one value that metrics, HTTP, ``status`` and ``top`` show."""
+"""Makes the :class:`DaemonView`: the value that metrics, HTTP, ``status`` and ``top`` show."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 WARNINGS: Final = 50
-"""The newest ones are shown; all of them are logged."""
+"""How many of the newest warnings are shown; all of them are logged."""
 
 SOON_SECONDS: Final = 0.1
-"""Several changes together cause one view, after this delay at least."""
+"""Several changes together cause one view, after at least this delay."""
 
 STALE_SECONDS: Final = 30.0
-"""Without changes a view is made this often: it shows whether the daemon is well."""
+"""Without changes a view is made this often: it shows that the daemon is alive."""
 
 STUCK_SECONDS: Final = 120.0
-"""A round that takes longer than this, and four rounds' time, hangs: a disk does not answer."""
+"""A scan of everything that takes longer than this and four intervals hangs: a disk does not answer."""
 
 
 class Publisher:
@@ -96,31 +96,31 @@ class Publisher:
         trend_warnings, self._trend.warnings = self._trend.warnings, []
         for warning in (*self._news(), *trend_warnings):
             self.warn(warning)
-        began = time.thread_time()  # CPU time: a machine that slept meanwhile did not work for it
+        began = time.thread_time()  # CPU time: a suspended machine did not work for it
         self.view = self._make()
         self._took = time.thread_time() - began
         self._made_at = time.monotonic()
 
     def soon(self) -> None:
-        """Within a moment: of many changes together one view is made."""
+        """Publish within a moment: many changes together give one view."""
         if self._pending is None:
             wait = max(SOON_SECONDS, pause_seconds(self._took, OF_A_VIEW))
             self._pending = asyncio.get_running_loop().call_later(wait, self.publish)
 
     def is_stale(self) -> bool:
-        """Whether it is older than a few moments."""
+        """Whether the view is older than a few moments."""
         return time.monotonic() - self._made_at > STALE_SECONDS
 
     def round_ended(self) -> None:
-        """All partitions were scanned."""
+        """Note that all partitions were scanned."""
         self._round_ended_at = time.monotonic()
         self._last_round_ms = wall_ms()
         self.ready = self.ready or not self._configuration.is_behind
 
     def reloaded(self, warnings: list[str]) -> None:
-        """New settings apply from now on. The daemon stays ready: work continues with the current state.
+        """Note that new settings apply.
 
-        Faults of the file at an earlier try are over.
+        The daemon stays ready, and work continues with the current state. Warnings about an earlier try are dropped.
         """
         self._of_settings = tuple(warnings)
         self._not_reloaded = ""
@@ -129,13 +129,13 @@ class Publisher:
         self.publish()
 
     def not_reloaded(self, warning: str) -> None:
-        """The earlier settings stay: the warning lasts until others apply."""
+        """Note that a reload failed: the warning stays until a reload succeeds."""
         self._not_reloaded = warning
         _log.warning(LogEvent.SETTING_NOT_APPLIED, reason=warning)
         self.publish()
 
     def warn(self, text: str) -> None:
-        """Add a warning for the operator; the newest come last, each once."""
+        """Add a warning for the operator, without duplicates; the newest come last."""
         if text not in self._events:
             _log.warning(LogEvent.WARNING_RAISED, kind="event", reason=text)
         self._events.pop(text, None)
@@ -152,7 +152,7 @@ class Publisher:
         return list(self._events)
 
     def status_line(self) -> str:
-        """The line that ``systemctl status`` shows: how it is now, and what is wrong with it."""
+        """The line that ``systemctl status`` shows: the current state, and faults."""
         partitions = self._fleet.partitions
         bad = sum(tracked.quarantine is not None for tracked in partitions.values())
         return (

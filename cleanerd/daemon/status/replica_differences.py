@@ -1,4 +1,4 @@
-"""U-90: partitions whose latest state differs from that of another replica, by the digests of all daemons."""
+"""U-90: partitions whose latest state differs from that of another replica, from the digests of all daemons."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
 
 SHOWN: Final = 10
-"""Warnings at once; the metric counts all."""
+"""How many warnings are shown at once; the metric counts all."""
 
 OWN: Final = "this broker"
 
@@ -45,7 +45,7 @@ class ReplicaDifferences:
         self._texts: dict[str, str] = {}
 
     def current(self) -> Differences:
-        """The differences that are known now; new ones are logged. Compared again when digests have changed."""
+        """The current differences; new ones are logged. Compared again when digests have changed."""
         state = (self._peers(), self._fleet.digest_changes)
         if self._of is None or state[0] is not self._of[0] or state[1] != self._of[1]:
             self._of = state
@@ -68,7 +68,7 @@ class ReplicaDifferences:
 
 
 def _difference(tracked: PartitionEntry, peers: PeerDigests) -> str:
-    """What differs, "" for nothing."""
+    """The difference in words, or an empty text."""
     look, name = tracked.look, str(tracked.name)
     if look is None:
         return ""

@@ -1,6 +1,6 @@
 """Warnings about the daemon as a whole: a state directory that cannot be written, a clock that jumped.
 
-Each is logged once when it begins and once when it ends, and shown as a warning meanwhile.
+Each is logged when it begins and when it ends, and shown in between.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CLOCK: Final = "clock"
 
 
 class StandingWarnings:
-    """The warnings of one service; used by its event loop alone."""
+    """The warnings of one service; used by its event loop only."""
 
     def __init__(self, store: StateStore, clock: Clock) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class StandingWarnings:
         self._unshown: dict[str, str] = {}
 
     def current(self) -> tuple[str, ...]:
-        """The warnings that hold now; new ones and those that ended are logged."""
+        """The current warnings; new ones and ended ones are logged."""
         found = {**self._of_state(), **self._of_clock()}
         for key in found.keys() - self._known.keys():
             _log.warning(LogEvent.WARNING_RAISED, kind=_kind(key), reason=found[key])
@@ -42,7 +42,7 @@ class StandingWarnings:
         return tuple(found.values())
 
     def passed(self) -> list[str]:
-        """Events of the state directory since the last call that do not last: damaged files.
+        """Short events of the state directory since the last call: damaged files.
 
         An event that ended before :meth:`current` could show it is reported the next time.
         """
@@ -58,7 +58,7 @@ class StandingWarnings:
         return [*over, *(each for each in happened if each not in texts)]
 
     def _of_state(self) -> dict[str, str]:
-        """One for each directory: if thousands of files cannot be written, one line reports it."""
+        """One per directory: if thousands of files cannot be written, one line reports it."""
         by_directory: dict[Path, list[str]] = defaultdict(list)
         for path, text in tuple(self._store.standing.items()):
             by_directory[path.parent].append(text)
@@ -73,5 +73,5 @@ class StandingWarnings:
 
 
 def _kind(key: str) -> str:
-    """A bounded value: any other key is a directory of the state."""
+    """One of a few values: any other key is a directory of the state."""
     return key if key == _CLOCK else "state"

@@ -1,7 +1,7 @@
-"""A day of figures, one point for every ten minutes: what the page draws; kept over a restart in ``trend.json``.
+"""A day of figures, one point per ten minutes, which the page draws; stored over a restart in ``trend.json``.
 
-A bounded file in the state directory, written when a point is complete and when the daemon ends. Nothing depends on it:
-a damaged or unwritable one is reported, and the day begins again.
+A file of limited size in the state directory, written when a point is complete and when the daemon ends. If it is
+damaged or unwritable, that is reported, and the day begins again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POINTS: Final = 144
 """Number of points, ten minutes each: a day."""
 
 SUM_EVERY_MS: Final = 10_000
-"""Dirty bytes are summed over all partitions no more often."""
+"""Dirty bytes are summed over all partitions at most this often."""
 
 FILE_NAME: Final = "trend.json"
 _MAX_NUMBER: Final = 2**63 - 1
@@ -61,10 +61,10 @@ _DOCUMENT: Final = Document(FILE_NAME, _TrendFile, check=_check)
 
 
 class TrendRing:
-    """The points of the last day, oldest first; called by the daemon's event loop alone.
+    """The points of the last day, oldest first; used by the daemon's event loop only.
 
-    ``write`` executes its first argument, a write that a slow disk may delay, in the order of the calls, and passes the
-    result to the second, on the event loop. By default at once.
+    ``write`` runs its first argument, a write that a slow disk may delay, in the order of the calls, and passes the
+    result to the second, on the event loop. By default it does so at once.
     """
 
     def __init__(self, state_dir: Path, write: Write | None = None) -> None:
@@ -78,9 +78,10 @@ class TrendRing:
         self._unwritten = False
 
     def observe(self, now_ms: int, totals: DaemonTotals, held_seconds: float, dirty_bytes: Callable[[], int]) -> Trend:
-        """Count what happened since the last call, and return the day.
+        """Count the events since the last call, and return the day.
 
-        ``held_seconds``: the longest hold of a lock since then. A clock that goes back adds to the last point.
+        ``held_seconds``: the longest hold of a lock since then. If the clock goes back, they are added to the last
+        point.
         """
         slot = now_ms // EVERY_MS
         self._points = [each for each in self._points if slot - POINTS < each.slot <= slot + POINTS]
@@ -100,7 +101,7 @@ class TrendRing:
         return self._day(point.slot)
 
     def save(self) -> None:
-        """Store it; a state directory that cannot be written is reported once, and costs nothing else."""
+        """Store the points; a failure is reported once."""
         if not self._points:
             return
         points = tuple(replace(point) for point in self._points[-POINTS:])  # the last one still changes

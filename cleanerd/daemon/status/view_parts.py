@@ -1,4 +1,4 @@
-"""From what the fleet knows to what is shown: one :class:`PartitionView`, one :class:`LogDirView`."""
+"""Makes the views of one partition and one log directory from the registry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> PartitionView:
-    """One partition; the one that was made before, if nothing has changed since."""
+    """The view of one partition; the previous one if nothing has changed since."""
     if tracked.view is None:
         tracked.view = _partition_view(fleet, tracked)
     return tracked.view
@@ -143,7 +143,7 @@ _NOT_BY_SPARK = (
 
 
 def _by_whom(fleet: PartitionRegistry, tracked: PartitionEntry) -> str:
-    """That it is cleaned live, in spite of its size; by its offsets, of which every key has one of its own."""
+    """That it is cleaned live in spite of its size, judged by its offsets: each key has at least one."""
     look, found = tracked.look, fleet.dirs.get(tracked.path)
     threshold = fleet.settings.spark_threshold_keys
     if look is None or found is None or found.mode.work != "live" or threshold is None:

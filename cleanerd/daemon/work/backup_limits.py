@@ -1,7 +1,7 @@
 """Keeps segments that the daemon's cleanings replace for ``cleanerd undo`` (``cleanerd.keep.replaced.dir``, S-40).
 
-A cleaning gets its directory before it begins, and space before it replaces anything. Every minute a separate thread
-deletes old backups: the next cleaning may come much later.
+A cleaning gets its directory before it begins, and space before it replaces anything. A separate thread deletes old
+backups every minute, because the next cleaning may come much later.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SWEEP_SECONDS: Final = 60.0
 
 
 class BackupLimits:
-    """The backups of one service. Several threads may call its methods at once."""
+    """The backups of one service; thread-safe."""
 
     def __init__(self, store: StateStore, clock: Clock) -> None:
         self._store = store
@@ -50,10 +50,10 @@ class BackupLimits:
         return warnings
 
     def place(self, log_dir: LogDir, settings: Settings) -> BackupPlace | None:
-        """Where what is replaced in ``log_dir`` is kept; None when nothing is to be.
+        """Where replaced segments of ``log_dir`` are kept; None: nowhere.
 
         Raises:
-            CleanerdError: it is to be, and cannot: nothing may be replaced then.
+            CleanerdError: they cannot be kept, so nothing may be replaced.
         """
         places = settings.daemon.cleanerd_keep_replaced_dir
         if not places:
@@ -71,7 +71,7 @@ class BackupLimits:
         return BackupPlace(path, room, now_ms=lambda: sum(self._clock.read_ms()))
 
     def sweep(self, log_dirs: Sequence[Path], settings: Settings) -> None:
-        """Delete backups that are too old or too large; obstacles are reported once each, and are not an error."""
+        """Delete backups that are too old or too large; obstacles are reported once each, and are not errors."""
         places = settings.daemon.cleanerd_keep_replaced_dir
         for path in log_dirs:
             try:

@@ -34,16 +34,17 @@ class ExternalStager(Protocol):
     """Another process that may stage a partition: Spark (`HandOver`)."""
 
     def stage(self, job: CleaningJob, resources: Resources, options: CleaningOptions) -> CleaningResult | None:
-        """Have it staged; None when it is the worker's own to stage."""
+        """Have it staged; None if the worker has to stage it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningJob:
-    """One partition's turn. ``before`` is its quarantine so far, None without one; ``socket`` the agent's, if live.
+    """One partition's turn.
 
-    ``clock``: the time that its deletes use. ``resolved``: configurations from scans of the directory.
-    ``marks``: where it records that it runs. ``alone``: no other job runs, because a process was killed while it worked
-    on this partition. ``hand_over``: stages it instead. ``started_ms`` of a verification: when the cleaning began.
+    ``before``: its quarantine so far, None without one; ``socket``: the agent's, if live. ``clock``: the time that its
+    deletions use. ``resolved``: configurations from scans of the directory. ``marks``: where it records that it runs.
+    ``alone``: no other job runs, because a process was killed while it cleaned this partition. ``hand_over``: stages it
+    instead. ``started_ms`` of a verification: when the cleaning began.
     """
 
     name: TopicPartition
@@ -71,7 +72,7 @@ class JobReclaimable:
     """The bytes below the active segment after a cleaning; exact, unless there is an ``estimate``.
 
     The other fields identify the log: it was to be cleaned from ``clean_offset`` to ``bound_offset``, and ``closed``
-    was its last segment but the active one.
+    was its last segment before the active one.
     """
 
     bytes_before: int
@@ -85,14 +86,14 @@ class JobReclaimable:
 
     @property
     def reclaimable(self) -> Reclaimable:
-        """The reclaimable bytes of the log as it was."""
+        """The reclaimable bytes of the log at that time."""
         if self.estimate is not None:
             return self.estimate
         saved = max(0, self.bytes_before - self.bytes_after)
         return Reclaimable(saved, saved, saved, "exact")
 
     def now(self, look: PartitionScan) -> Reclaimable | None:
-        """The reclaimable bytes of the log as it is; None when it was cleaned since."""
+        """The reclaimable bytes of the current log; None if it was cleaned since."""
         if self.is_of(look):
             return self.reclaimable
         if self.clean_offset != look.clean_offset or not look.dirty_bytes:
@@ -100,7 +101,7 @@ class JobReclaimable:
         return self.reclaimable.grown(look.dirty_bytes - self.dirty_bytes, self.dirty_bytes)
 
     def is_of(self, look: PartitionScan) -> bool:
-        """Whether the log is still the same: no more was written, and it was not cleaned."""
+        """Whether the log is still the same: nothing was written, and it was not cleaned."""
         return (self.clean_offset, self.bound_offset, self.clean_bytes, self.dirty_bytes) == (
             look.clean_offset, look.bound_offset, look.clean_bytes, look.dirty_bytes,
         )  # fmt: skip
@@ -116,7 +117,7 @@ class ScanAfterJob:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """A verified cleaning: the first error, "" without one. ``is_compared``: with the segments that it replaced."""
+    """A verified cleaning: the first error, or an empty text. ``is_compared``: with the segments that it replaced."""
 
     finding: str
     is_compared: bool
@@ -124,9 +125,9 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class JobDone:
-    """The result. ``result`` is None when nothing was to be cleaned (a scan), or it was stopped.
+    """The result. ``result`` is None if nothing was to be cleaned (a scan), or it was stopped.
 
-    ``failed``: why the partition is left alone now, ``retry`` until when. ``horizons``: the next tombstone removal is
+    ``failed``: why the partition is not cleaned now, ``retry``: until when. ``horizons``: the next tombstone removal is
     known now. ``after``: the state now, None if a scan has to follow.
     """
 
@@ -146,5 +147,5 @@ class JobDone:
 
     @property
     def began_ms(self) -> int:
-        """When it began; not later than its end, even after a clock was set back: sums of times never fall."""
+        """When it began; not later than its end, even if the clock was set back, so sums of times never decrease."""
         return min(self.job.started_ms, self.ended_ms)

@@ -1,4 +1,4 @@
-"""How far a running cleaning is, and the way to end it: between two chunks."""
+"""The progress of a running cleaning, and the way to stop it between two chunks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class JobProgress:
-    """Written by the worker, read by the views; every field is replaced whole."""
+    """Written by the worker, read by the views; every field is replaced atomically."""
 
     def __init__(self, throttle: Throttle, dirty_bytes: int) -> None:
         self._throttle = throttle
@@ -25,16 +25,16 @@ class JobProgress:
         self.total_bytes = 0
 
     def stop(self) -> None:
-        """End it at the next chunk; the log is whole, as after any failure."""
+        """Stop it at the next chunk; the log stays valid."""
         self._stop.set()
 
     @property
     def stopping(self) -> bool:
-        """Whether it was requested to stop."""
+        """Whether a stop was requested."""
         return self._stop.is_set()
 
     def check(self) -> None:
-        """A good place to end.
+        """Stop here if requested.
 
         Raises:
             Stopped: a stop was requested.
@@ -54,7 +54,7 @@ class JobProgress:
         self.check()
         self.done_bytes += done_bytes
         if self._deciding:
-            # The dirty section comes first, then the clean section is looked up.
+            # The dirty section is read first, then the clean section.
             self.current = "index" if self.done_bytes < self._dirty_bytes else "decide"
         elif self.done_bytes >= self.total_bytes:
             self.current = "swap"

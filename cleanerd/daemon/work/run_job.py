@@ -1,6 +1,6 @@
 """A worker's operations on one partition: a cleaning beside the broker, a staged cleaning, an estimate, digests.
 
-Everything that is to be expected ends in a :class:`JobDone`; only bugs get out.
+Every expected error becomes a :class:`JobDone`; only bugs are raised.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _log = structlog.get_logger()
 
 
 def run(job: CleaningJob, keeping: BackupLimits | None = None, agents: AgentPool | None = None) -> JobDone:
-    """Do it, in a worker's thread.
+    """Run a job in a worker's thread.
 
     ``keeping``: where replaced segments are kept. ``agents``: connections shared with other jobs and scans.
     """
@@ -70,7 +70,7 @@ def run(job: CleaningJob, keeping: BackupLimits | None = None, agents: AgentPool
     listed = None
     if (
         job.kind not in {"live", "stage"} or job.look.size_bytes >= SMALL_BYTES
-    ):  # otherwise the page cache does not matter
+    ):  # otherwise the page cache does not matter; the work itself reports faults
         with suppress(CleanerdError):  # the work itself reports what is wrong
             listed = read_partition(job.look.log_dir, job.name)
     cold = [] if listed is None else cold_segments(path, listed.segments[:-1])
@@ -113,7 +113,7 @@ def _report_change(job: CleaningJob) -> None:
     if not job.look.fingerprint_changed:
         return
     resources = _resources(job)
-    with suppress(CleanerdError):  # the work itself reports what is wrong
+    with suppress(CleanerdError):  # the work itself reports faults
         found = _survey(job)
         if not found.to_clean:
             return
@@ -124,16 +124,16 @@ def _report_change(job: CleaningJob) -> None:
 
 
 def _with_remedy(job: CleaningJob, reason: str, error: CleanerdError | None) -> str:
-    """For damage, how to see all of it and how to try again."""
+    """The error; for damage, with commands that show all of it and try again."""
     if not isinstance(error, CorruptionError):
         return reason
     return f"{reason} (all that is damaged: cleanerd verify {job.path}; once repaired: cleanerd retry {job.name})"
 
 
 def _job_result(job: CleaningJob, readings: Sequence[PartitionSnapshot]) -> ScanAfterJob | None:
-    """From the partition's last reading, once its claim is released; None: it has to be read again.
+    """The scan from the job's last reading, after its claim was released; None: read the partition again.
 
-    The directory is listed after it was read. The listing is valid while it shows the segments that were read: the next
+    The directory is listed after the reading. The listing is valid if it shows the segments that were read; the next
     listing shows later changes.
     """
     if not readings:
@@ -147,7 +147,7 @@ def _job_result(job: CleaningJob, readings: Sequence[PartitionSnapshot]) -> Scan
     try:
         look = scan_partition(reading, job.store, job.clock.now_ms())
     except (CleanerdError, OSError):
-        return None  # the next scan reports what is wrong
+        return None  # the next scan reports faults
     mode = f"{job.kind}/{LivePartitions.kind}"
     return ScanAfterJob(
         look, DirectorySnapshot.of(look, reading, None, mode, DirectoryListing(changed_ns, number_of(found)))
@@ -202,7 +202,7 @@ def _stage(job: CleaningJob, keep: BackupPlace | None) -> CleaningResult:
 
 
 def _observe(job: CleaningJob) -> JobDone:
-    """Index and decide, write nothing. What takes too many passes to work out is estimated (D-11)."""
+    """Index and decide without writing. A log that needs too many passes is estimated (D-11)."""
     found = _survey(job)
     if not found.to_clean:
         return JobDone(job, job.clock.now_ms(), passing=found.refusal)
@@ -221,7 +221,7 @@ def _observe(job: CleaningJob) -> JobDone:
 
 
 def _estimate(job: CleaningJob) -> JobDone:
-    """The reclaimable bytes, from a sample where the log is large, whether it is to be cleaned now or not."""
+    """The reclaimable bytes, from a sample if the log is large, even if it is not to be cleaned now."""
     found = _survey(job)
     budget = job.facts.settings.daemon.cleanerd_estimate_bytes
     estimate = estimate_reclaimable(
@@ -239,7 +239,7 @@ def _digest(job: CleaningJob) -> JobDone:
 
 
 def _saving(found: Survey, saved_bytes: int, estimate: Reclaimable | None = None) -> JobReclaimable:
-    """The result, with the identity of the log."""
+    """The saving, with the identity of the log."""
     before = sum(segment.size_bytes for segment in found.log.segments[:-1])
     bounds = found.bounds
     return JobReclaimable(
@@ -255,7 +255,7 @@ def _saving(found: Survey, saved_bytes: int, estimate: Reclaimable | None = None
 
 
 def _horizons(job: CleaningJob) -> JobDone:
-    """Find out when the tombstones of a log that another cleaner cleaned can be removed."""
+    """Find out when tombstones can be removed from a log that another cleaner cleaned."""
     found = _survey(job)
     log, end = found.log, found.bounds.first_dirty_offset
     clean = [segment for segment in log.segments[:-1] if segment.base < end]
@@ -269,7 +269,7 @@ def _horizons(job: CleaningJob) -> JobDone:
 
 
 def _drop(job: CleaningJob) -> JobDone:
-    """Give the room back that staged plans take which are too old to be applied (U-15)."""
+    """Delete staged plans that are too old to be applied (U-15), to free their space."""
     with PartitionFiles(job.path / str(job.name)) as files:
         files.claim()
         refuse_unfinished(files, files.names())
@@ -278,13 +278,13 @@ def _drop(job: CleaningJob) -> JobDone:
 
 
 def _survey(job: CleaningJob) -> Survey:
-    """Survey it as in the scan, with the files as they are now."""
+    """Survey it as in the scan, with the current files."""
     log = read_partition(job.look.log_dir, job.name)
     return survey_log(job.look.log_dir, log, job.look.config, job.store, _options(job))
 
 
 def _failed(job: CleaningJob, what: str, error: CleanerdError | None) -> JobDone:
-    """Remember it, with a time to try again, also across a restart of the daemon."""
+    """Store the failure with a time to try again, also for a restarted daemon."""
     reason = _with_remedy(job, what, error)
     now_ms = job.clock.now_ms()
     failures = 1 + (0 if job.before is None else job.before.failures)
@@ -312,7 +312,7 @@ def _options(job: CleaningJob) -> CleaningOptions:
 def _resources(job: CleaningJob) -> Resources:
     """One reader per partition, and its share of the map's memory.
 
-    D-11: what is staged cannot be continued before the broker has restarted, so its passes are not limited.
+    D-11: a staged cleaning cannot be continued before the broker has restarted, so its passes are not limited.
     """
     resources = job.facts.resources(inside=False)
     return replace(

@@ -1,8 +1,8 @@
-"""Partitions with more keys than this host is to deal with go to Spark (``cleanerd.spark.threshold.keys``).
+"""Offloads partitions with too many keys for this host to Spark (``cleanerd.spark.threshold.keys``).
 
-``cleanerd spark clean`` runs as a process of its own, in a process group of its own, with the daemon's settings, and
-stages; the plan is then treated as any staged plan. A live cleaning swaps group by group while the broker runs, which a
-stored plan does not support: there nothing is offloaded.
+``cleanerd spark clean`` runs in its own process and process group, with the daemon's settings, and stages; the plan is
+then treated like any staged plan. A live cleaning swaps group by group while the broker runs, which a stored plan does
+not support, so live cleanings are not offloaded.
 
 If the daemon is killed, the process continues and stages, which does no harm: it holds the partition's claim, so the
 next daemon's worker sees that the partition is in progress.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 0.2
 
 GRACE_SECONDS: Final = 42.0
-"""Longer than ``spark clean`` gives Spark when it is stopped, and less than a stop of the daemon waits."""
+"""Longer than ``spark clean`` gives Spark to stop, and shorter than a stop of the daemon waits."""
 
 MOST_ERROR_CHARACTERS: Final = 2000
 
@@ -51,7 +51,7 @@ _log = structlog.get_logger()
 
 
 class SparkOffload:
-    """Gives partitions to Spark, one at a time: a driver takes its gigabyte, and Spark has cores enough for one.
+    """Gives partitions to Spark, one at a time: a driver needs a gigabyte, and one job uses all of Spark's cores.
 
     ``require``: raises CleanerdError while Spark cannot be started here. ``command``: as :func:`spark_command`.
     """
@@ -72,10 +72,10 @@ class SparkOffload:
         return warnings
 
     def stage(self, job: CleaningJob, resources: Resources, options: CleaningOptions) -> CleaningResult | None:
-        """Have it staged by Spark; None when it is the worker's own to stage.
+        """Have it staged by Spark; None if the worker has to stage it.
 
-        A round for tombstones' sake alone is: ``spark clean`` knows no such wish, and little of it is dirty. And so is
-        all while the clock is in doubt, of which it knows nothing either.
+        The worker stages cleanings for tombstones only, which ``spark clean`` cannot do, and all cleanings while the
+        clock is in doubt.
 
         Raises:
             Stopped: a stop was requested.
@@ -97,7 +97,7 @@ class SparkOffload:
             _log.info(LogEvent.OFFLOADED_TO_SPARK, partition=str(job.name), keys=round(keys), master=master)
             try:
                 return _carried_out(job, self._command)
-            except OSError as error:  # no room for its files, no more processes: nothing is wrong with the log
+            except OSError as error:  # no room for its files, or no more processes: not a fault of the log
                 what = f"cannot be handed over to Spark: {error.strerror or error}"
                 where = str(error.filename or tempfile.tempdir or "the temporary directory")
                 failure = machine_error(error)(what, where=where)
@@ -114,13 +114,13 @@ class SparkOffload:
 
 
 def estimated_keys(job: CleaningJob, resources: Resources, options: CleaningOptions, threshold: int) -> float:
-    """About how many keys the part to be cleaned holds; 0 if it is fewer than ``threshold`` for sure.
+    """About how many keys are to be cleaned; 0 if they are certainly fewer than ``threshold``.
 
-    Errors are left to the staging, which reports them.
+    Errors are ignored here: the staging reports them.
     """
     with contextlib.suppress(CleanerdError, OSError):
         found = survey(job.look.log_dir, job.name, job.look.config, job.store, options)
-        # Every key has an offset of its own: mostly nothing has to be read.
+        # Every key has an offset of its own, so usually nothing has to be read.
         if found.to_clean and found.end_offset - found.bounds.first_dirty_offset >= threshold:
             with SegmentReader.open(str(found.log.path), chunk_bytes=resources.chunk_bytes) as reader:
                 return distinct_keys(make_plan(job.look.log_dir, found, resources, options, reader))
@@ -128,7 +128,7 @@ def estimated_keys(job: CleaningJob, resources: Resources, options: CleaningOpti
 
 
 def spark_command(job: CleaningJob, settings: Path) -> list[str]:
-    """The command line; ``settings`` is a file with all of them."""
+    """The command line; ``settings``: a file with all of them."""
     words: list[str | Path] = [sys.executable, "-m", "cleanerd", "spark", "clean", job.look.log_dir.path]
     words += ["--partition", str(job.name), "--unclean", *(["--force"] if job.trigger in {"manual", "erasure"} else [])]
     words += ["--now-ms", str(job.clock.now_ms()), "--wait-for-replicas"]  # its own clock may have jumped ahead
@@ -139,7 +139,7 @@ def spark_command(job: CleaningJob, settings: Path) -> list[str]:
 
 def _carried_out(job: CleaningJob, command: Callable[[CleaningJob, Path], list[str]]) -> CleaningResult:
     facts = job.facts
-    # The daemon finds the metadata log among all of its directories, the command is given one.
+    # The daemon finds the metadata log among all of its directories; the command is given one.
     more = {} if facts.metadata_dir is None else {"cleanerd.metadata.log.dir": str(facts.metadata_dir)}
     with tempfile.TemporaryDirectory(prefix="cleanerd-spark-") as name:
         directory = Path(name)
@@ -152,7 +152,7 @@ def _carried_out(job: CleaningJob, command: Callable[[CleaningJob, Path], list[s
 
 
 def result_of(job: CleaningJob, code: int, data: bytes, complaints: str) -> CleaningResult:
-    """The result of a process that ended with ``code``; ``data`` is its output, ``complaints`` its standard error."""
+    """The result of a process that ended with ``code``; ``data``: its output, ``complaints``: its standard error."""
     try:
         (entry,) = json.loads(data)["partitions"]
         result = CleaningResult.from_json(job.name, entry)
@@ -167,8 +167,8 @@ def result_of(job: CleaningJob, code: int, data: bytes, complaints: str) -> Clea
 
 
 def _run(command: Sequence[str], directory: Path, check: Callable[[], None]) -> int:
-    """Its exit code; when ``check`` raises, or anything else does, its process group is ended first."""
-    # Appended to: the driver opens the stream of errors once more (spark/launch.py).
+    """Run the process and return its exit code; an exception, for example from ``check``, ends its process group."""
+    # Opened once: the driver opens the stream of errors again to append (spark/launch.py).
     with (directory / "result").open("wb") as out, (directory / "errors").open("ab") as err:
         process = subprocess.Popen(
             command,
@@ -189,7 +189,7 @@ def _run(command: Sequence[str], directory: Path, check: Callable[[], None]) -> 
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Politely, so that it can end Spark, whose processes are a group of their own; what then is left, at once."""
+    """Send SIGTERM, so that it can end Spark, whose processes are another group; then kill the rest."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -204,7 +204,7 @@ def _failed(job: CleaningJob, reason: str, cause: Cause = Cause.DATA) -> Cleanin
 
 
 def _last_line(text: str) -> str:
-    """The last output, which has the error; cleanerd's own message rather than Java's."""
+    """The last line of output with the error; cleanerd's own message is preferred to Java's."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     own = [line.removeprefix("cleanerd: ") for line in lines if line.startswith("cleanerd: ")]
     return (own or lines or [""])[-1][-MOST_ERROR_CHARACTERS:]

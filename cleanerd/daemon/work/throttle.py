@@ -1,4 +1,4 @@
-"""How fast cleanings may read and write (C-83): three rates that all workers share and that can change at any time."""
+"""Limits the read and write rates of cleanings (C-83): three rates that all workers share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cleanerd.config.load import Settings
 
 _BURST_SECONDS: Final = 0.1
-"""Unused rate of this time may be used at once: chunks are larger than a tick."""
+"""The unused rate of this time may be used at once, because chunks are larger than a tick."""
 
 _SLICE_SECONDS: Final = 0.1
 """How often a waiting thread checks whether the rates changed or the cleaning has to stop."""
@@ -21,7 +21,7 @@ _SLICE_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Bytes a second, None without a limit. ``total`` is for reads and writes together, as Kafka's."""
+    """Bytes per second, None without a limit. ``total`` limits reads and writes together, as Kafka's setting."""
 
     read: int | None = None
     write: int | None = None
@@ -29,7 +29,7 @@ class Rates:
 
     @classmethod
     def of(cls, settings: Settings) -> Rates:
-        """Those that were read."""
+        """The rates from the settings."""
         daemon = settings.daemon
         return cls(
             daemon.cleanerd_io_read_max_bytes_per_second,
@@ -39,7 +39,7 @@ class Rates:
 
 
 class Throttle:
-    """Counts bytes and delays threads above the rate. For any number of threads."""
+    """Counts bytes and delays threads above the rate; thread-safe."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Throttle:
         self.waited_seconds = 0.0
 
     def set_rates(self, rates: Rates) -> None:
-        """Applies from now on; threads that wait for the old rates continue at once."""
+        """Set the rates; waiting threads continue at once with the new ones."""
         with self._lock:
             if rates == self._rates:
                 return
@@ -68,13 +68,13 @@ class Throttle:
             self._free_at = dict.fromkeys(self._free_at, 0.0)
 
     def read(self, count: int, check: Callable[[], None]) -> None:
-        """``count`` bytes were read; waits until the rate allows it. ``check`` may raise to end the wait."""
+        """Count ``count`` read bytes, and wait until the rate allows them. ``check`` may raise to end the wait."""
         with self._lock:
             self.read_bytes += count
         self._take(count, {"read": self._rates.read, "total": self._rates.total}, check)
 
     def wrote(self, count: int, check: Callable[[], None]) -> None:
-        """``count`` bytes were written."""
+        """Count ``count`` written bytes, and wait as :meth:`read`."""
         with self._lock:
             self.written_bytes += count
         self._take(count, {"write": self._rates.write, "total": self._rates.total}, check)

@@ -1,4 +1,4 @@
-"""Verifies a partition that the daemon has cleaned, by the code of ``cleanerd verify`` (D-19)."""
+"""Verifies a partition that the daemon has cleaned, with the code of ``cleanerd verify`` (D-19)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def verify_cleaning(job: CleaningJob) -> JobDone:
-    """Verify the log; compare it with the segments that its cleaning replaced, where these were kept.
+    """Verify the log, and compare it with the segments that its cleaning replaced, if these were kept.
 
     ``job.started_ms``: when that cleaning began.
 
@@ -58,7 +58,7 @@ def verify_cleaning(job: CleaningJob) -> JobDone:
 
 
 def _with_clean_end(request: VerifyRequest, job: CleaningJob, log_dir: LogDir, around: Surroundings) -> VerifyRequest:
-    """How far the log is clean, by cleanerd's checkpoint, and by Kafka's where Kafka's rules apply (U-10)."""
+    """Up to where the log is clean, by cleanerd's checkpoint, and by Kafka's if Kafka's rules apply (U-10)."""
     log = read_partition(log_dir, job.name)
     state = job.store.load(log_dir, log)
     point = None if state is None else state.clean_point
@@ -71,7 +71,7 @@ def _with_clean_end(request: VerifyRequest, job: CleaningJob, log_dir: LogDir, a
 
 
 def _replaced_segments(job: CleaningJob, log_dir: LogDir) -> list[Path]:
-    """The directories with what the partition's cleanings have replaced since ``job.started_ms``, the oldest first."""
+    """The directories with segments that the partition's cleanings replaced since ``job.started_ms``, oldest first."""
     kept_segments = KeptSegments(job.store.root)
     found = [
         Path(entry.kept)
