@@ -230,7 +230,6 @@ class Histogram:
 
     @classmethod
     def of(cls, bounds: tuple[float, ...]) -> Histogram:
-        """An empty histogram."""
         return cls(bounds, (0,) * (len(bounds) + 1), 0.0)
 
     def plus(self, value: float) -> Histogram:

@@ -174,9 +174,9 @@ class BrokerFacts:
             {} if topic_id is None else self.full_isr.get(topic_id.hex, {}),
             self.ignored_replicas,
             self._peers_of(topic),
-            self.node_id,
-            topic_id,
-            {broker: ends.get(topic, {}) for broker, ends in self.peer_log_ends.items()},
+            own_id=self.node_id,
+            topic_id=topic_id,
+            log_ends={broker: ends.get(topic, {}) for broker, ends in self.peer_log_ends.items()},
         )
 
     def _peers_of(self, topic: str) -> Mapping[int, Mapping[int, int] | str] | None:

@@ -45,7 +45,6 @@ class Connections:
         self._sweeper = asyncio.create_task(self._sweep_for_ever(), name="http-connections")
 
     async def stop(self) -> None:
-        """Close all connections."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)

@@ -179,7 +179,6 @@ class PartitionEntry:
         self.touch()
 
     def release(self) -> None:
-        """End its wait."""
         self.hold = NO_HOLD
 
     def touch(self) -> None:
