@@ -1,4 +1,4 @@
-"""``cleanerd adopt-state``: the operator's word that a copy of a log directory replaces the original (U-46)."""
+"""``cleanerd adopt-state``: declares that a copy of a log directory replaces the original (U-46)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _source(store: StateStore, log_dir: LogDir, original: str | None) -> tuple[s
     """The name and the path of the place whose state ``log_dir`` gets.
 
     Raises:
-        RefusedError: there is none, or not one alone, or it is in use, or ``log_dir`` has state already.
+        RefusedError: there is no such place, or several, or it is in use, or ``log_dir`` has state already.
         OSError: the state directory cannot be read.
     """
     where = str(log_dir.path)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from cleanerd.cli.options import Common
 
 FOUND_SECONDS = 10.0
-"""The agent listens a few hundredths after it was loaded; a broker that is starting takes longer."""
+"""How long to wait for the agent: it listens a few hundredths of a second after loading, in a starting broker later."""
 REPLACED_SECONDS = 60.0
-"""A swapping agent completes its swap before another build replaces it."""
+"""How long to wait for another build: an agent completes its swap before it is replaced."""
 
 
 def path(common: Common) -> None:
@@ -112,11 +112,11 @@ def info_command(common: Common, log_dirs: tuple[Path, ...], *, pid: int | None)
 
 
 def _process_of(log_dirs: Sequence[Path]) -> int:
-    """The broker's process, by the holder of the lock of its log directories.
+    """The broker's process, from the lock of its log directories.
 
     Raises:
         ConfigError: one of them is not a log directory, or they belong to several brokers.
-        RefusedError: no broker runs there, or one whose process cannot be seen from here.
+        RefusedError: no broker runs there, or its process is not visible from here.
     """
     found = {path: broker_process(read_log_dir(path).path) for path in log_dirs}
     if len(set(found.values())) > 1:
@@ -126,7 +126,7 @@ def _process_of(log_dirs: Sequence[Path]) -> int:
 
 
 def _listening(jvm: Jvm, configured: Path | None) -> tuple[Path, AgentInfo] | None:
-    """The agent that is loaded already, if it answers."""
+    """The agent that is already loaded, if it answers."""
     socket = find_socket(configured, log_dirs_of(jvm))
     if socket is None:
         return None
@@ -138,12 +138,12 @@ def _listening(jvm: Jvm, configured: Path | None) -> tuple[Path, AgentInfo] | No
 
 
 def _wait_for(jvm: Jvm, configured: Path | None, build: str | None) -> tuple[Path, AgentInfo]:
-    """Whatever attaching returned, only an answer proves that this agent listens (A-02).
+    """Wait until this agent answers: the result of attaching does not prove that it listens (A-02).
 
-    An agent of another build than ``build`` is given the time to end its swap; then what answers is what counts.
+    An agent of another build than ``build`` may complete its swap first; then the one that answers is returned.
 
     Raises:
-        AgentUnavailableError: it does not.
+        AgentUnavailableError: none answers.
     """
     deadline = time.monotonic() + FOUND_SECONDS
     last = time.monotonic() + REPLACED_SECONDS
@@ -200,7 +200,7 @@ def _print_report(common: Common, socket: Path, info: AgentInfo) -> None:
 
 
 def _resolve_socket(socket: Path) -> Path:
-    """Not by way of the broker's process, where that leads to the same file: outside of containers."""
+    """The path without the broker's process in it, if both lead to the same file: outside of containers."""
     parts = socket.parts
     if parts[:2] != ("/", "proc") or parts[3:4] != ("root",):
         return socket

@@ -1,4 +1,4 @@
-"""Whether the agent in a broker is the one that this cleanerd brings along."""
+"""Whether the agent in a broker has the build of this installation's jar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def warn_of_another_build(output: Output, info: AgentInfo) -> None:
-    """A-03: an older copy on the broker's class path wins silently."""
+    """A-03: warn of another build: an older copy on the broker's class path is used silently."""
     ours = build_of_jar()
     if ours is not None and ours != info.build:
         output.warning(

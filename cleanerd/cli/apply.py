@@ -1,4 +1,4 @@
-"""``cleanerd apply``: the hook between a broker's stop and its start (S-26)."""
+"""``cleanerd apply``: swaps staged cleanings in between a broker's stop and its start (S-26)."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _apply_dir(
 
 
 def _warn_of_long_away(output: Output, log_dir: LogDir, facts: BrokerFacts) -> None:
-    """U-76: the last moment at which deleted keys can be kept from coming back. It does not stop the broker's start."""
+    """U-76: the last moment to prevent that deleted keys come back. It does not stop the broker's start."""
     now_ms = wall_ms()
     found = [each for each in long_away(log_dir, facts, now_ms) if not each.is_held]
     for each in found[:_MOST_NAMED]:
@@ -124,7 +124,7 @@ def _apply_one(locked: LockedDir, facts: BrokerFacts, name: TopicPartition, opti
 
 
 def _config(facts: BrokerFacts, name: TopicPartition) -> TopicConfig | None:
-    """None where it is wrong: then the plan is stale, and the reason is at hand with ``cleanerd plan``."""
+    """The topic's configuration; None if it is invalid: then the plan is stale. ``cleanerd plan`` shows the reason."""
     try:
         return facts.topic_config(name.topic)
     except CleanerdError:

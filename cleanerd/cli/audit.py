@@ -1,4 +1,4 @@
-"""``cleanerd audit``: which files still hold keys, or bytes in values, of an erasure request. Reads only."""
+"""``cleanerd audit``: which files still have the keys, or bytes in values, of an erasure request. Reads only."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def audit(
     if common.output.as_json:
         documents = [_document(path, terms, found) for path, (found, _) in audits.items()]
         unsearched = [each.what for each in elsewhere.unsearched]
-        # A partition's name gives its fields, a topic's name or a pattern a list. During a move it is in two places.
+        # A partition's name gives its fields; a topic's name or a pattern gives a list. During a move a partition is in
+        # two places.
         is_one = partition in map(str, host.names.named) and len(documents) == 1
         fields = documents[0] if is_one else {"partitions": documents}
         common.output.json({**fields, "unsearched": unsearched})
@@ -79,7 +80,7 @@ def audit(
 
 @dataclass(frozen=True, slots=True)
 class SearchedPlace:
-    """A directory with records of partition ``name``, and what was found there. ``state``: live, or why it exists."""
+    """A directory with records of partition ``name``, and its search result. ``state``: live, or why it exists."""
 
     path: Path
     name: TopicPartition
@@ -97,7 +98,10 @@ class HostSearch:
     names: PartitionSelection
 
     def by_owner(self) -> dict[Path, tuple[KeySearchResult, KeyRules]]:
-        """The results by directory. Backups and set-aside files belong to the partition's directory, if it exists."""
+        """The results by directory.
+
+        Backups and directories moved aside belong to the partition's directory, if it exists.
+        """
         live = {each.name: each.path for each in reversed(self.places) if each.state == LIVE}
         owners: dict[Path, tuple[KeySearchResult, KeyRules]] = {}
         for each in self.places:
@@ -114,7 +118,7 @@ def search_host(
     terms: Sequence[Term],
     before: Callable[[Path], None] = lambda _place: None,
 ) -> HostSearch:
-    """Search ``terms`` in every place of the partitions that ``word`` means; ``before`` is called for each place first.
+    """Search ``terms`` in all places of the partitions that ``word`` selects; calls ``before`` for each place first.
 
     Raises:
         ConfigError: there is no such partition.
@@ -151,17 +155,17 @@ def _search(
     try:
         return search(path, terms, advance, log_start=start, rules=rules)
     except CleanerdError as error:
-        return KeySearchResult(unread=[str(error)])  # the broker deleted or moved it since, or it cannot be listed
+        return KeySearchResult(unread=[str(error)])  # the broker has deleted or moved it, or it cannot be listed
 
 
 def other_record_places(settings: Settings, log_dirs: Sequence[Path]) -> RecordPlaces:
-    """Where else records of these log directories may be (U-47)."""
+    """Further places that may have records of these log directories (U-47)."""
     daemon = settings.daemon
     return record_places(daemon.cleanerd_state_dir, daemon.cleanerd_keep_replaced_dir, log_dirs)
 
 
 def warn_of_unsearched(output: Output, unread: Iterable[str], elsewhere: RecordPlaces) -> bool:
-    """Name what was not searched; whether there is any: then nothing is proven."""
+    """Warn of places that were not searched; returns whether there are any: then nothing is proven."""
     missing = [*unread, *(each.what for each in elsewhere.unsearched)]
     for what in missing:
         output.warning(f"{what}; a key may be in there")
@@ -172,7 +176,7 @@ def _files_in(partition: Path) -> list[tuple[Path, str]]:
     try:
         return files_of(partition)
     except CleanerdError:
-        return []  # the search names it
+        return []  # the search reports it
 
 
 def terms_document(terms: Sequence[Term], occurrences: Sequence[Occurrence]) -> dict[str, list[dict[str, object]]]:
@@ -223,7 +227,7 @@ def show_found(
     count: int | None = None,
     versions: bool = False,
 ) -> None:
-    """A table of ``occurrences``, a line per term that no record matches, and the ``count`` of matches if not all."""
+    """A table of ``occurrences``, a line per term without matches, and the ``count`` of matches if it is higher."""
     if occurrences:
         several = any(term.kind != "key" for term in terms)
         columns = [
@@ -250,7 +254,7 @@ def show_found(
 
 
 def _row(each: Occurrence, terms: Sequence[Term], *, versions: bool) -> list[str]:
-    # A tombstone may have a value, and a null value need not be a tombstone (R87-3, R87-6).
+    # A tombstone may have a value, and a null value may be a normal record (R87-3, R87-6).
     size = "null" if each.value_bytes < 0 else human_bytes(each.value_bytes)
     value = size if not each.is_tombstone else "tombstone" if each.value_bytes < 0 else f"tombstone, {size}"
     return [
@@ -274,7 +278,7 @@ def _show_term(term: Term) -> str:
 
 
 def show_key(key: bytes) -> str:
-    """A key for people: its text, else its bytes in hexadecimal digits."""
+    """A key to show: its text, else its bytes in hexadecimal digits."""
     try:
         return key.decode()
     except UnicodeDecodeError:

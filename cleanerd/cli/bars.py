@@ -1,4 +1,4 @@
-"""Progress bars of one cleaning, a phase after the other."""
+"""Progress bars of one cleaning, one phase after the other."""
 
 from __future__ import annotations
 
@@ -35,4 +35,4 @@ class Bars:
         self._advance(done_bytes)
 
     def wrote(self, done_bytes: int) -> None:
-        """The bar is about what was read."""
+        """Ignored: the bar shows the bytes read."""

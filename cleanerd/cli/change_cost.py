@@ -27,7 +27,7 @@ NO_COST: Final = "its rules change; no key gets another winner"
 
 
 def print_costs(request: CleaningRequest) -> None:
-    """For every partition that was last cleaned by other rules, whether the change is refused or not.
+    """For every partition that was last cleaned by other rules, even if the change is refused.
 
     Costs a listing of each partition, and two readings of the changed ones. The cleaning itself reports errors.
     """
@@ -54,7 +54,7 @@ def print_costs(request: CleaningRequest) -> None:
 
 
 def cost_of(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, options: CleaningOptions) -> str:
-    """The change of ``found`` in words and numbers, exact; empty when no key is concerned.
+    """How many keys the change of ``found`` concerns, in words; empty for none.
 
     Raises:
         CleanerdError: the log cannot be read or indexed.

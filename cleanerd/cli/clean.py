@@ -1,6 +1,6 @@
-"""``cleanerd clean``: make the log directories of a stopped broker small again.
+"""``cleanerd clean``: cleans the log directories of a stopped broker.
 
-``cleanerd clean --live``: one round beside a running broker, whose agent swaps the segments in.
+``cleanerd clean --live`` cleans beside a running broker, whose agent swaps the segments in.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def clean(
 def _clean_dir(request: CleaningRequest, session: LogDirSession) -> list[CleaningResult]:
     output = request.output
     with LogDirLock.acquire(session.path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
-        # Only what is found under the lock counts.
+        # Use only the facts that are read under the lock.
         log_dir = session.refresh()
         note_skipped_links(output, log_dir)
         facts = broker_facts(request.settings, log_dir, session.others)
@@ -177,7 +177,7 @@ def _clean_targets(
     threads: int,
     turns: CrashAwareOrder,
 ) -> list[CleaningResult]:
-    """One after the other, or several at once; results in the order of the targets."""
+    """Clean the targets, one by one or several at once; results in the order of the targets."""
     first, last = turns.last(targets, lambda target: target.name)
     results = {}
     if min(threads, len(first)) > 1:

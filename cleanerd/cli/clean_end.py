@@ -1,4 +1,4 @@
-"""How far a log is clean, for commands that judge a cleaning with rules of their own."""
+"""Up to where a log is clean, for commands that judge a cleaning with their own rules."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class CleanEnds:
-    """How far logs are clean, by cleanerd's own state and by Kafka's checkpoint (U-10).
+    """Up to where logs are clean, by cleanerd's own state and by Kafka's checkpoint (U-10).
 
-    The small files of a log directory are read once in the life of this object.
+    The small files of a log directory are read once per object.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -55,8 +55,8 @@ class CleanEnds:
     def at_most(self, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
         """As :meth:`of`; if cleanerd's checkpoint no longer fits the log, Kafka's checkpoint or cleanerd's is used.
 
-        For a comparison with a copy, which shows whether either is wrong. A checkpoint above the end of the log is
-        ignored, as in Kafka; then cleanerd's is used.
+        This is for comparisons with a copy, which show whether either is wrong. A checkpoint above the end of the log
+        is ignored, as in Kafka; then cleanerd's is used.
 
         Raises:
             CleanerdError: a checkpoint of the log directory cannot be read.
@@ -70,7 +70,7 @@ class CleanEnds:
         return point if said is None or said > self._log_end(path, name) else said
 
     def cleaned_before(self, path: Path, copy: Path, name: TopicPartition, rules: KeyRules) -> int:
-        """How far the log was clean once: by cleanerd's checkpoint and, under Kafka's rules, that of an earlier copy.
+        """Up to where the log was once clean, by cleanerd's checkpoint and, under Kafka's rules, that of an old copy.
 
         Raises:
             CleanerdError: a checkpoint of the copy cannot be read.
@@ -82,23 +82,23 @@ class CleanEnds:
     def clean_end(self, around: Surroundings | None, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
         """Up to where the log ``name`` of the log directory ``path`` is clean; None if that is unknown.
 
-        ``around``: the directory's checkpoints. They are used where Kafka's rules apply.
+        ``around``: the directory's checkpoints. They are used if Kafka's rules apply.
         """
         said = None if around is None or rules != KAFKAS_RULES else around.of(CLEANER_CHECKPOINT, name)
         found = self._stored_checkpoint(path, name)
-        # A log that was truncated since, and has grown again, was never cleaned there: two records of a key are right.
+        # A log that was truncated and has grown again since was not cleaned there: it may have two records of a key.
         return said if found is None else clean_below(found[0], said, is_valid=found[1])
 
     def unproven_below(self, path: Path, name: TopicPartition) -> int:
-        """Below which offset cleanerd did not clean the log ``name`` itself, as it remembers; 0 when it does not.
+        """The offset below which only another cleaner has cleaned the log ``name``; 0 if none has.
 
-        Kafka's checkpoint alone is used in full: nothing else is known there.
+        If only Kafka's checkpoint is known, it is used in full.
         """
         found = self._stored_checkpoint(path, name)
         return (found[0].unproven_below or 0) if found is not None and found[1] else 0
 
     def _stored_checkpoint(self, path: Path, name: TopicPartition) -> tuple[CleanerdCheckpoint, bool] | None:
-        """The clean point that is remembered of a log of this machine, and whether it describes the log."""
+        """The stored clean point of a log of this machine, and whether it fits the log."""
         if isinstance(path, RemotePath) or not (path / str(name)).is_dir():
             return None
         try:
@@ -108,12 +108,12 @@ class CleanEnds:
             log = read_partition(log_dir, name)
             state = self._store.load(log_dir, log)
         except CleanerdError:
-            return None  # judging the partition reports what is wrong with it
+            return None  # verifying the partition reports its faults
         point = copied_point(self._store, log_dir, log) if state is None else state.clean_point
         return None if point is None else (point, may_be_about(point, log))
 
     def _log_end(self, path: Path, name: TopicPartition) -> int:
-        """One past the last offset of a log that :meth:`_known` could read; of a damaged one, the largest there is."""
+        """One past the last offset of a log that could be read; of a damaged one, the largest possible offset."""
         log_dir = self._log_dir(path)
         if log_dir is not None:
             with suppress(CleanerdError), SegmentReader.open(str(path / str(name))) as reader:
@@ -122,14 +122,14 @@ class CleanEnds:
 
     def _log_dir(self, path: Path) -> LogDir | None:
         if path not in self._log_dirs:
-            self._log_dirs[path] = None  # also of one that cannot be read
+            self._log_dirs[path] = None  # cached, also if it cannot be read
             if (path / META_PROPERTIES).is_file():
                 self._log_dirs[path] = read_log_dir(path)
         return self._log_dirs[path]
 
 
 def clean_end_of_logs(settings: Settings) -> Callable[[Log], int | None]:
-    """How far a log is clean by :class:`CleanEnds` and the rules of the settings; 0: none of it by Kafka's."""
+    """Up to where a log is clean by :class:`CleanEnds` and the settings' rules; 0: nothing of it by Kafka's."""
     from cleanerd.spark.logs import known_clean_end  # noqa: PLC0415 - needs pyarrow
 
     ends = CleanEnds(settings)

@@ -1,4 +1,4 @@
-"""The question that ``clean`` asks before it begins: how much would be cleaned, and how; none without work."""
+"""The question that ``clean`` asks before it begins: how much would be cleaned, and how. No work, no question."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def clean_question(request: CleaningRequest, *, live: bool) -> str | None:
-    """``Clean 3 partitions (10.6 MiB, live)?``; None when there is nothing to clean.
+    """For example ``Clean 3 partitions (10.6 MiB, live)?``; None if there is nothing to clean.
 
-    Costs a listing of each partition. Unreadable ones are left out: the cleaning reports them.
+    Costs a listing of each partition. Unreadable ones are left out, because the cleaning reports them.
     """
     found = list(_to_clean(request, live=live))
     if not found:
@@ -40,7 +40,7 @@ def _to_clean(request: CleaningRequest, *, live: bool) -> Iterator[Survey]:
         try:
             choice = choose_mode(session.log_dir, places, settings.daemon.cleanerd_agent_socket)
             if choice.mode != ("live" if live else "offline"):
-                continue  # it is refused
+                continue  # the cleaning will be refused
             with opened_partitions(session.log_dir, session.facts, choice) as partitions:
                 for target in partitions.targets(request.wanted):
                     try:

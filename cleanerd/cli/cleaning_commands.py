@@ -1,6 +1,6 @@
-"""The commands that clean, or show what a cleaning would do; each is implemented in a module of its name.
+"""The command lines of commands that clean, or show what a cleaning would do. Modules of their names implement them.
 
-Nothing here loads NumPy or pydantic: ``--help`` of a verb takes no longer than that of all.
+This module loads neither NumPy nor pydantic: ``--help`` of one command is as fast as that of all.
 """
 
 from __future__ import annotations

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def options_from(given: Mapping[str, Any], output: Output, settings: Settings) -> CleaningOptions:
-    """The cleaning options of a command line; a clock that is not trusted is reported (U-42).
+    """The cleaning options of a command line, with a note if the clock is not trusted (U-42).
 
     Raises:
-        click.UsageError: two of them contradict.
+        click.UsageError: two of them contradict each other.
     """
     from cleanerd.cleaner.survey import CleaningOptions  # noqa: PLC0415 - NumPy
     from cleanerd.state.last_time import read_clock  # noqa: PLC0415

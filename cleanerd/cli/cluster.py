@@ -1,4 +1,4 @@
-"""``cleanerd cluster``: every daemon's ``/status`` side by side, and what a cleaning of all would save."""
+"""``cleanerd cluster``: the status of all daemons, and what a cleaning of all replicas would save."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cluster() -> None:
 
 
 def _daemon_options(command: Callable[..., int]) -> Callable[..., int]:
-    """HOST..., ``--targets`` and ``--port``: which daemons."""
+    """Options for the daemons: HOST..., ``--targets`` and ``--port``."""
     for option in (
         click.argument("hosts", nargs=-1, metavar="[HOST[:PORT]|URL]..."),
         click.option(
@@ -108,7 +108,7 @@ def plan(common: Common, hosts: tuple[str, ...], *, files: tuple[Path, ...], por
 def _answers(
     common: Common, hosts: tuple[str, ...], files: tuple[Path, ...], port: int
 ) -> tuple[list[DaemonAnswer], FoundDaemons]:
-    """The answers of all daemons, in the order in which they are named."""
+    """The answers of all daemons, in the order of their names."""
     targets = list(dict.fromkeys([*hosts, *(target for path in files for target in read_targets(path))]))
     found = FoundDaemons(())
     if not targets:
@@ -139,7 +139,7 @@ def _find(common: Common, port: int) -> FoundDaemons:
 
 
 def read_targets(path: Path) -> list[str]:
-    """The targets of a ``file_sd`` file.
+    """The targets in a ``file_sd`` file.
 
     Raises:
         ConfigError: it cannot be read, or is not such a file.
@@ -155,10 +155,10 @@ def read_targets(path: Path) -> list[str]:
 
 
 def status_url(target: str) -> str:
-    """Where a daemon's ``/status`` is; ``target``: HOST, HOST:PORT or the address of its page.
+    """The URL of a daemon's ``/status``; ``target``: HOST, HOST:PORT or the address of its page.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: it has none of these forms.
     """
     if target.startswith(("http://", "https://")):
         return target.rstrip("/") + "/status"

@@ -1,4 +1,4 @@
-"""Completion for shells: click writes the script and answers its queries; main() has to call it (docs/install.md)."""
+"""Shell completion: click writes the script and answers its queries; main() calls this module (docs/install.md)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ if TYPE_CHECKING:
     import click
 
 VARIABLE: Final = "_CLEANERD_COMPLETE"
-"""``bash_source``, ``zsh_source``, ``fish_source``: print the script. Other values are between the script and click."""
+"""The environment variable: ``bash_source``, ``zsh_source``, ``fish_source`` print the script.
+
+Other values come from the script.
+"""
 
 
 def complete(cli: click.Command) -> int:
     """Answer the environment's query; returns the exit code."""
-    # Not at the top: every other start would pay for it.
+    # Not at the top: every other start would load it.
     from click.shell_completion import shell_complete  # noqa: PLC0415
 
     return shell_complete(cli, {}, "cleanerd", VARIABLE, os.environ[VARIABLE])

@@ -1,4 +1,4 @@
-"""``cleanerd config``: the effective settings with their origins, a check, and a commented file."""
+"""``cleanerd config``: shows the effective settings with their origins, checks them, or generates a commented file."""
 
 from __future__ import annotations
 
@@ -103,11 +103,11 @@ def _show_topic(common: Common, settings: Settings, topic: str) -> None:
 
 
 def _text(field: FieldInfo, value: object) -> str:
-    # Of the keys without a value only cleanerd.disk.reserve has a text for it; the others show nothing.
+    # Of the keys without a value, only cleanerd.disk.reserve has a default text; the others show nothing.
     kind = kind_of(field)
     return "" if value is None and not kind.writes_none else str(kind.write(value))
 
 
 def _json_value(field: FieldInfo, value: object) -> object:
-    """Numbers and truths as they are, in Kafka's units; everything else as Kafka's text."""
+    """Numbers and booleans as JSON values in Kafka's units; everything else as Kafka's text."""
     return value if value is None or isinstance(value, (bool, int, float)) else kind_of(field).write(value)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 POLL_SECONDS: Final = 0.2
-"""With ``trigger --wait``: between two questions whether it has ended."""
+"""Interval of ``trigger --wait`` between two queries for the result."""
 
 
 @click.command("trigger")

@@ -1,4 +1,4 @@
-"""The order in which a command works on partitions: suspects of a killed process come last, one by one."""
+"""The order of partitions in a command: those that a killed process was cleaning come last, one by one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class CrashAwareOrder:
-    """The markers of one log directory (U-35). Partitions that ``wanted`` names are tried in any case."""
+    """The crash markers of one log directory (U-35). Partitions that ``wanted`` names are tried in any case."""
 
     def __init__(self, store: StateStore, log_dir: LogDir, wanted: PartitionSelection, output: Output) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class CrashAwareOrder:
                 output.warning(f"{name}: {suspect.reason}")
 
     def last(self, items: Iterable[T], name_of: Callable[[T], TopicPartition]) -> tuple[list[T], list[T]]:
-        """The partitions that may run side by side, and those that come after them, one by one."""
+        """The partitions that may run in parallel, and those that follow, one by one."""
         first: list[T] = []
         alone: list[T] = []
         for item in items:
@@ -43,7 +43,7 @@ class CrashAwareOrder:
         return first, alone
 
     def do(self, name: TopicPartition, work: Callable[[], CleaningResult]) -> CleaningResult:
-        """Work on it, with a marker meanwhile; not if it has killed more than one process."""
+        """Run ``work`` with a marker; not for a partition that has killed more than one process."""
         suspect = self._suspects.get(name)
         if suspect is not None and suspect.is_too_much and name not in self._named:
             return not_cleaned(self._store, self._log_dir, name, UnsupportedLogError(suspect.reason, where=str(name)))

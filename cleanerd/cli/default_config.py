@@ -1,6 +1,6 @@
-"""The settings file of this host, which every verb reads when no other is named.
+"""This host's settings file, which every command reads if no other is named.
 
-Without it a verb that is called by hand would go by other rules than the daemon on the same host does.
+Without it a command would use other rules than the daemon on the same host.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ DEFAULT_CONFIG: Final = Path("/etc/cleanerd/cleanerd.toml")
 NO_CONFIG: Final = "--no-config"
 
 ANOTHER_PLACE: Final = "_CLEANERD_DEFAULT_CONFIG"
-"""For tests: another file in its place, or nothing. What begins with CLEANERD_ is a key, or warned of."""
+"""An environment variable for tests: another path, or none. It must not begin with CLEANERD_, as keys do."""
 
 
 def default_config() -> tuple[Path, ...]:
-    """The file, if it exists. An unreadable one is returned as well: reading it reports the error."""
+    """The file, if it exists. Reading an unreadable one reports the error."""
     configured = os.environ.get(ANOTHER_PLACE)
     path = DEFAULT_CONFIG if configured is None else Path(configured)
     if configured == "":

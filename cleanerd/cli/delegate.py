@@ -1,4 +1,4 @@
-"""``cleanerd delegate`` and ``cleanerd hand-back``: whose cleaner works on a topic (U-8)."""
+"""``cleanerd delegate`` and ``cleanerd hand-back``: choose the cleaner of a topic (U-8)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def hand_back(common: Common, topic: str, *, command_config: Path | None, dry_ru
 
 
 def _client(common: Common, settings: Settings, command_config: Path | None) -> ClientConfig:
-    """How to connect.
+    """The connection settings.
 
     Raises:
         ConfigError: the client properties cannot be used.
@@ -97,7 +97,10 @@ def _cluster(settings: Settings, client: ClientConfig) -> Cluster:
 
 @contextlib.contextmanager
 def _by_hand(settings: Settings, client: ClientConfig, topic: str, unseen: Mapping[str, str | None]) -> Iterator[None]:
-    """Until the cluster lets us in: the command of Kafka's own that does it. ``unseen``: what it sets at the least."""
+    """If the cluster refuses the login, print the equivalent command of Kafka's tools.
+
+    ``unseen``: what it sets at least.
+    """
     try:
         yield
     except AccessDeniedError as error:
@@ -111,7 +114,7 @@ def _by_hand(settings: Settings, client: ClientConfig, topic: str, unseen: Mappi
 
 
 def _describe_loss(delegations: Delegations, cluster: Cluster, facts: TopicFacts, config: TopicConfig) -> str:
-    """What the broker's cleaner would do to the topic; empty when it would decide as cleanerd does.
+    """The records that the broker's cleaner would remove; empty if it would decide as cleanerd does.
 
     Forgotten settings look like Kafka's rules. So the state directory is checked too, and without an explicit setting a
     delegated topic is not treated as one with Kafka's rules (U-6, U-8).
@@ -137,7 +140,7 @@ def _describe_loss(delegations: Delegations, cluster: Cluster, facts: TopicFacts
 
 
 def _config(settings: Settings, facts: TopicFacts) -> TopicConfig:
-    """The topic's configuration, as far as it decides whether a stock broker would clean it as cleanerd does.
+    """The part of the topic's configuration that decides whether Kafka's cleaner would clean it as cleanerd does.
 
     Raises:
         ConfigError: an unknown value.

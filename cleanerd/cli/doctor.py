@@ -1,4 +1,4 @@
-"""``cleanerd doctor``: what of this host keeps cleanerd from its work, and what to do about it. Changes nothing."""
+"""``cleanerd doctor``: finds problems of this host that affect cleanerd, with their fixes. Changes nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _print_findings(common: Common, findings: Sequence[CheckResult]) -> None:
             "findings": [finding.to_json() for finding in findings],
         })  # fmt: skip
         return
-    # The worst first; good results are only counted.
+    # The worst come first; good results are only counted.
     found = sorted((f for f in findings if f.level != "ok"), key=lambda f: -LEVELS.index(f.level))
     width = max((len(_label(finding)) for finding in found), default=0)
     for finding in found:

@@ -1,4 +1,4 @@
-"""The log directories of a command: each is opened once, and one that cannot be used does not stop the others."""
+"""The log directories of a command: each is opened once, and an unusable one does not stop the others."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LogDirSession:
-    """One log directory of a command, as it was when the command began; everything before the work uses this reading.
+    """One log directory of a command, as it was when the command began.
 
-    ``others``: the other log directories, which may be the same broker's. The work itself reads a second time: under
-    the lock, or beside the broker.
+    ``others``: the other log directories, which may belong to the same broker. The cleaning itself reads the directory
+    a second time: under the lock, or beside the broker.
     """
 
     settings: Settings
@@ -46,24 +46,23 @@ class LogDirSession:
 
     @cached_property
     def running(self) -> bool:
-        """Whether a broker runs on it."""
         return broker_runs(self.path)
 
     @cached_property
     def facts(self) -> BrokerFacts:
-        """What was known of its broker. Raises CleanerdError."""
+        """The facts about its broker. Raises CleanerdError."""
         return broker_facts(self.settings, self.log_dir, self.others, running=self.running)
 
     def refresh(self) -> LogDir:
-        """The log directory now. Raises CleanerdError."""
+        """The log directory, read again. Raises CleanerdError."""
         return read_log_dir(self.path)
 
 
 @dataclass(frozen=True)
 class CleaningRequest:
-    """The targets of a command line that cleans or stages, the same for all its log directories, ``paths``.
+    """The targets of a command that cleans or stages, the same for all its log directories ``paths``.
 
-    ``wanted``: only these partitions, if it names any. ``kept``: where segments that are replaced are to be kept.
+    ``wanted``: only these partitions, if it names any. ``kept``: where replaced segments are kept.
     """
 
     output: Output
@@ -85,13 +84,13 @@ class CleaningRequest:
         options: CleaningOptions,
         kept: Path | None,
     ) -> Self:
-        """With the memory that the settings name."""
+        """The request, with the memory from the settings."""
         store = StateStore(settings.daemon.cleanerd_state_dir)
         return cls(common.output, settings, paths, wanted, options, store, kept)
 
     @cached_property
     def opened(self) -> tuple[list[LogDirSession], list[CleanerdError]]:
-        """The readable log directories, and the others' errors, which are also printed."""
+        """The readable log directories, and the errors of the others, which are also printed."""
         readable, failures = read_each(self.output, self.paths)
         others = {each.path: [other for other in self.paths if other != each.path] for each in readable}
         return [LogDirSession(self.settings, each, others[each.path]) for each in readable], failures
@@ -104,7 +103,7 @@ class CleaningRequest:
     ) -> tuple[list[CleaningResult], list[CleanerdError]]:
         """Results of ``work`` for each directory, and errors of the others, which are also printed.
 
-        ``first``: called before the first of them, if there is any that can be read.
+        ``first``: called before the first readable one.
         """
         results: list[CleaningResult] = []
         sessions, failures = self.opened
@@ -120,7 +119,7 @@ class CleaningRequest:
 
 @contextlib.contextmanager
 def collected(failures: list[CleanerdError], output: Output) -> Iterator[None]:
-    """An error in the block is printed and kept; the next directory gets its turn."""
+    """Print and collect an error in the block; then the next directory follows."""
     try:
         yield
     except (CleanerdError, OSError) as caught:
@@ -130,7 +129,7 @@ def collected(failures: list[CleanerdError], output: Output) -> Iterator[None]:
 
 
 def read_each(output: Output, paths: Sequence[Path]) -> tuple[list[LogDir], list[CleanerdError]]:
-    """The readable ones, and the others' errors, which are also printed."""
+    """The readable log directories, and the errors of the others, which are also printed."""
     readable: list[LogDir] = []
     failures: list[CleanerdError] = []
     for path in paths:

@@ -55,7 +55,7 @@ def keygen(common: Common, file: Path | None) -> None:
 
 @dataclass(slots=True)
 class _Searched:
-    """The results of the search by place. ``replicas``: topic id, first and end offset of each live directory."""
+    """The search results by place. ``replicas``: topic id, first and end offset of each live directory."""
 
     dirs: dict[Path, LogDir]
     files: SearchedFiles = field(default_factory=SearchedFiles)
@@ -63,7 +63,7 @@ class _Searched:
     unsearched: list[str] = field(default_factory=list)
 
     def begin(self, place: Path) -> None:
-        """Before a place is searched: where its log ends, and which files it has."""
+        """Before a place is searched: note its log's end and its files."""
         name, log_dir = parse_topic_partition_dir(place.name), self.dirs.get(place.parent)
         if name is not None and log_dir is not None:
             try:
@@ -141,10 +141,10 @@ def _now_ms() -> int:
 
 
 def _request(requests: ErasureRequests, file: Path | None, topic: str, key: bytes) -> ErasureRequest | None:
-    """The request that this is about: of the file, else an open one of this host.
+    """The request for this key: from the file, else an open one of this host.
 
     Raises:
-        ConfigError: the file is about another topic or key.
+        ConfigError: the file is for another topic or key.
     """
     if file is None:
         return next((each for each in requests.load() if each.is_about(topic, key)), None)
@@ -157,7 +157,7 @@ def _request(requests: ErasureRequests, file: Path | None, topic: str, key: byte
 
 
 def _one_owner(log_dirs: Collection[LogDir]) -> LogDir:
-    """One of the log directories, which all belong to one broker.
+    """One of the log directories, after a check that all belong to one broker.
 
     Raises:
         ConfigError: they do not.
@@ -173,13 +173,13 @@ def _one_owner(log_dirs: Collection[LogDir]) -> LogDir:
 
 
 def _not_named(settings: Settings, log_dirs: Sequence[Path]) -> list[str]:
-    """Log directories of the broker, by the settings or by its process, that are not searched."""
+    """The broker's log directories, from the settings or its process, that are not searched."""
     known = list(configured_log_dirs(settings))
     for path in log_dirs:
         try:
             known += log_dirs_of_process(broker_process(path)) if is_held(path) else []
         except CleanerdError:
-            continue  # its process cannot be seen from here
+            continue  # its process is not visible from here
     named = {os.path.realpath(path) for path in log_dirs}
     missing = {os.path.realpath(path) for path in known} - named
     return [f"{path}: a log directory of the broker, was not named" for path in sorted(missing)]

@@ -1,4 +1,4 @@
-"""The command lines of ``cleanerd erase``. What each does is in ``cli/erase_*.py``; see ``cleaning_commands.py``."""
+"""The command lines of ``cleanerd erase``; ``cli/erase_*.py`` implement them; see ``cleaning_commands.py``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 VALID_DAYS: Final = 90
 DEADLINE_DAYS: Final = 30
-"""A month, in which the GDPR wants a request to be answered."""
+"""One month: the GDPR's time limit for answering a request."""
 
 
 @click.group("erase", cls=Subcommands)

@@ -65,7 +65,7 @@ def plan(
 def _outlooks(
     output: Output, settings: Settings, host: HostSearch, log_dirs: Sequence[Path], now_ms: int, *, is_requested: bool
 ) -> Iterator[tuple[Path, list[CopyOutlook]]]:
-    """By directory, those that have copies."""
+    """The outlooks by directory, for directories with copies."""
     for path, (found, rules) in host.by_owner().items():
         if found.occurrences:
             facts, why = _facts(output, settings, path, log_dirs, now_ms, is_requested=is_requested)
@@ -75,7 +75,7 @@ def _outlooks(
 def _facts(
     output: Output, settings: Settings, path: Path, log_dirs: Sequence[Path], now_ms: int, *, is_requested: bool
 ) -> tuple[RemovalFacts | None, str]:
-    """What removes records of the partition in ``path``; None: no cleaning does, and what would change that."""
+    """What removes records of the partition in ``path``; None: no cleaning does, with what would change that."""
     if path.parent not in log_dirs or parse_topic_partition_dir(path.name) is None:
         return None, "delete it by hand"
     request = ExplainRequest(output, settings, log_dirs, path.name, now_ms)

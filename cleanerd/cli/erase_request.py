@@ -1,4 +1,4 @@
-"""``cleanerd erase request`` and ``requests``: the tombstone is written, and the request remembered (U-88)."""
+"""``cleanerd erase request`` and ``requests``: write the tombstone, and store the request (U-88)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def request(
         )
         wrote = eraser.to_write
         if not dry_run:
-            requests.save(made)  # first: a tombstone without a request would be followed up by no daemon
+            requests.save(made)  # first: no daemon would track a tombstone without a request
             if wrote:
                 eraser.write(now_ms)
             made = made.with_tombstones({number: record.offset for number, record in eraser.winners.items()})
@@ -105,7 +105,7 @@ def _rules(settings: Settings, topic: str, facts: TopicFacts | None) -> TopicRul
 
     Raises:
         ConfigError: there is no such topic.
-        RefusedError: it is not compacted: a tombstone deletes nothing.
+        RefusedError: it is not compacted, so a tombstone deletes nothing.
     """
     if topic in INTERNAL_TOPICS:
         raise RefusedError("is a topic of Kafka's own, whose keys only Kafka writes", where=topic)

@@ -101,10 +101,10 @@ def _expected(
 
 
 def _trusted(words: Sequence[str]) -> dict[str, int | None]:
-    """Public keys, and the one broker that each may speak for; from keys, and from files with one per line.
+    """Public keys, each with the one broker that it may sign for; from keys, and from files with one per line.
 
     Raises:
-        ConfigError: a file cannot be read, or has something else in it.
+        ConfigError: a file cannot be read, or has another content.
     """
     found: dict[str, int | None] = {}
     for word in words:
@@ -146,7 +146,7 @@ def _from_cluster(common: Common, topic: str, bootstrap: str | None, command_con
 
 
 def _from_metadata_log(log_dir: Path, topic: str) -> AssignedReplicas:
-    """The replicas at the end of a metadata log, which may be uncommitted, and those before it: all are needed."""
+    """The replicas at the end of a metadata log, which may be uncommitted, and those before it: all are required."""
     partitions: dict[int, frozenset[int]] = {}
     for margin_ms in (MARGIN_MS, 0):
         metadata = read_cluster_metadata(log_dir / "__cluster_metadata-0", only_before_ms=None, margin_ms=margin_ms)

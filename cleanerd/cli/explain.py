@@ -1,4 +1,4 @@
-"""``cleanerd explain``: why this partition is or is not cleaned now, and the origin of each setting."""
+"""``cleanerd explain``: why a partition is or is not cleaned now, and the origin of each setting."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def explain(common: Common, partition: str, log_dirs: tuple[Path, ...], now_ms: 
 
 
 class ExplainRequest:
-    """One question, and what is found out about it, one log directory after the other."""
+    """One question and its answers, one log directory after the other."""
 
     def __init__(
         self, output: Output, settings: Settings, paths: Sequence[Path], partition: str, now_ms: int | None
@@ -67,7 +67,7 @@ class ExplainRequest:
         self.settings = settings
         self.wanted = select_in([partition], paths)
         self.is_one = partition in map(str, self.wanted.named)
-        # The metadata log, the agent's socket, or a replica being moved may be in another directory of the broker.
+        # Another directory of the broker may have the metadata log, the agent's socket, or a replica being moved.
         self.paths = each_once([*paths, *settings.daemon.cleanerd_log_dirs])
         self.store = StateStore(settings.daemon.cleanerd_state_dir)
         given = {
@@ -76,7 +76,7 @@ class ExplainRequest:
         }  # fmt: skip
         self.options = options_from(given, output, settings)
         self.answers: list[Answer] = []
-        """Each with the verb that cleans its log directory now."""
+        """Each answer names the command that can clean its log directory now."""
         self.failures: list[CleanerdError] = []
         self.warnings: list[str] = []
         self.notes: list[str] = []
@@ -112,7 +112,7 @@ class ExplainRequest:
                 except NotCompactedError as reason:
                     self.answers.append(Answer(NotCompacted(name, reason, choice.mode != "offline"), verb))
                 except CleanerdError as error:
-                    # A topic too young to be known looks like one in a directory that was not named.
+                    # A very new topic looks like one of a directory that was not named.
                     note_young_topics(self.output, partitions, partitions.targets())
                     if self.is_one:
                         raise
@@ -126,7 +126,7 @@ class ExplainRequest:
                 self.notes.append(partitions.facts.replicas_note)
 
     def print_answers(self) -> None:
-        """The answers; then what else was noticed."""
+        """Print the answers, then other observations."""
         _print_all(self.output, self.answers, is_one=self.is_one, failed=bool(self.failures))
         found = [each.what.found.config for each in self.answers if isinstance(each.what, Explanation)]
         print_config_warnings(self.output, found)
@@ -138,14 +138,14 @@ class ExplainRequest:
 
 @dataclass(frozen=True, slots=True)
 class NotCompacted:
-    """The answer of a partition whose topic is not compacted."""
+    """The answer for a partition whose topic is not compacted."""
 
     name: TopicPartition
     reason: NotCompactedError
     running: bool
 
     def to_json(self) -> dict[str, Any]:
-        """The fields that mean something then."""
+        """The fields that apply to it."""
         return explanation_of_policy(self.name, self.reason, running=self.running)
 
 
@@ -158,12 +158,12 @@ class Answer:
     daemon: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The entry of ``explain --json``; ``daemon`` is there when one answered."""
+        """The entry of ``explain --json``; ``daemon`` exists if one answered."""
         return self.what.to_json() | ({} if self.daemon is None else {"daemon": self.daemon})
 
 
 def _print_all(output: Output, answers: Sequence[Answer], *, is_one: bool, failed: bool) -> None:
-    """``is_one``: a partition was named, not a topic or a pattern; then the JSON has its fields, not a list."""
+    """``is_one``: a partition was named, not a topic or a pattern; then the JSON has its fields instead of a list."""
     if output.as_json:
         documents = [each.to_json() for each in answers]
         output.json(documents[0] if is_one else {"partitions": documents})

@@ -34,11 +34,11 @@ def find_terms_asked(
     as_hex: bool,
     as_base64: bool,
 ) -> tuple[Term, ...]:
-    """The terms that a command line names, each once; none or many.
+    """The terms of a command line without duplicates; may be empty.
 
     Raises:
-        click.UsageError: one does not have the form of ``--hex`` or ``--base64``, or both are given; an empty prefix
-            or part, which every record has.
+        click.UsageError: one does not have the form of ``--hex`` or ``--base64``, or both are given; an empty prefix or
+            part, which every record has.
     """
     from cleanerd.verify.audit import Term  # noqa: PLC0415 - NumPy
     from cleanerd.verify.listing import bytes_of  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Verbs whose module is imported when they are called: until then only their command line is known."""
+"""Commands whose module is imported when they are called; before that only their command line is known."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class LazyCommand:
-    """A function that imports another one, ``module:name``, when it is called."""
+    """A function that imports and calls another one, ``module:name``."""
 
     def __init__(self, where: str, declared: Callable[[], None]) -> None:
         functools.update_wrapper(self, declared)
         self._module, _, self._name = where.partition(":")
 
     def load(self) -> Callable[..., Any]:
-        """The other one, imported."""
+        """Import the other function."""
         module = sys.modules.get(self._module) or _imported(self._module)
         return cast("Callable[..., Any]", getattr(module, self._name))
 
@@ -30,7 +30,7 @@ class LazyCommand:
 
 
 def _imported(name: str) -> ModuleType:
-    """Imported modules stay: searching them for garbage takes a tenth of an import."""
+    """Import without garbage collection: imported modules stay, and searching them takes a tenth of an import."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -43,5 +43,5 @@ def _imported(name: str) -> ModuleType:
 
 
 def lazy_command(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
-    """Decorates a function of which only name and docstring count: ``where`` does the work."""
+    """Decorates a function that only provides name and docstring; ``where`` names the implementation."""
     return functools.partial(LazyCommand, where)

@@ -1,8 +1,7 @@
-"""``cleanerd``: finds the verb, runs it, and turns whatever happens into one line and an exit code.
+"""``cleanerd``: finds the command, runs it, and turns every error into one line and an exit code.
 
-Commands are imported when they are called: ``cleanerd --help`` loads neither NumPy nor pydantic.
-
-Standard input, output and error, also if the parent process has closed them.
+Commands are imported when they are called: ``cleanerd --help`` loads neither NumPy nor pydantic. Standard input, output
+and error work even if the parent process has closed them.
 """
 
 from __future__ import annotations
@@ -38,9 +37,10 @@ if TYPE_CHECKING:
 
 
 def have_streams() -> None:
-    """Lead closed descriptors 0 to 2 to ``/dev/null``, and give ``sys`` its streams.
+    """Open ``/dev/null`` for closed descriptors 0 to 2, and give ``sys`` its streams.
 
-    The next file that is opened would get the number of a closed one: what a library prints there would go into it.
+    Otherwise the next opened file would get the number of a closed one, and a library's messages would be written into
+    it.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
@@ -94,16 +94,16 @@ COMMANDS: Final[VerbTable] = {
     "demo": ("cleanerd_lab.demo.verb:demo", "A real broker, real traffic, cleanerd at work."),
     "bench": ("cleanerd_lab.bench.verb:bench", "Measure this machine: kernel stages and a whole clean."),
 }
-"""Verb -> where its click command is, and one line for ``--help``."""
+"""Command -> where its click command is, and its line in ``--help``."""
 
 _FAILED: Final = 1
 
 
 class RootCommand(CommandGroup):
-    """All verbs of ``cleanerd``."""
+    """All commands of ``cleanerd``."""
 
     def table(self) -> VerbTable:
-        """The verbs of :data:`VERBS`, in the order of ``--help``."""
+        """The commands in the order of ``--help``."""
         return COMMANDS
 
     def resolve_command(
@@ -116,7 +116,7 @@ class RootCommand(CommandGroup):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Verbs, without importing any; after a dash the options."""
+        """Complete commands without importing any; after a dash, options."""
         from click.shell_completion import CompletionItem  # noqa: PLC0415 - only a shell that completes needs it
 
         verbs = [CompletionItem(verb, help=text) for verb, (_, text) in COMMANDS.items() if verb.startswith(incomplete)]
@@ -146,7 +146,7 @@ def cli() -> None:
 
 
 class _StoppedBySignal(BaseException):
-    """SIGINT or SIGTERM. Not an Exception: code that isolates one bad partition must not swallow it."""
+    """SIGINT or SIGTERM. Not an Exception: code that isolates one damaged partition must not catch it."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(signal_number)
@@ -156,7 +156,7 @@ class _StoppedBySignal(BaseException):
 def main() -> NoReturn:
     """Entry point of ``cleanerd`` and ``python -m cleanerd``."""
     have_streams()
-    # There is no linear algebra here: NumPy need not start a thread per processor.
+    # No linear algebra is used: NumPy need not start a thread per processor.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if COMPLETE in os.environ:
         sys.exit(complete(cli))
@@ -166,7 +166,7 @@ def main() -> NoReturn:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; the result is the exit code. Never raises.
+    """Run one command line; returns the exit code. Does not raise.
 
     With ``--json`` an error is the result too: one object with ``error``.
     """
@@ -205,15 +205,15 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: Sequence[str]) -> int:
-    # Not cli.main(): it would answer a closed pipe and Ctrl-C itself, both with 1.
+    # Not cli.main(): it handles a closed pipe and Ctrl-C itself, both with exit code 1.
     try:
         with cli.make_context("cleanerd", list(arguments), obj=tuple(arguments)) as context:
             result = cli.invoke(context)
     except click.exceptions.Exit as leave:
         result = leave.exit_code
-    # Now, while errors can be reported: at the interpreter's exit a full disk or a closed pipe goes unnoticed.
+    # Now, while errors can be reported: at the interpreter's exit a full disk or a closed pipe would go unnoticed.
     flush_result()
-    # A verb's exit code is what it returns (an int) or gives to ctx.exit().
+    # A command's exit code is what it returns (an int) or passes to ctx.exit().
     return result if isinstance(result, int) else 0
 
 
@@ -225,7 +225,7 @@ def _failed(text: str, error: Exception, arguments: Sequence[str]) -> int:
 
 
 def _reader_went_away() -> int:
-    # `cleanerd inspect ... | head`: not our error. The interpreter's own flush at exit must not complain either.
+    # `cleanerd inspect ... | head` is not an error. The interpreter's own flush at exit must not complain either.
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 128 + signal.SIGPIPE
@@ -233,7 +233,7 @@ def _reader_went_away() -> int:
 
 @contextlib.contextmanager
 def _signals_as_exceptions() -> Iterator[None]:
-    """While the block runs SIGINT and SIGTERM raise; one that was ignored from the start (``nohup``) stays ignored."""
+    """During the block SIGINT and SIGTERM raise; one that was ignored from the start (``nohup``) stays ignored."""
 
     def stop(signal_number: int, _frame: FrameType | None) -> NoReturn:
         raise _StoppedBySignal(signal_number)

@@ -1,4 +1,4 @@
-"""``cleanerd move-aside``: take replicas out of a stopped broker's log directory, so that it fetches them again."""
+"""``cleanerd move-aside``: moves replicas out of a stopped broker's log directory, so that it fetches them again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def move_aside_command(
 
 
 class _MoveRequest:
-    """What was asked, and what was moved so far."""
+    """The request, and the replicas moved so far."""
 
     def __init__(
         self, common: Common, paths: Sequence[Path], partitions: Sequence[str], to: Path | None, *, yes: bool
@@ -60,7 +60,7 @@ class _MoveRequest:
         self.failures: list[CleanerdError] = []
 
     def move_in(self, path: Path) -> None:
-        """Move what is wanted of one log directory, after a question.
+        """Move the requested replicas of one log directory, after a question.
 
         Raises:
             CleanerdError: the directory is in use, or cannot be read.
@@ -84,7 +84,7 @@ class _MoveRequest:
                     self.moved.append((name, move_aside(locked, name, place)))
 
     def _allowed(self, log_dir: LogDir, facts: BrokerFacts) -> list[TopicPartition]:
-        """What is wanted here, without what other replicas may not have; that is reported."""
+        """The requested replicas here, without those that may be the only complete copy; these are reported."""
         if self.wanted:
             names = [name for name in log_dir.partitions if name in self.wanted]
         else:
@@ -101,7 +101,7 @@ class _MoveRequest:
         return allowed
 
     def _ask_cluster(self, log_dir: LogDir, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LeaderAndIsr]:
-        """Leaders and ISR of today; nothing where no cluster can be asked: then the metadata log decides."""
+        """The current leaders and ISR; empty if no cluster is configured: then the metadata log decides."""
         from cleanerd.admin.cluster import Cluster  # noqa: PLC0415 - the Kafka client takes a while to import
 
         daemon = self.settings.daemon
@@ -120,7 +120,7 @@ class _MoveRequest:
         return known
 
     def finish(self) -> int:
-        """Report, with the way back. Returns the exit code."""
+        """Report, with the command that reverts it. Returns the exit code."""
         if self.output.as_json:
             self.output.json({
                 "moved": [

@@ -1,4 +1,4 @@
-"""The options that every verb has, in one decorator."""
+"""The options that every command has, in one decorator."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ R = TypeVar("R")
 class Common:
     """The common options; the first argument of every command.
 
-    ``config_by_default``: ``config_paths`` were not given; it is the file of this host. ``noted``: notes about the
-    settings that were printed already; None for a process that prints none, because its parent did.
+    ``config_by_default``: ``config_paths`` is this host's file, because none were given. ``noted``: notes about the
+    settings that were already printed; None for a process that prints none, because its parent did.
     """
 
     output: Output
@@ -43,7 +43,7 @@ class Common:
         """The effective settings: files, environment and ``--set``. Notes about them are printed once.
 
         Raises:
-            ConfigError: an unknown key or an invalid value, with its origin; this host's file, or the state directory,
+            ConfigError: an unknown key or an invalid value, with its origin; or this host's file or the state directory
                 cannot be used.
         """
         from cleanerd.config.check import wrong_state_dir  # noqa: PLC0415
@@ -68,11 +68,11 @@ class Common:
         return settings
 
     def log_dirs(self, named: tuple[Path, ...]) -> tuple[Path, ...]:
-        """The log directories that are ``named``, else those of the settings, as for ``cleanerd run``.
+        """The log directories in ``named``, else those of the settings, as for ``cleanerd run``.
 
         Raises:
             UsageError: neither names any.
-            ConfigError: the settings are wrong.
+            ConfigError: the settings are invalid.
         """
         from cleanerd.resolution.log_dirs import configured_log_dirs  # noqa: PLC0415
 
@@ -88,7 +88,7 @@ class Common:
 
 
 def common_options(function: Callable[..., R]) -> Callable[..., R]:
-    """Give a verb ``--json --config --no-config --set -v --quiet`` and, as its first argument, a :class:`Common`."""
+    """Give a command ``--json --config --no-config --set -v --quiet`` and, as its first argument, a :class:`Common`."""
 
     @functools.wraps(function)
     def verb(
@@ -107,7 +107,7 @@ def common_options(function: Callable[..., R]) -> Callable[..., R]:
             raise click.UsageError("give -v or --quiet, not both")
         if isinstance(function, LazyCommand):
             function.load()
-        # A module that logs imports structlog at its top; if none is loaded nothing logs, and 70 ms are saved.
+        # A module that logs imports structlog at its top; if it is not loaded nothing logs, and 70 ms are saved.
         if "structlog" in sys.modules:
             configure_logging(verbose=verbose, quiet=quiet)
         by_default = () if config_paths or no_config else default_config()
@@ -116,7 +116,7 @@ def common_options(function: Callable[..., R]) -> Callable[..., R]:
         )
         return function(common, **options)
 
-    # Last in --help: click shows what was declared first at the end.
+    # Last in --help, because click shows the first declared options at the end.
     own = vars(verb).pop("__click_params__", [])
     for option in reversed(_OPTIONS):
         option(verb)
@@ -134,10 +134,10 @@ def _assignment(_context: click.Context, _option: click.Parameter, values: tuple
 now_option: Final = click.option(
     "--now-ms", type=click.IntRange(min=0), metavar="MS", help="As if it were that time. Default: the clock."
 )
-"""For the verbs that judge by the time."""
+"""For commands that judge by the time."""
 
 FEW_PARTITIONS: Final = 20
-"""Up to here each partition has a row of its own; more are shown by topic."""
+"""Up to this number each partition has its own row; more are shown by topic."""
 
 by_option: Final = click.option(
     "--by",
@@ -148,7 +148,7 @@ by_option: Final = click.option(
 top_option: Final = click.option(
     "--top", type=click.IntRange(min=0), metavar="N", help="At most N rows, the largest savings first. Default: all."
 )
-"""For the commands that show partitions by saving."""
+"""For commands that show partitions by saving."""
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--json", "as_json", is_flag=True, help='Print the result as JSON ("schema": 1).'),

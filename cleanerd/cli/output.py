@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 JSON_SCHEMA: Final = 1
-"""``"schema"`` of every ``--json`` object: fields may be added, none removed."""
+"""``"schema"`` of every ``--json`` object: fields may be added, but not removed."""
 NONE_COMPACTED: Final = "No partition is known to be compacted."
-"""Nothing to show. Known: the metadata log may lie elsewhere, or a topic be too young; the notes say so."""
+"""Shown for an empty result. "Known": the metadata log may be elsewhere, or a topic be too new; the notes say so."""
 _INDENT: Final = " " * 4
-"""In front of what did not fit a line of a table."""
+"""The indentation of continued table rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table. Numbers read better with ``right``.
+    """One column of a table. ``right``: for numbers.
 
     ``spare``: a terminal too narrow for the row leaves out these columns first, the highest number before the others.
     """
@@ -61,12 +61,12 @@ class Output:
         _write(sys.stdout, _fitted(sys.stdout, printable(text)) + "\n")
 
     def item(self, label: str, text: str) -> None:
-        """A line of a list: text that does not fit the terminal continues below the text, not below the label."""
+        """One line of a list: text that does not fit the terminal continues below the text, not below the label."""
         indent = " " * (len(label) + 2)
         _write(sys.stdout, _fitted(sys.stdout, printable(f"{label}  {text}"), indent=indent) + "\n")
 
     def raw(self, text: str) -> None:
-        """A result that is a document of its own (a generated file): written as it is."""
+        """A result that is a complete document (a generated file), written unchanged."""
         _write(sys.stdout, text)
 
     def json(self, result: Mapping[str, object]) -> None:
@@ -76,11 +76,11 @@ class Output:
         _write(sys.stdout, json.dumps(document, indent=2, default=_plain) + "\n")
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-        """Rows under their titles. No cell is cut: a path that one cannot copy is of no use.
+        """Rows under their titles.
 
-        A narrow terminal gets no ``spare`` columns. If a row still does not fit, its last cell continues below it if it
-        is text. If even the rest is too wide, as with long topic names, all rows and the titles continue in further
-        lines. Elsewhere a row is a line.
+        Cells are not cut, because a cut path cannot be copied. A narrow terminal gets no ``spare`` columns. If a row
+        still does not fit, its last cell continues below it if it is text. If even the rest is too wide, as with long
+        topic names, all rows and the titles continue on further lines. Without a terminal a row is one line.
         """
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
         cells = [[printable(cell) for cell in row] for row in rows]
@@ -129,11 +129,11 @@ class Output:
             yield lambda steps: bar.advance(task, steps)
 
     def live(self, frames: Iterable[RenderableType], *, seconds: float) -> None:
-        """Show one frame after the other in the same place, each for ``seconds``, until they end. For terminals."""
+        """Show the frames one after the other in the same place, each for ``seconds``. For terminals."""
         from rich.console import Console  # noqa: PLC0415 - 60 ms that plain output need not pay
         from rich.live import Live  # noqa: PLC0415
 
-        if isinstance(sys.stdout, io.TextIOWrapper):  # cut text ends with a sign that not every locale has
+        if isinstance(sys.stdout, io.TextIOWrapper):  # cut text ends with a character that some locales do not have
             sys.stdout.reconfigure(errors="replace")
         with Live(console=Console(), screen=True, auto_refresh=False) as screen:
             for frame in frames:
@@ -155,13 +155,13 @@ class Output:
 
 
 def print_error(text: str) -> None:
-    """The one line with the error."""
+    """Print the error as one line."""
     _write(sys.stderr, _fitted(sys.stderr, f"cleanerd: {_one_line(text)}") + "\n")
 
 
 @dataclass(slots=True)
 class _PrintedState:
-    """What this command line has printed already; ``--json`` means one object. ``lost``: why stderr failed."""
+    """What this command line has already printed; ``--json`` allows one object. ``lost``: why stderr failed."""
 
     json: bool = False
     lost: str = ""
@@ -171,12 +171,12 @@ _printed = _PrintedState()
 
 
 def begin_command() -> None:
-    """Another command line in the same process: nothing of it is printed yet."""
+    """Begin another command line in the same process, with nothing printed yet."""
     _printed.json = False
 
 
 def print_json_error(error: Mapping[str, object]) -> None:
-    """The result of a verb that failed before it had one, for ``--json``. Nothing where stdout takes nothing."""
+    """The JSON result of a command that failed before it had one; nothing if stdout is unusable."""
     if _printed.json:
         return
     with contextlib.suppress(OSError, ValueError):
@@ -185,17 +185,17 @@ def print_json_error(error: Mapping[str, object]) -> None:
 
 
 def _one_line(text: str) -> str:
-    """A name in it may hold line ends, and must not make a message of its own."""
+    """Escape line ends: a name with one must not look like a separate message."""
     return printable(" ".join(text.splitlines()))
 
 
 def print_traceback(error: BaseException) -> None:
-    """For ``-v``: the traceback."""
+    """Print the traceback, for ``-v``."""
     _write(sys.stderr, "".join(traceback.format_exception(error)))
 
 
 def _join_lists(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """``a,b`` for a list: a line of the journal is read by people and by tools that know nothing of Python."""
+    """``a,b`` for a list: people and other tools read the log lines."""
     for key, value in event.items():
         if isinstance(value, list | tuple):
             event[key] = ",".join(map(str, value))
@@ -210,8 +210,8 @@ def configure_logging(*, verbose: bool, quiet: bool) -> None:
     import structlog  # noqa: PLC0415 - not needed for --help
 
     level = 10 if verbose else 40 if quiet else 20
-    # The console renderer shows tracebacks itself, by default with all local variables, a password among them; a log
-    # line gets them as one field.
+    # The console renderer shows tracebacks itself, by default with all local variables, including passwords; a log line
+    # gets them as one field.
     renderers: list[Any] = (
         [structlog.dev.ConsoleRenderer(colors=colours(sys.stderr), exception_formatter=structlog.dev.plain_traceback)]
         if sys.stderr.isatty()
@@ -253,7 +253,7 @@ def colours(stream: Any) -> bool:
 
 
 def printable(text: str) -> str:
-    """``text`` without anything that a terminal would obey: log directories hold bytes that others chose."""
+    """``text`` without control characters for a terminal: other users chose the names in log directories."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
@@ -265,9 +265,9 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[in
 
 
 def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """The numbers of the columns that a terminal of ``width`` shows: without as many ``spare`` ones as needed.
+    """The indexes of the columns that a terminal of ``width`` shows: without as many ``spare`` ones as needed.
 
-    0: no terminal, all columns. A last column of text needs no more room than its title, because it can continue below.
+    0: no terminal, all columns. A last column of text needs only the width of its title, because it can continue below.
     """
     used = list(range(len(columns)))
     taking = _widths(columns, rows)
@@ -282,7 +282,7 @@ def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 
 
 def _bands(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[range]:
-    """Columns that are printed side by side; a last text column can always continue below and has no width here."""
+    """Groups of columns that are printed side by side; a last text column continues below and has no width here."""
     taking = list(widths) if columns[-1].right else [*widths[:-1], len(columns[-1].title)]
     bands, start, used = [], 0, 0
     for at, column_width in enumerate(taking):
@@ -296,7 +296,7 @@ def _bands(columns: Sequence[Column], widths: Sequence[int], width: int) -> list
 def _folded(
     cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], bands: Sequence[range]
 ) -> list[str]:
-    """A row as lines, one a band, all but the first one indented."""
+    """A row as lines, one per band; all except the first are indented."""
     lines = (
         _aligned([cells[at] for at in band], [columns[at] for at in band], [widths[at] for at in band])
         for band in bands
@@ -317,7 +317,7 @@ def _below(cell: str, width: int) -> str:
 
 
 def _fitted(stream: Any, text: str, *, indent: str | None = None) -> str:
-    """A line wrapped for a terminal: continuations are indented, and no word is broken. Elsewhere unchanged."""
+    """A line wrapped for a terminal with indented continuations, without breaking words. Unchanged elsewhere."""
     width = shutil.get_terminal_size().columns if stream.isatty() else 0
     if not 0 < width < len(text):
         return text
@@ -326,7 +326,7 @@ def _fitted(stream: Any, text: str, *, indent: str | None = None) -> str:
 
 
 def _wrapped(text: str, width: int, *, indent: str) -> str:
-    # A word may be a path: it is not broken, however long.
+    # A word may be a path, so it is not broken.
     return textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
@@ -335,7 +335,7 @@ def _bold(text: str) -> str:
 
 
 def _plain(value: object) -> object:
-    """For values unknown to ``json``: sets in order, dataclasses as objects, NumPy scalars as numbers, else text."""
+    """Values for ``json``: sets become sorted lists, dataclasses objects, NumPy scalars numbers, others text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, (set, frozenset)):
@@ -349,14 +349,14 @@ def flush_result() -> None:
     """Flush the printed output.
 
     Raises:
-        MachineError: it cannot be written, as on a full disk.
+        MachineError: it cannot be written, for example to a full disk.
     """
     with _written(sys.stdout):
         sys.stdout.flush()
 
 
 def _write(stream: Any, text: str) -> None:
-    # A file name that is not UTF-8 arrives as lone surrogates; print it escaped rather than fail.
+    # A file name that is not UTF-8 contains lone surrogates: print them escaped.
     encoding = getattr(stream, "encoding", None) or "utf-8"
     with _written(stream):
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
@@ -364,9 +364,9 @@ def _write(stream: Any, text: str) -> None:
 
 @contextlib.contextmanager
 def _written(stream: Any) -> Iterator[None]:
-    """A disk that is full of our output is not one with logs: name the stream.
+    """Name the stream in errors, because a full disk here is not a disk with logs.
 
-    Messages on stderr accompany the result: if it cannot be written the work continues, and the exit code stays.
+    Messages on stderr accompany the result: if they cannot be written the work continues, and the exit code stays.
     """
     try:
         yield
@@ -386,7 +386,7 @@ def lost_lines() -> list[str]:
 
 
 def detach_stderr() -> None:
-    """Its lost output must not be tried again at the interpreter's end, which would change the exit code."""
+    """Prevent the interpreter from flushing stderr at its end, which would change the exit code."""
     try:
         sys.stderr.flush()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""``cleanerd plan``: what cleaning would do, partition by partition, and why not. Reads only, also beside a broker."""
+"""``cleanerd plan``: what cleaning would do per partition, or why it would not. Reads only, also beside a broker."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ WORK_TO_DO = 10
 
 SAMPLE_BYTES: Final = 256 << 20
 LEAST_SAMPLE_BYTES: Final = 1 << 20
-"""All samples of a log directory together, and each one at least: some seconds, also with many partitions."""
+"""The sample bytes of a log directory in total, and the least per partition: takes seconds, even with many."""
 
 
 def plan(
@@ -113,7 +113,7 @@ def preview(
     """Print the plan; returns the exit code.
 
     Raises:
-        CleanerdError: a log directory or the configuration cannot be read, or nothing can be ``kept`` there.
+        CleanerdError: a log directory or the configuration cannot be read, or ``kept`` cannot be used.
     """
     log_dirs = [read_log_dir(path) for path in paths]
     if kept is not None:
@@ -167,7 +167,7 @@ def preview(
 
 
 def _print_mode_note(output: Output, partitions: Partitions, choice: ModeChoice) -> None:
-    """The source of these figures, and when they are incomplete."""
+    """Name the source of these figures, and say when they are incomplete."""
     path = partitions.log_dir.path
     warn_start_obstacles(output, partitions.log_dir, partitions.facts)
     if choice.mode == "live":
@@ -196,7 +196,7 @@ class _PlanRequest:
     budget_bytes: int
 
     def row(self, name: TopicPartition) -> PlanRow:
-        """One partition; what clean, stage or clean --live would refuse is an error here too."""
+        """The row of one partition; a refusal of clean, stage or clean --live is an error here too."""
         log_dir, found, formats, saving, switched = self.partitions.log_dir, None, None, None, None
         estimate = None
         try:
@@ -239,7 +239,7 @@ class _PlanRequest:
             )
 
     def _saving(self, reading: PartitionSnapshot, found: Survey) -> ExactReclaimable:
-        """Index, decide and rewrite, to nowhere (U-54)."""
+        """Index, decide and rewrite without storing the output (U-54)."""
         size = sum(segment.size_bytes for segment in found.log.segments[:-1])
         with (
             self.resources.readers(str(found.log.path)) as pool,
@@ -292,7 +292,7 @@ class _PlanRequest:
         return None
 
     def _switched(self, reading: PartitionSnapshot, found: Survey, switch_to: tuple[str, str]) -> SwitchRow | None:
-        """What another strategy would retain; None for internal topics, which only have offset (R280-12)."""
+        """What another strategy would retain; None for internal topics, whose strategy is always offset (R280-12)."""
         if found.log.name.topic in INTERNAL_TOPICS:
             return None
         strategy, header = switch_to
@@ -317,16 +317,16 @@ def _split_notes(overflowed: Sequence[SegmentDecision]) -> tuple[str, ...]:
 
 
 class _Quiet:
-    """A cleaning's progress as one bar, whatever the phase."""
+    """A cleaning's progress in a single bar for all phases."""
 
     def __init__(self, advance: Any) -> None:
         self._advance = advance
 
     def phase(self, name: str, total_bytes: int) -> None:
-        """One bar serves all phases."""
+        """Ignored: one bar serves all phases."""
 
     def advance(self, done_bytes: int) -> None:
         self._advance(done_bytes)
 
     def wrote(self, done_bytes: int) -> None:
-        """Never called: a plan writes nothing."""
+        """Ignored: a plan writes nothing."""

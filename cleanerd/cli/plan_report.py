@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExactReclaimable:
-    """The result of a cleaning by the decision itself; bytes of rebuilt batches are estimates until written.
+    """The exact result of a cleaning; bytes of rebuilt batches are estimates until they are written.
 
     ``bytes_before`` and ``bytes_after`` are those of the log below the active segment, as in ``clean``. ``peak_bytes``
     and ``stage_bytes`` include ``reserve_bytes``, which stays free.
@@ -49,7 +49,7 @@ class ExactReclaimable:
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes that a clean would give back."""
+        """Bytes that a cleaning would free."""
         return self.bytes_before - self.bytes_after
 
 
@@ -65,9 +65,10 @@ class SwitchRow:
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
-    """One partition in the plan; ``error``: why it would not be cleaned, without the facts when it cannot be read.
+    """One partition in the plan.
 
-    ``daemon``: what a running daemon does with it, None where none answered.
+    ``error``: why it would not be cleaned; if it cannot be read, the facts are None. ``daemon``: what a running daemon
+    does with it, None without an answer.
     """
 
     name: TopicPartition
@@ -82,7 +83,7 @@ class PlanRow:
 
     @property
     def reclaimable(self) -> Reclaimable | None:
-        """The reclaimable bytes, as far as they are known."""
+        """The reclaimable bytes, if known."""
         if self.saving is None:
             return self.estimate
         saved = max(self.saving.saved_bytes, 0)
@@ -100,8 +101,8 @@ def print_plan(
 ) -> None:
     """Print the plan; ``modes``: how each log directory can be cleaned now.
 
-    ``by``: a row for each ``partition``, or for each ``topic`` with work; None: by topic if there are many partitions.
-    ``top``: at most so many rows, the largest savings.
+    ``by``: a row per ``partition``, or per ``topic`` with work; None: per topic if there are many partitions. ``top``:
+    only this many rows, those with the largest savings.
     """
     if output.as_json:
         log_dirs = [{"log_dir": str(path), "mode": each.mode, "reason": each.reason} for path, each in modes.items()]
@@ -145,13 +146,13 @@ def _by_topic(rows: Sequence[PlanRow]) -> list[list[PlanRow]]:
 
 
 def _needs_row(row: PlanRow) -> bool:
-    """Whether there is something to clean, or something that an operator has to do."""
+    """Whether there is something to clean, or something for the operator to do."""
     verdict = None if row.found is None else row.found.verdict
     return row.error is not None or verdict is None or verdict.is_refusal
 
 
 def saved_bytes(group: Sequence[PlanRow]) -> int:
-    """The reclaimable bytes of some rows; for the order."""
+    """The reclaimable bytes of some rows, to sort them."""
     return sum(row.reclaimable.bytes for row in group if row.reclaimable is not None)
 
 
@@ -208,9 +209,9 @@ Group = list[PlanRow]
 def _columns(
     by: str, rows: Sequence[PlanRow], *, has_dirs: bool, exact: bool
 ) -> list[tuple[Column, Callable[[Group], str]]]:
-    """The columns and what makes their cells; those that are empty in every row are not printed."""
+    """The columns with functions for their cells; columns without content are not printed."""
     is_topic = by == "topic"
-    # A column with "offset" in every row is not worth its width.
+    # A column with "offset" in every row would waste width.
     strategies = any(row.found is not None and not row.found.config.is_kafkas for row in rows)
     columns: list[tuple[Column, Callable[[Group], str] | None]] = [
         (Column(by), lambda group: group[0].name.topic if is_topic else str(group[0].name)),
@@ -317,7 +318,7 @@ def _outcome_of(row: PlanRow) -> str:
 
 
 def _estimate(rows: Sequence[PlanRow]) -> str:
-    """The reclaimable bytes; below a thousandth of the log the number is meaningless."""
+    """The reclaimable bytes; not shown below a thousandth of the log."""
     known = [(row.estimate, _size(row.found)) for row in rows if row.estimate is not None and row.found is not None]
     if not known:
         return ""
@@ -332,9 +333,9 @@ def _size(found: Survey) -> int:
 
 
 def _after(row: PlanRow) -> int | None:
-    """Bytes that a clean would leave, of the same files as the size: the active segment stays as it is.
+    """Bytes that a cleaning would leave, of the same files as the size: the active segment is unchanged.
 
-    All of them where nothing would be cleaned; None where it could not be worked out.
+    All bytes if nothing would be cleaned; None if unknown.
     """
     if row.found is None or row.error is not None:
         return None
@@ -343,7 +344,7 @@ def _after(row: PlanRow) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """The rows of which it is known what a clean would leave, together; ``unknown``: how many others there are."""
+    """The totals of rows with a known result; ``unknown``: the number of other rows."""
 
     partitions: int
     bytes_before: int
@@ -434,7 +435,7 @@ def _rules_json(config: TopicConfig) -> dict[str, Any]:
 
 
 def _anomalies_json(oddities: RecordAnomalies) -> dict[str, int]:
-    """The number of records that the strategy read, and of unexpected ones among them."""
+    """The number of records that the strategy read, and of anomalies among them."""
     return {
         "dirty_records": oddities.records,
         "without_version": oddities.without_version,

@@ -1,6 +1,6 @@
-"""The commands that read files, and the daemon's; each is implemented in a module of its name.
+"""The command lines of commands that read files, and of the daemon. Modules of their names implement them.
 
-Nothing here loads NumPy or pydantic: see ``cleaning_commands.py``.
+This module loads neither NumPy nor pydantic: see ``cleaning_commands.py``.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _REASON_COLUMNS: Final = (Column("partition"), Column("outcome"), Column("why"))
 
 
 def print_notes(output: Output, result: CleaningResult) -> None:
-    """Notes about one partition, as soon as it is done; errors are warnings."""
+    """Print the notes about one partition when it is done; errors are warnings."""
     for note in result.notes:
         output.note(f"{result.name}: {note}")
     if result.error is not None:
@@ -43,23 +43,23 @@ def print_results(
     *,
     more: Mapping[str, object] | None = None,
 ) -> None:
-    """Results as JSON or as a table. ``failures``: unusable log directories, printed already as warnings.
+    """Print results as JSON or as a table.
 
-    ``more``: additional fields of the JSON.
+    ``failures``: unusable log directories, already printed as warnings. ``more``: additional fields of the JSON.
     """
     if output.as_json:
         answers = [result.to_json() for result in results]
         output.json({"partitions": answers, "errors": [error.to_json() for error in failures], **(more or {})})
         return
     if not results:
-        if not failures:  # an unreadable directory is not known to be empty
+        if not failures:  # an unreadable directory may have partitions
             output.line(NONE_COMPACTED)
         return
-    # Without any cleaning there is nothing to count: the table shows the reasons.
+    # If nothing was cleaned there are no counts: the table shows the reasons.
     counts = any(result.is_done for result in results)
     columns = _COLUMNS if counts else _REASON_COLUMNS
     rows = [_row(result) if counts else _reason_row(result) for result in results]
-    if len({result.log_dir for result in results}) > 1:  # a single directory's name is not needed
+    if len({result.log_dir for result in results}) > 1:  # with a single directory its name is not needed
         columns = (columns[0], Column("log directory"), *columns[1:])
         rows = [[name, result.log_dir, *cells] for result, (name, *cells) in zip(results, rows, strict=True)]
     show = output.table if counts else output.table_of_used
@@ -84,7 +84,7 @@ def _sizes(result: CleaningResult) -> tuple[int, int]:
 
 
 def _shows_reason(result: CleaningResult) -> bool:
-    """An error was printed already, as a warning."""
+    """The reason of an error was already printed, as a warning."""
     return result.outcome in {"skipped", "refused"} and result.error is None
 
 

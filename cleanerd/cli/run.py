@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def run_daemon(common: Common) -> int:
     """Run ``cleanerd run``; its options are in ``reading_commands.py``."""
-    # Until the service listens to it; the default would end the process.
+    # Until the service handles it; the default would end the process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     limit_malloc_arenas()
     start_memory_trimming()
@@ -47,10 +47,10 @@ def run_daemon(common: Common) -> int:
 
 
 def reread(common: Common) -> Settings:
-    """The settings once more, for a reload.
+    """The settings, read again for a reload.
 
     Raises:
-        ConfigError: they are wrong; or one of the files is a pipe, which is empty by now or blocks.
+        ConfigError: they are invalid; or one of the files is a pipe, which is empty by now or blocks.
     """
     for path in common.config_paths:
         try:

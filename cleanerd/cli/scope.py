@@ -1,4 +1,4 @@
-"""Which partitions a command line is about: what ``plan`` and ``clean`` share."""
+"""The partitions that a command line selects, with notes; shared by ``plan`` and ``clean``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def note_missing_configs(output: Output, facts: BrokerFacts, log_dir: Path) -> None:
-    """A note when topic configurations are unknown: nothing found to clean may only mean nothing known."""
+    """A note if topic configurations are unknown: then an empty result may be wrong."""
     for warning in facts.warnings:
         output.warning(warning)
     if facts.zookeeper:
@@ -48,13 +48,13 @@ def note_missing_configs(output: Output, facts: BrokerFacts, log_dir: Path) -> N
 
 
 def warn_start_obstacles(output: Output, log_dir: LogDir, facts: BrokerFacts) -> None:
-    """Warn of what the broker's next start would make of the log directory (U-60)."""
+    """Warn of files that stop the broker's next start in the log directory (U-60)."""
     for warning in start_warnings(log_dir, facts):
         output.warning(warning)
 
 
 def note_server_properties(output: Output, settings: Settings) -> None:
-    """A note when broker-level settings may be others than cleanerd takes them for."""
+    """A note if broker-level settings may differ from those that cleanerd uses."""
     if settings.daemon.cleanerd_broker_properties is None:
         output.note(
             "server.properties is not read: broker-level settings that KRaft metadata lacks are Kafka's defaults "
@@ -71,9 +71,9 @@ def print_config_warnings(output: Output, configs: Iterable[TopicConfig | None])
 
 
 def key_rules(settings: Settings, topic: str, said: tuple[str, str] | None = None) -> KeyRules:
-    """The rules that decide between the records of a key of ``topic``, by cleanerd's own settings.
+    """The rules that decide between the records of a key of ``topic``, from cleanerd's settings.
 
-    ``said``: strategy and header of ``--strategy``, which replace the settings'; Kafka's own topics have none.
+    ``said``: strategy and header of ``--strategy``, which replace the settings'; Kafka's internal topics ignore both.
 
     Raises:
         ConfigError: an unknown value.
@@ -94,7 +94,7 @@ def note_skipped_links(output: Output, log_dir: LogDir) -> None:
 
 
 def note_young_topics(output: Output, beside: Partitions, targets: Sequence[TargetPartition]) -> None:
-    """Report topics missing among ``targets`` because their configuration is too young to be trusted (U-23)."""
+    """Report topics missing among ``targets`` because their configuration is too new to be trusted (U-23)."""
     log_dir, metadata = beside.log_dir, beside.facts.metadata
     if metadata is None or metadata.younger is None:
         return
@@ -114,8 +114,8 @@ def select_in(
 ) -> PartitionSelection:
     """The partitions of these log directories, and of ``also``, that the words of ``--partition`` select.
 
-    If a directory cannot be listed, which the command reports, an unknown word may be about it.
-    ``partial``: so it may be anyway.
+    If a directory cannot be listed, which the command reports, an unknown word may refer to it. ``partial``: allow
+    unknown words in any case.
 
     Raises:
         ConfigError, RefusedError: see :func:`cleanerd.resolution.selection.select`.

@@ -1,4 +1,4 @@
-"""The arguments that name a command's targets: log directories, partitions; and their completion in a shell."""
+"""The arguments that name a command's targets: log directories, partitions; with their shell completion."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _ANSWER_SECONDS: Final = 1.0
-"""A key press waits no longer for the daemon."""
+"""How long shell completion waits for the daemon."""
 
 
 class ExistingPath(click.Path):
-    """A path that has to be there: a missing one is the same error in every verb (exit code 3)."""
+    """A path that has to exist: a missing one is the same error in every command (exit code 3)."""
 
     def __init__(self, *, file_okay: bool = True, dir_okay: bool = True, urls: bool = False) -> None:
         super().__init__(file_okay=file_okay, dir_okay=dir_okay, path_type=Path)
         self._urls = urls
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
-        """The path. ``urls``: that of a store may be meant.
+        """The path. ``urls``: that of a store is allowed.
 
         Raises:
-            ConfigError: there is nothing, or nothing of that kind.
+            ConfigError: it does not exist, or is of another kind.
             CleanerdError: a store cannot be queried.
         """
         path = Path(value)
@@ -80,9 +80,9 @@ class _LocalPath(click.Path):
 
 
 def log_dirs_argument(*, required: bool = True) -> Callable[[F], F]:
-    """``LOG_DIR...``: a directory that is given twice, whatever its spelling, counts once.
+    """``LOG_DIR...``; duplicates are removed even if spelled differently.
 
-    Where it is not ``required``, see :meth:`Common.log_dirs` for those that count instead.
+    If it is not ``required``, :meth:`Common.log_dirs` has the default.
     """
     return click.argument(
         "log_dirs",
@@ -114,7 +114,7 @@ def _archives(context: click.Context, argument: click.Parameter, texts: tuple[st
 
 
 def output_option(help_text: str) -> Callable[[F], F]:
-    """``--output``, known before the arguments are checked: a directory of this machine, or a URL."""
+    """``--output``, parsed before the arguments: a directory of this machine, or a URL."""
     return click.option("--output", metavar="DIR|URL", is_eager=True, callback=_output, help=help_text)
 
 
@@ -132,7 +132,7 @@ def _output(_context: click.Context, _option: click.Parameter, text: str | None)
 
 
 def each_once(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Every place once, by its first spelling."""
+    """Every path once, in its first spelling."""
     return tuple({_real(path): path for path in reversed(tuple(paths))}.values())[::-1]
 
 
@@ -144,7 +144,7 @@ def _in_store(text: str) -> Path:
     """The directory that a URL names.
 
     Raises:
-        ConfigError: there is none, or more than one, or what reads stores is not installed.
+        ConfigError: there is none, or more than one, or the packages to read stores are not installed.
         CleanerdError: the store cannot be queried.
     """
     from cleanerd.spark.launch import require_packages  # noqa: PLC0415 - pyarrow
@@ -162,7 +162,7 @@ def _in_store(text: str) -> Path:
 
 
 def existing_dirs(name: str, metavar: str, *, urls: bool = False, required: bool = True) -> Callable[[F], F]:
-    """Directories that have to be there, each once. ``urls``: also those in a store."""
+    """Directories that have to exist, without duplicates. ``urls``: also those in a store."""
     return click.argument(
         name,
         metavar=metavar,
@@ -174,7 +174,7 @@ def existing_dirs(name: str, metavar: str, *, urls: bool = False, required: bool
 
 
 def partition_option(function: F) -> F:
-    """``--partition TOPIC[-N]``, which may be given several times."""
+    """``--partition TOPIC[-N]``, which can be repeated."""
     return click.option(
         "--partition",
         "partitions",
@@ -197,12 +197,12 @@ def daemons_partitions(*, required: bool = False) -> Callable[[F], F]:
 
 
 def partition_argument(function: F) -> F:
-    """``TOPIC[-N]`` in front of ``LOG_DIR``, which a shell does not know yet: the settings' directories count."""
+    """``TOPIC[-N]`` before ``LOG_DIR``, which a shell does not know yet: the directories from the settings are used."""
     return click.argument("partition", metavar=METAVAR, shell_complete=_partitions_of_dirs)(function)
 
 
 def complete_setting(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """``--set KEY=``: every key, and below ``topics.NAME.`` those of a topic."""
+    """Completion of ``--set KEY=``: every key, and below ``topics.NAME.`` those of a topic."""
     from cleanerd.config.keys import DAEMON_FIELDS, TOPIC_FIELDS  # noqa: PLC0415 - pydantic takes its time
 
     if incomplete.startswith("topics.") and incomplete.count(".") > 1:
@@ -214,7 +214,7 @@ def complete_setting(_context: click.Context, _option: click.Parameter, incomple
 
 
 def _complete_strategy(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The values of ``--strategy``: two names, and the prefix of that of a header."""
+    """Completion of ``--strategy``: two names, and the prefix of a header's name."""
     return _items(word for word in ("offset", "timestamp", "header:") if word.startswith(incomplete))
 
 
@@ -233,7 +233,7 @@ def parse_strategy(text: str) -> tuple[str, str]:
 
 
 def strategy_option(help_text: str, name: str = "strategy") -> Callable[[F], F]:
-    """``--strategy``, whose value is strategy and header, or None."""
+    """``--strategy``, whose value is a pair of strategy and header, or None."""
 
     def parsed(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, str] | None:
         return None if text is None else parse_strategy(text)
@@ -244,12 +244,12 @@ def strategy_option(help_text: str, name: str = "strategy") -> Callable[[F], F]:
 
 
 def _partitions_of_dirs(context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Of the directories that are already typed, else of those in the settings."""
+    """Completion from the directories already typed, else from those in the settings."""
     from cleanerd.segments.log_dir import partition_names  # noqa: PLC0415 - only a shell that completes needs it
 
     names: list[TopicPartition] = []
     given = [Path(each) for key in ("log_dirs", "paths", "dirs") for each in context.params.get(key) or ()]
-    # An option that still lacks its value leaves the arguments before it where they were typed.
+    # An option without its value leaves the arguments before it where they were typed.
     given = given or [Path(each) for each in context.args]
     for path in given or _settings_dirs(context):
         try:
@@ -271,7 +271,7 @@ def _partitions_of_daemon(context: click.Context, _argument: click.Parameter, in
 
 
 def _completions(names: Iterable[TopicPartition], incomplete: str) -> list[CompletionItem]:
-    """Topics of several partitions, and partitions."""
+    """Topics with several partitions, and partitions."""
     known = sorted(set(names))
     several = [topic for topic, count in Counter(name.topic for name in known).items() if count > 1]
     return _items(word for word in (*several, *map(str, known)) if word.startswith(incomplete))
@@ -284,7 +284,7 @@ def _items(words: Iterable[str]) -> list[CompletionItem]:
 
 
 def _settings(context: click.Context) -> Any:
-    """By what is typed so far: files and ``--set``.
+    """The settings from the options typed so far: files and ``--set``.
 
     Raises:
         ConfigError: they are invalid.

@@ -1,7 +1,6 @@
-"""The command lines of the verbs that set things up: settings, the agent, delegation.
+"""The command lines of setup commands: settings, the agent, delegation. Modules of their names implement them.
 
-What each does is in a module of its name. Nothing here loads NumPy, pydantic or a Kafka client: see
-``cleaning_commands.py``.
+This module loads neither NumPy, pydantic nor a Kafka client: see ``cleaning_commands.py``.
 """
 
 from __future__ import annotations

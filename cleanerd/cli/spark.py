@@ -1,7 +1,7 @@
-"""``cleanerd spark``: verbs that run as Spark jobs, ``--master local[*]`` by default.
+"""``cleanerd spark``: commands that run as Spark jobs, by default with ``--master local[*]``.
 
-A verb's body runs in the driver: :func:`spark_verb` starts it through ``spark-submit`` with the same command line.
-Where there is little to do, on this machine alone, some run without Spark.
+A command's body runs in the driver: :func:`spark_command` starts it through ``spark-submit`` with the same command
+line. Small jobs on this machine can run without Spark.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ COMMANDS: Final[VerbTable] = {
         "Write the latest state of topics: Parquet or a table.",
     ),
 }
-"""Verb -> where its click command is, and one line for ``--help``."""
+"""Command -> where its click command is, and its line in ``--help``."""
 
 
 class SparkCommands(CommandGroup):
-    """The verbs below ``spark``."""
+    """The commands below ``spark``."""
 
     def table(self) -> VerbTable:
-        """The verbs of :data:`VERBS`, in the order of ``--help``."""
+        """The commands in the order of ``--help``."""
         return COMMANDS
 
 
@@ -56,13 +56,12 @@ def spark_command(
     alone: Callable[[Mapping[str, Any]], bool] | None = None,
     check: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Give a verb the common options and ``--master --conf``; its body is called in a Spark driver.
+    """Give a command the common options and ``--master --conf``; its body is called in a Spark driver.
 
     The body gets a :class:`Common` first, as every command does, and neither master nor conf: ``spark_session`` has
-    them.
-    ``alone``: whether the options allow to run without Spark. Then, on a local master and when there is little to read
-    or no memory for a session, it is called in this process, where ``spark_session`` is None; None: it never can.
-    ``check`` refuses contradicting options before anything is started.
+    them. ``alone``: whether the options allow running without Spark; None: never. If so, on a local master with little
+    to read or no memory for a session, the body is called in this process, with ``spark_session`` None. ``check``
+    refuses contradicting options before anything is started.
     """
 
     def decorated(function: Callable[..., int]) -> Callable[..., int]:
@@ -93,7 +92,7 @@ def spark_command(
 
 
 def _from_anywhere(value: Any) -> Any:
-    """``value`` with paths made absolute: executors work in other directories than the driver."""
+    """``value`` with absolute paths, because executors work in other directories than the driver."""
     if isinstance(value, tuple):
         return tuple(_from_anywhere(each) for each in value)
     return value.absolute() if isinstance(value, Path) else value

@@ -1,4 +1,4 @@
-"""``cleanerd spark audit``: whether a log was cleaned right, whichever cleaner did it; or where keys still are.
+"""``cleanerd spark audit``: whether a cleaning of any cleaner was correct; or which files still have keys.
 
 Reads only.
 """
@@ -142,7 +142,7 @@ def audit(
 
 
 def _names(words: Sequence[str], dirs: Sequence[Path]) -> tuple[TopicPartition, ...]:
-    """The selection of ``--partition``. Backups are deeper than a log directory: the comparison handles them."""
+    """The partitions of ``--partition``. Backups are deeper than a log directory, which the comparison handles."""
     exact = [name for word in words if (name := parse_topic_partition_dir(word)) is not None]
     others = [word for word in words if parse_topic_partition_dir(word) is None]
     return tuple(sorted({*exact, *select_in(others, dirs)}))

@@ -1,6 +1,6 @@
-"""``cleanerd spark clean``: what ``cleanerd stage`` does, over Spark's executors; ``cleanerd apply`` swaps it in.
+"""``cleanerd spark clean``: stages as ``cleanerd stage`` does, on Spark's executors; ``cleanerd apply`` swaps in.
 
-With ``--output`` a cleaned copy is written elsewhere instead, and nothing beside the logs.
+With ``--output`` it writes a cleaned copy elsewhere instead, and nothing beside the logs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``cleanerd spark divergence``: do the replicas of several brokers hold the same? Reads only."""
+"""``cleanerd spark divergence``: whether replicas of several brokers have the same records. Reads only."""
 
 from __future__ import annotations
 

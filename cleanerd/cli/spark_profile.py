@@ -1,4 +1,4 @@
-"""``cleanerd spark profile``: what is in the logs, key by key, and what a cleaning would do. Reads only."""
+"""``cleanerd spark profile``: the logs' keys, and what a cleaning would do. Reads only."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def profile(
 
 
 def _map(each: Profile, settings: Settings) -> tuple[int, int]:
-    """Bytes of the map that holds all keys, and how many shards the configured memory makes of it."""
+    """Bytes of a map for all keys, and the number of shards with the configured memory."""
     from cleanerd.spark.profile import map_bytes  # noqa: PLC0415
 
     daemon = settings.daemon

@@ -1,6 +1,6 @@
-"""``cleanerd spark snapshot``: the latest state of topics, by their strategies, as Parquet or a table.
+"""``cleanerd spark snapshot``: writes the latest state of topics, by their strategies, as Parquet or a table.
 
-With it the options of decoding, and how long a topic's tombstones stay.
+This module also has the options for decoding, and finds how long a topic's tombstones stay.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _NAMES: Final = ("schemas", "value_schema", "key_schema", "value_message", "key_
 
 
 def decode_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options; :func:`decode_from` makes one thing of them."""
+    """The decoding options; :func:`decode_from` combines them."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
 def decode_from(given: Mapping[str, Any]) -> Decode | None:
-    """The decoding by the options; None: nothing is to be decoded.
+    """The decoding from the options; None: nothing is to be decoded.
 
     Raises:
-        click.UsageError: they do not go together.
-        ConfigError: one makes no sense.
+        click.UsageError: they contradict each other.
+        ConfigError: one is invalid.
     """
     if given["decode"] is None:
         for name in _NAMES:
@@ -102,13 +102,13 @@ _OF_BROKER: Final = "log.cleaner.delete.retention.ms"
 def delete_retention(settings: Settings, log_dirs: Sequence[Path], note: Callable[[str], None]) -> Callable[[str], int]:
     """Each topic's ``delete.retention.ms``: from the settings, else the metadata in ``log_dirs``, else the default.
 
-    If directories differ, the least is used. Without any source, that is noted, once.
+    If directories differ, the smallest is used. Without any source, this is noted once.
     """
     noted: list[str] = []
     known: list[BrokerFacts] = []
     here = [path for path in log_dirs if not isinstance(path, RemotePath)]
     for path in here:
-        with contextlib.suppress(CleanerdError, OSError):  # a copy of some partitions has no more
+        with contextlib.suppress(CleanerdError, OSError):  # a copy of some partitions has no metadata
             facts = broker_facts(settings, read_log_dir(path), [other for other in here if other != path])
             if facts.metadata is not None or facts.zk_topics:
                 known.append(facts)
@@ -135,12 +135,12 @@ _PARQUET, _DELTA, _ICEBERG = "parquet", "delta", "iceberg"
 
 
 def _runs_locally(given: Mapping[str, Any]) -> bool:
-    """Parquet files at a URL are written by Spark alone, as no one else here can."""
+    """Whether it can run without Spark, which alone can write Parquet files to a URL."""
     return given["format_"] != _PARQUET or "://" not in (given["out"] or "")
 
 
 def _check(given: Mapping[str, Any]) -> None:
-    """Nothing, when the options go together, and what they need is installed."""
+    """Check that the options fit together, and that their packages are installed."""
     decode_from(given)
     target = _Target(**{each.name: given[each.name] for each in fields(_Target)})
     target.require_sense(whole_log=given["whole_log"])
@@ -220,7 +220,7 @@ def snapshot(
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The target of the state, by the options."""
+    """The target of the snapshot, from the options."""
 
     out: str | None
     format_: str
@@ -231,7 +231,7 @@ class _Target:
     decode: str | None
 
     def require_sense(self, *, whole_log: bool) -> None:
-        """Nothing, when the options go together."""
+        """Check that the options fit together."""
         if self.format_ == _ICEBERG:
             if self.table_name is None or self.out is not None:
                 raise click.UsageError("--format iceberg: give --table NAMESPACE.NAME, and no --out")
@@ -253,19 +253,19 @@ class _Target:
 
     @property
     def decodes(self) -> bool:
-        """Whether something may be left undecoded."""
+        """Whether some values may not be decodable."""
         return self.decode is not None
 
     @property
     def undecoded(self) -> str:
-        """Where what could not be decoded is."""
+        """Where undecoded values are."""
         if self.table is None:
             return f"{self.where}/_undecoded"
         return self.table.undecoded().where
 
     @property
     def where(self) -> str:
-        """Its name in messages, a path or URL if it is one."""
+        """Its name in messages: the path or URL if it has one."""
         return str(self.table_name if self.out is None else self.out)
 
 

@@ -1,4 +1,4 @@
-"""``cleanerd stage``: prepare a cleaning, also beside a running broker, so that a restart needs renames only."""
+"""``cleanerd stage``: prepares a cleaning, also beside a running broker, so that a restart only needs renames."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class Stager(Protocol):
 
 @runtime_checkable
 class Stagers(Stager, Protocol):
-    """The same, of several partitions side by side."""
+    """Stages several partitions in parallel."""
 
     @property
     def at_once(self) -> int:
         """Number of partitions at the same time."""
 
     def cancel(self) -> None:
-        """End what is at work elsewhere."""
+        """End the work that runs elsewhere."""
 
 
 StagerOf: TypeAlias = "Callable[[Sequence[Path]], Stager | Stagers]"
@@ -77,7 +77,7 @@ StagerOf: TypeAlias = "Callable[[Sequence[Path]], Stager | Stagers]"
 
 
 def one_by_one(stager: Stager) -> StagerOf:
-    """By ``stager``, whatever the partitions."""
+    """Use ``stager`` for all partitions."""
     return lambda _places: stager
 
 
@@ -96,7 +96,7 @@ def stage_all(
     is_here: bool = False,
     **given: Any,
 ) -> int:
-    """Stage the selected partitions, and report; returns the exit code. ``is_here``: this process does it."""
+    """Stage the selected partitions, and report; returns the exit code. ``is_here``: in this process."""
     settings = common.load_settings()
     wanted = select_in(given.pop("partitions"), log_dirs)
     options = options_from(given, common.output, settings)

@@ -1,4 +1,4 @@
-"""``cleanerd status``: what the running daemon knows.
+"""``cleanerd status``: the state of the running daemon.
 
 ``cleanerd status --operations``: which user paused, triggered or reloaded what, and when.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def print_operations(output: Output, operations: Sequence[Mapping[str, Any]], limit: int | None) -> None:
-    """The newest first, at most ``limit`` of them."""
+    """Print the newest operations first, at most ``limit``."""
     shown = list(reversed(operations))[:limit]
     if output.as_json:
         output.json({"operations": shown})
@@ -52,16 +52,16 @@ def _row(each: Mapping[str, Any]) -> list[str]:
 
 
 def format_user(uid: int | None) -> str:
-    """A user by name, where this host has one for the number."""
+    """A user's name, if this host knows one for the number."""
     return "a signal" if uid is None else user_name(uid)
 
 
 _NAMED: Final = 10
-"""Names in a line about what needs attention; `--state` and `--json` have all."""
+"""Limit of names in a line about what needs attention; `--state` and `--json` have all."""
 
 _STALE_MS: Final = 900_000
 _HANGS_MS: Final = 900_000
-"""As in the alerts CleanerdStalled and CleanerdHangingTransaction."""
+"""The limit in the alerts CleanerdStalled and CleanerdHangingTransaction."""
 
 PARTITION_COLUMNS = (
     Column("partition"),
@@ -133,7 +133,7 @@ def status(
 
 
 def matching(view: Mapping[str, Any], words: Sequence[str], states: Sequence[str]) -> list[Mapping[str, Any]]:
-    """The partitions of a status that the words mean, and that are in one of ``states``; without any, all.
+    """The partitions of a status that match the words and are in one of ``states``; without any, all.
 
     Raises:
         ConfigError: the daemon does not know a word.
@@ -151,7 +151,7 @@ def print_status(
     by: str | None = None,
     top: int | None = None,
 ) -> None:
-    """A status in words, with these of its partitions; ``by`` and ``top`` as in ``print_plan``."""
+    """Print a status with these partitions; ``by`` and ``top`` as in ``print_plan``."""
     output.line(headline(view))
     if view.get("canary") is not None:
         output.line(canary_line(view["canary"]))
@@ -187,7 +187,7 @@ def _by_saving(partition: Mapping[str, Any]) -> tuple[int, str, int]:
 def _print_partitions(
     output: Output, view: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], top: int | None
 ) -> None:
-    # A single directory's name is not needed.
+    # With a single directory its name is not needed.
     where = [Column("log directory", spare=1)] if len(view["log_dirs"]) > 1 else []
     cells = [
         [name, *([each["log_dir"]] if where else []), *others]
@@ -200,7 +200,7 @@ def _print_partitions(
 
 
 def _print_topics(output: Output, rows: Sequence[Mapping[str, Any]], now_ms: int, top: int | None) -> None:
-    """A row for each topic with work or a saving; the others in one line."""
+    """A row per topic with work or a saving; the others in one line."""
     topics: dict[str, list[Mapping[str, Any]]] = {}
     for row in sorted(rows, key=_by_saving):
         topics.setdefault(row["topic"], []).append(row)
@@ -241,7 +241,7 @@ def _topic_row(partitions: Sequence[Mapping[str, Any]], now_ms: int) -> list[str
 
 
 def print_erasures(output: Output, erasures: Sequence[Mapping[str, Any]]) -> None:
-    """U-88: the open erasure requests, a row for each partition of this host that has their tombstone."""
+    """U-88: the open erasure requests, a row per partition of this host with their tombstone."""
     rows = []
     for each in erasures:
         for stage in each["stages"] or [
@@ -256,7 +256,7 @@ def print_erasures(output: Output, erasures: Sequence[Mapping[str, Any]]) -> Non
 
 
 def headline(view: Mapping[str, Any]) -> str:
-    """One line about all of it."""
+    """A summary of the status in one line."""
     totals = view["totals"]
     words = [
         f"cleanerd {view['version']}, mode {view['mode']}",
@@ -283,14 +283,14 @@ def headline(view: Mapping[str, Any]) -> str:
 
 
 def canary_line(canary: Mapping[str, Any]) -> str:
-    """How far ``cleanerd.canary`` is."""
+    """The progress of ``cleanerd.canary``."""
     now = f"verifies {canary['verifying']} now, " if canary["verifying"] else ""
     waiting = counted(canary["unverified"], "partition")
     return f"canary ({canary['budget']}): {now}{waiting} to verify, {canary['verified']:,} verified"
 
 
 def attention(view: Mapping[str, Any], now_ms: int) -> list[str]:
-    """OP-17: what an operator should check, the worst first: kind, count, names, and the command for more."""
+    """OP-17: what an operator should check, the worst first: kind, count, names, and the command for details."""
     partitions = view["partitions"]
     stale_ms = now_ms - (view["last_round_ms"] or now_ms)
     online = [each for each in view["log_dirs"] if each["online"]]
@@ -372,7 +372,7 @@ def _has_failed(partition: Mapping[str, Any]) -> bool:
 
 
 def show_history(output: Output, view: Mapping[str, Any], words: Sequence[str], limit: int | None) -> None:
-    """The cleanings that ended, the newest first, at most ``limit``; ``words``: only these partitions."""
+    """Print the finished cleanings, the newest first, at most ``limit``; ``words``: only these partitions."""
     names = {(each["topic"], each["partition"]) for each in matching(view, words, ())} if words else None
     ended = sorted(view["history"], key=lambda each: each["ended_ms"], reverse=True)
     shown = [each for each in ended if names is None or (each["topic"], each["partition"]) in names][:limit]

@@ -42,7 +42,7 @@ _ORDER = {
 
 
 def _a_number(_context: click.Context, _option: click.Parameter, seconds: float) -> float:
-    """Refuse ``nan``, which is neither below nor above any limit."""
+    """Refuse ``nan``, which passes every comparison with a limit."""
     if math.isnan(seconds):
         raise click.BadParameter("nan is not a number of seconds")
     return seconds
@@ -75,7 +75,7 @@ def _frames(socket: Path, count: int | None) -> Iterator[Group]:
 
 
 def frame(view: Mapping[str, Any]) -> Group:
-    """One picture of a status."""
+    """One frame for a status."""
     from rich.console import Group  # noqa: PLC0415 - 60 ms that other verbs need not pay
     from rich.text import Text  # noqa: PLC0415
 
@@ -86,7 +86,7 @@ def frame(view: Mapping[str, Any]) -> Group:
     rows = [[printable(cell) for cell in partition_row(each, view["made_ms"])] for each in partitions[:ROWS]]
     for row in rows:
         row[-1] = textwrap.shorten(row[-1], REASON_LINES * _REASON_CHARS, placeholder=" ...")
-    # The reason needs room: it continues on further lines, in what the other columns leave.
+    # The reason continues on further lines, in the width that the other columns leave.
     columns = [*PARTITION_COLUMNS[:-1], Column("why" + " " * _REASON_CHARS)]
     used = fitting(columns, rows, shutil.get_terminal_size().columns)
     table = _table([PARTITION_COLUMNS[at].title for at in used])

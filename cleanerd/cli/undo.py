@@ -54,7 +54,7 @@ def undo(
     state_dir = settings.daemon.cleanerd_state_dir
     require_outside(state_dir, log_dirs)
     undoable = KeptSegments(state_dir)
-    # A partition's backups outlive it.
+    # A partition's backups remain after its deletion.
     wanted = select_in(partitions, log_dirs, also=[entry.name for entry in undoable.entries()] if partitions else ())
     if only_list:
         _list(common.output, undoable, log_dirs, wanted, state_dir)
@@ -82,7 +82,7 @@ def _require_described(kept: Path, undoable: KeptSegments, state_dir: Path) -> N
     """Check that ``kept`` (``PLAN/TOPIC-N/`` below it) has no replaced segments of unknown origin.
 
     Raises:
-        RefusedError: it has: without the state directory's knowledge the segments' place is unknown.
+        RefusedError: it has some: without an entry in the state directory their place is unknown.
     """
     known = {(entry.plan, str(entry.name)) for entry in undoable.entries()}
     for place in sorted(kept.glob("*/*/")):
@@ -96,10 +96,10 @@ def _require_described(kept: Path, undoable: KeptSegments, state_dir: Path) -> N
 
 
 def _question(undoable: KeptSegments, paths: Sequence[Path], wanted: PartitionSelection) -> str | None:
-    """``Undo the last cleaning of 2 partitions (10.6 MiB were kept)?``; None when nothing can be undone."""
+    """For example ``Undo the last cleaning of 2 partitions (10.6 MiB were kept)?``; None if nothing can be undone."""
     found: list[KeptEntry] = []
     for path in paths:
-        with contextlib.suppress(CleanerdError):  # reported in its turn
+        with contextlib.suppress(CleanerdError):  # reported later
             log_dir = read_log_dir(path)
             newest = _newest(entries_of(undoable, log_dir), wanted)
             found += [entry for name, entry in newest.items() if name in log_dir.partitions]
@@ -140,7 +140,7 @@ def _undo_dir(
             if results[-1].error is not None:
                 output.warning(f"{name}: {results[-1].reason}")
             elif earlier:
-                # A cleaning that planned again is several of them, and its beginning is unknown.
+                # A cleaning that planned again counts several times, and its beginning is unknown.
                 more = f"{counted(earlier, 'earlier cleaning')} can be undone: run cleanerd undo again"
                 output.note(f"{name}: {more} (a cleaning that planned again counts as several)")
         for warning in store.warnings:
@@ -157,7 +157,7 @@ def _undo_one(
     *,
     hide_later: bool,
 ) -> UndoResult:
-    """A replica being moved is refused: the copied part would stay cleaned, and the rest be as before."""
+    """Undo one; a replica that is being moved is refused, because its copied part would stay cleaned."""
     try:
         facts.require_in_place(entry.name)
     except RefusedError as error:
@@ -234,7 +234,7 @@ def _print_results(
 
 def _row(result: UndoResult) -> list[str]:
     if result.outcome != "undone":
-        # A refusal was printed already, as a warning.
+        # The refusal was already printed, as a warning.
         return [str(result.name), result.outcome, "", "", "" if result.error is not None else result.reason]
     return [
         str(result.name),
@@ -246,7 +246,7 @@ def _row(result: UndoResult) -> list[str]:
 
 
 def _exit_code(results: Sequence[UndoResult], failures: Sequence[CleanerdError]) -> int:
-    """As for several partitions of ``clean``."""
+    """The exit code, as for several partitions of ``clean``."""
     errors = [*failures, *(result.error for result in results if result.error is not None)]
     codes = {error.exit_code for error in errors}
     return worst_exit_code(codes, some_done=any(result.error is None for result in results))

@@ -1,4 +1,4 @@
-"""``cleanerd verify``: prove that a segment, a partition or a log directory is consistent. Reads only."""
+"""``cleanerd verify``: proves that a segment, a partition or a log directory is consistent. Reads only."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def verify(
     if against is not None:
         verdicts += _only_in(against, paths, wanted, limit or None)
     _show(common.output, verdicts, compared=against is not None)
-    # A disk that does not answer says nothing about its bytes.
+    # If a disk does not answer, its bytes are not damaged.
     found = sum(verdict.findings.errors for verdict in verdicts) - len(unread)
     return worst_exit_code(
         {error.exit_code for error in (*unread, *without_expiration)}
@@ -102,9 +102,9 @@ def verify(
 def _producer_expiration_ms(
     path: Path, paths: Sequence[Path], settings: Settings, output: Output, without_expiration: list[MachineError]
 ) -> int:
-    """The value of the broker whose log directory ``path`` is or contains it (R192-2); else that of the settings.
+    """The setting of the broker whose log directory ``path`` is or contains (R192-2); else that of the settings.
 
-    ``without_expiration`` gets the machine's error for which it is not known.
+    ``without_expiration`` gets the machine's error because of which it is unknown.
 
     Raises:
         ConfigError: they are invalid in Kafka.
@@ -125,7 +125,7 @@ def _producer_expiration_ms(
 def _ruled(
     question: VerifyRequest, partition: Path, settings: Settings, ends: CleanEnds, around: Surroundings | None = None
 ) -> VerifyRequest:
-    """With the rules of the topic that the directory is named after; a directory of another name has Kafka's.
+    """The request with the rules of the topic that the directory is named after; for other names, Kafka's rules.
 
     ``around``: of the partition's log directory. Its checkpoint is used as in a cleaning (U-10), but not for a topic
     with other rules.
@@ -152,7 +152,7 @@ def _verify(
     wanted: PartitionSelection,
     unread: list[CleanerdError],
 ) -> Iterator[VerifyResult]:
-    """``unread`` gets what the system refused to read of a partition, which is a finding too."""
+    """Verify ``path``; ``unread`` gets what the system refused to read of a partition, which is a finding too."""
     if path.is_file():
         yield _verify_file(path, _ruled(question, path.parent, settings, ends))
     elif is_log_dir(path):
@@ -183,7 +183,7 @@ def _verify(
                 with translated_kernel_errors(str(partition)):
                     verdict = verify_in_surroundings(partition, around, request)
             except (CleanerdError, OSError) as caught:
-                # One partition that cannot be read stops no other one.
+                # An unreadable partition does not stop the others.
                 error = as_cleanerd_error(caught, str(partition))
                 findings.error(FindingKind.NOT_VERIFIED, str(partition), f"cannot be verified: {error}")
                 if _is_of_machine(caught):
@@ -199,7 +199,7 @@ def _verify(
 
 
 def _is_of_machine(caught: CleanerdError | OSError) -> bool:
-    """Whether the disk, or a lack of memory, and not the data, prevented a verification."""
+    """Whether the disk or a lack of memory, and not the data, prevented a verification."""
     if isinstance(caught, OSError | MachineError):
         return True
     return isinstance(caught.__cause__, OSError) and not isinstance(caught.__cause__, HostileNameError)
@@ -210,7 +210,7 @@ def _chosen(log_dir: Path, wanted: PartitionSelection) -> list[Path]:
 
 
 def _only_in(copy: Path, paths: Sequence[Path], wanted: PartitionSelection, limit: int | None) -> list[VerifyResult]:
-    """The partitions of a log directory's copy that none of the log directories has."""
+    """Partitions in a log directory's copy that none of the log directories has."""
     places = [path for path in paths if is_log_dir(path)]
     if not places or not is_log_dir(copy):
         return []
@@ -264,12 +264,12 @@ def _verify_file(path: Path, question: VerifyRequest) -> VerifyResult:
 
 
 def _work(paths: Sequence[Path], wanted: PartitionSelection, passes: int) -> int:
-    """Bytes that will be read, about: for the progress bar."""
+    """About how many bytes will be read, for the progress bar."""
     total = 0
     for path in paths:
         directories = _chosen(path, wanted) if path.is_dir() and is_log_dir(path) else [path] if path.is_dir() else []
         for each in directories:
-            with contextlib.suppress(CleanerdError):  # reported in its turn
+            with contextlib.suppress(CleanerdError):  # reported later
                 total += sum(file.size_bytes for file in list_partition(each).segments)
         total += size_of(path) if path.is_file() else 0
     return total * passes
@@ -298,7 +298,7 @@ def _show(output: Output, verdicts: list[VerifyResult], *, compared: bool) -> No
 
 
 def _print_unknown(output: Output, verdicts: list[VerifyResult], consequence: str) -> None:
-    """The consequence, in one line: most topics of a broker may not be compacted at all."""
+    """Print the consequence of unknown configurations in one line: most topics of a broker may not be compacted."""
     if len(verdicts) == 1:
         output.note(f"{verdicts[0].path}: nothing says how far it is clean (--clean-below), so {consequence}")
     elif verdicts:

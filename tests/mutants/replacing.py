@@ -30,8 +30,8 @@ REPLACING = (
         "a-reading-from-before-the-lock-decides",
         "S-16",
         "cleanerd/cli/clean.py",
-        "lock counts.\n        log_dir = session.refresh()",
-        "lock counts.\n        log_dir = session.log_dir",
+        "under the lock.\n        log_dir = session.refresh()",
+        "under the lock.\n        log_dir = session.log_dir",
         ("tests/cli/test_readings.py::test_a_log_directory_is_read_twice",),
     ),
     Mutant(

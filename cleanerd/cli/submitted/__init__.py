@@ -1,1 +1,1 @@
-"""A directory of its own: Spark puts the script's directory on the module path, which must contain nothing else."""
+"""Contains only the driver script: Spark adds the script's directory to the module path."""

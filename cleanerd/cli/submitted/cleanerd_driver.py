@@ -1,6 +1,6 @@
 """The script for ``spark-submit``: cleanerd with its original command line (``spark/launch.py``).
 
-Started by hand, ``spark-submit .../cleanerd_driver.py spark VERB ...``, it is the driver too: it uses the arguments
+Started manually, ``spark-submit .../cleanerd_driver.py spark COMMAND ...``, it is the driver too: it uses the arguments
 unchanged, and leaves the master to ``spark-submit``.
 """
 
