@@ -1,4 +1,4 @@
-"""Closes at the end of a ``with`` block, for every package that opens files or connections."""
+"""Closes objects at the end of a ``with`` block, for every package that opens files or connections."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class Closeable(ABC):
-    """Enters as itself and leaves by ``close``, whatever happened in between."""
+    """A context manager that returns itself and always calls ``close``."""
 
     __slots__ = ()
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what was opened; a second call does nothing."""
+        """Release opened resources; a second call does nothing."""
 
     def __enter__(self) -> Self:
         return self

@@ -55,15 +55,15 @@ class Cause(StrEnum):
     TRANSIENT = "transient"
     """It passes by itself: the log changed meanwhile, or the broker is busy."""
     BUSY = "busy"
-    """Another process is at work there."""
+    """Another process works there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """The meaning of an error for its partition.
+    """The consequence of an error for its partition.
 
-    ``remembered``: the state directory keeps the reason, and the daemon counts failures. ``passes``: trying again in a
-    moment may help; else the daemon waits longer each time.
+    ``remembered``: the state directory stores the reason, and the daemon counts failures. ``passes``: trying again in a
+    moment may help; otherwise the daemon waits longer each time.
     """
 
     outcome: Literal["quarantined", "failed", "refused", "skipped", "busy"]
@@ -80,23 +80,23 @@ CONSEQUENCES: Final[Mapping[Cause, Consequence]] = {
 }
 
 SOME_DONE: Final = 6
-"""The exit code when some partitions were done and others failed."""
+"""The exit code if some partitions were done and others failed."""
 
 _EXIT_ORDER: Final = (3, 4, 5, 1)
 
 
 def worst_exit_code(codes: Collection[int], *, some_done: bool = False) -> int:
-    """The process exit code when several things failed with ``codes``; 0 when none did."""
+    """The process exit code if several items failed with ``codes``; 0 if none did."""
     if some_done and codes:
         return SOME_DONE
     return next((code for code in _EXIT_ORDER if code in codes), 0)
 
 
 class CleanerdError(Exception):
-    """Root of the tree. ``exit_code`` is the process exit code when this is the worst that happened.
+    """Root of the tree. ``exit_code``: the process exit code if this is the worst error.
 
-    ``plan_again``: the same partition may be planned once more at once. ``moved_on``: the log changed since it was
-    planned, which is not a failure.
+    ``plan_again``: the same partition may be planned again at once. ``moved_on``: the log changed since it was planned,
+    which is not a failure.
     """
 
     exit_code = 1
@@ -106,7 +106,7 @@ class CleanerdError(Exception):
 
     @property
     def consequence(self) -> Consequence:
-        """Its meaning for the partition."""
+        """The consequence for the partition."""
         return CONSEQUENCES[self.cause]
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
@@ -133,24 +133,24 @@ class CleanerdError(Exception):
 
 
 class MachineError(CleanerdError):
-    """A read-only file system, too many open files, no memory; nothing is wrong with the log (U-38)."""
+    """A read-only file system, too many open files, no memory; the log is not at fault (U-38)."""
 
     cause = Cause.ENVIRONMENT
 
 
 class NoSpaceError(MachineError):
-    """No room on the disk, or only what is kept free."""
+    """No room on the disk, or only the reserve."""
 
 
 class KernelError(CleanerdError):
-    """The kernel was given what does not fit together, as keep bits of another file; or it found a mistake of its own.
+    """The kernel got arguments that do not fit together, such as keep bits of another file; or it found a bug.
 
-    Where the file changed meanwhile, :class:`SegmentChangedError` is raised instead; this class covers the rest.
+    If the file changed meanwhile, :class:`SegmentChangedError` is raised instead.
     """
 
 
 class ConfigError(CleanerdError):
-    """A setting, or a file that holds settings, is wrong."""
+    """A setting, or a file with settings, is wrong."""
 
     exit_code = 3
     cause = Cause.OPERATOR
@@ -188,7 +188,7 @@ class UnsupportedLogError(RefusedError):
 
 
 class BatchTooLargeError(UnsupportedLogError):
-    """A batch would take more memory than it may (U-35): it is refused before it does."""
+    """A batch would take more memory than allowed (U-35), so it is refused before."""
 
     def __init__(self, message: str, *, where: str | None = None, position: int = -1) -> None:
         super().__init__(
@@ -207,7 +207,7 @@ REPLICAS_HAVE_IT: Final = (
 
 
 class DisorderedLogError(UnsupportedLogError):
-    """Offsets go back, and no order of the records is sure to lose nothing (U-45)."""
+    """Offsets descend, and every order of the records might lose data (U-45)."""
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(message, where=where, hint=hint or REPLICAS_HAVE_IT)
@@ -244,7 +244,7 @@ class LogTooLargeError(UnsupportedLogError):
 
 
 class RetryLaterError(RefusedError):
-    """It can be cleaned in ``seconds``; meanwhile clean other partitions (D-10)."""
+    """It can be cleaned in ``seconds``; until then clean other partitions (D-10)."""
 
     cause = Cause.TRANSIENT
 
@@ -254,7 +254,7 @@ class RetryLaterError(RefusedError):
 
 
 class StalePlanError(RefusedError):
-    """The log changed since the plan; nothing of the plan may be applied."""
+    """The log changed since the plan, which must not be applied."""
 
     cause = Cause.TRANSIENT
     plan_again = True
@@ -264,12 +264,12 @@ class StalePlanError(RefusedError):
 class SegmentChangedError(StalePlanError):
     """A file is no longer the listed one: the broker cleaned, cut or deleted it meanwhile.
 
-    An ordinary outcome wherever a log is read: it is planned again, and left for the next round when that keeps on.
+    This is normal whenever a log is read: it is planned again, and left for the next cleaning if it keeps changing.
     """
 
 
 class AgentUnavailableError(RefusedError):
-    """No agent answers, its answer is malformed, or it does not support this broker: live is not possible."""
+    """No agent answers, its answer is malformed, or it does not support this broker: no live cleaning."""
 
     cause = Cause.TRANSIENT
     plan_again = True
@@ -278,7 +278,7 @@ class AgentUnavailableError(RefusedError):
 NO_LOG: Final = "no_log"
 """The broker does not have the partition: not yet, not any more, or not since its log directory failed."""
 TOO_MANY: Final = "too_many"
-"""The agent serves as many connections as it can. It exists, so callers wait."""
+"""All connections of the agent are in use, so callers wait."""
 LATER: Final = frozenset({"busy", "not_ready", NO_LOG, TOO_MANY})
 """The agent's codes for a partition that is busy at the moment; the same request may be sent again."""
 NO_EVIDENCE: Final = "no_evidence"
@@ -289,12 +289,11 @@ REPLAN_CODES: Final = frozenset({
 })  # fmt: skip
 """The log changed since it was planned."""
 IO_ERROR: Final = "io_error"
-"""The broker's disk, or its limits: what was staged is wrong by codes of its own."""
+"""The broker's disk or its limits failed; wrong staged files have other codes."""
 LOG_DIR_FAILED: Final = "log_dir_failed"
-"""The broker takes the log directory offline. A start completes the group in ``done``, if any.
-"""
+"""The broker takes the log directory offline. A start completes the group in ``done``, if any."""
 UNAVAILABLE_CODES: Final = frozenset({"incapable", "stopped", "unsupported"})
-"""This broker's agent swaps nothing now."""
+"""The agent of this broker cannot swap now."""
 
 
 class AgentRefusalError(RefusedError):
@@ -302,8 +301,8 @@ class AgentRefusalError(RefusedError):
 
     ``code`` is its reason, ``done`` the bases of groups that it had swapped. For a swap, any other code than those of
     :data:`LATER`, :data:`PLAN_AGAIN` and :data:`NOT_HERE`, :data:`IO_ERROR` and :data:`LOG_DIR_FAILED`, means that the
-    staged files are wrong, a fault of cleanerd: another try would repeat it. An agent that fails at anything else has
-    not checked the staged files, so no fault of the log is known.
+    staged files are wrong, a fault of cleanerd: another try would repeat it. For other operations the agent has not
+    checked the staged files, so no fault of the log is known.
     """
 
     def __init__(
@@ -317,12 +316,12 @@ class AgentRefusalError(RefusedError):
         is_of_disk = code in {IO_ERROR, LOG_DIR_FAILED}
         self.cause = Cause.TRANSIENT if passes else Cause.ENVIRONMENT if is_of_disk else Cause.DATA
         self.moved_on = code in REPLAN_CODES
-        # A swap was retried already.
+        # A swap was already retried.
         self.plan_again = self.moved_on or (code in LATER and operation != "swap")
 
 
 class ReportedError(CleanerdError):
-    """The error of another cleanerd process, of which only text and cause are known."""
+    """The error of another cleanerd process, with its text and cause only."""
 
     def __init__(self, message: str, *, cause: Cause, where: str | None = None) -> None:
         super().__init__(message, where=where)
@@ -352,14 +351,14 @@ _MACHINE: Final = frozenset({errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOM
 
 
 def kind_of(error: OSError) -> type[CleanerdError]:
-    """The class of what the system refused: what the machine lacks is not the log's fault."""
+    """The class for an error of the system: missing resources of the machine are not the log's fault."""
     if error.errno in _NO_SPACE:
         return NoSpaceError
     return MachineError if error.errno in _MACHINE else CleanerdError
 
 
 def machine_error(error: OSError) -> type[MachineError]:
-    """The class of what the system refused where no log has anything to do with it."""
+    """The class for an error of the system that does not concern a log."""
     return NoSpaceError if error.errno in _NO_SPACE else MachineError
 
 

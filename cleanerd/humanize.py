@@ -1,4 +1,4 @@
-"""Words for people, for every room that speaks to them."""
+"""Formats numbers, sizes and times for messages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def describe_reclaimable(count: int, low: int, high: int, *, exact: bool) -> str
 
 
 def human_change(before: int, after: int) -> str:
-    """``14.8 -> 2.1 MiB (-86 %)``; two units where they differ much, no share where there was nothing."""
+    """``14.8 -> 2.1 MiB (-86 %)``; two units if they differ much, no percentage if there was nothing."""
     first, last = human_bytes(before), human_bytes(after)
     if first.split()[1] == last.split()[1]:
         first = first.split()[0]
@@ -77,7 +77,7 @@ def human_ms(duration_ms: float) -> str:
 
 
 def human_setting(key: str, value: object) -> str:
-    """A topic's setting with its unit: ``1 d``, ``1.0 GiB``; ``none`` for a limit that limits nothing."""
+    """A topic's setting with its unit: ``1 d``, ``1.0 GiB``; ``none`` for no limit."""
     if not isinstance(value, int) or isinstance(value, bool) or not key.endswith((".ms", ".bytes")):
         return str(value)
     if value < 0 or value >= _NO_LIMIT:
@@ -91,7 +91,7 @@ def human_count(count: int) -> str:
 
 
 def user_name(uid: int) -> str:
-    """A user by name, where this host has one for the number."""
+    """A user's name, if this host knows one for the number."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -1,4 +1,4 @@
-"""The same change with Kafka's own tool, for an operator with access to the cluster."""
+"""A command line of Kafka's own tool for the same change, for an operator with access to the cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def kafka_configs_command(
     servers: str, command_config: Path | None, topic: str, changes: Mapping[str, str | None]
 ) -> str:
-    """A command line for a shell that sets ``changes`` on the topic; None unsets a key. No password is in it."""
+    """A shell command that sets ``changes`` on the topic; None unsets a key. It contains no password."""
     to_set = ",".join(f"{key}={text}" for key, text in changes.items() if text is not None)
     to_unset = ",".join(key for key, text in changes.items() if text is None)
     words = ["kafka-configs.sh", "--bootstrap-server", servers]

@@ -1,8 +1,8 @@
-"""How to connect to a cluster: Kafka's own client properties file (``--command-config``), for both client libraries.
+"""Connection settings from Kafka's client properties file (``--command-config``), for both client libraries.
 
-The one place that knows which of Kafka's client settings is which option of kafka-python and of librdkafka
-(confluent-kafka). A setting that cannot be passed on is an error with file and line, never left out silently.
-Passwords are in no ``repr``, error or warning.
+This module maps Kafka's client settings to options of kafka-python and of librdkafka (confluent-kafka). A setting that
+cannot be passed on is an error with file and line, never left out silently. No ``repr``, error or warning contains a
+password.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ class ClientConfig:
         return self.protocol in {"SSL", "SASL_SSL"}
 
     def kafka_python(self) -> dict[str, Any]:
-        """Options of ``KafkaAdminClient``, ``KafkaConsumer`` and ``KafkaProducer``, all but ``bootstrap_servers``.
+        """Options of ``KafkaAdminClient``, ``KafkaConsumer`` and ``KafkaProducer``, except ``bootstrap_servers``.
 
         Raises:
-            ConfigError: Python's TLS takes the certificates or the key for no such things.
+            ConfigError: Python's TLS rejects the certificates or the key.
         """
         options: dict[str, Any] = {"client_id": self.client_id, "security_protocol": self.protocol}
         options |= {_NUMBERS[key][0]: value for key, value in self.tuning.items()}
@@ -108,7 +108,7 @@ class ClientConfig:
         return options
 
     def confluent(self) -> dict[str, Any]:
-        """Options of confluent-kafka's clients, all but ``bootstrap.servers``."""
+        """Options of confluent-kafka's clients, except ``bootstrap.servers``."""
         options: dict[str, Any] = {"client.id": self.client_id, "security.protocol": self.protocol}
         options |= {_NUMBERS[key][1]: value for key, value in self.tuning.items()}
         if self.lookup is not None:
@@ -151,12 +151,12 @@ class ClientConfig:
 
 
 def _load_key(context: ssl.SSLContext, own: KeyPair) -> None:
-    """Python reads a key from a file only; this one is in memory and has no name."""
+    """Load a key from memory: Python reads a key only from a file, so use one without a name."""
     descriptor = os.memfd_create("cleanerd-key", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "wb") as file:
         file.write((own.key + own.chain).encode("latin-1"))
         file.flush()
-        # An empty password keeps OpenSSL from asking on the terminal.
+        # An empty password prevents OpenSSL from asking on the terminal.
         context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=own.key_password or "")
 
 
@@ -164,7 +164,7 @@ def read_client_config(path: Path | None) -> ClientConfig:
     """The file's settings; None if it is not a file.
 
     Raises:
-        ConfigError: it cannot be read, or a setting is wrong or cannot be passed on: file, line, name, what to do.
+        ConfigError: it cannot be read, or a setting is invalid or cannot be passed on; with file, line, name and fix.
     """
     if path is None:
         return ClientConfig()
@@ -196,7 +196,7 @@ def read_client_config(path: Path | None) -> ClientConfig:
 
 
 class _PropertiesFile:
-    """Values with their lines. An empty value of a password or path counts as not set, as for Kafka's clients."""
+    """Values with their lines. An empty value of a password or path counts as unset, as in Kafka's clients."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -244,7 +244,7 @@ class _PropertiesFile:
         return ConfigError(f"{key}: {what}", where=self.place(key), hint=hint)
 
     def store_path(self, kind: str) -> Path | None:
-        """The location of a trust store or key store, whose type has to be one that is known."""
+        """The location of a trust store or key store, whose type has to be supported."""
         text = self.text(f"ssl.{kind}.location", "").strip()
         known = self.text(f"ssl.{kind}.type", "JKS").strip().upper()
         if known not in _STORE_TYPES:
@@ -259,7 +259,7 @@ _HINT: Final = "a client properties file as Kafka's tools take it: --command-con
 
 
 def _check_tls_versions(file: _PropertiesFile) -> None:
-    """Both libraries' default: TLS 1.2 or newer. librdkafka supports nothing else."""
+    """Accept both libraries' default: TLS 1.2 or newer. librdkafka supports nothing else."""
     if file.text("ssl.protocol", "TLS").strip() not in {"TLS", *_TLS_1_2_UP}:
         raise file.wrong("ssl.protocol", "cleanerd speaks TLS 1.2 and newer only", "set TLS, or remove the line")
     enabled = {word.strip() for word in file.text("ssl.enabled.protocols", ",".join(_TLS_1_2_UP)).split(",")}
@@ -316,7 +316,7 @@ def _key_pair(file: _PropertiesFile) -> KeyPair | None:
 
 
 def _warnings(file: _PropertiesFile, *, tls: bool) -> Iterator[str]:
-    """Files that hold a secret and that every user of the host may read."""
+    """Warn of files that contain a secret and that every user of the host may read."""
     if _others_read(file.mode) and any("password" in key or key in _SECRETS for key in file.names):
         yield f"{file.path}: every user of this host may read the passwords in it (chmod o-rwx)"
     path = file.store_path("keystore") if tls else None
@@ -328,5 +328,5 @@ _SECRETS: Final = frozenset({"sasl.jaas.config", "ssl.keystore.key"})
 
 
 def _others_read(mode: int) -> bool:
-    # A pipe, as from a shell's <(...), has a meaningless mode.
+    # A pipe, for example from a shell's <(...), has a meaningless mode.
     return stat.S_ISREG(mode) and bool(mode & stat.S_IROTH)

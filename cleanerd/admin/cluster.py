@@ -38,7 +38,7 @@ CONNECT_SECONDS: Final = 10.0
 REQUEST_SECONDS: Final = 20.0
 
 _AT_ONCE: Final = 500
-"""Limit of topics in one request."""
+"""Limit of topics per request."""
 
 _ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
 _UNKNOWN_TOPIC: Final = 3
@@ -48,9 +48,9 @@ _ACCESS_ERRORS: Final = (AuthorizationError, SaslAuthenticationFailedError, Unsu
 
 
 class AccessDeniedError(RefusedError):
-    """The cluster does not accept the login, or the user lacks the permission. Another user can use Kafka's own tools.
+    """The cluster does not accept the login, or the user lacks a permission. Another user can use Kafka's own tools.
 
-    ``changes``: the intended changes of the topic, if it came to that.
+    ``changes``: the intended changes of the topic, if known by then.
     """
 
     changes: Mapping[str, str | None] | None = None
@@ -58,9 +58,9 @@ class AccessDeniedError(RefusedError):
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """One key of a topic: ``own`` as set on the topic (None: not set), ``effective``, and what it would be unset.
+    """One key of a topic: its ``own`` value (None: not set), the ``effective`` one, and the ``inherited`` one below it.
 
-    ``inherited`` is None where the broker names no such value: then it is Kafka's default.
+    ``inherited`` is None if the broker reports no such value: then it is Kafka's default.
     """
 
     own: str | None
@@ -70,7 +70,7 @@ class KeyValue:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic as the cluster reports it. ``topic_id`` is None from brokers that do not report it. Only keys of U-24."""
+    """A topic as the cluster reports it. ``topic_id``: None if the broker does not report it. Only keys of U-24."""
 
     topic: str
     topic_id: uuid.UUID | None
@@ -84,7 +84,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """A partition as the cluster knows it now. ``leader``: -1 without one. ``assigned``: its brokers."""
+    """A partition's current state in the cluster. ``leader``: -1 without one. ``assigned``: its brokers."""
 
     topic_id: uuid.UUID | None
     leader: int
@@ -92,7 +92,7 @@ class LeaderAndIsr:
     assigned: frozenset[int] = frozenset()
 
     def why_needed(self, broker: int, topic_id: uuid.UUID | None) -> str:
-        """Why the replica on ``broker`` may be the only complete one (U-77); "": its leader has all records."""
+        """Why the replica on ``broker`` may be the only complete one (U-77); empty: its leader has all records."""
         if topic_id is not None and self.topic_id not in {None, topic_id}:
             return "the cluster has another topic of that name"
         if self.leader < 0:
@@ -103,14 +103,14 @@ class LeaderAndIsr:
 
 
 class _ClusterAnswer(logging.Handler):
-    """The client library's log about failed connections; its exceptions only report a timeout."""
+    """Collects the client library's log of failed connections, because its exceptions only report a timeout."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.why: BaseException | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the reason, which the library logs with its message; a refused login is never forgotten."""
+        """Keep the reason that the library logs; a refused login is never replaced."""
         errors = [each for each in record.args if isinstance(each, BaseException)] if record.args else []
         for why in errors:
             if not isinstance(why, KafkaTimeoutError) and not isinstance(self.why, _ACCESS_ERRORS):
@@ -121,14 +121,14 @@ class Cluster:
     """A connection to a cluster; a context manager. ``client``: TLS and login.
 
     Raises:
-        NotLetInError: the cluster does not take the login.
+        AccessDeniedError: the cluster refuses the login.
         CleanerdError: no broker answers at ``bootstrap``, or TLS fails.
     """
 
     def __init__(
         self, bootstrap: str, client: ClientConfig | None = None, *, connect_seconds: float = CONNECT_SECONDS
     ) -> None:
-        # The library's messages about failed connections become one error, not lines in between.
+        # The library's messages about failed connections become one error instead of log lines.
         logger = logging.getLogger("kafka")
         heard = _ClusterAnswer()
         logger.propagate = False
@@ -179,7 +179,7 @@ class Cluster:
             return str(self._client.describe_cluster()["cluster_id"])
 
     def brokers(self) -> dict[int, str]:
-        """The hosts of the brokers that run, by id, as the cluster advertises them.
+        """The hosts of the running brokers, by id, as the cluster advertises them.
 
         Raises:
             CleanerdError: the cluster does not answer.
@@ -189,7 +189,7 @@ class Cluster:
         return {int(each["broker_id"]): str(each["host"]) for each in found}
 
     def assigned_brokers(self) -> set[int]:
-        """The brokers that have a replica of a topic that the cluster shows, whether they run or not.
+        """The brokers that have a replica of a visible topic, whether they run or not.
 
         Raises:
             CleanerdError: the cluster does not answer.
@@ -200,10 +200,10 @@ class Cluster:
         return {int(broker) for each in partitions for broker in each["replica_nodes"]}
 
     def topic(self, topic: str) -> TopicFacts | None:
-        """The topic's configuration, None if it does not exist. The request does not create it.
+        """The topic's configuration; None if it does not exist. The request does not create it.
 
         Raises:
-            RefusedError: the cluster does not let us see it.
+            RefusedError: the user may not see it.
         """
         with self._errors(topic):
             (found,) = self._client.describe_topics([topic])
@@ -224,7 +224,7 @@ class Cluster:
         return _facts(topic, found["topic_id"], values)
 
     def replicas(self, topics: Sequence[str]) -> dict[TopicPartition, LeaderAndIsr]:
-        """Leader and ISR of each partition of ``topics``; a topic that is not there, or not shown, is left out.
+        """Leader and ISR of each partition of ``topics``; a missing or invisible topic is left out.
 
         Raises:
             CleanerdError: the cluster does not answer.
@@ -242,10 +242,10 @@ class Cluster:
     def topics(self, names: Sequence[str], node_id: int) -> dict[str, TopicFacts]:
         """The configurations of many topics from one broker, which knows its own server.properties.
 
-        Those are left out that are not there or that we may not see.
+        Missing topics, and topics that the user may not see, are left out.
 
         Raises:
-            CleanerdError: it is not there, or does not answer.
+            CleanerdError: the broker does not exist, or does not answer.
         """
         found: dict[str, TopicFacts] = {}
         with self._errors("the cluster"):
@@ -267,17 +267,17 @@ class Cluster:
         return found
 
     async def _describe_configs(self, resources: list[Any], node_id: int) -> dict[str, dict[str, Any]]:
-        """As the library's ``describe_configs``, which queries any broker: each has its own defaults."""
+        """As the library's ``describe_configs``, but for a chosen broker: each has its own defaults."""
         client = self._client
         request = client._describe_configs_request(resources, include_synonyms=True)  # noqa: SLF001
         response = await client._manager.send(request, node_id=node_id)  # noqa: SLF001
         return dict(client._describe_configs_process_responses([response], "all"))  # noqa: SLF001
 
     def alter(self, topic: str, changes: Mapping[str, str | None], *, dry_run: bool) -> None:
-        """Set keys of the topic, or unset those with None; ``dry_run`` only validates with the cluster.
+        """Set keys of the topic, or unset those with None; ``dry_run``: only validate in the cluster.
 
         Raises:
-            RefusedError: it does not take them; nothing is changed.
+            RefusedError: the cluster refuses them; nothing is changed.
         """
         operations = {key: ("DELETE" if text is None else "SET", text) for key, text in changes.items()}
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, operations)
@@ -326,7 +326,7 @@ def require_bootstrap(servers: str | None, client: ClientConfig) -> str:
 
 def _facts(topic: str, topic_id: object, values: Mapping[str, Any]) -> TopicFacts:
     known = {key: _value(value) for key, value in values.items() if key in READABLE_TOPIC_KEYS}
-    # The library shows an id as Python does, with hyphens; Kafka, and the names of our files, in base64.
+    # The library shows an id as Python does, with hyphens; Kafka and our file names use base64.
     return TopicFacts(topic, uuid.UUID(str(topic_id)) if topic_id else None, known)
 
 

@@ -1,6 +1,6 @@
-"""The statuses of a cluster's daemons, side by side: differences, faults, and what a cleaning would save. Pure.
+"""Compares the statuses of a cluster's daemons: differences, faults, and what a cleaning would save. Pure.
 
-Every text comes from another host: it is shown in lines of 80 columns at most, without control characters (OP-25).
+Every text comes from another host, so it is shown in lines of 80 columns at most, without control characters (OP-25).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 SIZES_DIFFER_RATIO: Final = 1.5
 SIZES_DIFFER_BYTES: Final = 16 * 1024 * 1024
-"""Replicas are cleaned at different times, so their sizes always differ; from here on it is worth a check."""
+"""Replicas are cleaned at different times, so their sizes always differ; a larger difference should be checked."""
 
 NO_ANSWER, UNWELL = 4, 1
 WIDTH: Final = 80
 _MOST_CHARACTERS: Final = 2000
 SHOWN: Final = 10
-"""Lines of each kind that the text has; --json has all."""
+"""Limit of lines of each kind in the text; --json has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class DaemonAnswer:
 
     @classmethod
     def of(cls, target: str, answer: Any) -> DaemonAnswer:
-        """From what was read at ``target``; a document without all that is compared becomes an error."""
+        """From the answer of ``target``; an incomplete document becomes an error."""
         if isinstance(answer, NoStatus):
             return cls(target, None, answer.reason)
         try:
@@ -54,7 +54,7 @@ class DaemonAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DaemonRow:
-    """One daemon's row. ``cleanerd``, its release, is empty when it does not answer."""
+    """One daemon's row. ``cleanerd``: its release; empty if it does not answer."""
 
     target: str
     healthy: bool
@@ -78,12 +78,14 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ClusterComparison:
-    """``drift``, ``undelegated``, ``quarantined``, ``states`` and ``down`` are wrong; the rest may pass by itself.
+    """The comparison.
+
+    ``drift``, ``undelegated``, ``quarantined``, ``states`` and ``down`` are faults; the rest may be temporary.
 
     ``drift``: topics that are cleaned by different rules. ``clean_points``, ``sizes``: replicas that differ.
-    ``states``: replicas with different latest states (U-90).
-    ``held``: partitions with tombstones past their delete horizon that wait for a replica. ``erasures``: open requests
-    to erase a key. ``down``: brokers that have replicas, and that the cluster does not know now.
+    ``states``: replicas with different latest states (U-90). ``held``: partitions with tombstones past their delete
+    horizon that wait for a replica. ``erasures``: open requests to erase a key. ``down``: brokers that have replicas
+    but do not run.
     """
 
     rows: tuple[DaemonRow, ...]
@@ -102,7 +104,7 @@ class ClusterComparison:
 
     @property
     def exit_code(self) -> int:
-        """0 when all is well; 4 when a daemon does not answer; 1 when one is unwell, or something is wrong."""
+        """0 if all is well; 4 if a daemon does not answer; 1 if one is unhealthy, or there is a fault."""
         if self.down or any(not row.cleanerd for row in self.rows):
             return NO_ANSWER
         differ = self.drift or self.undelegated or self.quarantined or self.states
@@ -120,7 +122,7 @@ class _Replica(NamedTuple):
 
 
 def of_one_cluster(answers: Sequence[DaemonAnswer], cluster_id: str | None = None) -> list[DaemonAnswer]:
-    """With an error in the place of daemons of another cluster than ``cluster_id``; None: than most of them."""
+    """The answers, with an error for daemons of another cluster than ``cluster_id``; None: than most of them."""
     ids = [_cluster_ids(answer.status) for answer in answers]
     expected = cluster_id or next(
         (each for each, _ in Counter(one for found in ids for one in found).most_common(1)), None
@@ -139,7 +141,7 @@ def _cluster_ids(status: Mapping[str, Any] | None) -> set[str]:
 
 
 def compare(answers: Sequence[DaemonAnswer], down: Sequence[int] = ()) -> ClusterComparison:
-    """Put them side by side, in the order of the command line. ``down``: brokers that do not run."""
+    """Compare them in the order of the command line. ``down``: brokers that do not run."""
     statuses = {answer.target: answer.status for answer in answers if answer.status is not None}
     by_partition: dict[tuple[str, int], list[_Replica]] = defaultdict(list)
     for target, status in statuses.items():
@@ -195,7 +197,7 @@ def _name(replica: _Replica) -> str:
 
 
 def _drift(ordered: Sequence[Sequence[_Replica]]) -> Iterator[Difference]:
-    """U-6: topics whose fingerprints differ; a partition without a scan has none."""
+    """U-6: topics whose fingerprints differ; an unscanned partition has none."""
     rules: dict[str, dict[str, dict[str, str]]] = defaultdict(dict)
     for replicas in ordered:
         for target, entry in replicas:
@@ -261,7 +263,7 @@ def _states(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[Difference]:
 
 
 def _held(ordered: Sequence[Sequence[_Replica]], made_ms: Mapping[str, int]) -> Iterator[Difference]:
-    """U-70: past their delete horizon, and a replica lacks them or is less clean."""
+    """U-70: partitions past their delete horizon that wait, because a replica is less clean or lacks them."""
     for replicas in ordered:
         found = {}
         for target, entry in replicas:
@@ -273,7 +275,7 @@ def _held(ordered: Sequence[Sequence[_Replica]], made_ms: Mapping[str, int]) -> 
 
 
 def _erasures(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[Difference]:
-    """Open requests, by their id; a release without them reports none."""
+    """Open requests by id; an older release reports none."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for target, status in statuses.items():
         for each in status.get("erasures", ()):
@@ -289,7 +291,7 @@ def _erasures(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[Difference]
 class TopicSaving:
     """What a cleaning of all ``replicas`` of a topic would save, from ``low_bytes`` to ``high_bytes``.
 
-    ``unknown``: replicas that were not estimated yet. ``daemons``: how many report the topic.
+    ``unknown``: replicas without an estimate. ``daemons``: how many report the topic.
     """
 
     topic: str
@@ -416,7 +418,7 @@ def _row_lines(row: DaemonRow) -> list[str]:
 
 
 def _cell_lines(columns: Sequence[tuple[str, int]], cells: Sequence[str]) -> list[str]:
-    """A first cell that is too wide has lines of its own; others are cut."""
+    """The lines of a row: a first cell that is too wide has its own lines; others are cut."""
     first = _printable(cells[0])
     if len(first) <= columns[0][1]:
         return [_aligned(columns, cells)]
@@ -440,13 +442,13 @@ def _folded(text: str) -> list[str]:
 
 
 def _printable(text: str) -> str:
-    """Without what a terminal would obey; and no more of a text than a screen."""
+    """The text without control characters, and at most a screen of it."""
     text = text[:_MOST_CHARACTERS]
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _shared_text(each: Difference) -> str:
-    """Text that is the same at several daemons is printed once."""
+    """The values of a difference; equal text of several daemons is printed once."""
     by_word: dict[str, list[str]] = {}
     for target, word in each.by_target.items():
         by_word.setdefault(word, []).append(target)

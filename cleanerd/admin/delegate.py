@@ -1,10 +1,9 @@
-"""Keep the broker's own cleaner away from a topic, and give the topic back to it (U-8).
+"""Delegates a topic: the broker's cleaner skips it; and returns it to the broker (U-8).
 
 Delegated: ``min.cleanable.dirty.ratio=1`` and no compaction lag on the topic, so that the broker's cleaner never finds
-it dirty enough. A topic that had a lag also rolled its active segment by it; ``segment.ms`` takes the lag's place, so
-that records become cleanable as soon as before.
-
-The old values are saved before the change, so that no crash in between loses them. Both directions may be repeated.
+it dirty enough. A topic with a lag also rolled its active segment by it. So ``segment.ms`` replaces the lag, and
+records become cleanable as soon as before. The old values are saved before the change, so that a crash does not lose
+them. Both directions may be repeated.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Action = Literal["delegated", "already delegated", "handed back", "not delegated
 
 @dataclass(frozen=True, slots=True)
 class DelegateResult:
-    """The changes (or planned ones): for each key its value on the topic before and after (None: not set there)."""
+    """The changes, made or planned: for each key its value on the topic before and after (None: not set there)."""
 
     topic: str
     cluster_id: str
@@ -57,12 +56,12 @@ class DelegateResult:
 
 
 def delegate(cluster: Cluster, delegations: Delegations, topic: str, now_ms: int, *, dry_run: bool) -> DelegateResult:
-    """Keep the broker's cleaner away from ``topic``.
+    """Make the broker's cleaner skip ``topic``.
 
     Raises:
         ConfigError: the topic does not exist, or is not compacted.
         RefusedError: an internal topic, or the cluster refuses the change, or does not report the values to save.
-        CleanerdError: the cluster does not answer, or what is set now cannot be saved.
+        CleanerdError: the cluster does not answer, or the current values cannot be saved.
     """
     facts = _require_compacted(cluster.topic(topic), topic)
     cluster_id = cluster.cluster_id()
@@ -105,7 +104,7 @@ def hand_back(cluster: Cluster, delegations: Delegations, topic: str, *, dry_run
     """Restore the values on ``topic`` from before ``delegate``.
 
     Raises:
-        ConfigError: the topic does not exist, and no values of it are saved.
+        ConfigError: the topic does not exist, and none of its values are saved.
         RefusedError: it is delegated, but no values are saved here; or the cluster refuses the change, or reports too
         little.
         CleanerdError: the cluster does not answer, or the state directory cannot be written.
@@ -148,8 +147,8 @@ def _nothing_saved(facts: TopicFacts | None, topic: str, cluster_id: str, delega
 def changes_to_delegate(values: Mapping[str, KeyValue], saved: SavedDelegation | None) -> dict[str, KeyChange]:
     """The keys to set, with their values before: before the first ``delegate`` if ``saved`` has one.
 
-    ``saved`` is used for a key as long as the topic has the value that it says was set; if an operator changed the key
-    since, the new value is the one to restore.
+    ``saved`` is used for a key while the topic has the value that was set. If an operator changed the key since, the
+    new value is to be restored.
     """
     before = {key: _before(key, values[key], saved) for key in (RATIO, MAX_LAG, SEGMENT_MS)}
     changes = {
@@ -168,7 +167,7 @@ def _before(key: str, value: KeyValue, saved: SavedDelegation | None) -> tuple[s
     if change is not None and same(key, value.own, change.after):
         return change.before, change.effective
     if key == RATIO and same(key, value.own, DELEGATED_RATIO):
-        # An operator delegated it by hand. For cleanerd's own cleaning 1 would mean never (U-9).
+        # An operator delegated it manually. For cleanerd's own cleaning 1 would mean never (U-9).
         return value.own, value.inherited or str(TOPIC_RULES[RATIO].default)
     return value.own, value.effective
 
@@ -176,7 +175,7 @@ def _before(key: str, value: KeyValue, saved: SavedDelegation | None) -> tuple[s
 def changes_to_hand_back(
     values: Mapping[str, KeyValue], saved: Mapping[str, KeyChange]
 ) -> tuple[dict[str, tuple[str | None, str | None]], tuple[str, ...]]:
-    """The keys to restore (now, then), and the unchanged ones with the reason."""
+    """The keys to restore (current and saved value), and the unchanged ones with the reason."""
     restored: dict[str, tuple[str | None, str | None]] = {}
     warnings = []
     for key, change in saved.items():
@@ -193,7 +192,7 @@ def changes_to_hand_back(
 
 
 def same(key: str, one: str | None, other: str | None) -> bool:
-    """Whether two texts are the same value of ``key``: a broker answers ``1.0`` for ``1``."""
+    """Whether two texts are the same value of ``key``: a broker reports ``1.0`` for ``1``."""
     if one is None or other is None:
         return one is other
     rule = TOPIC_RULES[key].value
@@ -208,7 +207,7 @@ def _same_topic(saved: SavedDelegation | None, facts: TopicFacts) -> SavedDelega
 
 
 def _require_reported(facts: TopicFacts, keys: Iterable[str]) -> None:
-    """Keys that some brokers with Kafka's protocol do not know cannot be restored either."""
+    """Refuse if keys are not reported: some brokers with Kafka's protocol do not know them and cannot restore them."""
     missing = [key for key in keys if key not in facts.values]
     if missing:
         raise RefusedError(f"the cluster does not report {', '.join(missing)} of the topic", where=facts.topic)

@@ -1,7 +1,7 @@
-"""Trust stores and key stores as Kafka's clients name them, made PEM: PEM itself, PKCS12, JKS.
+"""Converts trust stores and key stores of Kafka's clients to PEM: from PEM itself, PKCS12, JKS.
 
 The first bytes show the kind of a file, as in Java. The ``openssl`` command unpacks PKCS12: passwords and keys pass
-through pipes, never through arguments or files. No error shows a password or a byte of a key.
+through pipes, never through arguments or files. Errors contain no passwords or key bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TO_PEM: Final = "or convert the store to PEM, and set the type to PEM"
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A client's certificates, its own one first, and their private key, which ``key_password`` opens (None: open)."""
+    """A client's certificates, its own first, and their private key. ``key_password``: None if it is not encrypted."""
 
     chain: str
     key: str = field(repr=False)
@@ -40,12 +40,12 @@ def trusted_certificates(path: Path, password: str | None) -> str:
     """All certificates of a trust store, as PEM.
 
     Raises:
-        ConfigError: it cannot be read, is damaged, has another password, or holds no certificate.
+        ConfigError: it cannot be read, is damaged, has another password, or contains no certificate.
     """
     data = _read(path)
     if data[:4] == JKS_MAGIC:
         store = _jks(path, data, password, None)
-        # A key store may be both: for each key Java trusts its own certificate, not those that signed it.
+        # A key store can be both: for each key Java trusts the key's own certificate, not its issuers.
         own = (key.chain[0] for key in store.keys if key.chain)
         pem = "".join(map(_certificate_pem, (*store.trusted, *own)))
     elif data[:1] == b"\x30":
@@ -56,7 +56,7 @@ def trusted_certificates(path: Path, password: str | None) -> str:
 
 
 def key_pair(path: Path, password: str | None, key_password: str | None) -> KeyPair:
-    """The private key of a key store with its certificates. Java's rule: without ``key_password`` it is ``password``.
+    """The private key of a key store with its certificates. As in Java, ``key_password`` defaults to ``password``.
 
     Raises:
         ConfigError: as above; or there is not exactly one private key.
@@ -79,10 +79,10 @@ def key_pair(path: Path, password: str | None, key_password: str | None) -> KeyP
 
 
 def pem_pair(chain: str, key: str, key_password: str | None, where: str) -> KeyPair:
-    """Certificates and the one private key that PEM texts hold.
+    """The certificates and the single private key in PEM texts.
 
     Raises:
-        ConfigError: one of them is missing, or there are several keys; or a password is needed and not given.
+        ConfigError: one of them is missing, or there are several keys; or a password is missing.
     """
     keys = [block[0] for block in _BLOCK.finditer(key) if block[1].endswith("PRIVATE KEY")]
     _require_one(len(keys), where)
@@ -116,7 +116,7 @@ def valid_until(chain: str) -> float | None:
 
 
 def trusted_until(trusted: str) -> float | None:
-    """When the last of these authorities expires, in seconds; None where there is none among them.
+    """When the last of these authorities expires, in seconds; None if there is none.
 
     Raises:
         ssl.SSLError: they are not certificates.
@@ -146,7 +146,7 @@ def _jks(path: Path, data: bytes, password: str | None, key_password: str | None
 
 
 def _openssl(path: Path, password: str | None, *options: str) -> str:
-    """The output of ``openssl pkcs12`` for a store; once more with old ciphers if the new ones fail."""
+    """The output of ``openssl pkcs12`` for a store; if that fails, with old ciphers enabled."""
     if password is None:
         raise ConfigError("PKCS12 needs the store's password", where=str(path))
     said = ""

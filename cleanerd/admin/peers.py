@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ANSWER_SECONDS: Final = 5.0
-"""A daemon that takes longer for the whole answer counts as silent; a scan waits for that."""
+"""A daemon that takes longer for the whole answer counts as silent; a scan waits this long."""
 
 MOST_BYTES: Final = 64 * 1024 * 1024
 AGAIN_SECONDS: Final = 60.0
@@ -43,13 +43,13 @@ PeerDigests = dict[int, dict[str, ReplicaDigests]]
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """An answer comes from the address in the settings, or not at all."""
+    """Redirects are refused: an answer has to come from the configured address."""
 
     def redirect_request(self, *_: Any) -> None:
         """Leave the redirect to the caller, as an error."""
 
 
-# A cluster's own daemons, without the proxy that the environment names for the web.
+# A cluster's own daemons are reached without the environment's web proxy.
 _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
 
 
@@ -59,7 +59,7 @@ _Answer = tuple[dict[str, dict[int, int]], dict[str, ReplicaDigests], dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class NoStatus:
-    """A daemon that gave no status, and the reason: "does not answer", for example."""
+    """A daemon without a status, and the reason, for example "does not answer"."""
 
     reason: str
 
@@ -74,7 +74,7 @@ class FoundDaemons:
 
 
 def find_daemons(port: int, servers: str | None, command_config: Path | None, *, with_down: bool) -> FoundDaemons:
-    """At ``port`` of the host of each broker of the cluster. ``with_down`` asks for all topics too.
+    """The daemons at ``port`` of the host of each broker. ``with_down`` also lists all topics.
 
     Raises:
         ConfigError: neither ``servers`` nor the client's file ``command_config`` names brokers.
@@ -95,7 +95,7 @@ def find_daemons(port: int, servers: str | None, command_config: Path | None, *,
 
 
 class Peers:
-    """Asks daemons, and keeps their clean points for ``again_seconds``. Threads may share it.
+    """Queries daemons, and caches their clean points for ``again_seconds``; thread-safe.
 
     ``answered`` gets each round of answers, by address.
     """
@@ -130,10 +130,10 @@ class Peers:
         cluster_id: str | None,
         own_id: int | None,
     ) -> PeerPoints | None:
-        """What the daemons at ``addresses`` (broker id, host:port) report; None: there are no addresses.
+        """The reports of the daemons at ``addresses`` (broker id, host:port); None: there are no addresses.
 
-        A callable finds them, and a broker that it found once is asked from then on. The broker ``own_id`` is left out:
-        all hosts may have the same settings. The same object while nothing changes.
+        A callable finds the addresses; a broker that it found once is queried from then on. The broker ``own_id`` is
+        left out, because all hosts may have the same settings. The same object is returned while nothing changes.
         """
         if not addresses:
             return None
@@ -155,7 +155,7 @@ class Peers:
             return self._points
 
     def _find(self, find: Callable[[], FoundDaemons], cluster_id: str | None) -> dict[int, str]:
-        """A cluster that does not answer, or another one, changes nothing."""
+        """The addresses; if the cluster does not answer or is another one, those known before."""
         try:
             found = find()
         except CleanerdError as error:
@@ -188,9 +188,9 @@ def _answer_of(answer: Any, broker: int, cluster_id: str | None) -> _Answer:
 def read_statuses(
     urls: Mapping[K, str], *, answer_seconds: float = ANSWER_SECONDS, most_bytes: int = MOST_BYTES
 ) -> dict[K, Any]:
-    """What daemons answer: the JSON document at each of ``urls``, or :class:`NoStatus`.
+    """The JSON document at each of ``urls``, or :class:`NoStatus`.
 
-    All at once, for ``answer_seconds`` together: nothing of an answer that comes later is used.
+    All are queried at once, with ``answer_seconds`` in total; later answers are ignored.
     """
     found: dict[K, Any] = {}
 
@@ -224,7 +224,7 @@ def _status_at(url: str, answer_seconds: float, most_bytes: int) -> Any:
 
 
 def _read(url: str, answer_seconds: float, most_bytes: int) -> bytes | None:
-    """The body; None: it is too long or comes too slowly."""
+    """The body; None: it is too long or too slow."""
     deadline = time.monotonic() + answer_seconds
     body = bytearray()
     with _OPENER.open(url, timeout=answer_seconds) as answer:
@@ -236,9 +236,9 @@ def _read(url: str, answer_seconds: float, most_bytes: int) -> bytes | None:
 
 
 def digests_in(status: Any, broker: int | None = None) -> dict[str, ReplicaDigests]:
-    """The digests in a daemon's status, by partition; ``broker``: of its log directories alone (U-90).
+    """The digests in a daemon's status, by partition; ``broker``: only from its log directories (U-90).
 
-    Of an earlier release there are none. Partitions whose entry is not as it should be are left out.
+    Earlier releases have none. Partitions with a malformed entry are left out.
     """
     own = {each["path"] for each in status["log_dirs"] if broker is None or each["node_id"] == broker}
     found: dict[str, ReplicaDigests] = {}
@@ -264,9 +264,9 @@ def _log_ends(status: Any, broker: int) -> dict[str, dict[int, int]]:
 
 
 def clean_points(status: Any, broker: int, cluster_id: str | None) -> dict[str, dict[int, int]] | str:
-    """The clean offsets in a daemon's status, of the log directories of ``broker``; a text: why there are none.
+    """The clean offsets in a daemon's status, for the log directories of ``broker``; a text: why there are none.
 
-    A partition in two of its log directories has the lower one of both.
+    A partition in two of its log directories has the lower offset of both.
 
     Raises:
         KeyError, TypeError, AttributeError, ValueError: the document is not such a status.

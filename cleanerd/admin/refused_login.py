@@ -1,4 +1,4 @@
-"""Whether a cluster refuses a login, checked with the other client library.
+"""Checks with the other client library whether a cluster refuses a login.
 
 A broker that refuses a login answers and closes the connection. kafka-python often sees the end before the answer, and
 reports a lost connection; librdkafka reads the answer first.
@@ -22,7 +22,7 @@ _SECONDS: Final = 10.0
 
 
 class LoginError(Exception):
-    """The cluster refuses the login; ``str`` of it is its reason."""
+    """The cluster refuses the login; ``str`` of it is the reason."""
 
 
 def refused_login(
@@ -33,9 +33,9 @@ def refused_login(
     clock: Callable[[], float] = time.monotonic,
     admin: type[AdminClient] = AdminClient,
 ) -> LoginError | None:
-    """The cluster's refusal of the login; None without a login, or if it does not refuse within ``seconds``.
+    """The cluster's refusal of the login; None without a login, or without a refusal within ``seconds``.
 
-    If nothing listens on any of its addresses, there is no wait.
+    If nothing listens at any of its addresses, there is no wait.
     """
     if client.login is None:
         return None

@@ -24,7 +24,7 @@ _PATHS: Final = (
 
 
 def missing_paths(settings: Settings) -> Iterator[ConfigError]:
-    """Files and directories that settings name and that are not there, or of the wrong kind."""
+    """Files and directories in settings that do not exist or are of the wrong kind."""
     wrong = wrong_state_dir(settings)
     if wrong is not None:
         yield wrong
@@ -47,13 +47,13 @@ def is_missing(path: Path | str) -> bool:
 
 
 def wrong_state_dir(settings: Settings) -> ConfigError | None:
-    """Why the state directory cannot be used, in words; it has to be a directory that can be read."""
+    """Why the state directory cannot be used, in words; it has to be a readable directory."""
     path = settings.daemon.cleanerd_state_dir
     nearest = nearest_existing(path)
     try:
         if stat.S_ISDIR(os.stat(nearest).st_mode):
             return None
-    except OSError:  # it is there, and a disk that fails is nothing that a setting could be wrong about
+    except OSError:  # it exists, and a failing disk is not a wrong setting
         return None
     return ConfigError(
         f"cleanerd.state.dir: {nearest} is not a directory",
@@ -63,13 +63,13 @@ def wrong_state_dir(settings: Settings) -> ConfigError | None:
 
 
 def nearest_existing(path: Path) -> Path:
-    """The path, or the nearest one above it that is there; the uppermost one where none is."""
+    """The path, or its nearest existing parent directory."""
     places = (path, *path.parents)
     return next((place for place in places if os.path.exists(place)), places[-1])
 
 
 def contradictions(settings: Settings, warnings: list[str]) -> Iterator[ConfigError]:
-    """Settings of one topic that do not go together; ``warnings`` gets those that may surprise (R280-7, R280-13, U-25).
+    """Contradictory settings of one topic; ``warnings`` gets settings that may surprise (R280-7, R280-13, U-25).
 
     For a glob the result stands for every topic that matches it, with the glob as the topic's name.
     """

@@ -1,9 +1,9 @@
-"""Whether the broker's own cleaner is kept away from a topic that it would clean by other rules (U-8).
+"""Whether the broker's cleaner skips a topic that it would clean by other rules (U-8).
 
-A stock broker retains the highest offset of each key, and treats null values, nothing else, as deletes. It must never
-clean a topic with another strategy or tombstone mode, not even once. So cleanerd leaves such a topic alone until the
-delegation is proven, by what the *broker* reads: the topic's configuration in the cluster and its own. cleanerd's
-settings of the same keys prove nothing.
+Kafka's cleaner retains the highest offset of each key, and treats only null values as deletes. It must never clean a
+topic with another strategy or tombstone mode. So cleanerd does not clean such a topic until the delegation is proven
+from the *broker's* configuration: that of the topic in the cluster and its own. cleanerd's settings of the same keys
+prove nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BROKER_MAX_LAG: Final = "log.cleaner.max.compaction.lag.ms"
 SETTING: Final = "cleanerd.delegation"
 
 DELEGATED_RATIO: Final = "1"
-"""A log's dirty ratio is never above it, so the broker's cleaner never finds the log dirty enough (C-09)."""
+"""A log's dirty ratio is at most this, so the broker's cleaner never finds the log dirty enough (C-09)."""
 NO_LAG: Final = str(LONG_MAX)
 """No compaction lag: a finite one makes the broker's cleaner ignore the ratio (C-10)."""
 
@@ -40,9 +40,10 @@ State = Literal["not needed", "delegated", "assumed", "undelegated", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """Whether the broker's own cleaner skips one topic. ``reason`` and ``fix`` are empty where all is well.
+    """Whether the broker's cleaner skips one topic. ``reason`` and ``fix`` are empty if all is well.
 
-    ``not needed``: the broker would decide as cleanerd does. ``assumed``: nothing is known, and the operator vouches.
+    ``not needed``: the broker would decide as cleanerd does. ``assumed``: the state is unknown, and the operator
+    guarantees it.
     """
 
     state: State
@@ -74,10 +75,10 @@ def delegation_of(
     Args:
         topic: its name.
         why_needed: the setting that a stock broker does not know, as ``key=value``.
-        topic_configs: the topic's configuration in the cluster; None when it is not known.
+        topic_configs: the topic's configuration in the cluster; None: unknown.
         broker_lag: text and origin of ``log.cleaner.max.compaction.lag.ms`` in the broker's configuration; None: unset.
         properties_known: whether that configuration includes the broker's ``server.properties``.
-        assumed: ``cleanerd.delegation=assumed``. It fills gaps; it does not outweigh what is known.
+        assumed: ``cleanerd.delegation=assumed``. It applies only where facts are missing.
     """
     about = f"{why_needed} needs the broker's own cleaner to be kept away"
     if topic_configs is None:
@@ -106,7 +107,7 @@ _LAG: Final = NumberRule(1, LONG_MAX)
 
 
 def _is(rule: ValueRule, text: str | None, value: object) -> bool:
-    """Whether ``text`` means ``value``; text that the broker would not take means nothing."""
+    """Whether ``text`` means ``value``; False for text that the broker would reject."""
     try:
         return text is not None and rule.read(text) == value
     except ValueError:

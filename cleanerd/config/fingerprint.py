@@ -1,4 +1,4 @@
-"""The fingerprint of what decides which record of a key stays: a topic's strategy and tombstones, as text (U-6)."""
+"""The fingerprint of a topic's strategy and tombstone settings, which decide the retained records, as text (U-6)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cleanerd.config.topic_config import TopicConfig
 
 KAFKAS_FINGERPRINT: Final = "strategy=offset;tombstone.mode=null"
-"""That of the rules that a stock broker's cleaner follows."""
+"""The fingerprint of the rules of Kafka's cleaner."""
 
 
 def describe_settings(config: TopicConfig) -> str:
@@ -42,7 +42,7 @@ def parts_of(text: str) -> dict[str, str]:
 def fingerprint(config: TopicConfig) -> str:
     """The topic's settings that decide which record is retained (U-6), as text; stored with the cleanerd checkpoint.
 
-    Header name and encoding are part of it for the header strategy only, the tombstones' header for mode ``header``
+    It contains header name and encoding for the header strategy only, and the tombstones' header for mode ``header``
     only: a setting without effect must not change it. The tombstone guard is not part of it: it only delays removal.
     """
     parts = [f"strategy={config.compaction_strategy}"]
@@ -56,18 +56,18 @@ def fingerprint(config: TopicConfig) -> str:
 
 
 def fingerprint_differences(before: str, after: str) -> Mapping[str, tuple[str, str]]:
-    """The differences of two fingerprints: name -> (before, after); "" where one lacks the name."""
+    """The differences of two fingerprints: name -> (before, after); an empty text for a missing name."""
     old, new = parts_of(before), parts_of(after)
     names = [*old, *(name for name in new if name not in old)]
     return {name: (old.get(name, ""), new.get(name, "")) for name in names if old.get(name) != new.get(name)}
 
 
 def describe_changes(before: str, after: str) -> str:
-    """How two fingerprints differ, for people: ``strategy offset -> header, header none -> version``."""
+    """How two fingerprints differ, in words: ``strategy offset -> header, header none -> version``."""
     differences = fingerprint_differences(before, after).items()
     return ", ".join(f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in differences)
 
 
 def _escaped(name: str) -> str:
-    """A header's name may contain semicolons, which separate the parts."""
+    """Escape semicolons in a header's name, because they separate the parts."""
     return name.replace("%", "%25").replace(";", "%3B")

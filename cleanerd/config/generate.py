@@ -1,8 +1,8 @@
-"""A settings file with every key in it, commented: what it does, what it takes, its default.
+"""Generates a settings file with every key, commented out: its effect, its allowed values, its default.
 
-Lines that begin with ``# `` are prose; ``#"`` and ``#[`` begin settings: remove the ``#`` to use one. With all of them
-in use, the broker-level part states only defaults; a key without a default that can be written (a path) shows an
-example. One key is in use already: ``cleanerd.mode``, so that the daemon only observes with an unchanged file.
+Lines that begin with ``# `` are comments; ``#"`` and ``#[`` begin settings: remove the ``#`` to use one. The
+broker-level part then states defaults only; a key without a writable default (a path) shows an example. One key is
+active: ``cleanerd.mode``, so that the daemon only observes with an unchanged file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ On the command line: --set topics.orders.v1.cleanup.policy=compact
 """
 
 _IN_USE: Final = frozenset({"cleanerd.mode"})
-"""Keys that the file sets although it sets their default, so that a reader sees that the daemon only observes."""
+"""Keys that are active in the file although they have their default, to show that the daemon only observes."""
 
 
 def generate() -> str:
@@ -81,7 +81,7 @@ def _example(field: FieldInfo) -> str:
 
 
 def _toml(text: str) -> str:
-    """Plain numbers as TOML has them, everything else in quotes."""
+    """Plain numbers as in TOML, everything else in quotes."""
     if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text):
         return text
     return json.dumps(text)

@@ -1,4 +1,4 @@
-"""The settings that Kafka documents, of every release since 2.8: a file of a broker may have them, and ours may too.
+"""The names of all settings that Kafka documents, of every release since 2.8.
 
 cleanerd uses few of them. The others are accepted, so that an operator can copy a block of ``server.properties``.
 """
@@ -12,7 +12,7 @@ from typing import Final
 TABLE: Final = Path(__file__).with_suffix(".txt")
 
 _PREFIXES: Final = ("listener.name.", "rsm.config.", "rlmm.config.", "confluent.")
-"""Prefixes of names with a part that an operator or a vendor chose: listeners' settings, those of plug-ins."""
+"""Prefixes of names with a part that an operator or vendor chose: listeners, plug-ins."""
 
 INSTEAD: Final = {
     "log.dir": "cleanerd.log.dirs",
@@ -27,18 +27,18 @@ INSTEAD: Final = {
 
 @functools.cache
 def broker_names() -> frozenset[str]:
-    """The names of brokers' settings."""
+    """The names of broker settings."""
     return _table()["broker"]
 
 
 @functools.cache
 def topic_names() -> frozenset[str]:
-    """The names of topics' settings."""
+    """The names of topic settings."""
     return _table()["topic"]
 
 
 def is_broker_name(name: str) -> bool:
-    """Whether Kafka, a plug-in of it or a vendor's broker has a setting of brokers with this name."""
+    """Whether Kafka, one of its plug-ins or a vendor's broker has a broker setting of this name."""
     return name in broker_names() or any(name.startswith(each) and name != each for each in _PREFIXES)
 
 

@@ -1,8 +1,8 @@
-"""How Kafka reads the text of a configuration value, and which values it takes.
+"""How Kafka parses the text of a configuration value, and which values it allows.
 
-A rule's ``read(text)`` returns the typed value or raises ValueError with what is allowed; the caller adds the key and
-the origin. The text has the form that Kafka's own parser takes (plain numbers, no units): it comes from KRaft metadata
-and ``server.properties``.
+A rule's ``read(text)`` returns the typed value or raises ValueError with the allowed values; the caller adds the key
+and the origin. The text is as Kafka's parser expects it (plain numbers, no units), from KRaft metadata and
+``server.properties``.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Final, Protocol
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
-# int() and float() of Python take more than Java does: underscores, digits of other scripts, "infinity".
+# Python's int() and float() accept more than Java: underscores, digits of other scripts, "infinity".
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?", re.ASCII)
 
-# Kafka sets no limit; a longer name is a mistake, and it is compared with every header of every record.
+# Kafka sets no limit. A longer name is a mistake, and is compared with every header of every record.
 _HEADER_NAME_BYTES: Final = 1024
 
 
 def shown(text: str) -> str:
-    """A value in quotes for a message, cut to a length that fits into one."""
+    """A value in quotes for a message, shortened if necessary."""
     return repr(text if len(text) <= 80 else f"{text[:77]}...")
 
 
 class ValueRule(Protocol):
-    """Text of one key to its value."""
+    """Parses the text of one key."""
 
     def read(self, text: str) -> object:
-        """The value; ValueError with what is allowed when the text means none."""
+        """The value; ValueError with the allowed values if the text is invalid."""
 
     @property
     def valid(self) -> str:
@@ -56,7 +56,7 @@ class NumberRule:
     def read(self, text: str) -> int:
         """The number; blanks around it are ignored, as Kafka does."""
         stripped = text.strip()
-        # 40 characters hold every long; int() of a million digits would be a way to keep us busy.
+        # 40 characters are enough for every long; int() of a million digits would take too long.
         if len(stripped) > 40 or not _INTEGER.fullmatch(stripped):
             raise ValueError(self.valid)
         value = int(stripped)
@@ -67,7 +67,7 @@ class NumberRule:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRetention:
-    """A broker's retention time: at least 1, or any negative number, which means indefinitely and becomes -1."""
+    """A broker's retention time: at least 1, or any negative number, which means no limit and becomes -1."""
 
     most: int
 
@@ -94,7 +94,7 @@ class RatioRule:
         return "a number from 0 to 1"
 
     def read(self, text: str) -> float:
-        """The number; Java's type suffix (``0.5f``) is taken, NaN is not."""
+        """The number; Java's type suffix (``0.5f``) is accepted, NaN is not."""
         stripped = text.strip()
         if len(stripped) > 400 or not _DECIMAL.fullmatch(stripped):
             raise ValueError(self.valid)
@@ -114,7 +114,7 @@ class BooleanRule:
         return "true or false"
 
     def read(self, text: str) -> bool:
-        """The truth; nothing but the two words is taken."""
+        """The boolean; only the two words are accepted."""
         word = text.strip().lower()
         if word not in {"true", "false"}:
             raise ValueError(self.valid)
@@ -127,7 +127,7 @@ class PolicyRule:
 
     @property
     def valid(self) -> str:
-        """The words that the list may hold, for a message."""
+        """The words that the list may contain, for a message."""
         return "a list of compact, delete"
 
     def read(self, text: str) -> frozenset[str]:
@@ -151,7 +151,7 @@ class ChoiceRule:
         return f"one of: {', '.join(self.choices)}"
 
     def read(self, text: str) -> str:
-        """The choice (R280-2: missing or empty means the default, anything else unknown is an error)."""
+        """The choice (R280-2: an empty text means the default, an unknown one is an error)."""
         word = text.strip()
         if not word:
             return self.empty
@@ -162,11 +162,11 @@ class ChoiceRule:
 
 @dataclass(frozen=True, slots=True)
 class WordRule:
-    """Any text, in lower case: for a key that cleanerd only compares with known values."""
+    """Any text, in lower case, for a key that cleanerd only compares with known values."""
 
     @property
     def valid(self) -> str:
-        """Nothing is excluded: a newer broker may know more words."""
+        """All values: a newer broker may have more."""
         return "a word"
 
     def read(self, text: str) -> str:
@@ -182,7 +182,7 @@ class HeaderNameRule:
         return f"the name of a record header, at most {_HEADER_NAME_BYTES} bytes"
 
     def read(self, text: str) -> str:
-        """The name without the blanks around it: a stray one would make every record one without the header."""
+        """The name without surrounding blanks: with one, no record would have the header."""
         name = text.strip()
         try:
             size_bytes = len(name.encode())

@@ -1,10 +1,10 @@
 """Every key that this release honours, with its default, its range and what it does.
 
 Two models: :class:`DaemonSettings` for broker-level keys (Kafka's names) and cleanerd's own (``cleanerd.``),
-``TopicSettings`` for keys of one topic, made of the table in ``topic_keys``. A field's key is its name with dots. The
+``TopicSettings`` for the keys of one topic, from the table in ``topic_keys``. A field's key is its name with dots. The
 models convert text (see ``sources``) to typed values and check Kafka's ranges.
 
-A key of a later release is not here, so that setting it is an error and not a wish.
+A key of a later release is unknown, so setting it is an error.
 
 The daemon's keys: which log directories, when, how fast, and its addresses.
 """
@@ -233,7 +233,7 @@ def _range_of(rule: ValueRule) -> dict[str, Any]:
 
 
 def _of_broker(key: str, description: str, examples: list[Any] | None = None) -> Any:
-    """The field of one of Kafka's broker keys: default and range are those of ``topic_keys``."""
+    """The field of one of Kafka's broker keys, with default and range from ``topic_keys``."""
     rule, default = rule_of_broker_key(key)
     return Field(default, description=description, examples=examples, **_range_of(rule))
 
@@ -441,7 +441,7 @@ class DaemonSettings(ServiceSettings):
 
 
 def _topic_kind(key: str, rule: ValueRule) -> Any:
-    """The sort of value of a topic key in cleanerd's settings, which take units; None: it is not set."""
+    """The kind of a topic key in cleanerd's settings, which accept units; None: it is not set."""
     if isinstance(rule, NumberRule):
         return (Milliseconds if key.endswith(".ms") else Size) | None
     return as_kind(rule) | None
@@ -456,23 +456,20 @@ _TOPIC_FIELDS: Final[dict[str, Any]] = {
     if rule.about
 }
 TopicSettings: Final = create_model("TopicSettings", __base__=SettingsModel, **_TOPIC_FIELDS)
-"""Keys of ``[topics."name"]``: stronger than the topic's configuration in the cluster (U-24)."""
+"""Keys of ``[topics."name"]``, which override the topic's configuration in the cluster (U-24)."""
 
 DAEMON_FIELDS: Final = {key_of(name): field for name, field in DaemonSettings.model_fields.items()}
 TOPIC_FIELDS: Final = {key_of(name): field for name, field in TopicSettings.model_fields.items()}
 
 
 def kind_of(field: FieldInfo) -> ValueKind:
-    """The sort of value of a key; of an optional key that of the value it may have."""
+    """The kind of a key's value; for an optional key, of the value if it is set."""
     inner = (mark for option in get_args(field.annotation) for mark in getattr(option, "__metadata__", ()))
     return next(mark for mark in (*field.metadata, *inner) if isinstance(mark, ValueKind))
 
 
 def valid_values(field: FieldInfo, said: str | None = None) -> str:
-    """A key's allowed values, for messages; limits of Java's types are left out.
-
-    ``said`` replaces the kind's own text.
-    """
+    """A key's allowed values, for messages, without the limits of Java's types. ``said`` replaces the kind's text."""
     least = [mark.ge for mark in field.metadata if isinstance(mark, Ge)]
     most = [mark.le for mark in field.metadata if isinstance(mark, Le)]
     text = said or kind_of(field).valid
@@ -484,7 +481,7 @@ def valid_values(field: FieldInfo, said: str | None = None) -> str:
 
 
 def kafka_text(value: object) -> str:
-    """A value as Kafka's own parser reads it: plain numbers in the key's unit."""
+    """A value as Kafka's parser reads it: plain numbers in the key's unit."""
     if isinstance(value, tuple):
         return write_topics(value)
     return write_policy(value) if isinstance(value, frozenset) else str(value)

@@ -1,4 +1,4 @@
-"""The sorts of values that settings have: how text becomes one, what to write for it, what to say is allowed."""
+"""The kinds of values in settings: how text is parsed, how values are written, and what is allowed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
-    """How values of one kind are described to people, and written so that they read back the same.
+    """How values of one kind are described, and written so that they read back the same.
 
     ``writes_none``: "no value" can be written and read. ``is_list``: a list of values.
     """
@@ -69,7 +69,7 @@ def _write_version(value: tuple[int, int] | None) -> str:
 
 
 def write_policy(value: frozenset[str]) -> str:
-    """The policies as Kafka reads them."""
+    """The policies in Kafka's form."""
     return ",".join(sorted(value))
 
 
@@ -104,7 +104,7 @@ def _topics(text: str) -> tuple[str, ...]:
 
 
 def write_topics(value: tuple[str, ...]) -> str:
-    """The list as it is read."""
+    """The list in the form that is read."""
     return ",".join(value)
 
 
@@ -137,7 +137,7 @@ _PATHS_HINT: Final = "a list of paths"
 
 
 def _rate(text: str) -> int | None:
-    """Bytes a second. Kafka's default is the largest double, its values may have a fraction."""
+    """Bytes per second. Kafka's default is the largest double, and its values may have a fraction."""
     if text.strip() == "unlimited":
         return None
     try:
@@ -211,7 +211,7 @@ _PEERS_HINT: Final = "a list of ID=host:port, each broker id once, or a port of 
 
 
 def _count(text: str) -> int:
-    """Read like Kafka: neither ``1_0`` nor ``1.0`` is a whole number."""
+    """As in Kafka: neither ``1_0`` nor ``1.0`` is a whole number."""
     if not re.fullmatch(r"[+-]?[0-9]{1,20}", text.strip(), re.ASCII):
         raise ValueError(_COUNT_HINT)
     return int(text)
@@ -301,7 +301,7 @@ Reserve = Annotated[int | None, BeforeValidator(_reserve), ValueKind(_RESERVE_HI
 
 
 def as_kind(rule: ValueRule) -> Any:
-    """The kind of a key whose text cleanerd's settings read as Kafka does."""
+    """The kind of a key whose text is parsed as in Kafka."""
     if isinstance(rule, ChoiceRule):
         return Annotated[str, BeforeValidator(rule.read), ValueKind(rule.valid)]
     return {PolicyRule: CleanupPolicy, RatioRule: Fraction, BooleanRule: Flag, HeaderNameRule: Header}[type(rule)]

@@ -1,4 +1,4 @@
-"""All sources together: default < files in their order < environment < ``--set``. Every value knows its origin."""
+"""Merges all sources: default < files in their order < environment < ``--set``. Every value has its origin."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DEFAULT_ORIGIN: Final = "default"
 
 _STATE_DIR: Final = "cleanerd.state.dir"
 SERVICE_STATE_DIR: Final = Path("/var/lib/cleanerd")
-"""Where the systemd unit and the Debian package have it."""
+"""The state directory of the systemd unit and the Debian package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,12 @@ class TopicTable:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The effective settings. ``origins`` has every broker-level key; ``tables`` are in the order of mention.
+    """The effective settings.
 
-    Settings without effect. ``unused``: Kafka's. ``stray``: one sentence for each variable that does not name a key,
-    and each directory without a file.
+    ``origins`` has every broker-level key; ``tables`` are in the order of their last mention.
+
+    Settings without effect: ``unused``: Kafka's. ``stray``: a sentence per variable that does not name a key, and per
+    directory without a file.
     """
 
     daemon: DaemonSettings
@@ -75,7 +77,7 @@ class Settings:
         """The settings of ``topic``: key -> (Kafka's text, origin), for ``resolve_topic_config(overrides=...)``.
 
         For each key the table with the longest literal match decides: the topic's own name, then the glob with the most
-        literal characters, then the last one. The kind of source does not matter otherwise.
+        literal characters, then the last one. The kind of source matters only for equal tables.
         """
         overrides: dict[str, tuple[str, str]] = {}
         matching = [table for table in self.tables if matches(table.name, topic)]
@@ -169,9 +171,9 @@ def read_settings(
 
 
 def default_state_dir(environ: Mapping[str, str], service_dir: Path = SERVICE_STATE_DIR) -> Path:
-    """``$STATE_DIRECTORY`` (systemd; the first of several), that of the service on this host, or in the home directory.
+    """``$STATE_DIRECTORY`` (systemd; the first of several), the service's on this host, or one in the home directory.
 
-    A command at the terminal has to share the daemon's state: replaced segments, delegations, checkpoints.
+    A command in a terminal has to share the daemon's state: replaced segments, delegations, checkpoints.
     """
     systemd = environ.get("STATE_DIRECTORY", "").split(":")[0]
     if systemd:
@@ -179,14 +181,14 @@ def default_state_dir(environ: Mapping[str, str], service_dir: Path = SERVICE_ST
     if service_dir.is_dir():
         return service_dir
     xdg = environ.get("XDG_STATE_HOME", "")
-    # The XDG rule: a relative path is to be ignored.
+    # The XDG rule: ignore a relative path.
     home = environ.get("HOME") or os.path.expanduser("~")
     base = Path(xdg) if xdg.startswith("/") else Path(home) / ".local" / "state"
     return base / "cleanerd"
 
 
 def _checked(assignment: Assignment) -> Any:
-    """The typed value, or a ConfigError that names key, value, what is allowed, and where it was set."""
+    """The typed value, or a ConfigError with key, value, allowed values, and origin."""
     model, fields = (DaemonSettings, DAEMON_FIELDS) if assignment.topic is None else (TopicSettings, TOPIC_FIELDS)
     try:
         settings = model.model_validate({assignment.key: assignment.text})

@@ -1,4 +1,4 @@
-"""From an operator's text to a key: the split of ``topics.NAME.KEY``, the nearest key of a typo."""
+"""Converts an operator's text to a key: splits ``topics.NAME.KEY``, and finds the nearest key of a typo."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def cut_topic_name(name: str) -> tuple[str, str] | None:
     """``topics.NAME.KEY`` without ``topics.`` -> (NAME, KEY): the longest topic key is cut from the end.
 
     ``orders.delete.retention.ms`` is ``delete.retention.ms`` of ``orders``, not ``retention.ms`` of ``orders.delete``.
-    So do Kafka's keys that mean nothing here. NAME is never empty: ``delete.retention.ms`` alone is ``retention.ms`` of
-    the topic ``delete``. None: no known key.
+    Kafka's keys that cleanerd ignores count as well. NAME is never empty: ``delete.retention.ms`` alone is
+    ``retention.ms`` of the topic ``delete``. None: no known key.
     """
     for key in _topic_keys_by_length():
         topic = name.removesuffix(f".{key}")
@@ -37,7 +37,7 @@ def _topic_keys_by_length() -> tuple[str, ...]:
 
 
 def daemon_key_advice(key: str) -> str:
-    """What the operator may have meant by an unknown broker-level key."""
+    """A suggestion for an unknown broker-level key."""
     if key in TOPIC_FIELDS:
         broker_keys = [synonym.name for synonym in TOPIC_RULES[key].synonyms if synonym.name in DAEMON_FIELDS]
         of_all = f", or for all topics {', '.join(broker_keys)}" if broker_keys else ""
@@ -46,7 +46,7 @@ def daemon_key_advice(key: str) -> str:
 
 
 def topic_key_advice(key: str) -> str:
-    """What the operator may have meant by an unknown key in a topic's table."""
+    """A suggestion for an unknown key in a topic's table."""
     for topic_key in TOPIC_FIELDS:
         if key in {synonym.name for synonym in TOPIC_RULES[topic_key].synonyms}:
             return f"did you mean {topic_key}?"
@@ -57,7 +57,7 @@ def topic_key_advice(key: str) -> str:
 
 
 def dotted_topic_advice(name: str) -> str:
-    """The same for ``NAME.KEY``, where it is unknown how much of it is the topic."""
+    """A suggestion for ``NAME.KEY``, where it is unknown which part is the topic."""
     words = name.split(".")
     best, best_ratio = None, 0.6
     for key in TOPIC_FIELDS:
@@ -69,7 +69,7 @@ def dotted_topic_advice(name: str) -> str:
 
 
 def _nearest(key: str, ours: Iterable[str], kafkas: Iterable[str]) -> str:
-    """The name that ``key`` is most like: Kafka's also when it means nothing here, for that may be what was meant."""
+    """The name most similar to ``key``; also one of Kafka's that cleanerd ignores, because it may be meant."""
     near = difflib.get_close_matches(key, [*ours, *kafkas], n=1, cutoff=0.7)
     if near:
         return f"did you mean {near[0]}?"

@@ -1,6 +1,6 @@
-"""Where settings come from: TOML files, the environment, ``--set``. Each source yields assignments, or faults.
+"""The sources of settings: TOML files, the environment, ``--set``. Each source yields assignments, or faults.
 
-All values become text here, so that a value means the same wherever it was written.
+All values become text here, so that a value means the same in every source.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ SCHEMA_REGISTRY: Final = frozenset(
     f"{ENVIRONMENT_PREFIX}SCHEMA_REGISTRY_{name}"
     for name in ("USER", "PASSWORD", "CA", "CERTIFICATE", "KEY", "KEY_PASSWORD", "ANSWER_SECONDS")
 )
-"""Not settings: ``spark/values/`` reads these variables itself, without importing this module."""
+"""No settings: ``spark/values/`` reads these variables itself, without importing this module."""
 
 RETRIES: Final = frozenset(f"{ENVIRONMENT_PREFIX}SPARK_{name}" for name in ("TRIES", "PAUSE_SECONDS"))
-"""No settings either: ``spark/retries.py`` reads them."""
+"""No settings: ``spark/retries.py`` reads these variables."""
 
 _MOST_WRONG: Final = 20
-"""Limit of reported keys for each file: each is compared with all keys, and its line is searched."""
+"""Limit of reported keys per file: each is compared with all keys, and its line is searched."""
 
 _PARSED_FOR_LINES: Final = 1 << 20
-"""Characters of a file that are parsed again to find lines: no more than if it were the largest one."""
+"""How many characters of a file are parsed again to find lines: at most as for the largest file."""
 
 _IS_IT: Final = "is it a file of cleanerd's settings? 'cleanerd config generate' writes one"
 _MAX_FILE_BYTES: Final = 1 << 20
 _MOST_BITS: Final = 4096
-"""Limit of bits of a written number; no setting accepts a larger one."""
+"""Limit of bits of a number; no setting accepts a larger one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One key set in one place. ``topic`` is a topic's name or a glob, None for a broker-level key.
+    """One key with its value from one source. ``topic`` is a topic's name or a glob, None for a broker-level key.
 
     ``origin`` is what ``config show`` prints; ``where()`` is for errors and adds the line of a file.
     """
@@ -70,7 +70,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedKey:
-    """A setting of Kafka that means nothing here: ``key`` as it was written, ``topics.NAME.`` included."""
+    """A setting of Kafka that cleanerd ignores: ``key`` as it was written, with ``topics.NAME.``."""
 
     key: str
     origin: str
@@ -78,7 +78,7 @@ class UnsupportedKey:
 
 @dataclass(frozen=True, slots=True)
 class IgnoredVariable:
-    """A text like a setting that sets nothing, say a variable without a key; ``text`` explains it in one line."""
+    """A text that looks like a setting but sets nothing, such as a variable without a key; ``text`` explains it."""
 
     text: str
 
@@ -87,7 +87,7 @@ Found: TypeAlias = Assignment | UnsupportedKey | IgnoredVariable | ConfigError
 
 
 def from_files(paths: Iterable[Path]) -> Iterator[Found]:
-    """The files in the given order; a directory stands for its ``*.toml`` files in sorted order."""
+    """The settings of files in the given order; a directory stands for its ``*.toml`` files in sorted order."""
     for path in paths:
         try:
             files = _toml_files(path) if path.is_dir() else [path]
@@ -101,9 +101,10 @@ def from_files(paths: Iterable[Path]) -> Iterator[Found]:
 
 
 def from_environment(environ: Mapping[str, str]) -> Iterator[Found]:
-    """``CLEANERD_`` + Kafka's Docker rule: lower case, ``_`` is ``.``, ``__`` is ``_``, ``___`` is ``-``.
+    """The settings of environment variables.
 
-    A variable that does not name a key is not an error: Kubernetes sets some for every service, and one may be called
+    Names are ``CLEANERD_`` and the key by Kafka's Docker rule: ``_`` is ``.``, ``__`` is ``_``, ``___`` is ``-``. A
+    variable that does not name a key is not an error: Kubernetes sets some for every service, and one may be called
     cleanerd. An empty variable is ignored: Docker Compose sets empty ones for missing values.
     """
     for variable in sorted(environ):
@@ -147,7 +148,7 @@ def from_options(assignments: Iterable[str]) -> Iterator[Found]:
 def _assignment(
     name: str, text: str, origin: str, where: Callable[[], str]
 ) -> Assignment | UnsupportedKey | ConfigError:
-    """A dotted name, ``topics.NAME.KEY`` included, to what it sets."""
+    """The assignment of a dotted name, which may be ``topics.NAME.KEY``."""
     if not name.startswith(f"{TOPICS}."):
         if name in DAEMON_FIELDS:
             return Assignment(None, name, text, origin, where)
@@ -160,8 +161,8 @@ def _assignment(
 
 
 def _no_key(name: str, origin: str, where: Callable[[], str]) -> UnsupportedKey | ConfigError:
-    """Fault: an unknown broker-level name."""
-    # A topic's key here would have no effect, but the operator expects one.
+    """The fault for an unknown broker-level name."""
+    # A topic's key here would have no effect, although the operator expects one.
     if is_broker_name(name) or (name in topic_names() and name not in TOPIC_FIELDS):
         return UnsupportedKey(name, origin)
     what = f"{name} is a topic's key" if name in topic_names() else f"unknown key {name}"
@@ -183,7 +184,7 @@ def _of_topic(
 
 
 def _toml_files(directory: Path) -> list[Path]:
-    # Names that begin with a dot are an editor's, or the double of a mounted ConfigMap.
+    # Names that begin with a dot are an editor's, or the copies of a mounted ConfigMap.
     names = sorted(name for name in os.listdir(directory) if name.endswith(".toml") and not name.startswith("."))
     return [directory / name for name in names]
 
@@ -219,7 +220,7 @@ def _from_file(path: Path) -> Iterator[Found]:
 
 
 def _as_written(parts: tuple[str, ...]) -> str:
-    """The key with its quotes where it has dots in them: ``log."cleaner.threads"``."""
+    """The key, with quotes around parts that have dots: ``log."cleaner.threads"``."""
     return ".".join(part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else f'"{part}"' for part in parts)
 
 
@@ -275,7 +276,7 @@ def _from_leaf(
         return ConfigError(f"{name} is {shown(str(value))}, must be {allowed}", where=where())
     origin = f"file {document.path}"
     if parts[0] == TOPICS and len(parts) > 2:
-        # TOML marks the end of a table's name; only dotted names are split from the end.
+        # TOML delimits a table's name; only dotted names are split from the end.
         return _of_topic(parts[1], ".".join(parts[2:]), text, origin, where)
     return _assignment(name, text, origin, where)
 
@@ -295,7 +296,7 @@ def _text_of(value: object) -> str | None:
 
 
 class _TomlDocument:
-    """A file's text, and how much may still be parsed to find the lines of what is wrong in it."""
+    """A file's text, and how much may still be parsed to find the lines of faults."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
@@ -304,14 +305,15 @@ class _TomlDocument:
         self._left = _PARSED_FOR_LINES
 
     def where(self, parts: tuple[str, ...]) -> str:
-        """The file with the line where ``parts`` are set, or alone where it takes too long to find that line."""
+        """The file with the line that sets ``parts``; only the file if finding the line takes too long."""
         line = self._line_of(parts)
         return str(self.path) if line is None else f"{self.path}:{line}"
 
     def _line_of(self, parts: tuple[str, ...]) -> int | None:
         """The line (from 1) where the statement that sets ``parts`` ends.
 
-        tomllib does not report it; but a document cut after the key parses and has it, and cut before it has not.
+        tomllib does not report it. But a document cut after the key can be parsed and has it; cut before the key, it
+        does not.
         """
         low, high, found = 1, len(self._lines), len(self._lines)
         while low <= high:

@@ -1,4 +1,4 @@
-"""The keys of a topic's strategy and tombstones (KIP-280, KIP-87): values, what follows from them together, warnings.
+"""The keys of a topic's strategy and tombstones (KIP-280, KIP-87): values, their combination, warnings.
 
 ``topic_config`` knows their origins and which of them apply; ``fingerprint`` hashes them.
 """
@@ -35,7 +35,7 @@ KEYS: Final = frozenset(
         TOMBSTONE_GUARD,
     }
 )
-"""The topic keys of this page. Internal topics have the defaults of all of them (R280-12)."""
+"""The topic keys of this module. Internal topics have the defaults of all of them (R280-12)."""
 
 STRATEGIES: Final = ("offset", "timestamp", "header")
 ENCODINGS: Final = ("long", "varlong")
@@ -45,7 +45,7 @@ GUARDS: Final = ("horizon", "forever")
 REPLICATED: Final = ("required", "ignore")
 
 DEFAULT_EXCLUDE: Final = ("__*", "_schemas", "connect-*", "*-changelog", "*-repartition")
-"""Topics that the daemon's default strategy never reaches: other programs rely on how Kafka compacts them (U-5)."""
+"""Topics to which the daemon's default strategy does not apply: other programs rely on Kafka's compaction (U-5)."""
 
 _DELETE_RETENTION: Final = "delete.retention.ms"
 
@@ -58,10 +58,10 @@ def is_excluded(topic: str, patterns: tuple[str, ...]) -> bool:
 
 
 def apply_fallbacks(topic: str, values: dict[str, Any], origins: dict[str, str]) -> tuple[str, ...]:
-    """Apply the fall-backs that follow from several keys together, in place; return notes for the operator.
+    """Apply the fallbacks of combined keys, in place; returns notes for the operator.
 
     ``compaction.strategy=header`` without a header name is ``offset`` (R280-7). ``tombstone.mode=header`` without one
-    is an error: no proposal defines a fall-back. With ``null`` instead, records meant as deletes would be retained as
+    is an error: no proposal defines a fallback. With ``null`` instead, records meant as deletes would be retained as
     values indefinitely.
 
     Raises:
@@ -95,7 +95,7 @@ def cautions(topic: str, values: Mapping[str, Any], origins: Mapping[str, str]) 
     """Warnings for allowed settings that may surprise.
 
     R280-13: a tombstone retained by version guards its key against late data for ``delete.retention.ms`` only. U-61:
-    retention may delete a retained record that is older than the ones it superseded. U-25: a broker that recompresses
+    retention may delete a retained record that is older than those it superseded. U-25: a broker that recompresses
     rewrites the records, without KIP-87's flag.
     """
     found = []

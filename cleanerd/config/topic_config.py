@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 INTERNAL_TOPICS: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata"}
 )
-"""Cleaned by ``offset`` and null tombstones, whatever is configured (U-11, R280-12)."""
+"""Topics cleaned by ``offset`` and null tombstones, whatever is configured (U-11, R280-12)."""
 
 NEVER_CLEANED: Final = frozenset({"__cluster_metadata"})
 """The controllers' own log, which must not be compacted (U-11)."""
@@ -63,23 +63,23 @@ _PROVIDED: Final = "${"
 _PROVIDED_HINT: Final = (
     "a config provider fills it in for the broker, and cleanerd cannot: name a copy of the file with the value itself"
 )
-"""For a value that a broker's ``config.providers`` give (KIP-297)."""
+"""The fix for a value from a broker's ``config.providers`` (KIP-297)."""
 
 
 CONNECT: Final = "--bootstrap-server HOST:PORT"
-"""Used where no setting states how Kafka's tools reach the broker."""
+"""Used if no setting states how Kafka's tools reach the broker."""
 
 
 class ReplicaBounds(Protocol):
-    """``policy.replicas.TopicReplicas``, which what verifies may not import (U-28)."""
+    """The interface of ``policy.replicas.TopicReplicas``, which the verifying code may not import (U-28)."""
 
     def of_topic(self, topic_id: uuid.UUID | None) -> ReplicaBounds:
-        """The same, for a log of the topic ``topic_id``."""
+        """The bounds for a log of the topic ``topic_id``."""
 
     def bound(
         self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset(), clean_offset: int | None = None
     ) -> Any:
-        """An ``ExpiryBound``: up to which delete horizon a partition's tombstones may go."""
+        """An ``ExpiryBound``: up to which delete horizon a partition's tombstones may be removed."""
 
     def is_alone(self, partition: int) -> bool:
         """Whether the partition has a single replica."""
@@ -95,12 +95,10 @@ class TopicConfig:
     is; otherwise they may be empty. ``warnings``: notes for the operator about these values and their combination
     (R280-7, R280-13, U-25). ``delegation``: whether the broker's cleaner skips the topic (U-8). ``named``: the keys of
     strategy and tombstones that are set for this topic or a glob that matches it; ``delegated_here``: ``cleanerd
-    delegate`` was run, by the state directory;
-    ``delegations_unread``: what it remembers of delegations cannot be read, or not all of it.
-    ``may_be_kept_away``: the broker's cleaner skips the topic, or this is unknown. ``connect``: the options by which
-    Kafka's tools reach the broker.
-    ``may_be_kept_away``: the broker's cleaner skips the topic, or this is unknown.
-    ``replicas``: what tombstones wait for; None: for their delete horizon only (U-70).
+    delegate`` was run, according to the state directory; ``delegations_unread``: its delegations cannot be read
+    completely. ``may_be_kept_away``: the broker's cleaner skips the topic, or this is unknown. ``connect``: the options
+    by which Kafka's tools reach the broker. ``may_be_kept_away``: the broker's cleaner skips the topic, or this is
+    unknown. ``replicas``: the replicas that tombstones wait for; None: they wait for their delete horizon only (U-70).
     """
 
     topic: str
@@ -145,7 +143,7 @@ class TopicConfig:
 
     @property
     def is_kafkas(self) -> bool:
-        """Whether a stock broker's cleaner decides by the same rules: the strategy is offset, a tombstone is a null."""
+        """Whether Kafka's cleaner has the same rules: the strategy is offset, and a tombstone is a null value."""
         return self.compaction_strategy == "offset" and self.tombstone_mode == "null"
 
 
@@ -227,7 +225,7 @@ def resolve_topic_config(
     named = frozenset(key for key in strategy_keys.KEYS if key in overrides or key in (topic_configs or {}))
     warnings = strategy_keys.apply_fallbacks(topic, values, origins)
     if warnings:
-        named -= {STRATEGY}  # the fall-back was not set by the operator
+        named -= {STRATEGY}  # the operator did not set the fallback
     why_needed = _delegation_reason(values)
     verdict = Delegation("not needed")
     if why_needed:
@@ -267,10 +265,10 @@ def resolve_producer_id_expiration_ms(
     server_properties: Mapping[str, str] | None = None,
     settings_defaults: Mapping[str, tuple[str, str]] | None = None,
 ) -> tuple[int, str]:
-    """``producer.id.expiration.ms`` (R192-2), a key that topics do not have, and its origin.
+    """``producer.id.expiration.ms`` (R192-2), which is not a topic key, and its origin.
 
     Raises:
-        ConfigError: a value that Kafka would not take.
+        ConfigError: a value that Kafka would reject.
     """
     layers = _layers(broker_configs, broker_defaults, server_properties, settings_defaults)
     rule = BROKER_ONLY_RULES[PRODUCER_EXPIRATION]
@@ -279,7 +277,7 @@ def resolve_producer_id_expiration_ms(
 
 
 def require_known_policy(config: TopicConfig) -> None:
-    """Refuse to guess: a topic named on the command line needs a policy that a source states.
+    """Refuse a topic named on the command line if no source states its policy.
 
     Raises:
         ConfigError: ``config.policy_known`` is False; the message lists the ways to state it.
@@ -332,7 +330,7 @@ def _resolve_key(
         # minimum.
         own = Synonym(INTERNAL_SEGMENT_BYTES, NumberRule(1, INT_MAX))
     if own.name in topic_configs:
-        # A running broker reports this key for every topic, set or not, so naming it there would not help.
+        # A running broker reports this key for every topic, set or not, so do not name it then.
         is_plain = own.name == key or topic_origin == RUNNING_ORIGIN
         origin = topic_origin if is_plain else f"{topic_origin} {own.name}"
         return _read(own, topic_configs[own.name], topic_origin, topic), origin
@@ -353,7 +351,7 @@ def _apply_tiers(
 ) -> None:
     """S-49: a topic is tiered if any source says so: cleanerd's settings, the topic, or a vendor's setting.
 
-    So the settings can call a topic tiered, and cannot call a tiered one something else.
+    So cleanerd's settings can declare a topic tiered, but cannot override a tiered one.
     """
     for key in (REMOTE_STORAGE, VENDORS_TIER):
         value, origin = _resolve_key(topic, key, {}, topic_configs, topic_origin, layers, excluded=False)
@@ -364,7 +362,7 @@ def _apply_tiers(
 
 
 def _delegation_reason(values: Mapping[str, Any]) -> str:
-    """The setting that a stock broker would not follow, as ``key=value``; empty when it decides as we do."""
+    """The setting that Kafka's cleaner would not follow, as ``key=value``; empty if it decides as cleanerd does."""
     for key, kafkas in ((STRATEGY, "offset"), (strategy_keys.TOMBSTONE_MODE, "null")):
         if values[key] != kafkas:
             return f"{key}={values[key]}"
@@ -382,7 +380,7 @@ def _apply_delegated_keys(
     """U-9: ratio and lag of a delegated topic make the broker's cleaner skip it; they do not time cleanerd's cleanings.
 
     cleanerd's own settings decide, else what ``delegate`` found before it changed them, else Kafka's defaults.
-    ``min.compaction.lag.ms`` stays what it is: delegation leaves it alone, and it promises readers something.
+    ``min.compaction.lag.ms`` does not change, because delegation does not set it and readers rely on it.
     """
     for key in (delegation.RATIO, delegation.MAX_LAG):
         if key in overrides:
@@ -402,7 +400,7 @@ def _read(synonym: Synonym, text: str, origin: str, topic: str | None = None) ->
         hint = _PROVIDED_HINT if _PROVIDED in text else None
         _reject(f"{synonym.name}{about} is {shown(text)}, must be {error}", origin, hint)
     if synonym.factor != 1 and isinstance(value, int):
-        # -1 means indefinitely, in every unit.
+        # -1 means no limit, in every unit.
         value = value * synonym.factor if value >= 0 else -1
     return value
 
@@ -410,7 +408,9 @@ def _read(synonym: Synonym, text: str, origin: str, topic: str | None = None) ->
 def _crossed_lags(
     topic: str, values: Mapping[str, Any], origins: Mapping[str, str], on_topic: AbstractSet[str]
 ) -> tuple[str, ...]:
-    """U-48: lags that cross by a default hold nothing up, as with Kafka: what is too young waits, the deadline passes.
+    """U-48: if a default makes the lags cross, no cleaning is delayed, as in Kafka.
+
+    Records that are too new wait; the deadline passes.
 
     Raises:
         ConfigError: both are set for the topic itself, which no broker accepts.

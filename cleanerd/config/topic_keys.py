@@ -43,7 +43,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """One topic key: how its text is read, Kafka's default, and the broker keys that count when the topic is silent.
+    """One topic key: its parser, Kafka's default, and the broker keys that apply if the topic does not set it.
 
     ``about``, ``example``: for keys that cleanerd's own settings may have too, ``[topics."orders"]``.
     """
@@ -70,7 +70,7 @@ _WEEK_MS: Final = 604_800_000
 
 REMOTE_STORAGE: Final = "remote.storage.enable"
 VENDORS_TIER: Final = "confluent.tier.enable"
-"""Confluent's own tiered storage; a setting of topics and, as their default, of brokers."""
+"""Confluent's own tiered storage: a setting of topics, and of brokers as their default."""
 
 TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
     "cleanup.policy": _rule(
@@ -148,7 +148,7 @@ TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
         about="A rewritten batch that is larger is written nevertheless, counted and logged.",
     ),
     "file.delete.delay.ms": _rule(NumberRule(0, LONG_MAX), 60_000, "log.segment.delete.delay.ms"),
-    # Kafka's minutes and hours are INT: a number that only fits a long is refused there too.
+    # Kafka's minutes and hours are INT: a number that only fits a long is rejected there too.
     "segment.ms": KeyRule(
         NumberRule(1, LONG_MAX),
         _WEEK_MS,
@@ -197,6 +197,6 @@ _SYNONYMS: Final = {
 
 
 def rule_of_broker_key(broker_key: str) -> tuple[ValueRule, Any]:
-    """How a broker key is read, and Kafka's default; that is in the unit of its topic key."""
+    """How a broker key is parsed, and Kafka's default in the unit of its topic key."""
     synonym, rule = _SYNONYMS[broker_key]
     return synonym.value, rule.default

@@ -16,7 +16,7 @@ def is_glob(topic: str) -> bool:
 
 
 def bad_topic_name(topic: str) -> str | None:
-    """Why a topic table's name can match no topic; None if it can."""
+    """Why a topic table's name cannot match any topic; None if it can."""
     literal = _WILDCARDS.sub("", topic) if is_glob(topic) else topic
     if topic in {"", ".", ".."} or (literal and not _LEGAL_TOPIC.fullmatch(literal)):
         return f"{topic!r} cannot be a topic: letters, digits, '.', '_', '-', at most 249 (or a glob of them)"
@@ -24,10 +24,10 @@ def bad_topic_name(topic: str) -> str | None:
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Whether the table named ``pattern`` is about ``topic``."""
+    """Whether the table named ``pattern`` applies to ``topic``."""
     return fnmatch.fnmatchcase(topic, pattern) if is_glob(pattern) else pattern == topic
 
 
 def strength(pattern: str) -> tuple[bool, int]:
-    """Order of tables that match one topic: its own name first, then the glob with the most literal characters."""
+    """The precedence of tables that match a topic: its own name, then the glob with the most literal characters."""
     return (not is_glob(pattern), len(_WILDCARDS.sub("", pattern)))

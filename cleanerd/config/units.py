@@ -1,4 +1,4 @@
-"""Sizes and times as people write them: ``128MiB``, ``15s``. Plain numbers keep the unit that Kafka gives the key."""
+"""Sizes and times with units: ``128MiB``, ``15s``. Plain numbers keep the unit that Kafka gives the key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIME_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86
 SIZE_HINT: Final = "a size such as 128MiB (B, KiB, MiB, GiB, TiB) or a number of bytes"
 TIME_HINT: Final = "a time such as 15s (ms, s, m, h, d)"
 
-# Twenty digits hold every 64-bit number; longer ones are refused before they cost anything.
+# Twenty digits are enough for every 64-bit number; longer ones are refused before they are parsed.
 _PLAIN: Final = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _WITH_UNIT: Final = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?) ?([A-Za-z]+)", re.ASCII)
 
@@ -21,7 +21,7 @@ def parse_size(text: str) -> int:
     """Bytes.
 
     Raises:
-        ValueError: no size, an unknown unit (``MB`` is one: it means two things), or a fraction of a byte.
+        ValueError: not a size, an unknown unit (such as ``MB``, which is ambiguous), or a fraction of a byte.
     """
     return _parse(text, SIZE_UNITS, 1, SIZE_HINT)
 
@@ -30,7 +30,7 @@ def parse_time(text: str, unit_ms: int = 1) -> int:
     """A time in ``unit_ms``, the unit of the key: 1 for ``.ms``, 60000 for ``.minutes``, 3600000 for ``.hours``.
 
     Raises:
-        ValueError: no time, an unknown unit, or not a whole number of the key's unit.
+        ValueError: not a time, an unknown unit, or not a whole number of the key's unit.
     """
     return _parse(text, TIME_UNITS_MS, unit_ms, time_hint(unit_ms))
 

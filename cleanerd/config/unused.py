@@ -13,7 +13,7 @@ _MOST_NAMES: Final = 5
 
 
 def unused_note(settings: Settings) -> str | None:
-    """One sentence, or None without such settings. It names cleanerd's key for the same purpose where there is one."""
+    """The note, or None without such settings. It names cleanerd's key for the same purpose if there is one."""
     names = list(dict.fromkeys(each.key for each in settings.unused))
     if not names:
         return None

@@ -1,6 +1,6 @@
-"""Effective settings as a file, for a child process that uses the same settings.
+"""Effective settings as a file, for a child process with the same settings.
 
-A file instead of ``--set``, because TOML marks the end of a table's name, whatever dots are in it.
+A file instead of ``--set``, because TOML delimits a table's name even with dots in it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from cleanerd.config.load import Settings
 
 _ALWAYS = frozenset({"cleanerd.state.dir"})
-"""Their defaults depend on the environment."""
+"""Always written, because their defaults depend on the environment."""
 
 
 def as_toml(settings: Settings, more: Mapping[str, str]) -> str:
-    """All that is set, by whatever source, and ``more`` broker-level keys, which are stronger."""
+    """All settings from every source, and ``more`` broker-level keys, which override them."""
     return "\n".join(_lines(settings, more)) + "\n"
 
 
@@ -50,5 +50,6 @@ def _line(key: str, text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    # JSON's escapes are TOML's, but for pairs of surrogates (not made here) and DEL, which TOML wants escaped.
+    # JSON's escapes are valid in TOML, except pairs of surrogates (not produced here) and DEL, which TOML wants
+    # escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,6 +1,6 @@
 """All checks of ``cleanerd doctor``, in the order of the output.
 
-Checks of ``cleanerd doctor`` for a running broker: the mode, and the agent for live cleaning.
+This module also checks the mode and the agent of a running broker.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _FIX = (
 
 
 def check_mode(findings: CheckResults, log_dir: LogDir, others: Sequence[Path], configured: Path | None) -> None:
-    """Live, on-start or offline, and the reports of an agent."""
+    """The mode (live, on-start or offline), and the reports of an agent."""
     try:
         choice = choose_mode(log_dir, others, configured)
     except AgentRefusalError as error:
@@ -121,10 +121,10 @@ def _check_agent(findings: CheckResults, info: AgentInfo, where: str) -> None:
 
 
 def check_host(log_dirs: Sequence[Path], config_paths: Sequence[Path], assignments: Sequence[str]) -> list[CheckResult]:
-    """Everything, for ``log_dirs``; when that is empty for those that the settings name. Changes nothing.
+    """All checks for ``log_dirs``; if empty, for those in the settings. Changes nothing.
 
-    ``config_paths`` and ``assignments`` are the values of ``--config`` and ``--set``. What cannot be read is a finding,
-    no error.
+    ``config_paths`` and ``assignments`` are the values of ``--config`` and ``--set``. Unreadable files are findings
+    instead of errors.
     """
     findings = CheckResults()
     settings = check_settings(findings, config_paths, assignments)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Level = Literal["ok", "note", "warning", "problem"]
 LEVELS: Final[tuple[Level, ...]] = ("ok", "note", "warning", "problem")
-"""From good to bad: only a problem keeps cleanerd from its work."""
+"""From good to bad: only a problem prevents cleanerd from working."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,19 @@ class CheckResults:
         self.all.append(CheckResult("ok", check, what, str(where)))
 
     def note(self, check: str, what: str, where: object, fix: str = "") -> None:
-        """Information; no action is needed."""
+        """Add information; no action is needed."""
         self.all.append(CheckResult("note", check, what, str(where), fix))
 
     def warning(self, check: str, what: str, where: object, fix: str) -> None:
-        """It works, but less, less safely or not on everything."""
+        """Add a warning: it works, but less, less safely or not everywhere."""
         self.all.append(CheckResult("warning", check, what, str(where), fix))
 
     def problem(self, check: str, what: str, where: object, fix: str, *, exit_code: int) -> None:
-        """Keeps cleanerd from its work; ``exit_code`` is what a cleaning would end with."""
+        """Add a problem that prevents cleanerd from working; ``exit_code``: that of a cleaning with this problem."""
         self.all.append(CheckResult("problem", check, what, str(where), fix, exit_code))
 
     def failed(self, check: str, error: CleanerdError, fix: str) -> None:
-        """A problem from an error; ``fix`` is used if the error has no hint."""
+        """Add a problem from an error; ``fix`` is used if the error has no hint."""
         position = getattr(error, "position", -1)
         place = f"{error.where or '?'} at byte {position}" if position >= 0 else error.where or ""
         self.problem(check, error.message, place, error.hint or fix, exit_code=error.exit_code)

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from cleanerd.config.load import Settings
     from cleanerd.doctor.findings import CheckResults
 
-_CAP_CHOWN: Final = 0  # linux/capability.h
+# linux/capability.h Interpreter, libraries, state, lock and listings; and per thread: directory, source, output,
+# staging, indexes.
+_CAP_CHOWN: Final = 0
 # Interpreter, libraries, state, lock and listings; and per thread: directory, source, output, staging, indexes.
 _FILES_OF_THE_PROCESS: Final = 64
 _FILES_PER_THREAD: Final = 16
@@ -50,7 +52,7 @@ class Process:
 
 
 def check_settings(findings: CheckResults, paths: Sequence[Path], assignments: Sequence[str]) -> Settings | None:
-    """As ``config check``; None if the settings cannot be used."""
+    """As ``config check``; returns None if the settings cannot be used."""
     settings, problems = read_settings(paths, assignments)
     warnings: list[str] = []
     found = problems if settings is None else [*missing_paths(settings), *contradictions(settings, warnings)]
@@ -73,7 +75,7 @@ def check_settings(findings: CheckResults, paths: Sequence[Path], assignments: S
 
 
 def check_client_config(findings: CheckResults, path: Path | None, now: Callable[[], float] = time.time) -> None:
-    """Kafka's client properties, where the settings name some: whether they can be used. Connects to no broker."""
+    """Check Kafka's client properties, if configured. Connects to no broker."""
     if path is None or is_missing(path):
         return  # the settings' check reported that it is missing
     try:
@@ -107,7 +109,7 @@ def _day(seconds: float) -> str:
 
 
 def check_keep_dir(findings: CheckResults, places: Sequence[Path], log_dir: Path) -> None:
-    """The daemon's directory for replaced segments, if set: whether files of ``log_dir`` can be moved there."""
+    """Check the daemon's directory for replaced segments, if set: files of ``log_dir`` must be linkable there."""
     if not places:
         return
     try:
@@ -128,7 +130,7 @@ def check_map_dir(
     kind_of: Callable[[Path], str | None] = file_system_of,
     access: Callable[..., bool] = os.access,
 ) -> None:
-    """The directory where keys may be cut to disk, if the settings name one. A fault there costs time alone (U-43)."""
+    """Check the directory for keys on disk, if set. A fault there only costs time (U-43)."""
     if place is None or is_missing(place):
         return  # the settings' check reported that it is missing
     what = "keys on disk"
@@ -165,7 +167,7 @@ def _device_of(path: Path) -> int | None:
 
 
 def check_state_directory(findings: CheckResults, root: Path) -> None:
-    """Whether clean points can be kept: writable, or could be made."""
+    """Whether clean points can be stored: the directory is writable, or can be created."""
     nearest = nearest_existing(root)
     fix = "set cleanerd.state.dir to a directory that cleanerd's user may write; without one Kafka's checkpoint counts"
     if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
@@ -177,7 +179,7 @@ def check_state_directory(findings: CheckResults, root: Path) -> None:
 
 
 def check_limits(findings: CheckResults, threads: int, limits: tuple[int, int] | None = None) -> None:
-    """Open files: cleanerd reads segments one by one, so the number of partitions does not matter, threads do.
+    """Open files: cleanerd reads segments one by one, so threads matter and the number of partitions does not.
 
     ``limits``: the soft and the hard one; None: those of this process.
     """
@@ -196,7 +198,7 @@ def check_limits(findings: CheckResults, threads: int, limits: tuple[int, int] |
 def check_file_system(
     findings: CheckResults, path: Path, kind_of: Callable[[Path], str | None] = file_system_of
 ) -> None:
-    """Whether the file system under ``path`` keeps what cleanerd relies on: locks, leases, fsync."""
+    """Whether the file system of ``path`` has what cleanerd relies on: locks, leases, fsync."""
     kind = kind_of(path)
     if kind is None:
         findings.note("file system", "unknown: /proc/self/mountinfo does not list it", path)

@@ -1,4 +1,4 @@
-"""Checks of ``cleanerd doctor`` for a log directory: that it is one, its owner, its broker."""
+"""Checks of ``cleanerd doctor`` for a log directory: its identity, its owner, its broker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ALL: Final = os.R_OK | os.W_OK | os.X_OK
 
 
 def check_directory(findings: CheckResults, path: Path) -> LogDir | None:
-    """``meta.properties``, and that the checkpoints parse; None if nothing further can be checked."""
+    """Check ``meta.properties``, and that the checkpoints parse; None if nothing further can be checked."""
     try:
         log_dir = read_log_dir(path)
     except CleanerdError as error:
@@ -57,7 +57,7 @@ def check_directory(findings: CheckResults, path: Path) -> LogDir | None:
 
 
 def check_checkpoints(findings: CheckResults, log_dir: LogDir, *, running: bool) -> None:
-    """Whether the broker has written how far its logs are replicated and flushed."""
+    """Whether the broker has stored how far its logs are replicated and flushed."""
     path = log_dir.path
     fix = "start the broker and stop it cleanly: it writes its checkpoints"
     if running:
@@ -75,9 +75,9 @@ def check_checkpoints(findings: CheckResults, log_dir: LogDir, *, running: bool)
 def check_broker(
     findings: CheckResults, log_dir: LogDir, logs: Sequence[PartitionLog], others: Sequence[Path], settings: Settings
 ) -> bool:
-    """Lock, lease probe, clean shutdown. Returns whether a broker runs, as far as that can be seen.
+    """Lock, lease probe, clean shutdown. Returns whether a broker runs, if that is visible.
 
-    ``others`` are more of its log directories.
+    ``others``: its other log directories.
     """
     path = log_dir.path
     worker = worker_of(path)
@@ -122,7 +122,7 @@ def check_broker(
 
 
 def _check_lease(findings: CheckResults, logs: Sequence[PartitionLog], *, required: bool) -> None:
-    """S-14 on the active segment of one partition; the lease is given back at once."""
+    """S-14 on the active segment of one partition; the lease is released at once."""
     if not logs:
         return
     segment = logs[0].path / f"{logs[0].active.base:020d}.log"
@@ -151,7 +151,7 @@ def check_owner(
     process: Process,
     access: Callable[..., bool] = os.access,
 ) -> None:
-    """Whether cleanerd may write here, and whether what it writes will belong to the broker's user (S-60)."""
+    """Whether cleanerd may write here, and whether its files will belong to the broker's user (S-60)."""
     try:
         owner = neighbour_owner(path)
     except OSError as error:
@@ -187,7 +187,7 @@ def _check_partition_owners(
 
 
 def check_command_line(findings: CheckResults, settings: Settings, path: Path) -> None:
-    """Whether the running broker uses settings that are in no file (U-24)."""
+    """Whether the running broker uses settings that no file contains (U-24)."""
     keys = [key for key in sorted(overrides_of(path)) if key in READABLE_BROKER_KEYS or key in _PLACES]
     if not keys:
         return
@@ -202,7 +202,7 @@ def check_command_line(findings: CheckResults, settings: Settings, path: Path) -
 def check_metadata(
     findings: CheckResults, settings: Settings, log_dir: LogDir, others: Sequence[Path]
 ) -> BrokerFacts | None:
-    """Where topics' configuration is from, and ``server.properties``; None when one is there and cannot be read."""
+    """The source of topic configurations, and ``server.properties``; None if one exists but cannot be read."""
     try:
         facts = broker_facts(settings, log_dir, others)
     except (CleanerdError, OSError) as caught:
@@ -235,7 +235,7 @@ def check_metadata(
 
 
 def _check_topics(findings: CheckResults, facts: BrokerFacts, path: Path) -> None:
-    """The source of topics' configuration: the metadata log, or in ZooKeeper mode the broker (U-40)."""
+    """Check the source of topic configurations: the metadata log, or in ZooKeeper mode the broker (U-40)."""
     if facts.metadata is not None:
         known = f"{counted(len(facts.metadata.topics), 'topic', 'is')} known"
         findings.ok("KRaft metadata", known, facts.metadata_dir or path)
@@ -260,7 +260,7 @@ def _check_topics(findings: CheckResults, facts: BrokerFacts, path: Path) -> Non
 
 
 def _check_delegations(findings: CheckResults, facts: BrokerFacts) -> None:
-    """U-6: topics may be delegated without the operator's knowledge."""
+    """U-6: topics may be delegated although the state directory does not show it."""
     unread = facts.saved_unread
     if unread is None:
         return

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from cleanerd.state.cleaner_checkpoint import StateStore
 
 NOT_COMPACTED_BYTES: Final = 2**30
-"""Ten segments of ``__consumer_offsets``: Kafka's cleaner leaves one or two of a partition that it cleans."""
+"""Ten segments of ``__consumer_offsets``: of a partition that Kafka's cleaner cleans, one or two remain."""
 
 
 def read_partitions(findings: CheckResults, log_dir: LogDir) -> list[PartitionLog]:
-    """Every partition that can be read; the others are problems."""
+    """Every readable partition; the others are problems."""
     logs = []
     for name in log_dir.partitions:
         try:
@@ -56,7 +56,7 @@ def read_partitions(findings: CheckResults, log_dir: LogDir) -> list[PartitionLo
 
 
 def check_directories(findings: CheckResults, log_dir: LogDir, facts: BrokerFacts | None) -> None:
-    """Whether the broker starts with what is in the directory (U-60), and which directories are left alone."""
+    """Whether the broker can start with these directories (U-60), and which of them cleanerd ignores."""
     obstacles = start_obstacles(log_dir, facts)
     for obstacle in obstacles:
         findings.warning("broker start", obstacle.what, obstacle.where, obstacle.fix)
@@ -66,7 +66,7 @@ def check_directories(findings: CheckResults, log_dir: LogDir, facts: BrokerFact
     try:
         names = sorted(entry.name for entry in os.scandir(log_dir.path) if entry.is_dir())
     except OSError:
-        return  # the directory was read a moment ago
+        return  # the directory was readable a moment ago
     for name in names:
         if name not in reported and name != REMOTE_INDEX_CACHE and parse_topic_partition_dir(name) is None:
             passing = name.endswith(PASSING_SUFFIXES)
@@ -82,7 +82,7 @@ def check_leftovers(findings: CheckResults, logs: Sequence[PartitionLog], *, run
         try:
             names = os.listdir(log.path)
         except OSError:
-            continue  # reported already: it could not be read, or is gone
+            continue  # already reported: it could not be read, or was deleted
         staged = STAGING in names
         deleted = [name for name in names if name.endswith(DELETED_SUFFIX)]
         found += bool(staged or log.unfinished or deleted)
@@ -110,7 +110,7 @@ def check_leftovers(findings: CheckResults, logs: Sequence[PartitionLog], *, run
 
 
 def check_place(findings: CheckResults, log_dir: LogDir, store: StateStore) -> None:
-    """U-46: a copy that may have replaced its original starts without state unless the operator says so."""
+    """U-46: a copy that may have replaced its original starts without state, unless an operator declares it."""
     with suppress(OSError):
         if any(store.directory(log_dir).glob("*.json")):
             return
@@ -125,7 +125,7 @@ def check_place(findings: CheckResults, log_dir: LogDir, store: StateStore) -> N
 
 
 def check_quarantine(findings: CheckResults, log_dir: LogDir, logs: Sequence[PartitionLog], store: StateStore) -> None:
-    """Partitions whose last cleaning failed, as the state directory remembers."""
+    """Partitions whose last cleaning failed, from the state directory."""
     known = len(store.warnings)
     count = 0
     for log in logs:
@@ -151,7 +151,7 @@ def check_quarantine(findings: CheckResults, log_dir: LogDir, logs: Sequence[Par
 def check_topics(
     findings: CheckResults, facts: BrokerFacts, log_dir: LogDir, logs: Sequence[PartitionLog]
 ) -> list[tuple[PartitionLog, TopicConfig]]:
-    """Reasons that keep topics from being cleaned whatever their logs contain; returns the compacted ones."""
+    """Reasons against cleaning topics that do not depend on their logs; returns the compacted ones."""
     by_name = {log.name: log for log in logs}
     targets = OfflinePartitions(log_dir, facts).admitted()
     for target in targets:
@@ -170,7 +170,7 @@ def check_topics(
 def check_internal_topics(
     findings: CheckResults, daemon: DaemonSettings, compacted: Sequence[tuple[PartitionLog, TopicConfig]]
 ) -> None:
-    """I-22: an internal topic that nothing compacts, and the setting with which cleanerd does."""
+    """I-22: an internal topic that no process compacts, and the setting with which cleanerd does."""
     dirty: dict[str, list[tuple[int, PartitionLog]]] = {}
     for log, config in compacted:
         if config.topic in INTERNAL_TOPICS:
@@ -210,9 +210,9 @@ def check_rules(
 def check_transactions(
     findings: CheckResults, compacted: Sequence[tuple[PartitionLog, TopicConfig]], *, now_ms: int, may_be_torn: bool
 ) -> None:
-    """OP-14: transactions that hold a log back for longer than a transaction may take by default."""
+    """OP-14: transactions that limit cleaning for longer than a transaction may take by default."""
     for log, config in compacted:
-        with suppress(CleanerdError), SegmentReader.open(str(log.path)) as reader:  # damage is for verify to report
+        with suppress(CleanerdError), SegmentReader.open(str(log.path)) as reader:  # verify reports damage
             offset = log.last_stable_offset
             if offset is None:
                 torn_from = log.recovery_point if may_be_torn else None
@@ -225,7 +225,7 @@ def check_transactions(
 
 
 def check_long_away(findings: CheckResults, log_dir: LogDir, facts: BrokerFacts, *, now_ms: int, running: bool) -> None:
-    """U-76: replicas here that missed tombstones or markers, whichever cleaner cleans their topics."""
+    """U-76: replicas here that missed tombstones or markers; of topics cleaned by any cleaner."""
     if facts.replicas_note:
         findings.note("replicas", facts.replicas_note, log_dir.path)
         return
@@ -250,13 +250,13 @@ def check_long_away(findings: CheckResults, log_dir: LogDir, facts: BrokerFacts,
 def check_space(
     findings: CheckResults, facts: BrokerFacts, log_dir: LogDir, compacted: Sequence[tuple[PartitionLog, TopicConfig]]
 ) -> None:
-    """Free space against the reserve and the most that one group per thread may need at once (U-16)."""
+    """Free space, compared with the reserve and the most that one group per thread may need at once (U-16)."""
     if not compacted:
         return
     try:
         resources = facts.resources()
         status = os.statvfs(log_dir.path)
-        # It follows from segment.bytes: __transaction_state alone may want more than all other partitions.
+        # It depends on segment.bytes: __transaction_state alone may need more than all other partitions.
         reserves = [(disk_reserve_bytes(resources, config, str(log.path)), log.name) for log, config in compacted]
         (least, _), (reserve, greediest) = min(reserves), max(reserves)
     except CleanerdError as error:
@@ -298,12 +298,12 @@ def _check_delegation(findings: CheckResults, targets: Sequence[TargetPartition]
 
 
 def _not_compacted_bytes(log: PartitionLog) -> int:
-    """The bytes of segments above Kafka's checkpoint; cleanerd updates that for these topics."""
+    """The bytes of segments above Kafka's checkpoint, which cleanerd updates for these topics."""
     clean_below = log.cleaner_offset or 0
     return sum(each.size_bytes for n, each in enumerate(log.segments[:-1]) if log.end_of(n) > clean_below)
 
 
 def _peak_bytes(log: PartitionLog, config: TopicConfig) -> int:
-    """Limit of one group's output: the segment size, or the largest source, or all there is."""
+    """Limit of one group's output: the segment size, the largest source, or the whole log."""
     sizes = [segment.size_bytes for segment in log.segments[:-1]]
     return min(sum(sizes), max(config.segment_bytes, *sizes)) if sizes else 0

@@ -1,4 +1,4 @@
-"""A directory's modification time, as evidence of whether a name in it was added, removed or replaced since."""
+"""A directory's modification time, to detect whether a name in it was added, removed or replaced."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CLOCK_TICK_NS: Final = 10_000_000
-"""A directory's time is that of the kernel's last tick, at most 10 ms ago: two changes in one tick look the same."""
+"""A directory's time is that of the kernel's last tick, at most 10 ms ago: changes in one tick have equal times."""
 
 NEVER: Final = -1
-"""No directory's time."""
+"""A time that no directory has."""
 
 
 class DirectoryTime(NamedTuple):
-    """``tells_changes``: every later change gives the directory another time.
+    """The time of a directory. ``tells_changes``: every later change gives the directory another time.
 
-    ``of``: the directory's device and inode; another one may be mounted in its place.
+    ``of``: the directory's device and inode, because another one may be mounted in its place.
     """
 
     changed_ns: int
@@ -29,14 +29,14 @@ class DirectoryTime(NamedTuple):
 
     @property
     def to_compare_ns(self) -> int:
-        """The time to compare later ones with: ``NEVER`` where a later change may leave the time as it is."""
+        """The time to compare later ones with; ``NEVER`` if a later change may have the same time."""
         return self.changed_ns if self.tells_changes else NEVER
 
 
 def directory_time(directory: int | str | Path, clock_ns: Callable[[], int] | None = None) -> DirectoryTime:
-    """When a name in the directory changed last; call it before listing the names, however long that takes.
+    """When a name in the directory changed last; call it before listing the names.
 
-    ``clock_ns`` gives the time in nanoseconds; None: the wall clock's.
+    ``clock_ns``: the time in nanoseconds; None: the wall clock.
 
     Raises:
         OSError: the directory cannot be read.

@@ -1,4 +1,4 @@
-"""Directories below the state directory that stay open, because thousands of small partitions use them often.
+"""Keeps directories below the state directory open, because thousands of small partitions use them often.
 
 ``safe_open`` opens a path name by name, with two calls for each and one to close it. For a held directory one call
 checks each name: if these are still directories, not links, and the last is the held one, nothing has to be opened.
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 MOST_HELD: Final = 32
-"""Descriptors: two for each of more log directories than a broker has disks."""
+"""Limit of descriptors: two per log directory, for more log directories than a broker has disks."""
 
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """An open directory; ``users`` are at work in it now. It is closed by the last of them once it is ``outdated``."""
+    """An open directory with ``users``. The last of them closes it once it is ``outdated``."""
 
     descriptor: int
     status: os.stat_result
@@ -37,11 +37,11 @@ _held: Final[dict[str, _Held]] = {}
 
 
 class HeldDirectory:
-    """The directory ``name``, which may be ``a/b``, below ``root``: its descriptor, in the block.
+    """The directory ``name``, which may be ``a/b``, below ``root``: its descriptor, for the block.
 
     Callers share the descriptor. To list it, use ``safe_open.names_in(".", ...)``: two listings of one descriptor would
-    each see a part of the names. No link is followed except on the way to ``root``. Raises OSError as
-    ``open_directory`` does.
+    each see a part of the names. Links are followed only on the way to ``root``. Raises OSError as ``open_directory``
+    does.
     """
 
     __slots__ = ("_held", "_name", "_root")
@@ -69,14 +69,14 @@ class HeldDirectory:
 
 
 def close_all() -> None:
-    """Close all that no block uses; a block that uses one closes it at its end."""
+    """Close all unused ones; a block that uses one closes it at its end."""
     with _lock:
         for path in list(_held):
             _close(path)
 
 
 def _leads_to(root: str, name: str, status: os.stat_result) -> bool:
-    """Whether the name is that directory yet, and by no link, even if one led to it: to open it would be refused."""
+    """Whether the name still is that directory, without links: opening a link would be refused."""
     path, found = root, None
     try:
         for each in name.split("/"):
@@ -98,7 +98,7 @@ def _opened(path: str, root: str, name: str) -> _Held:
     with safe_open.closed_on_error(descriptor):
         found = _Held(descriptor, os.fstat(descriptor), users=1)
     with _lock:
-        found.outdated = path in _held  # another thread was faster: this one is for this block alone
+        found.outdated = path in _held  # another thread was faster: this one is for this block only
         if not found.outdated:
             _held[path] = found
             for old in list(_held)[:-MOST_HELD]:
@@ -117,7 +117,7 @@ def _leave(held: _Held, path: str, *, outdated: bool = False) -> None:
 
 
 def _close(path: str) -> None:
-    """It is held no longer; the lock is."""
+    """Close a directory that is not held any more; the caller has the lock."""
     held = _held.pop(path)
     held.outdated = True
     if held.users == 0:

@@ -45,7 +45,7 @@ _COMMANDS: Final = frozenset({"run", "clean", "apply", "undo"})
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The process that a file names; ``pid`` is 0 when the file does not say."""
+    """The process that a file names; ``pid``: 0 if the file does not have it."""
 
     name: str
     pid: int
@@ -57,7 +57,7 @@ class Holder:
 
 
 class HeldFile:
-    """One of the files, held. Before the process forks anything, call ``forget``."""
+    """One of these files, locked. Call ``forget`` before the process forks."""
 
     def __init__(self, directory: int, name: str, descriptor: int) -> None:
         """Called by :meth:`take` only."""
@@ -67,7 +67,7 @@ class HeldFile:
 
     @classmethod
     def acquire(cls, log_dir: Path, name: str) -> HeldFile:
-        """Hold ``name`` in ``log_dir``.
+        """Lock ``name`` in ``log_dir``.
 
         Raises:
             LogDirBusyError: another process holds it; the message names it.
@@ -81,16 +81,16 @@ class HeldFile:
             raise
 
     def is_in_place(self, log_dir: Path | None = None) -> bool:
-        """Whether the name still leads to the held file. If it was removed, another process can hold a new one.
+        """Whether the name still refers to the held file. If it was removed, another process can lock a new one.
 
-        ``log_dir``: the path to check. Another directory may be mounted there since.
+        ``log_dir``: the path to check, where another directory may be mounted since.
         """
         if log_dir is not None and not _leads_to(log_dir, self._directory):
             return False
         return _is_there(self._name, self._directory, self._descriptor)
 
     def release(self) -> None:
-        """Give it back and remove it; a second call does nothing."""
+        """Release and remove it; a second call does nothing."""
         if self._descriptor < 0:
             return
         try:
@@ -101,7 +101,7 @@ class HeldFile:
         self.forget()
 
     def forget(self) -> None:
-        """Close this process's copy."""
+        """Close this process's copy of the descriptor."""
         if self._descriptor >= 0:
             close_quietly(self._descriptor)
             close_quietly(self._directory)
@@ -139,7 +139,7 @@ def _locked(name: str, directory: int, log_dir: Path) -> int:
         except BaseException:
             close_quietly(descriptor)
             raise
-        close_quietly(descriptor)  # the holder has just removed it
+        close_quietly(descriptor)  # the other process has just removed it
     raise _restless(name)
 
 
@@ -154,7 +154,7 @@ def _open(name: str, directory: int) -> int:
             descriptor = os.open(name, flags, _MODE, dir_fd=directory)
         except FileExistsError:
             continue
-        # The next one to hold it may be the broker's user, as the daemon is, and not root.
+        # The next process to lock it may run as the broker's user, as the daemon does, and not as root.
         with closed_on_error(descriptor), ignore_owner_errors():
             owner = os.fstat(directory)
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
@@ -206,7 +206,7 @@ def _write_holder(descriptor: int) -> None:
         "host": socket.gethostname(),
         "since_ms": time.time_ns() // 1_000_000,
     }
-    # The lock decides: on a full disk a holder's file may be empty.
+    # The lock decides: on a full disk the file may be empty.
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(document).encode() + b"\n", 0)

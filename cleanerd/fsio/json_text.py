@@ -1,8 +1,7 @@
-"""The text of the JSON files that cleanerd writes: indented, for people, and in ASCII, whatever a path is made of.
+"""The text of JSON files that cleanerd writes: indented, and in ASCII even if a path is not.
 
-The daemon writes three of them for each partition that it cleans. The ``json`` module indents in Python, a call for
-each value; pydantic's serializer does the same in Rust in a tenth of the time. It writes the lines of
-the agent's protocol too.
+The daemon writes three of them per cleaned partition. The ``json`` module indents in Python, with a call per value;
+pydantic's serializer does the same in Rust in a tenth of the time. It also writes the lines of the agent's protocol.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from pydantic_core import PydanticSerializationError, to_json
 
 
 def line_bytes(document: Any) -> bytes:
-    """``document`` in one line, without spaces or a line end at its end.
+    """``document`` as one line, without spaces and line end.
 
     Raises:
-        TypeError: something besides JSON's own types, UUIDs and dataclasses is in it.
+        TypeError: it contains something besides JSON's own types, UUIDs and dataclasses.
     """
     try:
         return to_json(document)
@@ -28,15 +27,15 @@ def line_bytes(document: Any) -> bytes:
 
 
 def document_bytes(document: Any) -> bytes:
-    """``document``, made of JSON's own types, UUIDs and dataclasses, indented by one space; no line end at its end.
+    """``document``, made of JSON's own types, UUIDs and dataclasses, indented by one space; without a final line end.
 
     Raises:
-        TypeError: something else is in it.
+        TypeError: it contains something else.
     """
     try:
         return to_json(document, indent=1, ensure_ascii=True)
     except PydanticSerializationError:
-        # A path whose bytes are not valid UTF-8 is a string with surrogates, which only this encoder writes.
+        # A path that is not valid UTF-8 is a string with surrogates, which only this encoder writes.
         return json.dumps(document, indent=1, default=_plain).encode()
 
 

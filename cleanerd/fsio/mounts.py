@@ -1,4 +1,4 @@
-"""The file system that a path is on, by the kernel's name."""
+"""The kind of the file system of a path, by the kernel's name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
-"""Files there use memory, and are lost when the machine restarts."""
+"""File systems in memory, whose files are lost at a restart."""
 
 
 # Where fsync, locks or leases may guarantee less. Kernel names, as in /proc/self/mountinfo.
@@ -20,7 +20,7 @@ def is_remote(kind: str) -> bool:
 
 
 def file_system_of(path: Path | int, mounts: str | None = None) -> str | None:
-    """The kernel's name of the file system under ``path`` or an open file: by device, of several mounts any one."""
+    """The kernel's name of the file system of ``path`` or of an open file, by device; of several mounts any one."""
     try:
         device = os.stat(path).st_dev
         text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace") if mounts is None else mounts

@@ -11,9 +11,9 @@ _FLOCK: Final = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, 
 
 
 def set_lock(descriptor: int, command: int, kind: int) -> None:
-    """Lock or unlock the whole file; raises OSError (EAGAIN or EACCES when another process holds it).
+    """Lock or unlock the whole file; raises OSError (EAGAIN or EACCES if another process holds it).
 
-    Open file description locks (``F_OFD_SETLK``) see and stop Java's locks, and survive our own opens and closes.
+    Open file description locks (``F_OFD_SETLK``) exclude Java's locks, and survive our own opens and closes.
     """
     fcntl.fcntl(descriptor, command, struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0))
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_SMALL_FILE_BYTES: Final = 256 * 1024 * 1024
-"""No file that is read whole is ever so large; a sparse one of a terabyte would take all memory."""
+"""The limit for files that are read completely; a sparse one of a terabyte would fill the memory."""
 
 MAX_MANIFEST_BYTES: Final = 32 * 1024 * 1024
 """Limit for manifests of staged cleanings, which take nine times as much memory: 97,000 segments (U-35)."""
@@ -35,7 +35,7 @@ MAX_FACTS_BYTES: Final = 16 * 1024 * 1024
 """Limit for files that every scan reads: checkpoints, leader epochs, partition states."""
 
 MAX_IDENTITY_BYTES: Final = 64 * 1024
-"""Limit for files that identify a directory in a few lines; parsed, a line takes thirty times as much memory."""
+"""Limit for small files that identify a directory; a parsed line takes thirty times as much memory."""
 
 _BASE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _TRIES: Final = 8
@@ -43,7 +43,7 @@ _PART_BYTES: Final = 1 << 20
 _PROBE_BYTES: Final = 4096
 
 ROOM_BYTES: Final = 96 * 1024
-"""That many zeros cannot be entries of an index: a multiple of both kinds' sizes, and of a page."""
+"""This many zeros cannot be entries of an index: a multiple of both kinds' sizes, and of a page."""
 _ZEROS: Final = bytes(ROOM_BYTES)
 
 
@@ -52,7 +52,7 @@ class HostileNameError(OSError):
 
 
 class ConcurrentlyCreatedError(HostileNameError, FileExistsError):
-    """Another directory exists at the name: one of another cleanerd, or one that was moved there.
+    """Another process created a directory of this name, or moved one there.
 
     The caller treats it as a directory that existed before.
     """
@@ -64,7 +64,7 @@ def open_trusted_directory(path: Path | str) -> int:
 
 
 def open_named(path: Path | str) -> int:
-    """A descriptor of a directory whose last name may be hostile: a partition's in a log directory of the operator."""
+    """A descriptor of a directory whose last name may be hostile: a partition's in the operator's log directory."""
     above, _, last = os.fspath(path).rstrip("/").rpartition("/")
     # Search permission is enough; read permission may be missing.
     place = os.open(above or ("/" if os.path.isabs(path) else "."), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -75,7 +75,7 @@ def open_named(path: Path | str) -> int:
 
 
 def open_directory(name: str, *, dir_fd: int) -> int:
-    """A descriptor of the directory ``name`` below ``dir_fd``; no link is followed, on no part of a longer name."""
+    """A descriptor of the directory ``name`` below ``dir_fd``; links are refused in every part of the name."""
     *above, last = name.split("/")
     place = dir_fd
     try:
@@ -95,9 +95,9 @@ def open_directory(name: str, *, dir_fd: int) -> int:
 
 
 def open_to_read(name: str, *, dir_fd: int | None = None, one_name: bool = False) -> int:
-    """A descriptor to read the plain file ``name``, itself and not what a link leads to.
+    """A descriptor to read the plain file ``name`` itself, not a link's target.
 
-    ``one_name``: refuse a file that has a second name (a hard link). Segments may have one: backups are made so.
+    ``one_name``: refuse a file that has a second name (a hard link). Segments may have one, from backups.
     """
     return opened_to_read(name, dir_fd=dir_fd, one_name=one_name)[0]
 
@@ -108,7 +108,7 @@ def opened_to_read(name: str, *, dir_fd: int | None = None, one_name: bool = Fal
 
 
 def open_to_write(name: str, *, dir_fd: int, flags: int = 0) -> int:
-    """A descriptor to write to an existing plain file with a single name; it is not truncated.
+    """A descriptor to write to an existing plain file with a single name, without truncating it.
 
     ``flags``: further ones, such as ``O_APPEND``.
     """
@@ -118,7 +118,7 @@ def open_to_write(name: str, *, dir_fd: int, flags: int = 0) -> int:
 def create(name: str, *, dir_fd: int, mode: int = 0o600) -> int:
     """A descriptor, to read and write, of a new file.
 
-    Removes an existing plain file, left by a killed run; refuses anything else.
+    Removes an existing plain file of a killed run; refuses anything else.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with parent(name, dir_fd) as (place, last):
@@ -132,7 +132,7 @@ def create(name: str, *, dir_fd: int, mode: int = 0o600) -> int:
 
 
 def make_directory(name: str, *, dir_fd: int, mode: int) -> int:
-    """A descriptor of the directory ``name``, created with ``mode`` if it does not exist, whatever the umask."""
+    """A descriptor of the directory ``name``; if missing it is created with ``mode``, whatever the umask."""
     with parent(name, dir_fd) as (place, last):
         for _ in range(_TRIES):
             with suppress(FileNotFoundError):
@@ -143,9 +143,9 @@ def make_directory(name: str, *, dir_fd: int, mode: int) -> int:
 
 
 def new_directory(name: str, *, dir_fd: int, mode: int) -> int:
-    """A descriptor of a directory that did not exist; FileExistsError when it did.
+    """A descriptor of a new directory; FileExistsError if it existed.
 
-    :class:`ConcurrentlyCreatedError` when others changed its owner or contents before this function checked it.
+    :class:`ConcurrentlyCreatedError` if others changed its owner or contents before this function checked it.
     """
     with parent(name, dir_fd) as (place, last):
         os.mkdir(last, 0o700, dir_fd=place)
@@ -166,7 +166,7 @@ def new_directory(name: str, *, dir_fd: int, mode: int) -> int:
 def _others_may_write(directory: os.stat_result) -> bool:
     """Whether a user other than this one and root may replace a name in the directory.
 
-    Where it has an access list, the group's bits of the mode are the most that any user named there may do.
+    With an access list, the group bits of the mode are the most that any user in the list may do.
     """
     return directory.st_uid not in {0, os.geteuid()} or bool(directory.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
@@ -183,14 +183,14 @@ def require_at(descriptor: int, name: str, *, dir_fd: int) -> None:
 def read_whole(
     name: str, *, dir_fd: int | None = None, max_bytes: int = MAX_SMALL_FILE_BYTES, one_name: bool = False
 ) -> bytes:
-    """All of the plain file ``name``, at most ``max_bytes``; see :func:`open_to_read`."""
+    """The content of the plain file ``name``, at most ``max_bytes``; see :func:`open_to_read`."""
     return read_and_close(*opened_to_read(name, dir_fd=dir_fd, one_name=one_name), name, max_bytes)
 
 
 def read_and_close(
     descriptor: int, status: os.stat_result, name: str, max_bytes: int, *, has_room: bool = False
 ) -> bytes:
-    """All of the open file, which is ``status``, at most ``max_bytes``; ``name`` is for errors. It is closed anyway.
+    """The content of the open file with ``status``, at most ``max_bytes``; ``name`` is for errors. Always closes it.
 
     ``has_room``: the file may be preallocated, as a broker's index has 10 MiB for some entries. Then reading stops at
     the first ``ROOM_BYTES`` of zeros, counted from the beginning; they are left out.
@@ -208,8 +208,7 @@ def read_and_close(
             if has_room and len(data) % ROOM_BYTES == 0 and data.endswith(_ZEROS):
                 del data[-ROOM_BYTES:]
                 break
-            # The file is hardly ever larger than its stated size, and a buffer of a megabyte costs more than a small
-            # file.
+            # The file is rarely larger than its stated size, and a buffer of a megabyte costs more than a small file.
             wanted = max(wanted - len(part), min(len(data), _PART_BYTES), _PROBE_BYTES)
     finally:
         close_quietly(descriptor)
@@ -219,13 +218,13 @@ def read_and_close(
 
 
 def close_quietly(descriptor: int) -> None:
-    """``os.close`` that does not fail: the descriptor is gone even after a disk error, so it must not be closed again.
+    """``os.close`` without errors: the descriptor is closed even after a disk error, so it must not be closed again.
 
-    Data was flushed before, where that matters, and a disk error showed there. An error here would hide the caller's,
-    and keep the caller from closing other descriptors.
+    Data was flushed before, if that matters, and a disk error appeared there. An error here would hide the caller's,
+    and prevent the caller from closing other descriptors.
 
     Raises:
-        OSError: EBADF, which is a mistake of ours.
+        OSError: EBADF, which is a bug.
     """
     try:
         os.close(descriptor)
@@ -235,7 +234,7 @@ def close_quietly(descriptor: int) -> None:
 
 
 class _QuietFile(FileIO):
-    """A file whose end fails nothing, for the reasons that :func:`close_quietly` has."""
+    """A file whose close does not fail, for the reasons of :func:`close_quietly`."""
 
     def close(self) -> None:
         with suppress(OSError):
@@ -253,16 +252,19 @@ def closed_on_error(descriptor: int) -> Iterator[None]:
 
 
 def raw_file(descriptor: int, mode: Literal["rb", "wb"]) -> FileIO:
-    """An unbuffered file that owns the descriptor; after a disk error it is closed too.
+    """An unbuffered file that owns the descriptor, which is closed even after a disk error.
 
-    ``open`` checks the descriptor, and leaves it open when it fails.
+    ``open`` checks the descriptor, and leaves it open if it fails.
     """
     with closed_on_error(descriptor):
         return _QuietFile(descriptor, mode)
 
 
 def read_at(descriptor: int, count: int, position: int) -> bytes:
-    """``os.pread`` until there are ``count`` bytes or the file ends: one call may give fewer. Raises OSError."""
+    """Repeat ``os.pread`` until there are ``count`` bytes or the file ends, since a call may return fewer.
+
+    Raises OSError.
+    """
     data = os.pread(descriptor, count, position)
     while data and len(data) < count and (more := os.pread(descriptor, count - len(data), position + len(data))):
         data += more
@@ -270,7 +272,7 @@ def read_at(descriptor: int, count: int, position: int) -> bytes:
 
 
 def write_all(descriptor: int, data: memoryview | bytes) -> None:
-    """``os.write`` until everything is written; raises OSError."""
+    """Repeat ``os.write`` until everything is written; raises OSError."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
@@ -305,7 +307,7 @@ def parent(name: str, dir_fd: int) -> Iterator[tuple[int, str]]:
 
 
 def plain_name(name: str) -> str:
-    """``name``, taken from a record, if it stays in that record's directory.
+    """``name``, taken from a stored record, if it stays in that record's directory.
 
     Raises:
         ValueError: it leads elsewhere.
@@ -326,7 +328,8 @@ def _open(name: str, flags: int, *, dir_fd: int | None, one_name: bool) -> tuple
         if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
             raise _planted(name, dir_fd, error.strerror) from error
         raise
-    try:  # without a context manager: thousands of small files are opened so
+    # without a context manager, because thousands of small files are opened O_NONBLOCK stays set: it only affects pipes
+    try:
         # O_NONBLOCK stays: it means something to pipes alone.
         status = os.fstat(descriptor)
         _require_plain(status, name, one_name=one_name)
@@ -344,7 +347,7 @@ def _require_plain(status: os.stat_result, name: str, *, one_name: bool) -> None
 
 
 def _planted(name: str, dir_fd: int | None, otherwise: str | None) -> OSError:
-    """What exists at ``name``, in words."""
+    """The error that describes what exists at ``name``."""
     try:
         status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     except OSError as error:

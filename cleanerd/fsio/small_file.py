@@ -1,4 +1,4 @@
-"""The small files beside the segments, read whole: checkpoints, indexes, snapshots, identities."""
+"""Reads the small files beside the segments: checkpoints, indexes, snapshots, identities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OWNER_ERRNOS: Final = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL})
 
 
 def read_small_file(path: Path | str, *, max_bytes: int = MAX_SMALL_FILE_BYTES, has_room: bool = False) -> bytes | None:
-    """All of ``path``, a file of a log directory or of a directory below one; None if it does not exist.
+    """The content of ``path``, a file of a log directory or of a directory below one; None if it does not exist.
 
     ``has_room``: without the zeros behind the entries of an index (:func:`safe_open.read_and_close`).
 
@@ -50,13 +50,13 @@ def read_small_file_at(
 
 
 def unreadable(what: str, path: Path | str, error: OSError) -> CleanerdError:
-    """The system's error, with a fix where one is known."""
+    """The system's error, with a fix if one is known."""
     hint = _permission_hint(path) if isinstance(error, PermissionError) else None
     return kind_of(error)(f"{what}: {error.strerror}", where=str(path), hint=hint)
 
 
 def _permission_hint(path: Path | str) -> str:
-    """What to do when permission is missing: run as another user, or fix the file if only its own owner differs."""
+    """The fix for a missing permission: run as another user, or change the file's owner if only that differs."""
     with contextlib.suppress(OSError):
         own, around = os.lstat(path), os.lstat(os.path.dirname(path))
         if stat.S_ISREG(own.st_mode) and own.st_uid != around.st_uid:
@@ -69,10 +69,10 @@ def _permission_hint(path: Path | str) -> str:
 
 @contextlib.contextmanager
 def ignore_owner_errors() -> Iterator[None]:
-    """A change of owner in the block need not succeed.
+    """Ignore errors of changing an owner in the block.
 
     Only root can change a file's owner, and only to a user that has a number in this user namespace
-    (``PrivateUsers=yes``, containers): otherwise the result is EINVAL.
+    (``PrivateUsers=yes``, containers); otherwise the result is EINVAL.
     """
     try:
         yield

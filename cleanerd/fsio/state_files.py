@@ -1,7 +1,7 @@
-"""Files below the state directory: read, replaced, locked, whatever user owns the directory (U-33).
+"""Files below the state directory: read, replaced, locked, whichever user owns the directory (U-33).
 
-The operator names the state directory, and it may be a link. Its contents belong to the broker's user, and must not
-lead a run as root elsewhere. Every function but those for entries raises OSError.
+The operator names the state directory, which may be a link. Its contents belong to the broker's user, and must not
+redirect a run as root. Every function except those for entries raises OSError.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
 FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750
 DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""Errors of reading a JSON file that cleanerd did not write as it is; int() of an infinity included."""
+"""Errors of reading a JSON file that cleanerd did not write in this form, including int() of an infinity."""
 
 DAMAGED: Final = ".damaged"
-"""The suffix of a file of ours that was set aside."""
+"""The suffix of a damaged file that was renamed."""
 
 LOCK_WAIT_SECONDS: Final = 30.0
-"""cleanerd's processes lock such a file for moments only."""
+"""How long to wait for such a lock: cleanerd's processes hold one for moments only."""
 
 _LOCK_MODE: Final = 0o600
 _LOCK_RETRY_SECONDS: Final = 0.02
 
 
 class NewerFormatError(ValueError):
-    """A newer release wrote the file: nothing is wrong with it, and it cannot be read here."""
+    """A newer release wrote the file: it is valid, but this release cannot read it."""
 
 
 def describe_damage(error: Exception) -> str:
-    """What ``error``, one of :data:`DAMAGE`, says about the file: it is ..."""
+    """The fault of the file in ``error``, one of :data:`DAMAGE`; completes "it is ..."."""
     return str(error) if isinstance(error, NewerFormatError) else f"damaged ({error})"
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableState:
-    """The place of an answer that cannot be read, and why; ``str`` returns both.
+    """An unreadable answer: its place and the reason; ``str`` returns both.
 
-    ``failed``: the system did not let it be read, which may pass; else it was read, and makes no sense.
+    ``failed``: the system refused to read it, which may be temporary; otherwise its content is invalid.
     """
 
     where: str
@@ -62,7 +62,7 @@ class UnreadableState:
 
     @classmethod
     def refused(cls, where: Path | str, error: OSError) -> Self:
-        """The system's error when it was read."""
+        """From the system's error when it was read."""
         return cls(str(where), f"cannot be read ({error.strerror})", failed=True)
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class UnreadableState:
 
     @property
     def warning(self) -> str:
-        """The warning of a caller that goes on without it."""
+        """The warning of a caller that continues without it."""
         return f"{self.where}: {self.reason}; ignored"
 
     @property
@@ -79,13 +79,13 @@ class UnreadableState:
 
 
 def read_state_file(path: Path, root: Path | None = None, *, max_bytes: int = safe_open.MAX_SMALL_FILE_BYTES) -> bytes:
-    """All of ``path``, at most ``max_bytes``, a file below the state directory ``root`` (None: directly in it)."""
+    """The content of ``path``, at most ``max_bytes``: a file below the state directory ``root`` (None: in it)."""
     with held(path.parent, root) as directory:
         return safe_open.read_whole(path.name, dir_fd=directory, max_bytes=max_bytes)
 
 
 def write_state_file(path: Path, data: bytes, owner: os.stat_result, root: Path | None = None) -> None:
-    """Replace ``path``: all of it or nothing (tmp, fsync, rename, fsync of the directory)."""
+    """Replace ``path`` atomically (tmp, fsync, rename, fsync of the directory)."""
     temporary = path.with_suffix(".tmp").name
     with held(path.parent, root) as directory:
         with BufferedWriter(safe_open.raw_file(safe_open.create(temporary, dir_fd=directory), "wb")) as file:
@@ -100,7 +100,7 @@ def write_state_file(path: Path, data: bytes, owner: os.stat_result, root: Path 
 
 
 def set_aside(path: Path, root: Path | None = None) -> Path:
-    """Give a damaged file the name ``<name>.damaged``, and return that."""
+    """Rename a damaged file to ``<name>.damaged``, and return that name."""
     aside = path.with_suffix(DAMAGED)
     with opened(path.parent, root) as directory:
         os.rename(path.name, aside.name, src_dir_fd=directory, dst_dir_fd=directory)
@@ -108,7 +108,7 @@ def set_aside(path: Path, root: Path | None = None) -> Path:
 
 
 def make_directory(path: Path, owner: os.stat_result, root: Path | None = None) -> None:
-    """Make ``path``, and whatever is missing above it, unless it is there; what is new belongs to ``owner``'s owner.
+    """Create ``path`` and missing directories above it, with the owner of ``owner``.
 
     ``root``: the state directory above it; None if it is the state directory itself.
     """
@@ -127,7 +127,7 @@ def make_directory(path: Path, owner: os.stat_result, root: Path | None = None) 
         except FileExistsError:
             made = safe_open.open_directory(name, dir_fd=above)
         try:
-            # Empty and ours: made now, or by another process at the same moment that has not changed its owner yet.
+            # Empty and ours: created now, or at the same moment by another process that has not changed its owner yet.
             found = os.fstat(made)
             strange = (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid)
             if strange and found.st_uid == os.geteuid() and not os.listdir(made):
@@ -150,9 +150,9 @@ def owner_of(directory: Path) -> os.stat_result:
 def locked(
     path: Path, owner: os.stat_result, root: Path | None = None, *, wait_seconds: float = LOCK_WAIT_SECONDS
 ) -> Iterator[None]:
-    """Hold the lock file ``path`` in the block; wait a limited time, because its owner could hold it indefinitely.
+    """Hold the lock file ``path`` in the block; wait for a limited time, because its owner could hold it indefinitely.
 
-    Without locks on this file system the block runs nevertheless, as with all of cleanerd's locks.
+    If this file system has no locks the block runs anyway, as with all of cleanerd's locks.
     """
     with opened(path.parent, root) as directory:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -188,7 +188,7 @@ def opened(directory: Path, root: Path | None = None) -> Iterator[int]:
 
 
 def held(directory: Path, root: Path | None) -> AbstractContextManager[int]:
-    """As :func:`opened`, for directories that are used often: see ``held_directories``, also for how to list it."""
+    """As :func:`opened`, for directories that are used often; see ``held_directories``, also for how to list one."""
     if root is None or directory == root:
         return opened(directory, root)
     return HeldDirectory(str(root), _below(directory, root))
@@ -216,6 +216,6 @@ def _wait_for(descriptor: int, name: str, wait_seconds: float) -> None:
 
 
 def _set_owner(descriptor: int, owner: os.stat_result) -> None:
-    """Give an open file the user and group of ``owner``; only root can, so failing is not an error."""
+    """Give an open file the user and group of ``owner``. Only root can, so a failure is not an error."""
     with ignore_owner_errors():
         os.fchown(descriptor, owner.st_uid, owner.st_gid)

@@ -1,4 +1,4 @@
-"""The time that deletes go by: the wall clock, unless it is not where it should be (U-42).
+"""The time for deletions: the wall clock, unless it has jumped (U-42).
 
 A clock set a day ahead, by hand, a time server or a faulty start, would make all tombstones of that day look expired,
 and deleted records do not come back. So a clock that is ahead is trusted only after an hour; until then the time
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEP_MS: Final = 60_000
-"""A time server's immediate correction is not a jump."""
+"""A smaller step is a time server's correction and not a jump."""
 
 TRUSTED_AFTER_MS: Final = 3_600_000
 """Time to notice a clock set ahead by mistake; a machine that starts with a wrong clock does not wait."""
@@ -36,8 +36,8 @@ class LastTime:
     """The state of the clock when it was last saved.
 
     ``boot``: identifies the machine's start, empty if unknown. ``wall_ms``: the trusted time when the steady clock
-    showed ``steady_ms``. ``since``: both clocks when they were first seen apart, None while they agree. ``counted``:
-    the machine was not off during the time before.
+    showed ``steady_ms``. ``since``: both clocks when they first differed, None while they agree. ``counted``: the
+    machine was not off during the time before.
     """
 
     boot: str
@@ -52,14 +52,14 @@ def wall_ms() -> int:
 
 
 def steady_ms() -> int:
-    """Continues while the machine sleeps: waking up is not a jump."""
+    """The steady clock, which continues while the machine sleeps: waking up is not a jump."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 class Clock:
-    """``now_ms`` from any thread; ``observe`` from one, every round. ``jumps`` counts those ahead.
+    """``now_ms`` from any thread; ``observe`` from one, regularly. ``jumps`` counts those ahead.
 
-    ``last``: the saved state, None if there is none; then the clock is trusted. ``boot``: as in it.
+    ``last``: the saved state, None if there is none; then the clock is trusted. ``boot``: as in :class:`LastTime`.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Clock:
         return LastTime(self._boot, self._steady(), believed, self._since, self._counted)
 
     def observe(self) -> str:
-        """Follow the wall clock; returns what to report while it is not trusted."""
+        """Follow the wall clock; returns a report while it is not trusted."""
         wall, expected = self._now()
         steady = self._steady()
         if abs(wall - expected) <= STEP_MS or self._has_lasted(wall, steady):
@@ -129,7 +129,7 @@ class Clock:
         )
 
     def _go_on(self, last: LastTime) -> None:
-        """From what was known before: by the steady clock where the machine ran on, else from the last known time."""
+        """Continue from the saved state: by the steady clock if the machine did not restart, else from its time."""
         wall, steady = self._mark
         if last.boot and last.boot == self._boot and last.steady_ms <= steady:
             self._mark, self._since, self._counted = (last.wall_ms, last.steady_ms), last.since, last.counted
@@ -138,7 +138,7 @@ class Clock:
         # Otherwise it was reported an hour ago or earlier. A process that runs briefly on another machine cannot wait.
 
     def _has_lasted(self, wall: int, steady: int) -> bool:
-        """Whether it has been as far off as now for long enough; a further jump starts the time again."""
+        """Whether it has been off by this much for long enough; a further jump restarts the wait."""
         if self._since is None:
             return False
         wall_at, steady_at = self._since

@@ -1,8 +1,8 @@
-"""How much memory this process may take, and how large a batch it may unpack with that (U-35).
+"""How much memory this process may take, and how large a batch it may decompress with that (U-35).
 
-A small batch can decompress to any size, and a process that is killed for it is killed at every start. So the limit for
-one batch is computed first: from what the cgroup (v2 or v1, and all above it) or the host leaves, subtract Python and
-the daemon, then the offset maps, then the read buffers; the threads share the rest.
+A small batch can decompress to any size, and a process that is killed because of it is killed at every start. So the
+limit for one batch is computed first. It is the memory that the cgroup (v2 or v1, and all above it) or the host leaves,
+minus Python and the daemon, the offset maps and the read buffers; the threads share the rest.
 """
 
 from __future__ import annotations
@@ -21,36 +21,39 @@ if TYPE_CHECKING:
 
 MIB: Final = 1024 * 1024
 OWN_BYTES: Final = 96 * MIB
-"""Python, its modules, the daemon's thousands of partitions."""
+"""Python, its modules, and the daemon's state of thousands of partitions."""
 
 RESERVED_SHARE: Final = 8
-"""Part of the memory for what no figure covers: page tables, free space inside the heap."""
+"""One part in this many is reserved for page tables, free space in the heap, and so on."""
 
 MAP_PART: Final = 3
-"""Part of the rest that the offset maps may take: a smaller map only costs passes."""
+"""One part in this many of the rest is for the offset maps: a smaller map only costs passes."""
 
 THREAD_BYTES: Final = 12 * MIB
-"""Memory of a thread beside its read buffers, however small its batches are."""
+"""Memory of a thread besides its read buffers, however small its batches are."""
 
 COPIES: Final = 6
-"""How many times the limit a thread may take while it works on one batch: as it is stored, unpacked, the decompressor's
-window, what stays of it, packed again, and the output; or its columns and what is made of them."""
+"""A thread's memory for one batch, in multiples of the limit.
+
+The copies are: stored, decompressed, the decompressor's window, the retained part, compressed again, and the output; or
+its columns and results.
+"""
 
 LEAST_BATCH_BYTES: Final = 1 * MIB
 LEAST_FACTS_BYTES: Final = 8 * MIB
 
 MAX_UNPACKED_BYTES: Final = 1024 * MIB
-"""Limit of a decompressed batch where no setting names one and memory suffices."""
+"""Limit of a decompressed batch if no setting names one and memory suffices."""
 
 READ_BUFFER_BYTES: Final = 4 * MIB
 OBJECTS: Final = 8
 RESULTS: Final = 3
-"""With several threads inside a partition, finished results wait for their turn: as many as there are threads."""
+"""With several threads in a partition, this many finished results per thread wait for their turn."""
 
 LATELY_SECONDS: Final = 1.0
 
 TASKS_VARIABLE: Final = "_CLEANERD_SPARK_TASKS"
-"""In the environment of a Spark session on this machine, or a process that does without: how many tasks run at once."""
+"""An environment variable of a local Spark session, or of a process without one: the number of parallel tasks."""
 
 _NO_LIMIT: Final = 2**60
 _V2, _V1 = "cgroup2", "cgroup"
@@ -58,7 +61,7 @@ _V2, _V1 = "cgroup2", "cgroup"
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory that the process may use in all, itself included. ``origin``: the source of the limit, for operators."""
+    """The memory that the process may use in total. ``origin``: the source of the limit, for operators."""
 
     bytes: int
     origin: str
@@ -66,10 +69,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryShare:
-    """The shares. ``map_bytes``: all offset maps together; ``batch_bytes``: one decompressed batch.
+    """The shares of memory. ``map_bytes``: all offset maps together; ``batch_bytes``: one decompressed batch.
 
-    ``facts_bytes``: what is known of one log's batches and records, which takes the room of large batches.
-    ``held_by_memory``: the memory sets that limit, not the setting. ``fits``: it can be kept at all.
+    ``facts_bytes``: the facts about one log's batches and records, which use the memory for large batches.
+    ``held_by_memory``: the memory sets that limit, not the setting. ``fits``: the limit can be kept.
     """
 
     map_bytes: int
@@ -90,7 +93,7 @@ def share_of(
 ) -> MemoryShare:
     """Pure: the shares for these settings and this memory, with ``threads`` at once.
 
-    ``inside``: several of them may work inside one partition, where as many results wait for their turn.
+    ``inside``: several of them may work in one partition, where as many results wait for their turn.
     """
     left = memory.bytes - memory.bytes // RESERVED_SHARE - OWN_BYTES
     maps = min(map_bytes, max(left // MAP_PART, 0))
@@ -110,31 +113,31 @@ def share_of(
 def batch_bytes(memory: Memory | None = None) -> int:
     """Limit of a decompressed batch for a program with one reading thread and no map: ``verify``, ``inspect``.
 
-    ``memory``: None, what this process may take.
+    ``memory``: None: what this process may take.
     """
     return _reader_share(memory or measure(), threads=1).batch_bytes
 
 
 @functools.cache
 def facts_bytes(memory: Memory | None = None) -> int:
-    """Limit of a segment's batch metadata for such a program: half of the memory, as one batch may be large too.
+    """Limit of a segment's batch metadata for such a program: half of the memory, because one batch may be large too.
 
-    ``memory``: None, what this process may take.
+    ``memory``: None: what this process may take.
     """
     return _reader_share(memory or measure(), threads=1).facts_bytes // 2
 
 
 def batch_bytes_of_objects() -> int:
-    """The same where each record becomes a Python object, which takes many times its bytes."""
+    """The limit of a batch if each record becomes a Python object, which takes many times its bytes."""
     return batch_bytes() // OBJECTS
 
 
 @functools.cache
 def worker_share(map_bytes: int = 0) -> MemoryShare:
-    """A Spark worker's share; ``TASKS_MARK`` names the number of workers beside it, otherwise the number of cores.
+    """A Spark worker's share; ``TASKS_VARIABLE`` gives the number of parallel workers, otherwise the number of cores.
 
-    Where Spark limits its workers (``spark.executor.pyspark.memory``), each gets that limit.
-    ``map_bytes``: the offset map that each of them may have.
+    If Spark limits its workers (``spark.executor.pyspark.memory``), each gets that limit. ``map_bytes``: the offset map
+    of each.
     """
     configured = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "")
     if configured.isdecimal():
@@ -151,7 +154,7 @@ def worker_batch_bytes() -> int:
 
 @contextlib.contextmanager
 def local_mode() -> Iterator[None]:
-    """In the block this process does by itself, one after the other, what tasks would do at once."""
+    """In the block this process runs tasks one after the other, instead of in parallel."""
     before = os.environ.get(TASKS_VARIABLE)
     os.environ[TASKS_VARIABLE] = "1"
     worker_share.cache_clear()
@@ -176,9 +179,9 @@ def _reader_share(memory: Memory, threads: int, map_bytes: int = 0) -> MemorySha
 
 
 def measure(proc: Path = Path("/proc")) -> Memory:
-    """Memory that the system leaves to this process now, including what it uses already.
+    """Memory that the system leaves to this process now, including what it already uses.
 
-    Where nothing can be read (no ``/proc``), half of the machine's memory.
+    If nothing can be read (no ``/proc``), half of the machine's memory.
     """
     own = _fields(proc / "self" / "status").get("RssAnon", 0)
     found = list(_limits(proc, own))
@@ -192,7 +195,7 @@ def measure(proc: Path = Path("/proc")) -> Memory:
 
 
 class RecentMeasurement:
-    """The result of ``measure`` of the last second: thousands of small partitions use it many times in one."""
+    """The result of ``measure`` of the last second: thousands of small partitions use it many times per second."""
 
     def __init__(
         self, measure: Callable[[], Memory] = measure, monotonic: Callable[[], float] = time.monotonic
@@ -231,7 +234,7 @@ def _limits(proc: Path, own: int) -> Iterator[Memory]:
 
 
 def _others(directory: Path, kind: str, own: int) -> int:
-    """Memory of others in the cgroup: not this process's, nor what the kernel can reclaim."""
+    """Memory of other processes in the cgroup that the kernel cannot reclaim."""
     stat = _fields(directory / "memory.stat")
     prefix = "" if kind == _V2 else "total_"
     used = _number(directory / ("memory.current" if kind == _V2 else "memory.usage_in_bytes")) or 0
@@ -240,7 +243,7 @@ def _others(directory: Path, kind: str, own: int) -> int:
 
 
 def _mounts(text: str) -> Iterator[tuple[str, str, str]]:
-    """Kind, root and place of the mounts that can hold a memory controller."""
+    """Kind, root and path of the mounts that can have a memory controller."""
     for line in text.splitlines():
         head, _, tail = line.partition(" - ")
         words, what = head.split(" "), tail.split(" ")
@@ -261,12 +264,12 @@ def _group(text: str, kind: str) -> str | None:
 
 
 def _upwards(place: Path, root: str, group: str) -> Iterator[Path]:
-    """The cgroup's directory and those above it, as far as they can be seen."""
+    """The cgroup's directory and the visible ones above it."""
     path = PurePosixPath(group)
     try:
         inside = path.relative_to(root)
     except ValueError:
-        inside = PurePosixPath()  # from a container: what is mounted there is its own
+        inside = PurePosixPath()  # in a container: its own cgroup is mounted there
     parts = [part for part in inside.parts if part not in {"/", ".."}]
     directory = place.joinpath(*parts)
     if not directory.is_dir():
@@ -285,11 +288,11 @@ def _number(path: Path) -> int | None:
     try:
         return int(path.read_text())
     except (OSError, ValueError):
-        return None  # "max", or there is none
+        return None  # "max", or the file does not exist
 
 
 def _fields(path: Path) -> Mapping[str, int]:
-    """Lines of a name and a number; those in kB in bytes."""
+    """Values by name; those in kB are converted to bytes."""
     found: dict[str, int] = {}
     try:
         text = path.read_text()

@@ -137,7 +137,7 @@ def _partition_facts(
 
 
 def _offsets(path: Path, name: TopicPartition | None) -> dict[str, object]:
-    """The offsets of the partition in its log directory's checkpoints, if it is in one."""
+    """The partition's offsets in the checkpoints of its log directory, if it is in one."""
     parent = path.resolve().parent
     if name is None or not (parent / "meta.properties").exists():
         return {}
@@ -152,7 +152,7 @@ def _offsets(path: Path, name: TopicPartition | None) -> dict[str, object]:
 
 @dataclass(slots=True)
 class _Sums:
-    """Over the batch headers of a segment."""
+    """Sums over the batch headers of a segment."""
 
     batches: int = 0
     records: int = 0
@@ -168,7 +168,7 @@ class _Sums:
             return
         modern = batches.magic == 2
         self.batches += len(batches)
-        # The header of a legacy wrapper does not state its number of messages: each is one.
+        # The header of a v0 or v1 wrapper does not have its number of messages: each counts as one.
         self.records += int(batches.first_record[-1]) + int((~modern).sum())
         self.last_offset = int(batches.last_offset[-1])
         # The horizon replaces the first timestamp.
@@ -227,14 +227,14 @@ def _segment_row(reader: SegmentReader, path: Path, base: int) -> tuple[dict[str
 
 
 def _scan(reader: SegmentReader, segment: Segment, sums: _Sums) -> CorruptionError | None:
-    """Sum up the headers in front of the first damage, which is given back."""
+    """Sum up the headers before the first damage, which is returned."""
     try:
         for batches in reader.headers(segment):
             sums.add(batches)
     except CorruptionError as error:
         if error.position < sums.end:
             return error
-        # A chunk with damage in it gives nothing: once more, up to the damage.
+        # A chunk with damage in it yields nothing, so read it again up to the damage.
         for batches in reader.headers(dataclasses.replace(segment, size_bytes=error.position), start=sums.end):
             sums.add(batches)
         return error
@@ -242,7 +242,7 @@ def _scan(reader: SegmentReader, segment: Segment, sums: _Sums) -> CorruptionErr
 
 
 def _is_zero_tail(path: Path, base: int, position: int) -> bool:
-    """Whether the rest of the segment is zeros, as behind the last batch of a preallocated one: no damage (F-1)."""
+    """Whether the rest of the segment is preallocated zeros, which are not damage (F-1)."""
     try:
         zero_tail(path / file_name(base, SEGMENT_SUFFIX), position)
     except CorruptionError:

@@ -75,7 +75,7 @@ def _inspect_index(
     add: Callable[[Any], None],
     table: ReportTable,
 ) -> Inspection:
-    """Show the entries up to the damaged one, if there is one."""
+    """Decode the entries up to the first damaged one."""
     data = read_plain(path)
     error: CleanerdError | None = None
     try:
@@ -132,7 +132,7 @@ def inspect_epoch_checkpoint(path: Path, selection: RowSelection) -> Inspection:
 
 
 def inspect_meta_properties(path: Path) -> Inspection:
-    """``meta.properties``: whose log directory it is; only the four known keys are shown."""
+    """``meta.properties``: the owner of the log directory; only the four known keys are shown."""
     meta = read_meta_properties(read_plain(path), str(path))
     return Inspection(
         str(path),
@@ -153,7 +153,7 @@ def inspect_partition_metadata(path: Path) -> Inspection:
 
 
 def inspect_clean_shutdown(path: Path) -> Inspection:
-    """``.kafka_cleanshutdown``: that it is there counts; older brokers leave it empty."""
+    """``.kafka_cleanshutdown``: only its existence matters; older brokers leave it empty."""
     if not read_plain(path).strip():
         return Inspection(str(path), "mark of a clean shutdown")
     return Inspection(str(path), "mark of a clean shutdown", {"content": _read_json(path)})
@@ -198,7 +198,7 @@ def _read_json(path: Path) -> Any:
 
 
 def inspect_journal(path: Path, selection: RowSelection) -> Inspection:
-    """The journal of a swap: lines with a CRC-32 at the end; a torn line counts for nothing, its size is shown."""
+    """The journal of a swap: lines with a CRC-32 at the end; a torn line is ignored, and its size is shown."""
     table = ReportTable("lines", (text_column("line", "line"), text_column("counts", "whole")), selection.limit)
     for line in read_plain(path).splitlines():
         text, _, crc = line.rpartition(b" ")

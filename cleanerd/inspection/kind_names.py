@@ -1,4 +1,4 @@
-"""The words that ``inspect --as`` takes: what decodes them is in ``kinds.py``, which takes its time to import."""
+"""The values of ``inspect --as``. Their decoders are in ``kinds.py``, which takes long to import."""
 
 from __future__ import annotations
 

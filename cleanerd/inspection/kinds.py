@@ -1,4 +1,4 @@
-"""The kinds of files, the decoder of each, and the names by which a file's kind is known."""
+"""The kinds of files, the decoder of each, and the file names by which a kind is recognised."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _BY_SUFFIX: Final = {
 
 
 class UnknownFileError(ValueError):
-    """Neither the name of a file nor a directory's content shows its kind."""
+    """Neither a file's name nor a directory's content shows its kind."""
 
 
 def decoder_of(path: Path) -> Callable[[Path, RowSelection], Inspection]:
@@ -119,7 +119,7 @@ def _kind_of(path: Path) -> str | None:
 
 
 def _base(path: Path) -> int:
-    """The base offset in the file's name; 0 when there is none."""
+    """The base offset in the file's name; 0 if there is none."""
     name = path.name
     for suffix in _STATE_SUFFIXES:
         name = name.removesuffix(suffix)

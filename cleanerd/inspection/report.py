@@ -1,4 +1,4 @@
-"""The result of an inspection: facts and tables, with the values' text for people and in JSON."""
+"""The result of an inspection: facts and tables, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 Row = Mapping[str, object]
 
 PREVIEW_CHARACTERS: Final = 60
-"""Characters of a key or value in a table; JSON has more."""
+"""Limit of characters of a key or value in a table; JSON has more."""
 
 JSON_VALUE_BYTES: Final = 65536
-"""Bytes of a key or value in JSON."""
+"""Limit of bytes of a key or value in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class RowSelection:
     to_offset: int | None = None
 
     def includes(self, first: int, last: int) -> bool:
-        """Whether something between the two offsets is wanted."""
+        """Whether an offset from ``first`` to ``last`` is wanted."""
         return (self.from_offset is None or last >= self.from_offset) and not self.is_past(first)
 
     def is_past(self, offset: int) -> bool:
-        """Whether nothing at or above ``offset`` is wanted."""
+        """Whether no offset from ``offset`` on is wanted."""
         return self.to_offset is not None and offset > self.to_offset
 
 
@@ -50,12 +50,12 @@ class TableColumn:
 
 
 def number(title: str, key: str) -> TableColumn:
-    """A column with the row's ``key``, to the right."""
+    """A right-aligned column with the row's ``key``."""
     return TableColumn(title, lambda row: text_of(row[key]), right=True)
 
 
 def text_column(title: str, key: str) -> TableColumn:
-    """A column with the row's ``key``, to the left."""
+    """A left-aligned column with the row's ``key``."""
     return TableColumn(title, lambda row: text_of(row[key]))
 
 
@@ -66,7 +66,7 @@ def moment(title: str, key: str) -> TableColumn:
 
 @dataclass(slots=True)
 class ReportTable:
-    """Rows of one kind: JSON-able values by name. Rows over the limit are counted, not kept."""
+    """Rows of one kind: JSON-able values by name. Rows above the limit are counted, but not stored."""
 
     name: str
     columns: tuple[TableColumn, ...]
@@ -89,7 +89,7 @@ class ReportTable:
 
 @dataclass(slots=True)
 class Inspection:
-    """Everything about one file or directory. ``error``: why decoding stopped, or the first of several damages."""
+    """The result for one file or directory. ``error``: why decoding stopped, or the first of several damages."""
 
     path: str
     kind: str
@@ -111,7 +111,7 @@ class Inspection:
 
 
 def text_of(value: object) -> str:
-    """A value for people."""
+    """A value as text."""
     match value:
         case None:
             return "-"
@@ -126,7 +126,7 @@ def text_of(value: object) -> str:
 
 
 def time_of(value: object) -> str:
-    """A time in ms for people: UTC; ``-`` for none."""
+    """A time in ms as text: UTC; ``-`` for none."""
     if not isinstance(value, int) or value < 0:
         return "-"
     try:
@@ -152,7 +152,7 @@ def bytes_fields(name: str, data: bytes | None) -> dict[str, object]:
 
 
 def preview(name: str) -> Callable[[Row], str]:
-    """Short text of what :func:`bytes_fields` made of ``name``."""
+    """Short text of the fields that :func:`bytes_fields` made for ``name``."""
 
     def text(row: Row) -> str:
         size = row[f"{name}_bytes"]

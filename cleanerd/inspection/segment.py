@@ -81,9 +81,9 @@ def _header_text(headers: object) -> str:
 
 
 def inspect_batches(path: Path, kind: str, selection: RowSelection, *, metadata: bool) -> Inspection:
-    """Decode the batches of ``path`` and with ``selection.records`` their records, up to the first damage.
+    """Decode the batches of ``path``, and with ``selection.records`` their records, up to the first damage.
 
-    ``metadata``: the records are KRaft metadata, and only what the allow-list lets through is shown (U-24).
+    ``metadata``: the records are KRaft metadata, and only keys on the allow-list are shown (U-24).
     """
     name = "records" if selection.records else "batches"
     columns = BATCH_COLUMNS if not selection.records else METADATA_COLUMNS if metadata else RECORD_COLUMNS
@@ -107,7 +107,7 @@ def inspect_batches(path: Path, kind: str, selection: RowSelection, *, metadata:
 
 @dataclass(slots=True)
 class _BatchSums:
-    """Sums over the batches that were wanted."""
+    """Sums over the selected batches."""
 
     batches: int = 0
     records: int = 0
@@ -266,7 +266,7 @@ def _record_row(record: Record, stored: StoredBatch, batch: dict[str, object], *
 
 
 def _metadata_fields(record: object) -> dict[str, object]:
-    """The fields of a metadata record to show: none of those that were not read."""
+    """The fields of a metadata record to show, without unread ones."""
     if isinstance(record, OtherRecord) or not dataclasses.is_dataclass(record):
         return {}
     fields = {each.name: _plain(getattr(record, each.name)) for each in dataclasses.fields(record)}
@@ -288,7 +288,7 @@ def _plain(value: object) -> object:
 
 
 def zero_tail(path: Path, position: int) -> int:
-    """Bytes from ``position`` on, which must all be zero: what a preallocated segment has behind its last batch (F-1).
+    """Bytes from ``position`` on, which must all be zero: the preallocated end of a segment (F-1).
 
     Raises:
         CorruptionError: they are not, so the file ends inside a batch.
@@ -303,10 +303,10 @@ def zero_tail(path: Path, position: int) -> int:
 
 
 def holds_metadata(path: Path, *, guess: bool = True) -> bool:
-    """Whether a file of batches holds KRaft metadata, which must not be shown as plain records (U-24).
+    """Whether a file of batches contains KRaft metadata, which must not be shown as plain records (U-24).
 
-    By its directory; for a file that was copied somewhere else by its first record: a control record of KRaft, or with
-    ``guess`` a record that reads as metadata.
+    Its directory shows that. For a copied file its first record does: a control record of KRaft, or with ``guess`` a
+    record that can be read as metadata.
     """
     if path.resolve().parent.name.startswith(f"{METADATA_TOPIC}-"):
         return True

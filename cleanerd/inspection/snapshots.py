@@ -1,6 +1,6 @@
-"""Searches a key in a directory of an operator's own: Parquet of ``cleanerd spark snapshot``, archives, small files.
+"""Searches a key in an operator's directory: Parquet of ``cleanerd spark snapshot``, archives, small files.
 
-Parquet needs pyarrow. A file of another kind is named, and then nothing is proven about it.
+Parquet needs pyarrow. Files of other kinds are reported, because nothing is proven about them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _NO_RECORDS: Final = frozenset({".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint"})
 _PLAIN: Final = frozenset({"", ".json", ".crc", ".txt", ".csv", ".properties", ".metadata", ".md"})
-"""Files that are searched byte by byte: none of these compresses."""
+"""Suffixes of files that are searched byte by byte: these are not compressed."""
 _MOST_PLAIN_BYTES: Final = 1024 * 1024 * 1024
 
 
@@ -93,7 +93,7 @@ def _records_in(path: Path, term: Term, result: SnapshotSearch) -> int:
 
 
 def _parquet_rows_in(path: Path, key: bytes) -> int:
-    """Rows of which a column is the key, as bytes or as text, in nested columns too."""
+    """Number of rows with a column that is the key, as bytes or as text, in nested columns too."""
     try:
         import pyarrow as pa  # noqa: PLC0415 - an optional package
         import pyarrow.parquet as pq  # noqa: PLC0415

@@ -58,9 +58,9 @@ def _range(lowest: object, highest: object) -> str:
 
 
 def topic_table(path: Path, settings: Settings, selection: RowSelection) -> ReportTable:
-    """A row per topic of a log directory: message formats at a glance, largest message, strategy (R192-4).
+    """A row per topic of a log directory: message formats, largest message, strategy (R192-4).
 
-    The formats are those of the segments' first batches. An unreadable one has its error in its row.
+    The formats are those of the segments' first batches. An unreadable topic has its error in its row.
     """
     log_dir = read_log_dir(path)
     facts, problem = _facts(settings, log_dir)
@@ -122,7 +122,7 @@ def _topic_row(
 
 @dataclass(slots=True)
 class _Versions:
-    """Sums over the records with a key, control batches left out."""
+    """Sums over the records with a key, without control batches."""
 
     records: int = 0
     without: int = 0
@@ -144,7 +144,7 @@ class _Versions:
 
 
 def version_facts(path: Path, strategy: str, header: str, settings: Settings) -> dict[str, object]:
-    """What a strategy finds in a partition's records, those of the active segment and aborted ones included.
+    """What a strategy finds in a partition's records, including the active segment and aborted records.
 
     Raises:
         CorruptionError, CleanerdError: a segment is damaged or cannot be read.
@@ -173,7 +173,7 @@ def version_facts(path: Path, strategy: str, header: str, settings: Settings) ->
 def _chunks(
     reader: SegmentReader, segment: Segment, decode: Callable[[NDArray[np.uint8], int], Chunk], path: Path
 ) -> Iterator[Chunk]:
-    """The segment's chunks up to the zeros at the end of a preallocated one, if it has any (F-1)."""
+    """The segment's chunks, without preallocated zeros at its end (F-1)."""
     end = 0
     try:
         for chunk in reader.chunks(segment, decode):

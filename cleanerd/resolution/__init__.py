@@ -1,1 +1,1 @@
-"""Which partitions exist, which an operator means, and which configuration each has."""
+"""Finds partitions, resolves an operator's names, and determines each partition's configuration."""

@@ -1,4 +1,4 @@
-"""The broker of a log directory: its configuration, from the files on the disk."""
+"""The facts about a log directory's broker: its configuration, from files on the disk."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from cleanerd.state.zk_topics import CachedTopic
 
 METADATA_AGE_MS = MARGIN_MS
-"""U-23, U-71: younger metadata may be uncommitted."""
+"""U-23, U-71: newer metadata may be uncommitted."""
 
 _MOST_DIGITS = 300
 
@@ -69,7 +69,7 @@ class ReadMetadata(Protocol):
     """As :func:`read_cluster_metadata`, for the current metadata."""
 
     def __call__(self, directory: Path, *, only_before_ms: int | None) -> ClusterMetadata:
-        """What the metadata log in ``directory`` says."""
+        """The content of the metadata log in ``directory``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +77,12 @@ class BrokerFacts:
     """The broker of a log directory. ``metadata`` is None without a KRaft log.
 
     ``saved``: by topic the values from before ``cleanerd delegate``; ``saved_unread``: unreadable files that may list
-    others. ``warnings``: state that could not be used.
-    ``metadata_dir``: the directory of the metadata log. ``log_dirs``: the broker's, as far as they are known.
-    ``siblings``: those of ``log_dirs`` that the broker uses beside this one, without copies of it.
-    ``full_isr``: when the ISR of partitions was full last, as the state directory remembers (U-72).
-    ``ignored_replicas``: brokers of the cluster that no tombstone waits for (U-78).
-    ``zookeeper``: its metadata is in ZooKeeper; then ``zk_topics`` is its last report about its topics.
-    ``has_hidden_metadata``: a running broker in KRaft mode, whose metadata log was not found or does not answer.
+    others. ``warnings``: state that could not be used. ``metadata_dir``: the directory of the metadata log.
+    ``log_dirs``: the broker's known ones. ``siblings``: those of ``log_dirs`` that the broker uses beside this one,
+    without copies of it. ``full_isr``: when the ISR of partitions was last full, from the state directory (U-72).
+    ``ignored_replicas``: brokers of the cluster that tombstones do not wait for (U-78). ``zookeeper``: its metadata is
+    in ZooKeeper; then ``zk_topics`` is its last report about its topics. ``has_hidden_metadata``: a running broker in
+    KRaft mode, whose metadata log was not found or does not answer.
     """
 
     metadata: ClusterMetadata | None
@@ -135,7 +134,7 @@ class BrokerFacts:
 
     @property
     def connect(self) -> str:
-        """Options of Kafka's tools to reach the broker: by our own settings, else by its ``server.properties``."""
+        """Options of Kafka's tools to reach the broker: from our settings, else from its ``server.properties``."""
         daemon, words = self.settings.daemon, []
         if daemon.cleanerd_command_config is not None:
             words = ["--command-config", str(daemon.cleanerd_command_config)]
@@ -147,11 +146,11 @@ class BrokerFacts:
     ) -> TopicConfig:
         """The effective configuration of ``topic`` (U-24).
 
-        ``effective``: the settings that a running broker reports, instead of its files (U-23), with ``segment_bytes``,
-        its segment size, which a hidden key can have changed.
+        ``effective``: the settings that a running broker reports, instead of its files (U-23). ``segment_bytes``: its
+        segment size, because a hidden key can change it.
 
         Raises:
-            ConfigError: a value that Kafka would not take.
+            ConfigError: a value that Kafka would reject.
         """
         config = self._own_config(topic, effective, segment_bytes)
         ignores = config.cleanerd_tombstone_replicated == "ignore"
@@ -159,9 +158,9 @@ class BrokerFacts:
         return config if replicas is None else replace(config, replicas=replicas)
 
     def replicas_of(self, topic: str) -> TopicReplicas | None:
-        """The replicas of the topic's partitions (U-70): none of a topic that the metadata log does not show yet.
+        """The replicas of the topic's partitions (U-70); empty for a topic that the metadata log does not show yet.
 
-        None without a metadata log, except where a broker writes one elsewhere.
+        None without a metadata log, unless a broker writes one elsewhere.
         """
         if self.metadata is None:
             hidden = TopicReplicas(ReplicaFacts({}, unread=self.unknown_replicas), {}, ignored=self.ignored_replicas)
@@ -214,10 +213,10 @@ class BrokerFacts:
         )
 
     def require_same_topic(self, name: TopicPartition, topic_id: uuid.UUID | None) -> None:
-        """A directory that an older topic of the same name left is not that topic's (U-23: by id).
+        """Refuse a directory that an older topic of the same name left (U-23: by id).
 
         Raises:
-            RefusedError: the metadata knows the name with another id than ``topic_id``.
+            RefusedError: the metadata has the name with another id than ``topic_id``.
         """
         known = self.topic_id(name.topic)
         if topic_id is not None and known is not None and topic_id != known:
@@ -233,16 +232,16 @@ class BrokerFacts:
         return next((path for path in self.log_dirs if name in incoming_replicas(path)), None)
 
     def twin_of(self, name: TopicPartition) -> Path | None:
-        """Another log directory of the broker in which the partition is as well (U-60)."""
+        """Another log directory of the broker that also has the partition (U-60)."""
         return next((path for path in self.siblings if os.path.isdir(f"{path}/{name}")), None)
 
     def not_in_place(self, name: TopicPartition) -> RefusedError | None:
-        """Why the partition is not the broker's only replica of it.
+        """Why the partition is not the broker's only copy of its replica.
 
-        No replica is cleaned while it is moved: removed records that were copied already would come back in the new
-        place. The tombstone that deletes a copied record, and the marker that aborts it, may be removed here before
-        they are copied. Kafka pauses its own cleaner for the same reason. If a partition is in two directories you may
-        keep either one (U-60).
+        A replica is not cleaned while it is being moved: removed records that were already copied would come back in
+        the new place. The tombstone that deletes a copied record, and the marker that aborts it, may be removed here
+        before they are copied. Kafka pauses its own cleaner for the same reason. If a partition is in two directories
+        you may keep either one (U-60).
         """
         place = self.moved_to(name)
         if place is not None:
@@ -257,7 +256,7 @@ class BrokerFacts:
         )
 
     def require_in_place(self, name: TopicPartition) -> None:
-        """Refuse a partition of which the broker has more than one replica.
+        """Refuse a partition of which the broker has more than one copy.
 
         Raises:
             RefusedError: see :meth:`not_in_place`.
@@ -269,10 +268,10 @@ class BrokerFacts:
     def resources(self, *, inside: bool = True) -> Resources:
         """A cleaning's limits. ``inside``: several threads may work inside one partition.
 
-        Uses the memory that is free now (U-35): map and batches may get less than the settings say.
+        It depends on the currently free memory (U-35): map and batches may get less than the settings say.
 
         Raises:
-            ConfigError: ``producer.id.expiration.ms`` has a value that Kafka would not take.
+            ConfigError: ``producer.id.expiration.ms`` has a value that Kafka would reject.
         """
         daemon = self.settings.daemon
         convert_legacy, profile_origin = self._profile()
@@ -301,16 +300,16 @@ class BrokerFacts:
         )
 
     def producer_id_expiration_ms(self) -> int:
-        """How long the broker remembers a producer that writes nothing (R192-2).
+        """How long the broker remembers an idle producer (R192-2).
 
         Raises:
-            ConfigError: ``producer.id.expiration.ms`` has a value that Kafka would not take.
+            ConfigError: ``producer.id.expiration.ms`` has a value that Kafka would reject.
         """
         defaults = self.settings.broker_defaults()
         return resolve_producer_id_expiration_ms(settings_defaults=defaults, **self._broker_layers())[0]
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
-        """The id of a topic of the cluster, as far as it is known."""
+        """The id of a topic of the cluster, if known."""
         if self.metadata is not None:
             return self.metadata.topics.get(topic)
         cached = self.zk_topics.get(topic)
@@ -348,7 +347,7 @@ class BrokerFacts:
 
 
 def _listener(properties: Mapping[str, str]) -> str | None:
-    """``host:port`` of the first listener that clients use; without a host it is this machine."""
+    """``host:port`` of the first listener for clients; without a host it is this machine."""
     roles = {each.strip() for each in properties.get("controller.listener.names", "CONTROLLER").split(",")}
     for listeners in (properties.get("advertised.listeners", ""), properties.get("listeners", "")):
         for name, _, place in (each.strip().partition("://") for each in listeners.split(",")):
@@ -359,7 +358,7 @@ def _listener(properties: Mapping[str, str]) -> str | None:
 
 
 def being_moved(name: TopicPartition, place: Path | None = None) -> RefusedError:
-    """The refusal of a partition whose replica is being moved to another log directory; ``place``: which one."""
+    """The refusal of a partition whose replica is being moved to another log directory, ``place``."""
     return RefusedError(
         "it is being moved to another log directory" + ("" if place is None else f", {place}"),
         where=str(name),
@@ -368,7 +367,7 @@ def being_moved(name: TopicPartition, place: Path | None = None) -> RefusedError
 
 
 def left_by_a_move(name: TopicPartition, place: Path) -> RefusedError:
-    """The refusal of a partition that has a ``-future`` directory beside it: no broker moves within a directory."""
+    """The refusal of a partition with a ``-future`` directory beside it: brokers do not move within a directory."""
     return RefusedError(
         f"{place} has both its directory and one that is to replace it (-future), and no broker does that",
         where=str(name),
@@ -388,19 +387,18 @@ def broker_facts(
     ask_topics: Callable[..., ReportedTopics] = cached_topic_configs,
     peers: Peers | None = None,
 ) -> BrokerFacts:
-    """Find what is known of ``log_dir``'s broker.
+    """Collect the facts about ``log_dir``'s broker.
 
     The metadata log may be in any of its log directories (``others``), or where its server.properties says. Directories
     of other brokers among ``others`` are ignored. If two of them have a metadata log, one was left behind when
     ``metadata.log.dir`` changed: the longer one is used. In ZooKeeper mode a log left behind by a migration is ignored.
-    Beside a ``running`` broker the youngest metadata is left out: it may be uncommitted (U-23). Its command line
-    overrides its server.properties (U-24). ``younger``: it is read as well, into a second result.
-    ``silent``: directories that do not answer, in which nothing is read.
-    ``read_metadata``: reads the metadata log, for callers that cache it; not with ``younger``.
-    ``ask_topics``: as :func:`zk_topics_of`.
+    Beside a ``running`` broker the newest metadata is left out, because it may be uncommitted (U-23). Its command line
+    overrides its server.properties (U-24). ``younger``: also read it, into a second result. ``silent``: directories
+    that do not answer, in which nothing is read. ``read_metadata``: reads the metadata log, for callers that cache it;
+    not with ``younger``. ``ask_topics``: as :func:`zk_topics_of`.
 
     Raises:
-        CorruptionError, CleanerdError: the metadata log or server.properties is there and cannot be read.
+        CorruptionError, CleanerdError: the metadata log or server.properties exists but cannot be read.
         ConfigError: server.properties is another node's, or the metadata log that the settings name another cluster's.
     """
     properties_path = settings.daemon.cleanerd_broker_properties
@@ -410,7 +408,7 @@ def broker_facts(
     places = dict.fromkeys((*others, *(path for path in listed if path.is_absolute() and path != log_dir.path)))
     own = [log_dir.path, *(path for path in places if _is_of_broker(log_dir, path))]
     found = _metadata_logs(settings.daemon.cleanerd_metadata_log_dir, own, log_dir)
-    # By a clock that jumped ahead nothing would be young (U-42); the cleaning itself reports an unknown clock.
+    # By a clock that jumped ahead nothing would be new (U-42); the cleaning itself reports an untrusted clock.
     now_ms = read_clock(settings.daemon.cleanerd_state_dir, []).now_ms()
     only_before_ms = now_ms - METADATA_AGE_MS if running else None
     read = read_metadata or partial(read_cluster_metadata, younger=younger, margin_ms=METADATA_AGE_MS)
@@ -457,7 +455,7 @@ def broker_facts(
 
 
 def peer_points(settings: Settings, log_dir: LogDir, peers: Peers) -> PeerPoints | None:
-    """The clean points of the cluster's other brokers; None where the settings name no daemons (U-79)."""
+    """The clean points of the cluster's other brokers; None if the settings name no daemons (U-79)."""
     daemon = settings.daemon
     named, meta = daemon.cleanerd_cluster_peers, log_dir.meta
     if isinstance(named, int):
@@ -467,10 +465,10 @@ def peer_points(settings: Settings, log_dir: LogDir, peers: Peers) -> PeerPoints
 
 
 def _metadata_logs(configured: Path | None, own: Sequence[Path], log_dir: LogDir) -> list[Path]:
-    """The places of the metadata log: by the settings, else in any of the broker's ``own`` directories.
+    """The paths of the metadata log: from the settings, else any of the broker's ``own`` directories.
 
     Raises:
-        ConfigError: it is not where the settings say, or is another cluster's.
+        ConfigError: it is not where the settings say, or belongs to another cluster.
     """
     found = [path / "__cluster_metadata-0" for path in (own if configured is None else [configured])]
     found = [path for path in found if path.is_dir()]
@@ -496,7 +494,7 @@ def _is_of_broker(log_dir: LogDir, path: Path) -> bool:
 def _siblings(log_dir: LogDir, own: Sequence[Path], together: Sequence[Path]) -> tuple[Path, ...]:
     """The broker's ``own`` directories that it uses beside ``log_dir``.
 
-    A copy has the directory id of its original, and is not in the ``log.dirs`` that name the original.
+    A copy has the directory id of its original, but ``log.dirs`` name only the original.
     """
     found = []
     for path in own:
@@ -510,12 +508,12 @@ def _siblings(log_dir: LogDir, own: Sequence[Path], together: Sequence[Path]) ->
 
 
 def _require_same_cluster(path: Path, log_dir: LogDir) -> None:
-    """The settings may name any cluster node's metadata log, or a copy of one, which need not name its owner.
+    """Check the configured metadata log: it may be any cluster node's, or a copy, which need not name its owner.
 
-    Topics without an id would go by another cluster's topics of that name, and all by its brokers' settings.
+    Otherwise topics without an id would use another cluster's topics of the same name, and all its brokers' settings.
 
     Raises:
-        ConfigError: it is another cluster's.
+        ConfigError: it belongs to another cluster.
     """
     meta = meta_of(path)
     known = log_dir.meta.cluster_id
@@ -536,7 +534,7 @@ def meta_of(path: Path) -> MetaProperties | None:
 
 
 def _server_properties(path: Path, log_dir: LogDir, *, running: bool) -> Mapping[str, str]:
-    """A broker does not start on directories of another node id, so a file with one is not this broker's.
+    """Read the broker's server.properties. A file with another node id is ignored, because it is another broker's.
 
     The command line of a ``running`` broker overrides its file.
     """
@@ -546,7 +544,7 @@ def _server_properties(path: Path, log_dir: LogDir, *, running: bool) -> Mapping
     for key in ("node.id", "broker.id"):
         text = properties.get(key, "").strip()
         own = log_dir.meta.node_id
-        # Python makes no number of thousands of digits.
+        # Python rejects numbers of thousands of digits.
         if text.isdecimal() and own is not None and (len(text) > _MOST_DIGITS or int(text) != own):
             raise ConfigError(
                 f"{key} is {text[:40]}, but {log_dir.path} belongs to node {own}",

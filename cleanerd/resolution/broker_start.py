@@ -1,4 +1,7 @@
-"""States of a log directory in which its broker does not start, or sets a partition aside (U-60); each tried on one."""
+"""States of a log directory in which its broker does not start, or ignores a partition (U-60).
+
+Each was tried on a broker.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _MOUNT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StartObstacle:
-    """An event of the broker's next start, its origin, and what you can do before.
+    """An effect on the broker's next start, its origin, and what you can do before.
 
     ``refused``: a cleaning refuses the partition with the same message.
     """
@@ -46,10 +49,10 @@ class StartObstacle:
 
 
 def start_obstacles(log_dir: LogDir, facts: BrokerFacts | None) -> list[StartObstacle]:
-    """All of them in ``log_dir``. Reads names and the small files that name owners.
+    """All obstacles in ``log_dir``. Reads names and the small files that name owners.
 
-    ``facts``: None where the broker's configuration cannot be read; then only the names in the directory are judged.
-    A directory or file that cannot be read is passed over: reading the log reports it.
+    ``facts``: None if the broker's configuration cannot be read; then only the names in the directory are judged.
+    Unreadable directories and files are skipped: reading the log reports them.
     """
     if facts is None:
         return list(_directories(log_dir))
@@ -62,7 +65,7 @@ def start_obstacles(log_dir: LogDir, facts: BrokerFacts | None) -> list[StartObs
 
 
 def start_warnings(log_dir: LogDir, facts: BrokerFacts) -> list[str]:
-    """Those that no cleaning reports by a refusal, in words: for every command and mode, and for the daemon's page."""
+    """The obstacles that no cleaning refuses, in words: for every command and mode, and for the daemon's page."""
     return [str(each) for each in start_obstacles(log_dir, facts) if not each.refused]
 
 
@@ -88,7 +91,7 @@ def _directories(log_dir: LogDir) -> Iterator[StartObstacle]:
 
 
 def _identities(log_dir: LogDir, facts: BrokerFacts) -> Iterator[StartObstacle]:
-    """Only a broker in KRaft mode needs ``partition.metadata``; one in ZooKeeper mode writes it."""
+    """Check ``partition.metadata``: a broker in KRaft mode needs it; one in ZooKeeper mode writes it."""
     if log_dir.meta.version == 0:
         return
     missing: dict[str, list[TopicPartition]] = {}

@@ -1,7 +1,7 @@
-"""Checkpoints beside a running broker: read twice, the lower value counts (S-03).
+"""Checkpoints beside a running broker are read twice, and the lower value is used (S-03).
 
 After a truncation the high watermark on disk can be too high for a moment. Two readings two checkpoint intervals apart,
-with a log that did not become shorter in between, exclude that.
+with a log that was not truncated in between, exclude that.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ End = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class EarlierReading:
-    """An earlier reading of a log directory: checkpoints (None: nothing old enough) and the logs' ends."""
+    """An earlier reading of a log directory: checkpoints (None: none old enough) and the logs' ends."""
 
     log_dir: LogDir | None = None
     ends: Mapping[TopicPartition, End] = field(default_factory=dict)
 
     def knows(self, name: TopicPartition) -> bool:
-        """Whether there are two readings of the partition now."""
+        """Whether there are two readings of the partition."""
         return self.log_dir is not None and name in self.ends
 
     def lower_of(self, log_dir: LogDir, name: TopicPartition, end: End) -> LogDir:
-        """``log_dir`` with the offsets of one partition: the lower of both readings, 0 while nothing is sure.
+        """``log_dir`` with the offsets of one partition: the lower of both readings, 0 while they are uncertain.
 
-        That is so without two readings, or when the log became shorter since: ``end`` is its end now.
+        They are uncertain without two readings, or if the log was truncated since; ``end``: its current end.
         """
         earlier = self.log_dir
 
@@ -61,7 +61,7 @@ class EarlierReading:
 
 
 class FirstReadings:
-    """First readings of several log directories, so that there is one wait for all of them."""
+    """The first readings of several log directories, which share one wait."""
 
     def __init__(self) -> None:
         self._first: dict[Path, tuple[float, EarlierReading]] = {}
@@ -71,7 +71,7 @@ class FirstReadings:
     ) -> tuple[EarlierReading, LogDir]:
         """Read a running broker's log directory twice; reports the wait in between.
 
-        ``beside``: directories that may be needed next. A first reading of each that has a broker is made now.
+        ``beside``: directories that may follow. Those with a broker get their first reading now.
 
         Raises:
             CleanerdError: the directory cannot be read.
@@ -79,7 +79,7 @@ class FirstReadings:
         if path not in self._first:
             self._add(path)
             for other in beside:
-                with contextlib.suppress(CleanerdError):  # read in its turn
+                with contextlib.suppress(CleanerdError):  # reported when it is read
                     if other not in self._first and broker_runs(other):
                         self._add(other)
         began, earlier = self._first.pop(path)
@@ -96,7 +96,7 @@ class FirstReadings:
 
 
 def highest_segments(log_dir: LogDir) -> dict[TopicPartition, End]:
-    """Where every log ends now; partitions that cannot be read are left out."""
+    """The current end of every log; unreadable partitions are left out."""
     ends = {}
     for name in log_dir.partitions:
         try:
@@ -108,7 +108,7 @@ def highest_segments(log_dir: LogDir) -> dict[TopicPartition, End]:
 
 
 def is_separate_write(early: float, late: float, settle_seconds: float = SETTLE_SECONDS) -> bool:
-    """Whether the broker has written its checkpoints between these moments, in seconds."""
+    """Whether the broker has written its checkpoints between these times, in seconds."""
     return late - early >= settle_seconds
 
 
@@ -121,15 +121,15 @@ class CheckpointPairs:
         self._latest: tuple[float, LogDir] | None = None
 
     def add(self, log_dir: LogDir) -> None:
-        """Add a reading; one too soon after the previous is not kept."""
+        """Add a reading; one too soon after the previous is ignored."""
         now = time.monotonic()
         if self._latest is not None and self._latest[1].meta != log_dir.meta:
-            self._earlier = self._latest = None  # another directory in its place
+            self._earlier = self._latest = None  # another directory was mounted in its place
         if self._latest is not None and is_separate_write(self._latest[0], now, self._settle_seconds):
             self._earlier = self._latest
         if self._latest is None or self._earlier is self._latest:
             self._latest = (now, log_dir)
 
     def earlier(self, ends: Mapping[TopicPartition, End]) -> EarlierReading:
-        """The last one that is old enough. ``ends``: the logs' ends at the last scan."""
+        """The last reading that is old enough. ``ends``: the logs' ends at the last scan."""
         return EarlierReading(None if self._earlier is None else self._earlier[1], ends)

@@ -1,6 +1,6 @@
-"""Where a key is in one partition of this host, and what removes each copy by when (U-85).
+"""Finds a key's copies in one partition of this host, and what removes each copy by when (U-85).
 
-The search is that of ``verify/audit.py``; the facts are those of ``explain``; the rules are in ``policy/removal.py``.
+It combines the search of ``verify/audit.py``, the facts of ``explain`` and the rules of ``policy/removal.py``.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from cleanerd.verify.rules import KeyRules
 
 _OWN_LIMITS: Final = frozenset({LimitedBy.ACTIVE_SEGMENT, LimitedBy.MIN_COMPACTION_LAG})
-"""Limits that have steps of their own, with times."""
+"""Limits that have their own steps, with times."""
 _PLAN: Final = re.compile(r"([0-9]{8}t[0-9]{6})-[0-9a-f]{8}", re.ASCII)
 _WORKING_PHASES: Final = frozenset({"idle", "queued", "cleaning"})
 
 
 @dataclass(frozen=True, slots=True)
 class CopyOutlook:
-    """A copy of the key, and the steps until it is gone."""
+    """A copy of the key, and the steps until it is removed."""
 
     copy: Occurrence
     steps: tuple[Step, ...]
@@ -58,7 +58,7 @@ def removal_facts(
 ) -> RemovalFacts:
     """The facts of an explained partition. ``daemon``: what a running daemon reports about it, None without an answer.
 
-    ``kafka_cleans`` False: the broker's own cleaner is known to be off.
+    ``kafka_cleans`` False: Kafka's cleaner is off.
 
     Raises:
         CorruptionError, CleanerdError: a segment's headers cannot be read.
@@ -109,9 +109,10 @@ def _cleaned_by(found: Survey, daemon: Mapping[str, object] | None, *, kafka_cle
 def outlook(
     copies: Sequence[Occurrence], rules: KeyRules, facts: RemovalFacts | None, settings: Settings, why_unknown: str = ""
 ) -> list[CopyOutlook]:
-    """The steps of each copy of one key in one partition. ``facts`` None: the log is not there, or not compacted.
+    """The steps of each copy of one key in one partition.
 
-    ``why_unknown``: then what gives a bound for live copies.
+    ``facts`` None: the log does not exist, or is not compacted. ``why_unknown``: then what would give live copies a
+    latest time.
     """
     live = [each for each in copies if each.state == LIVE]
     seen = [each for each in live if each.visible]
@@ -138,7 +139,7 @@ def _rank_of(copy: Occurrence, rules: KeyRules) -> tuple[bool, int, int]:
 
 
 def horizon_of(copy: Occurrence) -> int | None:
-    """The delete horizon of the batch that has ``copy``; None without one, or when the file changed since."""
+    """The delete horizon of the batch with ``copy``; None without one, or if the file changed since."""
     try:
         stored = next(read_batches(Path(copy.file), start=copy.position, cut_tail_ends=True, limit_bytes=batch_bytes()))
         return parse_header(stored.data).delete_horizon_ms
@@ -147,7 +148,7 @@ def horizon_of(copy: Occurrence) -> int | None:
 
 
 def _steps_elsewhere(copy: Occurrence, facts: RemovalFacts | None, settings: Settings) -> tuple[Step, ...]:
-    """Of a file that is not live: its state says what removes it."""
+    """The steps for a file that is not live, from its state."""
     delay_ms = 60_000 if facts is None else facts.file_delete_delay_ms
     if _plan_of(copy) is not None:
         step = _step_of_kept(copy, settings)
@@ -161,7 +162,7 @@ def _steps_elsewhere(copy: Occurrence, facts: RemovalFacts | None, settings: Set
 
 
 def _plan_of(copy: Occurrence) -> re.Match[str] | None:
-    """The time of the cleaning whose replaced segments the file is among."""
+    """The plan id, with the time of the cleaning that replaced the file."""
     return _PLAN.fullmatch(Path(copy.file).parent.parent.name)
 
 

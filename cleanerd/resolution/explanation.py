@@ -38,7 +38,7 @@ POLICY_CHANGES: Final = "when the topic's cleanup.policy contains compact"
 class Explanation:
     """Why one partition is or is not cleaned now. ``running``: a broker has the log directory.
 
-    ``held``: how many tombstones and markers wait for a replica (U-70); None: they were not counted.
+    ``held``: how many tombstones and markers wait for a replica (U-70); None: not counted.
     """
 
     found: Survey
@@ -62,7 +62,7 @@ def explain(
 ) -> Explanation:
     """Survey a partition and its state; with ``resources`` also check for other obstacles.
 
-    ``counts_held``: read all batch headers, where tombstones may wait for a replica, and count these.
+    ``counts_held``: if tombstones may wait for a replica, read all batch headers and count them.
 
     Raises:
         CleanerdError: it cannot be read.
@@ -83,7 +83,7 @@ def explain(
 
 
 def _with_count(found: Survey, now_ms: int, max_unpacked_bytes: int) -> tuple[Survey, int]:
-    """The same, with the number of held tombstones and markers in its sentences."""
+    """The survey, with the number of held tombstones and markers in its sentences."""
     rules, clean = rules_of(found.config), found.log.segments[:-1]
     with SegmentReader.open(str(found.log.path), largest_batch_bytes=max_unpacked_bytes) as reader:
         held = held_count(reader, clean, found.expiry, now_ms, rules, max_unpacked_bytes)
@@ -104,7 +104,7 @@ def _verdict_of(error: CleanerdError) -> NotCleanedReason:
 
 
 def repacked_notes(found: Survey) -> tuple[str, ...]:
-    """OP-23: that batches become larger when they are compressed again, if they do."""
+    """OP-23: a note if batches become larger when they are compressed again."""
     log = found.log
     files = [(log.path / file_name(each.base, SEGMENT_SUFFIX), each.size_bytes) for each in log.segments[:-1]]
     note = repacked_sample(files).note
@@ -170,7 +170,7 @@ def _json(answer: Explanation) -> dict[str, Any]:
 
 
 def explanation_of_policy(name: TopicPartition, reason: NotCompactedError, *, running: bool) -> dict[str, Any]:
-    """The answer for a topic that is not compacted: the fields that mean something then."""
+    """The answer for a topic that is not compacted, with the fields that apply to it."""
     return {
         "topic": name.topic,
         "partition": name.partition,
@@ -184,7 +184,7 @@ def explanation_of_policy(name: TopicPartition, reason: NotCompactedError, *, ru
 
 
 def settings_of(found: Survey) -> list[tuple[str, object, str]]:
-    """The topic's settings that matter to a cleaning: key, value, origin."""
+    """The topic's settings that affect a cleaning: key, value, origin."""
     config = found.config
     values: dict[str, object] = {
         "cleanup.policy": ",".join(sorted(config.cleanup_policy)),
@@ -204,7 +204,7 @@ def settings_of(found: Survey) -> list[tuple[str, object, str]]:
 
 
 def _strategy_settings(config: TopicConfig) -> dict[str, object]:
-    """The strategy, and its other settings that have an effect."""
+    """The strategy, and its effective further settings."""
     values: dict[str, object] = {"compaction.strategy": config.compaction_strategy}
     if config.compaction_strategy == "header":
         values["compaction.strategy.header"] = config.compaction_strategy_header

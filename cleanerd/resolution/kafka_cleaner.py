@@ -1,4 +1,4 @@
-"""Whether Kafka's own cleaner works in the broker of a log directory, by settings and agent (OP-13)."""
+"""Whether Kafka's cleaner works in the broker of a log directory, from settings and agent (OP-13)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _FIX_SET_ASIDE: Final = "run cleanerd verify on them; the broker's log has the e
 
 @dataclass(frozen=True, slots=True)
 class KafkaCleaner:
-    """``runs``: None if neither settings nor agent show it. ``predicate``: a sentence without its subject.
+    """The state of Kafka's cleaner. ``runs``: None if neither settings nor agent show it.
 
-    ``consequence`` and ``fix``: empty where nothing is wrong.
+    ``predicate``: a sentence without its subject. ``consequence`` and ``fix``: empty if all is well.
     """
 
     runs: bool | None
@@ -41,14 +41,14 @@ class KafkaCleaner:
 
     @property
     def note(self) -> str:
-        """What an operator needs to know whose topic is not compacted; empty if all is well."""
+        """A note for the operator of a topic that is not compacted; empty if all is well."""
         return f"Kafka's own cleaner {self.predicate}, {self.consequence}" if self.consequence else ""
 
 
 def kafka_cleaner(facts: BrokerFacts | None, info: AgentInfo | None) -> KafkaCleaner:
-    """OP-13: off by its setting, else what the agent sees in the broker.
+    """OP-13: off by its setting, else as the agent reports it.
 
-    ``facts``, ``info``: None where the configuration is not known, or no agent answers.
+    ``facts``, ``info``: None if the configuration is unknown, or no agent answers.
     """
     properties = (None if facts is None else facts.server_properties) or {}
     if properties.get(KEY, "true").strip().lower() == "false":
@@ -61,7 +61,7 @@ def kafka_cleaner(facts: BrokerFacts | None, info: AgentInfo | None) -> KafkaCle
 
 
 def _in_broker(info: AgentInfo, threads: str) -> KafkaCleaner:
-    """By its own figures. ``threads``: how many it was started with."""
+    """From the broker's own figures. ``threads``: how many it was started with."""
     state = info.kafka_cleaner
     if state is None:
         return KafkaCleaner(True, "was started in this broker")

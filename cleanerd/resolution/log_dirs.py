@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 _HINT: Final = "see cleanerd.broker.properties"
 _ANSWER_SECONDS: Final = 2.0
-"""Limit for resolving all directories together; the daemon's event loop may be waiting."""
+"""Limit for resolving all directories together, because the daemon's event loop may wait for it."""
 
 
 def log_dirs_of(settings: Settings, known: Collection[Path] = ()) -> tuple[Path, ...]:
     """``cleanerd.log.dirs``, else ``log.dirs`` or ``log.dir`` of the broker's ``server.properties``.
 
-    Each directory once, by its first name: a link to it would be a second entry.
-    ``known`` are not resolved, because they may be on a disk that hangs by now.
+    Each directory once, by its first name: a link to it would be a second entry. ``known`` ones are not resolved,
+    because their disk may hang by now.
 
     Raises:
         ConfigError: neither names one, the broker's file names relative paths, or the state directory is in one of
@@ -57,9 +57,9 @@ def configured_log_dirs(settings: Settings) -> tuple[Path, ...]:
 
 
 def require_outside(state_dir: Path, log_dirs: Sequence[Path]) -> None:
-    """A broker does not start on a log directory with a directory that is not a partition's.
+    """Refuse a state directory inside a log directory, in which a broker would not start.
 
-    If a directory does not answer (a disk that hangs), only its name is compared, without waiting.
+    If a directory does not answer (a disk that hangs), only its name is compared.
 
     Raises:
         ConfigError: the state directory is in one of ``log_dirs``.
@@ -81,7 +81,7 @@ def _require_outside(state_dir: Path, log_dirs: Mapping[Path, str]) -> None:
 def _resolved(paths: Sequence[Path]) -> dict[Path, str]:
     """The target of each path; its own name if it did not answer in time.
 
-    One thread each: links are on the disk too.
+    One thread each, because links are on the disk too.
     """
     found = {path: os.path.abspath(path) for path in paths}
 
@@ -115,7 +115,7 @@ def server_properties(file: Path) -> Mapping[str, str]:
     """The settings of a broker's ``server.properties``.
 
     Raises:
-        ConfigError: it cannot be read, is not a properties file, or contains a NUL, which no setting of a broker has.
+        ConfigError: it cannot be read, is not a properties file, or contains a NUL character.
     """
     try:
         data = file.read_bytes()
@@ -124,7 +124,7 @@ def server_properties(file: Path) -> Mapping[str, str]:
     try:
         properties = read_properties(data, str(file))
     except CorruptionError as error:
-        # Nothing of a log is damaged: no broker starts with such a file.
+        # The log is not damaged: a broker does not start with such a file.
         raise ConfigError(error.message, where=str(file), hint="Kafka would not read it either: correct it") from error
     if any("\0" in text for text in properties.values()):
         raise ConfigError("contains a NUL: it is not a properties file", where=str(file), hint=_HINT)
@@ -132,12 +132,12 @@ def server_properties(file: Path) -> Mapping[str, str]:
 
 
 def log_dirs_in(properties: Mapping[str, str]) -> tuple[Path, ...]:
-    """The log directories in a broker's ``server.properties``, if absolute: see the next function."""
+    """The absolute log directories in a broker's ``server.properties``; see :func:`relative_log_dirs_in`."""
     return tuple(path for path in _named(properties) if path.is_absolute())
 
 
 def relative_log_dirs_in(properties: Mapping[str, str]) -> tuple[Path, ...]:
-    """Those that depend on where the broker was started: for a process that was started elsewhere they name nothing."""
+    """The relative ones, which depend on where the broker was started, so other processes cannot use them."""
     return tuple(path for path in _named(properties) if not path.is_absolute())
 
 

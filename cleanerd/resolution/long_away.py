@@ -1,7 +1,7 @@
-"""Replicas of this broker that missed tombstones or transaction markers (U-76), and whether they may go (U-77).
+"""Replicas of this broker that missed tombstones or transaction markers (U-76), and whether to replace them (U-77).
 
 A replica that was out of the ISR for longer than ``delete.retention.ms`` keeps old values, or aborted records. When it
-returns, the other replicas may have removed the tombstone or marker. That is so with Kafka's own cleaner, too.
+returns, the other replicas may have removed the tombstone or marker. This also happens with Kafka's own cleaner.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class LongAway:
     """A replica of this broker that was out of the ISR for longer than its topic's ``retention_ms``.
 
-    ``since_ms``: then it was in the ISR for certain and had all records; -1: unknown. ``lost``: the log's end and the
-    high watermark above it, where it lost committed records. ``is_held``: cleanerd alone cleans the topic, so that
-    cleanerd on the other brokers keeps tombstones for this replica.
+    ``since_ms``: when it was last certainly in the ISR with all records; -1: unknown. ``lost``: the log's end and the
+    high watermark above it, if it lost committed records. ``is_held``: only cleanerd cleans the topic, so cleanerd on
+    the other brokers keeps tombstones for this replica.
     """
 
     name: TopicPartition
@@ -40,7 +40,7 @@ class LongAway:
     is_held: bool = False
 
     def describe(self, now_ms: int) -> str:
-        """``its replica was away for 3 days, longer than delete.retention.ms (1 day)``."""
+        """For example ``its replica was away for 3 days, longer than delete.retention.ms (1 day)``."""
         away = f"for {human_ms(now_ms - self.since_ms)}" if self.since_ms >= 0 else "for an unknown time"
         message = f"its replica was away {away}, delete.retention.ms is {human_ms(self.retention_ms)}"
         if self.lost is None:
@@ -50,10 +50,10 @@ class LongAway:
 
 
 def long_away(log_dir: LogDir, facts: BrokerFacts, now_ms: int, *, running: bool = False) -> list[LongAway]:
-    """The partitions of ``log_dir`` that missed tombstones or markers, as far as this host knows (U-76).
+    """The partitions of ``log_dir`` that missed tombstones or markers, from this host's facts (U-76).
 
-    Compacted topics with more than one replica, of any cleaner. ``running``: a broker runs here, so that a replica
-    in the ISR is not away. What cannot be read is left out: other checks report it.
+    Compacted topics with more than one replica, of any cleaner. ``running``: a broker runs here, so that a replica in
+    the ISR is not away. Unreadable partitions are left out: other checks report them.
     """
     found = []
     for name in log_dir.partitions:
@@ -89,14 +89,14 @@ def _judged(
 
 
 def _lost(log: PartitionLog, *, may_be_torn: bool) -> tuple[int, int] | None:
-    """Where the log ends, and its high watermark, if that is higher: a power cut, or an old copy was put back."""
+    """The log's end and its high watermark, if that is higher: after a power failure, or in an old copy."""
     with SegmentReader.open(str(log.path), chunk_bytes=64 * 1024) as reader:
         end = log_end_offset(log, reader, may_be_torn=may_be_torn)
     return (end, log.high_watermark) if end < log.high_watermark else None
 
 
 def _last_write_ms(log: PartitionLog) -> int:
-    """The time of the last batch; -1 where no batch of the last segments has one."""
+    """The time of the last batch; -1 if no batch of the last segments has one."""
     for segment in reversed(log.segments):
         with SegmentReader.open(str(log.path), chunk_bytes=256 * 1024) as reader:
             times = [int(each.max_timestamp[-1]) for each in reader.headers_until_damage(segment) if len(each)]
@@ -106,10 +106,10 @@ def _last_write_ms(log: PartitionLog) -> int:
 
 
 def require_replaceable(facts: BrokerFacts, name: TopicPartition) -> None:
-    """Refuse to take a replica away that may be the only complete one, as the metadata log of this host shows (U-77).
+    """Refuse to replace a replica that may be the only complete one, according to this host's metadata log (U-77).
 
     Raises:
-        RefusedError: it is the only replica, this broker was in the ISR, maybe as its leader, or nothing is known.
+        RefusedError: it is the only replica, this broker was in the ISR, maybe as its leader, or the facts are unknown.
     """
     replicas, broker = facts.replicas_of(name.topic), facts.node_id
     if replicas is None or broker is None:

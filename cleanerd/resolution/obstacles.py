@@ -1,4 +1,4 @@
-"""Obstacles to a cleaning outside of the log: previews check them here, a cleaning meets them anyway."""
+"""Obstacles to a cleaning outside of the log: previews check them, since a cleaning would meet them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ def refuse_obstacles(reading: PartitionSnapshot, resources: Resources) -> None:
     Raises:
         RefusedError: a file that is not cleanerd's has the name of one that it needs (U-33).
         LogDirBusyError: another cleanerd works on it or in its log directory, or a process has its active segment open
-            (S-10, S-14).
-        NoSpaceError: no more is free on the disk than is kept free (U-16).
+            (S-10, S-14). NoSpaceError: the disk has only its reserve free (U-16).
     """
     path = reading.log.path
     _refuse_occupied(path)
@@ -47,10 +46,10 @@ def refuse_obstacles(reading: PartitionSnapshot, resources: Resources) -> None:
 
 
 def refuse_long_deletions(found: Survey, cleaning: Cleaning) -> None:
-    """Files that ``clean --live`` does not wait for (D-04).
+    """Refuse if ``clean --live`` would not wait long enough for old files (D-04).
 
     Raises:
-        LaterError: old files of a segment that is to be replaced go only later.
+        RetryLaterError: the broker deletes old files of a segment to be replaced only later.
     """
 
     def status_of(name: str) -> os.stat_result | None:

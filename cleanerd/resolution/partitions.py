@@ -1,10 +1,10 @@
-"""The partitions of a log directory, with the facts that scans and cleanings judge them by.
+"""The partitions of a log directory, with the facts for scans and cleanings.
 
 * :class:`OfflinePartitions`: no broker runs on the directory, and its files decide;
-* :class:`BesideBrokerPartitions`: a broker runs; the lower of two readings of its checkpoints counts (S-03);
+* :class:`BesideBrokerPartitions`: a broker runs; the lower of two readings of its checkpoints is used (S-03);
 * :class:`LivePartitions`: the running broker's report decides (U-23).
 
-Reasons that keep a compacted partition from being cleaned are refused here, with the same message for all.
+Reasons against cleaning a compacted partition are refused here, with the same message for all.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Partitions(ABC):
-    """The partitions of one log directory. ``facts``: what is known of its broker's configuration."""
+    """The partitions of one log directory. ``facts``: the facts about its broker's configuration."""
 
     kind: Literal["disk", "beside", "live"]
 
@@ -49,7 +49,7 @@ class Partitions(ABC):
 
     @abstractmethod
     def targets(self, wanted: PartitionSelection = EVERYTHING) -> list[TargetPartition]:
-        """Those that are ``wanted``, or all that are compacted; cheap: no partition is opened.
+        """The ``wanted`` partitions, or all compacted ones; cheap: no partition is opened.
 
         Of the partitions that match a pattern only the compacted ones are returned.
 
@@ -59,7 +59,7 @@ class Partitions(ABC):
 
     @abstractmethod
     def read(self, name: TopicPartition) -> PartitionSnapshot:
-        """One of them as it is now.
+        """The current state of one partition.
 
         Raises:
             NotCompactedError: its topic is not compacted.
@@ -71,7 +71,7 @@ class Partitions(ABC):
 
 
 class OfflinePartitions(Partitions):
-    """A broker that is down left everything on the disk."""
+    """The partitions of a stopped broker, from the disk."""
 
     kind: Literal["disk", "beside", "live"] = "disk"
 
@@ -80,7 +80,7 @@ class OfflinePartitions(Partitions):
         self._configs: dict[str, TopicConfig | CleanerdError] = {}
 
     def targets(self, wanted: PartitionSelection = EVERYTHING) -> list[TargetPartition]:
-        """By the metadata log and settings."""
+        """From the metadata log and settings."""
         found = []
         for name in self.log_dir.partitions:
             if name.topic in NEVER_CLEANED or (wanted and name not in wanted):
@@ -93,13 +93,13 @@ class OfflinePartitions(Partitions):
         return found
 
     def read(self, name: TopicPartition) -> PartitionSnapshot:
-        """By its files and the checkpoint files."""
+        """From its files and the checkpoint files."""
         reading = self._read(name, self._require_cleanable(name))
         self.facts.require_same_topic(name, reading.log.topic_id)
         return reading
 
     def admitted(self, wanted: PartitionSelection = EVERYTHING) -> list[TargetPartition]:
-        """The targets, with an error those that are refused whatever their logs hold."""
+        """The targets, with an error for those that are refused whatever their logs contain."""
         return [self._admitted(target.name) for target in self.targets(wanted)]
 
     def _admitted(self, name: TopicPartition) -> TargetPartition:
@@ -152,7 +152,7 @@ class BesideBrokerPartitions(OfflinePartitions):
         self._earlier = earlier
 
     def _read(self, name: TopicPartition, config: TopicConfig) -> PartitionSnapshot:
-        # Where the log ends has to be known first: whether it became shorter decides which offsets count.
+        # The log's end comes first: whether the log was truncated decides which offsets are used.
         active = read_partition(self.log_dir, name).active
         log_dir = self._earlier.lower_of(self.log_dir, name, (active.base, active.size_bytes))
         log = read_partition(log_dir, name)
@@ -172,8 +172,8 @@ class ResolvedTopics:
 class LivePartitions(Partitions):
     """As the running broker reports (U-23); ``passed_over``: topics that are returned only by name (U-11).
 
-    ``resolved``: by topic the last result, for callers that read many partitions. A topic's partitions have the same
-    configuration: it is resolved, and kept, once.
+    ``resolved``: the last result by topic, for callers that read many partitions. A topic's partitions have the same
+    configuration, so it is resolved and stored once.
     """
 
     kind = "live"
@@ -193,7 +193,7 @@ class LivePartitions(Partitions):
         self._silent: AgentUnavailableError | None = None
 
     def targets(self, wanted: PartitionSelection = EVERYTHING) -> list[TargetPartition]:
-        """By the broker's own policy. The configurations from the files only show changes."""
+        """From the broker's own policy. The configurations from the files only show changes."""
         meant = wanted.named
         if wanted.names - meant or not wanted:
             compacted = {log.name for log in self._broker.logs() if "compact" in log.policy}
@@ -204,7 +204,7 @@ class LivePartitions(Partitions):
         return [TargetPartition(name, known[name.topic], None) for name in names]
 
     def read(self, name: TopicPartition) -> PartitionSnapshot:
-        """By the broker's own offsets."""
+        """With the broker's own offsets."""
         facts = self._fetch(name)
         _refuse_unfit(name, facts)
         config = self._config(name.topic, facts)
@@ -221,7 +221,7 @@ class LivePartitions(Partitions):
         return known.config
 
     def _fetch(self, name: TopicPartition) -> LogFacts:
-        """With a single try, wait once: after one timeout nothing else is requested."""
+        """The broker's report. With a single try, wait once: after one timeout nothing else is requested."""
         if self._silent is not None:
             raise self._silent.without_frames()
         started = time.monotonic()
@@ -241,10 +241,10 @@ class LivePartitions(Partitions):
 
 
 def _refuse_unfit(name: TopicPartition, facts: LogFacts) -> None:
-    """A-13, as far as it can be checked before anything is read.
+    """A-13: refuse it, as far as that can be checked before reading.
 
     Raises:
-        RefusedError: the partition is on its way to another place.
+        RefusedError: the partition is being moved.
     """
     if facts.future:
         raise being_moved(name)
@@ -266,7 +266,7 @@ def partitions_of(
     """The partitions of ``log_dir``, by the mode that ``choice`` found.
 
     ``others``: log directories of the same broker. ``say`` gets a line before the wait between two readings (S-03).
-    ``first``: one for all log directories, which then wait together.
+    ``first``: shared by all log directories, so that they wait together.
 
     Raises:
         CleanerdError: the broker's configuration cannot be read, or its directory not a second time.
@@ -284,7 +284,7 @@ def partitions_of(
 
 @contextlib.contextmanager
 def opened_partitions(log_dir: LogDir, facts: BrokerFacts, choice: ModeChoice) -> Iterator[Partitions]:
-    """The partitions of a log directory that is live or offline, by ``choice``, of whose broker ``facts`` are known."""
+    """The partitions of a live or offline log directory, by ``choice``, with known ``facts`` about its broker."""
     if choice.mode == "live" and choice.socket is not None:
         with LiveBroker(choice.socket, SINGLE_TRY) as broker:
             yield LivePartitions(log_dir, facts, broker, INTERNAL_TOPICS)

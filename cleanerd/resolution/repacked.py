@@ -1,7 +1,7 @@
 """Whether the batches of a log become larger when a cleaning compresses them again (OP-23).
 
-A cleaning compresses what it rebuilds at the codec's default level. A producer that compresses better makes batches
-that grow by that, although records are removed. A few batches at the beginning of segments show it.
+A cleaning compresses rebuilt batches at the codec's default level. If a producer compresses better, batches grow
+although records are removed. A sample of batches at the beginning of segments shows it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SAMPLE_BYTES: Final = 256 << 10
-"""What is read of a segment; a larger batch shows nothing."""
+"""How much of a segment is read; larger batches are ignored."""
 SEGMENTS: Final = 8
 _BATCHES: Final = 4
 _MAX_UNPACKED: Final = 16 << 20
@@ -34,7 +34,7 @@ _NOTABLE: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Repacked:
-    """The bytes of compressed batches, before and after all of their records were compressed again."""
+    """The bytes of compressed batches, before and after compressing all of their records again."""
 
     before_bytes: int = 0
     after_bytes: int = 0
@@ -44,7 +44,7 @@ class Repacked:
 
     @property
     def note(self) -> str:
-        """For the operator, "" where batches do not become notably larger."""
+        """A note for the operator; empty if batches do not become notably larger."""
         grown = self.after_bytes - self.before_bytes
         if grown <= _NOTABLE * self.before_bytes:
             return ""
@@ -56,13 +56,13 @@ class Repacked:
 
 
 def repacked_sample(files: Sequence[tuple[Path, int]]) -> Repacked:
-    """Batches of a few of the segments, each given with its size in bytes."""
+    """A sample of batches from segments, each given with its size in bytes."""
     chosen = {round(row) for row in np.linspace(0, len(files) - 1, SEGMENTS)} if files else set()
     return sum((repacked_beginning(*files[row]) for row in sorted(chosen)), Repacked())
 
 
 def repacked_beginning(path: Path, size_bytes: int) -> Repacked:
-    """The first batches of a segment. What cannot be read shows nothing: others report it."""
+    """The first batches of a segment; empty if it cannot be read, which other checks report."""
     with contextlib.suppress(CleanerdError, _kernel.CorruptLogError, ValueError):
         return _repacked(read_batch(path, 0, min(size_bytes, SAMPLE_BYTES)))
     return Repacked()

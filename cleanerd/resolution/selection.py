@@ -1,7 +1,7 @@
-"""Which partitions the words of an operator mean: ``orders-0``, a topic, or a pattern such as ``orders-*``.
+"""Resolves an operator's words to partitions: ``orders-0``, a topic, or a pattern such as ``orders-*``.
 
-The one place that resolves names, for every verb and for the daemon. Several words are taken together: either each of
-them means something, or what means nothing is named and nothing is selected.
+Every command and the daemon use this module. Several words are resolved together: if one is unknown it is reported, and
+nothing is selected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PATTERN: Final = frozenset("*?[")
 
 _MOST_NAMED: Final = 20
-"""Words that mean nothing which an error repeats; the others are counted."""
+"""How many unknown words an error repeats; the others are counted."""
 
 _MAX_NAMES_COMPARED: Final = 3
 _MOST_NAMES_COMPARED: Final = 500
@@ -32,10 +32,10 @@ _MOST_NAMES_COMPARED: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class PartitionSelection(Collection[TopicPartition]):
-    """The partitions of ``words``. Without words it is false, and means that everybody is.
+    """The partitions of ``words``; false without words, which selects all.
 
-    ``named``: those of ``names`` that are given by their own or their topic's name; they are selected whatever they
-    are. A pattern selects only compacted topics that no setting excludes.
+    ``named``: the partitions in ``names`` that are given by their own or their topic's name; they are selected even if
+    they are not compacted or excluded. A pattern selects only compacted topics that no setting excludes.
     """
 
     words: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class PartitionSelection(Collection[TopicPartition]):
     named: frozenset[TopicPartition] = frozenset()
 
     def __bool__(self) -> bool:
-        # Words that mean nothing in the directories that could be read must not turn into everything.
+        # Unknown words in the readable directories must not select everything.
         return bool(self.words)
 
     def __contains__(self, name: object) -> bool:
@@ -114,7 +114,7 @@ def _listed(unknown: Sequence[str]) -> str:
 
 
 def _nearest(unknown: Sequence[str], names: Sequence[str]) -> str:
-    """The nearest names of some unknown words only: each costs a comparison with all names, and the daemon waits."""
+    """Suggestions for the first unknown words: each is compared with all names, and the daemon waits."""
     near = dict.fromkeys(
         match
         for word in unknown[:_MAX_NAMES_COMPARED]
@@ -124,7 +124,10 @@ def _nearest(unknown: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _likely(word: str, names: Sequence[str]) -> Sequence[str]:
-    """Those that begin and end most like it; of few names all. An exact comparison takes ten times as long."""
+    """Names that begin or end like the word; if there are few names, all.
+
+    An exact comparison takes ten times as long.
+    """
     if len(names) <= _MOST_NAMES_COMPARED:
         return names
     backwards = word[::-1]
@@ -136,7 +139,7 @@ def _likely(word: str, names: Sequence[str]) -> Sequence[str]:
 
 
 def _common(one: str, other: str) -> int:
-    """How many characters both begin with."""
+    """The length of the common prefix."""
     at = 0
     for mine, theirs in zip(one, other, strict=False):
         if mine != theirs:
@@ -146,9 +149,9 @@ def _common(one: str, other: str) -> int:
 
 
 def why_excluded(topic: str, include: tuple[str, ...], exclude: tuple[str, ...]) -> str:
-    """Why settings leave the topic to Kafka; empty when they do not (U-11).
+    """Why settings leave the topic to Kafka; empty if they do not (U-11).
 
-    Globs never mean an internal topic: only its own name does.
+    Globs do not match internal topics: these have to be named.
     """
     if topic in INTERNAL_TOPICS and topic not in include:
         return f"an internal topic of Kafka, and cleanerd.topics.include does not name {topic}"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TargetPartition:
-    """A partition with its configuration, or with ``error`` if that is wrong or unknown."""
+    """A partition with its configuration, or with ``error`` if that is invalid or unknown."""
 
     name: TopicPartition
     config: TopicConfig | None
@@ -38,7 +38,7 @@ class TargetPartition:
 
 
 def topic_id_of(log_dir: LogDir, name: TopicPartition) -> uuid.UUID | None:
-    """The topic id that the partition's directory states, if any; reading the partition reports damage."""
+    """The topic id in the partition's directory, if any; reading the partition reports damage."""
     path = log_dir.path / str(name) / PARTITION_METADATA
     try:
         return read_partition_metadata(read_plain(path), str(path))
@@ -50,7 +50,7 @@ def require_compacted(config: TopicConfig) -> None:
     """Refuse a topic whose ``cleanup.policy`` lacks ``compact``, or is unknown.
 
     Raises:
-        NotCompactedError: it is another policy.
+        NotCompactedError: the policy is another one.
         ConfigError: no source states it.
     """
     require_known_policy(config)

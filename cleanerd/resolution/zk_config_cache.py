@@ -1,7 +1,7 @@
-"""The topic configurations of a broker in ZooKeeper mode: its report now, or its last one.
+"""The topic configurations of a broker in ZooKeeper mode: its current report, or its last one.
 
-Up to 3.9 a broker may have its topics' configuration in ZooKeeper, and none of it on its disks. So cleanerd queries it
-while it runs, and uses the last report when it does not - unless it ran on for long without a query (U-40).
+Up to 3.9 a broker may have its topics' configuration in ZooKeeper, and not on its disks. So cleanerd queries it while
+it runs, and otherwise uses the last report, unless the broker ran for long after that (U-40).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QUERY_INTERVAL_MS: Final = 5 * 60_000
 """A running broker is not queried more often, except for topics that it has not reported."""
 
 UNASKED_MS: Final = 60 * 60_000
-"""A broker that ran on for longer than this after its last report may use a newer, unknown configuration."""
+"""If a broker ran for longer than this after its last report, its configuration may be newer and unknown."""
 
 ORIGIN: Final = "the broker, when it was last asked"
 
@@ -51,22 +51,22 @@ _SIGNS_OF_LIFE: Final = (HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, L
 
 @dataclass(frozen=True, slots=True)
 class ReportedTopics:
-    """``topics`` by name, empty without trusted data; ``warnings``: why, or how old it is."""
+    """``topics`` by name, empty without trusted data; ``warnings``: why, or how old the data is."""
 
     topics: Mapping[str, CachedTopic]
     warnings: tuple[str, ...]
 
 
 def is_zookeeper_mode(log_dir: LogDir) -> bool:
-    """Whether the log directory is one of a broker that keeps its cluster's metadata in ZooKeeper."""
+    """Whether the log directory belongs to a broker that keeps its cluster's metadata in ZooKeeper."""
     return log_dir.meta.version == 0
 
 
 def was_left_behind(log_dir: LogDir, as_of_ms: int) -> bool:
-    """Whether the metadata log of a broker in ZooKeeper mode ends ``as_of_ms``, long before the broker last ran.
+    """Whether the metadata log of a broker in ZooKeeper mode ends at ``as_of_ms``, long before the broker last ran.
 
-    While a cluster moves to KRaft its controllers write there all the time. A cluster that went back leaves it as it
-    was, and the broker uses ZooKeeper.
+    While a cluster moves to KRaft its controllers write there all the time. If the cluster went back, the log stays
+    unchanged, and the broker uses ZooKeeper.
     """
     return is_zookeeper_mode(log_dir) and _last_alive_ms(log_dir) - as_of_ms > UNASKED_MS
 
@@ -79,9 +79,9 @@ def cached_topic_configs(
     clock_ms: Callable[[], int] = wall_ms,
     connect: Callable[..., Cluster] | None = None,
 ) -> ReportedTopics:
-    """The topics of a broker in ZooKeeper mode. Never fails: obstacles become warnings.
+    """The topics of a broker in ZooKeeper mode.
 
-    ``connect``: as `Cluster`.
+    Does not raise: obstacles become warnings. ``connect``: as `Cluster`.
     """
     cluster_id, node_id = log_dir.meta.cluster_id, log_dir.meta.node_id
     if cluster_id is None or node_id is None:
@@ -129,7 +129,7 @@ def cached_topic_configs(
 
 
 def _is_fresh(known: CachedTopics, names: Sequence[str], now_ms: int) -> bool:
-    """Whether all of these topics were reported a moment ago: the broker's other log directories have other ones."""
+    """Whether all of these topics were reported a moment ago; the broker's other log directories have other topics."""
     asked = (known.topics[name].asked_ms if name in known.topics else None for name in names)
     return all(asked_ms is not None and 0 <= now_ms - asked_ms < QUERY_INTERVAL_MS for asked_ms in asked)
 
@@ -144,7 +144,7 @@ def _query_broker(
     now_ms: int,
     connect: Callable[..., Cluster] | None,
 ) -> dict[str, CachedTopic]:
-    """Raises CleanerdError: no server is named or answers, or the cluster is another one."""
+    """Raises CleanerdError: no server is configured or answers, or it is another cluster."""
     # A client library that only ZooKeeper mode needs here.
     from cleanerd.admin.cluster import Cluster, require_bootstrap  # noqa: PLC0415
 

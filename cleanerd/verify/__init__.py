@@ -1,1 +1,1 @@
-"""Checks a log from its bytes alone. Shares no code with what decides or writes (U-28)."""
+"""Checks a log from its bytes alone. Shares no code with the modules that decide or write (U-28)."""

@@ -1,6 +1,6 @@
-"""A log against its copy from before the cleaning: what is left must be what was there, byte by meaning.
+"""Compares a log with its copy from before the cleaning: the remaining batches and records must be the old ones.
 
-The records of a v2 batch, parsed only as far as a comparison needs: offset, time, and the rest as bytes.
+The records of a v2 batch are parsed only as far as a comparison needs: offset, time, and the rest as bytes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def tails_of(content: bytes, header: BatchHeader) -> Tails | None:
 
 
 def _tails(data: bytes, header: BatchHeader) -> Tails:
-    """One loop and no calls for the short numbers that nearly all are: this is done for every record.
+    """A loop without calls for short numbers, which nearly all are, because it runs for every record.
 
     Raises:
         IndexError: a number goes past the end.
@@ -60,7 +60,7 @@ def _tails(data: bytes, header: BatchHeader) -> Tails:
         at += 1
         if raw > 0x7F:
             raw, at = _longer(data, at, raw)
-        end = at + (raw >> 1)  # a length is never negative
+        end = at + (raw >> 1)  # a length is never negative; the attributes before it may differ (U-14)
         raw = data[at + 1]  # behind the attributes, which may differ (U-14)
         at += 2
         if raw > 0x7F:
@@ -77,7 +77,7 @@ def _tails(data: bytes, header: BatchHeader) -> Tails:
 
 
 def _longer(data: bytes, at: int, raw: int) -> tuple[int, int]:
-    """The rest of a number whose first byte is ``raw``, and where it ends; still zigzag."""
+    """The rest of a number whose first byte is ``raw``, and its end; still zigzag-encoded."""
     raw &= 0x7F
     for shift in range(7, 70, 7):
         byte = data[at]
@@ -89,7 +89,7 @@ def _longer(data: bytes, at: int, raw: int) -> tuple[int, int]:
 
 
 _ONLY_BATCH_TIMESTAMP: Final = 0
-"""The time of an emptied batch that is the only one of its segment (C-39.2); others have -1, or their old time."""
+"""The timestamp of an emptied batch that is alone in its segment (C-39.2); others have -1, or their old time."""
 _KEPT_BITS: Final = TIMESTAMP_TYPE | TRANSACTIONAL | CONTROL
 
 
@@ -109,7 +109,7 @@ def old_view(new: Sequence[SegmentFile], old: Sequence[SegmentFile]) -> tuple[Se
 
 @dataclass(frozen=True, slots=True)
 class _ComparedBatch:
-    """A batch of one side. ``header`` is None for magic 0 and 1; ``segment``: base offset of the one it is in."""
+    """A batch of one side. ``header``: None for magic 0 and 1; ``segment``: base offset of its segment."""
 
     stored: StoredBatch
     header: BatchHeader | None
@@ -147,25 +147,27 @@ def _batches(files: Iterable[SegmentFile], advance: Callable[[int], None]) -> It
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """When a marker may be gone. ``many_rounds``: it may also have got a delete horizon since the copy, and passed it.
+    """When a marker may be removed.
 
-    One that had a delete horizon keeps that (C-49).
+    ``many_rounds``: it may also have got a delete horizon since the copy, and passed it. An existing delete horizon
+    does not change (C-49).
     """
 
     now_ms: int
     many_rounds: bool
 
     def allows(self, horizon_ms: int | None) -> bool:
-        """Whether a marker with the delete horizon ``horizon_ms`` may be gone; None when it had none."""
+        """Whether a marker with the delete horizon ``horizon_ms`` may be removed; None: it had none."""
         return self.many_rounds if horizon_ms is None else horizon_ms <= self.now_ms
 
 
 class CleaningComparison:
-    """Compares batches (S-08). From ``clean_below`` on no record may be missing; all is new from ``old_end`` on.
+    """Compares batches (S-08).
 
-    The cleaning of a part that ends inside a segment rewrites the whole segment. Behind ``clean_below`` it leaves out,
-    as Kafka's cleaner does, ``aborted`` data, expired markers and batches without records. ``keeps_write_time``: a
-    largest timestamp may rise, and does not sink (U-65).
+    From ``clean_below`` on no record may be missing; everything is new from ``old_end`` on. A cleaning that ends inside
+    a segment rewrites the whole segment. Above ``clean_below`` it removes, as Kafka's cleaner does, ``aborted`` data,
+    expired markers and batches without records. ``keeps_write_time``: a largest timestamp may increase, but not
+    decrease (U-65).
     """
 
     def __init__(
@@ -263,7 +265,7 @@ class CleaningComparison:
                 self._report_removed(batch, of_batch.keys() - there)
 
     def _may_be_removed(self, old: _ComparedBatch) -> bool:
-        """Whether a cleaning up to ``clean_below`` leaves out what is in ``old``, also above that."""
+        """Whether a cleaning up to ``clean_below`` may remove the batch ``old``, even above that offset."""
         header = old.header
         if header is None or old.segment >= self._clean_below:
             return False
@@ -319,7 +321,7 @@ class CleaningComparison:
 
 
 def _changed(record: Record, old: Record) -> list[str]:
-    """What changed in the record. Attributes may change: Kafka zeroes them (U-14)."""
+    """The changed parts of the record. Attributes may change, because Kafka zeroes them (U-14)."""
     changed = [
         name
         for name, now, then in (
@@ -338,7 +340,7 @@ def _headers(record: Record) -> list[tuple[str, bytes | None]]:
 
 
 def check_ends(new: LogSummary, old: LogSummary, log_start: int, findings: Findings) -> None:
-    """The end of the log is unchanged, and so is the last batch of each segment (R280-9, U-13)."""
+    """Check that the end of the log and the last batch of each segment are unchanged (R280-9, U-13)."""
     if new.end_offset < old.end_offset:
         what = f"the log ends at offset {new.end_offset - 1}, the copy at {old.end_offset - 1}"
         findings.error(FindingKind.LOG_END_MISSING, str(new.segments[-1].file.path), what, offset=new.end_offset)
@@ -354,9 +356,9 @@ def check_ends(new: LogSummary, old: LogSummary, log_start: int, findings: Findi
 def check_producers(
     new: LogSummary, old: LogSummary, log_start: int, clock: ProducerExpiry, expiry: Expiry, findings: Findings
 ) -> None:
-    """R192-1: what an active producer's next append is checked with is still there.
+    """R192-1: check that active producers keep the batches that their next append is validated with.
 
-    A marker is removed after its delete horizon, as with Kafka, whose cleaner keeps at most an empty batch of it.
+    A marker is removed after its delete horizon, as in Kafka, whose cleaner keeps at most an empty batch of it.
     """
     name = str(new.segments[-1].file.path.parent)
     for key, before in old.producers.items():

@@ -1,6 +1,6 @@
-"""Searches a partition's files for keys, key prefixes and parts of values, as an erasure request names them.
+"""Searches a partition's files for keys, key prefixes and parts of values, for erasure requests.
 
-Key hashes and a search in the unpacked columns find batches that may match; the decoded records decide.
+Key hashes and a search in the decompressed columns find candidate batches; the decoded records decide.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TermKind = Literal["key", "key_prefix", "value_contains"]
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """The subject of a search: a whole key, a key's prefix, or bytes inside a value or a header's value."""
+    """What to search: a whole key, a key's prefix, or bytes inside a value or a header's value."""
 
     kind: TermKind
     data: bytes
@@ -70,12 +70,11 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """A record that matches. ``state``: live, or why the file is there; ``visible``: a consumer can still get it.
+    """A record that matches. ``state``: live, or why the file exists; ``visible``: a consumer can still get it.
 
-    ``terms`` are the positions of the terms that it matches, ``key`` is the record's own.
-
-    ``position`` is that of the batch in ``file``, ``record`` the record's number in the batch, ``value_bytes`` -1 for
-    null. ``version`` by the topic's strategy, None without one; ``is_tombstone`` by its mode.
+    ``terms``: the positions of the terms that it matches. ``key``: the record's own. ``position``: that of the batch in
+    ``file``. ``record``: the record's number in the batch. ``value_bytes``: -1 for null. ``version``: by the topic's
+    strategy, None without one. ``is_tombstone``: by its mode.
     """
 
     key: bytes | None
@@ -94,7 +93,7 @@ class Occurrence:
 
 @dataclass(slots=True)
 class KeySearchResult:
-    """The matches of a search. ``unread`` names bytes that could not be decoded: they may contain a match."""
+    """The matches of a search. ``unread``: bytes that could not be decoded, so they may contain a match."""
 
     occurrences: list[Occurrence] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -110,7 +109,7 @@ class KeySearchResult:
 
 
 def files_of(partition: Path) -> list[tuple[Path, str]]:
-    """Every file of a partition that holds records, with its state, staged ones included.
+    """Every file of a partition that has records, with its state, including staged ones.
 
     Raises:
         CleanerdError: a directory cannot be listed.
@@ -120,7 +119,7 @@ def files_of(partition: Path) -> list[tuple[Path, str]]:
         parsed = parse_file_name(name)
         if parsed is not None and parsed[1] in _STATES:
             found.append((partition / name, _STATES[parsed[1]]))
-    # A plan's own directory; below that of a Spark cleaning each attempt has one, which a killed driver leaves.
+    # A plan has its directory; in that of a Spark cleaning each attempt has one, which a killed driver leaves.
     waiting = [partition / STAGING]
     for place in waiting:
         names = names_in(place) if place.is_dir() else []
@@ -139,7 +138,7 @@ def audit(
 ) -> KeySearchResult:
     """Search ``terms`` in every file of the partition directory. Consumers see nothing below ``log_start``.
 
-    ``unread`` has files that cannot be read, or were removed before; then it is unknown what is visible.
+    ``unread`` has files that cannot be read, or were removed meanwhile; then it is unknown what is visible.
 
     Raises:
         CleanerdError: the directory cannot be read.
@@ -161,7 +160,7 @@ def audit(
 def audit_place(
     place: RecordPlace, terms: Sequence[Term], advance: Callable[[int], None], *, rules: KeyRules = KAFKAS_RULES
 ) -> KeySearchResult:
-    """As :func:`audit`, for files that no broker serves: nothing in them is visible.
+    """As :func:`audit`, for files that no broker serves: their records are not visible.
 
     ``unread`` has a directory that cannot be listed; one that was removed meanwhile is empty.
     """
@@ -175,7 +174,7 @@ def audit_place(
 
 
 class RecordSearch:
-    """Searches file by file; ``result`` grows. Nothing is visible below ``log_start`` or in ``invisible``."""
+    """Searches file by file; ``result`` grows. Records below ``log_start`` or in ``invisible`` are not visible."""
 
     def __init__(self, terms: Sequence[Term], invisible: InvisibleRanges, log_start: int, rules: KeyRules) -> None:
         self.result = KeySearchResult()
@@ -221,7 +220,7 @@ class RecordSearch:
             self._take(path, state, data, rows)
 
     def _look_at_hashes(self, path: Path) -> None:
-        """A guessed key can be recognised by its hash. So a hash that fits a key is a trace of it."""
+        """Search for the hash of a key, which is a trace of it: a guessed key can be recognised by its hash."""
         data = bytes_of(path) or b""
         keys = [term.data for term in self._terms if term.kind == "key"]
         words = np.frombuffer(data[_HASH_KEY_BYTES : len(data) - len(data) % 16], "<u8").reshape(-1, 2)
@@ -235,7 +234,7 @@ class RecordSearch:
             )
 
     def _take(self, path: Path, state: str, data: NDArray[np.uint8], rows: DataRecords) -> None:
-        # Either half alone may match by chance, and so may both: the bytes decide.
+        # One half alone, or even both, may match by chance: the bytes decide.
         hit = np.isin(rows.key_hash[:, 0], self._low) & np.isin(rows.key_hash[:, 1], self._high) & rows.has_key
         if self._has_parts:
             try:
@@ -249,7 +248,7 @@ class RecordSearch:
             self._batch(path, state, int(rows.batches.position[row]), visible=state == LIVE and not hidden[row])
 
     def _may_hold_parts(self, data: NDArray[np.uint8], rows: DataRecords) -> NDArray[np.bool_]:
-        """[n]: the records in whose columns a prefix or a part of a value begins. Raises CorruptLogError."""
+        """[n]: the records whose columns have the start of a prefix or of a part of a value. Raises CorruptLogError."""
         batches = rows.batches
         first = batches.first_record.astype(np.int64)
         keep = np.repeat((batches.attributes & CONTROL) == 0, first[1:] - first[:-1])
@@ -295,7 +294,7 @@ class RecordSearch:
 
 
 def _rows_with(part: bytes, data: bytes, offsets: NDArray[np.int32]) -> list[int]:
-    """The rows of a column in which ``part`` begins; it may end in the next one, which the records decide."""
+    """The rows of a column in which ``part`` begins; it may end in the next row, which the records decide."""
     rows = []
     at = data.find(part)
     while at >= 0:

@@ -6,8 +6,8 @@
      "statement": {...},                                     docs/erase-key.md has its fields
      "signature": {"algorithm": "ed25519", "public_key": "ed25519:...", "value": "..."}}
 
-What is signed are the bytes of the statement as canonical JSON: ASCII, names sorted, no spaces. A statement has a
-salted hash of the key, never the key. ``cryptography`` is the extra ``cleanerd[erase]``: nothing else needs it.
+The signature covers the statement as canonical JSON: ASCII, names sorted, no spaces. A statement has a salted hash of
+the key, never the key. ``cryptography`` comes with the extra ``cleanerd[erase]``; no other module needs it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FileStatement:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatement:
-    """A replica of a partition: its offsets from ``from_offset`` up to ``to_offset``, not included, were searched."""
+    """A replica of a partition whose offsets from ``from_offset`` up to ``to_offset`` (exclusive) were searched."""
 
     partition: int
     topic_id: str | None
@@ -76,7 +76,7 @@ class OtherPlace:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What one broker's host has of a key.
+    """The copies of a key on one broker's host.
 
     ``found``: records with the key. ``unsearched``: places and bytes that could not be searched. The certificate proves
     the key's absence if both are empty. ``request``: the id of the erasure request; None without one.
@@ -118,7 +118,7 @@ _FILE: Final = Document("certificate", _CertificateFile, check=lambda found: req
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A statement with a signature that fits it. ``public_key``: whose, as :func:`parse_public_key` reads it."""
+    """A statement with a valid signature. ``public_key``: the signer's, as :func:`parse_public_key` reads it."""
 
     path: Path
     statement: Statement
@@ -126,14 +126,14 @@ class Certificate:
 
 
 def signed(statement: Statement, key: SigningKey) -> bytes:
-    """The certificate as a file."""
+    """The bytes of the certificate's file."""
     value = base64.b64encode(key.sign(_canonical(asdict(statement)))).decode()
     signature = _Signature(ALGORITHM, key.public_key, value)
     return _FILE.to_bytes(_CertificateFile("cleanerd erasure certificate", statement, signature)) + b"\n"
 
 
 def read_certificate(path: Path) -> Certificate:
-    """A certificate whose signature is right. Whether its key is trusted is for the caller to decide.
+    """A certificate whose signature is valid. The caller has to check whether its key is trusted.
 
     Raises:
         CorruptionError: it is not a certificate, was changed after it was signed, or is of a newer release.
@@ -143,11 +143,11 @@ def read_certificate(path: Path) -> Certificate:
     require_cryptography()
     try:
         data = _read(path, MAX_BYTES)
-        # One reader for both: of two fields of a name it must not be another one that was signed.
+        # Parse once for both uses: of two fields with the same name, the signed one must be the one that is used.
         document = json.loads(data)
         found = _FILE.parse(line_bytes(document))
         value = base64.b64decode(found.signature.value, validate=True)
-        # What was signed is the text of the file, with fields of a newer release as well.
+        # The signature covers the text of the file, including fields of a newer release.
         is_right = verify_signature(found.signature.public_key, value, _canonical(document["statement"]))
     except OSError as error:
         raise system_error("cannot be read", str(path), error) from error
@@ -163,7 +163,7 @@ def _canonical(statement: Mapping[str, Any]) -> bytes:
 
 
 def require_cryptography() -> None:
-    """Nothing, where ``cleanerd[erase]`` is installed.
+    """Check that ``cleanerd[erase]`` is installed.
 
     Raises:
         ConfigError: it is not.
@@ -184,7 +184,7 @@ class SigningKey:
 
 
 def create_key(path: Path) -> SigningKey:
-    """A new key in a new file that only its owner may read, and the public key in ``<path>.pub``.
+    """Create a key in a new file that only its owner may read, and the public key in ``<path>.pub``.
 
     Raises:
         ConfigError: the file exists; ``cleanerd[erase]`` is not installed.
@@ -220,7 +220,7 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
 
 
 def read_key(path: Path) -> SigningKey:
-    """The key of a file that only its owner may read.
+    """The key in a file that only its owner may read.
 
     Raises:
         ConfigError: it does not exist, other users may read it, or it is not an Ed25519 key.
@@ -248,7 +248,7 @@ def read_key(path: Path) -> SigningKey:
 
 
 def _read(path: Path, max_bytes: int, *, private: bool = False) -> bytes:
-    """All of a plain file. Raises OSError; ConfigError if it is ``private`` and other users may read it."""
+    """The content of a plain file. Raises OSError; ConfigError if it is ``private`` and other users may read it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
@@ -264,10 +264,10 @@ def _read(path: Path, max_bytes: int, *, private: bool = False) -> bytes:
 
 
 def parse_public_key(text: str) -> str:
-    """A public key in its one form.
+    """A public key in canonical form.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: it is not a key.
     """
     try:
         data = base64.b64decode(text.removeprefix(PREFIX), validate=True)
@@ -281,7 +281,7 @@ def parse_public_key(text: str) -> str:
 
 
 def verify_signature(public_key: str, signature: bytes, data: bytes) -> bool:
-    """Whether ``signature`` is that of ``data``. Raises ValueError: ``public_key`` is not one."""
+    """Whether ``signature`` is valid for ``data``. Raises ValueError if ``public_key`` is not a key."""
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an optional package
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
 

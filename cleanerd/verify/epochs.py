@@ -1,4 +1,4 @@
-"""Leader epochs: those of the batches, compared with ``leader-epoch-checkpoint`` (F-9)."""
+"""Compares the leader epochs of batches with ``leader-epoch-checkpoint`` (F-9)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNKNOWN: Final = -1
 
 
 def read_epochs(directory: Path, findings: Findings) -> list[EpochStart]:
-    """The checkpoint of a partition directory, empty when there is none or it is damaged.
+    """The checkpoint of a partition directory; empty if it is missing or damaged.
 
     Raises:
         CleanerdError: it cannot be read.
@@ -48,7 +48,7 @@ def read_epochs(directory: Path, findings: Findings) -> list[EpochStart]:
 
 
 class Epochs:
-    """The leader epochs while the batches of a log go by."""
+    """Collects the leader epochs of a log's batches."""
 
     def __init__(self, directory: Path, starts: list[EpochStart], findings: Findings) -> None:
         self._checkpoint = str(directory / LEADER_EPOCHS)
@@ -59,7 +59,7 @@ class Epochs:
         self._reported: set[int] = set()
 
     def add(self, batches: _kernel.Batches, file: str) -> None:
-        """The next batches, from ``file``. Epoch -1 is unknown: such batches were converted from v0 or v1."""
+        """Add the next batches, from ``file``. Epoch -1 is unknown: such batches were converted from v0 or v1."""
         rows = np.flatnonzero((batches.magic == 2) & (batches.leader_epoch >= 0))
         if not len(rows):
             return
@@ -72,7 +72,7 @@ class Epochs:
         self._largest = int(so_far[-1])
         if len(self._starts):
             self._compare(batches.base_offset[rows], epochs)
-            self._compare(batches.last_offset[rows], epochs)  # no epoch begins inside of a batch
+            self._compare(batches.last_offset[rows], epochs)  # epochs do not begin inside a batch
 
     def _compare(self, offsets: NDArray[np.int64], epochs: NDArray[np.int64]) -> None:
         at = np.searchsorted(self._starts, offsets, side="right") - 1
@@ -87,7 +87,7 @@ class Epochs:
         for row in np.flatnonzero((at < 0) & np.isin(epochs, self._epochs)):
             epoch = int(epochs[row])
             start = int(self._starts[np.searchsorted(self._epochs, epoch)])
-            # Below the first entry the checkpoint was cut with the log start; a cut of a later epoch is another matter.
+            # Before the first entry the checkpoint was truncated with the log start; a missing later epoch is a fault.
             if epoch in self._reported or start == int(self._starts[0]):
                 continue
             self._reported.add(epoch)

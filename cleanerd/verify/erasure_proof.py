@@ -1,7 +1,7 @@
-"""Whether the certificates of all replicas prove that a key is gone from a topic (U-87). Pure.
+"""Whether the certificates of all replicas prove that a key was removed from a topic (U-87). Pure.
 
-Complete only when the newest trusted statement about each assigned replica says so, is newer than the request, and has
-searched past the tombstone. The log decides before clocks do: a replica that was searched up to an offset below the
+It is complete only if the newest trusted statement about each assigned replica says so, is newer than the request, and
+has searched past the tombstone. Offsets decide before clocks: a replica that was searched up to an offset below the
 tombstone did not have it yet, whatever the times say.
 """
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from cleanerd.verify.certificate import Certificate, ReplicaStatement, Statement
 
 CLOCKS_MS: Final = 5 * 60_000
-"""What the clocks of two hosts may differ by."""
+"""Tolerance between the clocks of two hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignedReplicas:
-    """A topic as the cluster has it: the brokers assigned to each partition. ``topic_id`` as Kafka writes it."""
+    """A topic in the cluster: the brokers assigned to each partition. ``topic_id`` as Kafka writes it."""
 
     cluster_id: str | None
     topic: str
@@ -33,9 +33,9 @@ class AssignedReplicas:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the certificates have to be about. ``key_hash``: of the request; ``key``: the key itself; one is enough.
+    """What the certificates have to cover. ``key_hash``: from the request; ``key``: the key itself; one is enough.
 
-    ``tombstones``: the offset of the tombstone by partition. ``since_ms``: no earlier search counts.
+    ``tombstones``: the offset of the tombstone by partition. ``since_ms``: earlier searches are ignored.
     """
 
     topic: str
@@ -50,7 +50,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class ProvenReplica:
-    """One assigned replica. ``failures``: why nothing is proven about it; empty: the key is gone from it."""
+    """One assigned replica. ``failures``: why nothing is proven about it; empty: it does not have the key any more."""
 
     partition: int
     broker: int
@@ -60,7 +60,7 @@ class ProvenReplica:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The judgement. ``failures``: certificates that do not count, and why; ``notes`` do not matter to it."""
+    """The judgement. ``failures``: certificates that are ignored, and why; ``notes`` do not affect it."""
 
     replicas: tuple[ProvenReplica, ...]
     failures: tuple[str, ...]
@@ -68,7 +68,7 @@ class Proof:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the key is gone from every assigned replica."""
+        """Whether the key was removed from every assigned replica."""
         return bool(self.replicas) and not any(each.failures for each in self.replicas) and not self.failures
 
 
@@ -79,7 +79,7 @@ def judge(
     trusted: Mapping[str, int | None],
     now_ms: int,
 ) -> Proof:
-    """Put the certificates together. ``trusted``: public keys, and the one broker each may speak for (None: any)."""
+    """Combine the certificates. ``trusted``: public keys, and the one broker that each may sign for (None: any)."""
     failures: list[str] = list(_mismatches(cluster, expected))
     notes: list[str] = []
     newest: dict[tuple[int, int], tuple[Certificate, list[ReplicaStatement]]] = {}
@@ -116,7 +116,7 @@ def _mismatches(cluster: AssignedReplicas, expected: Expected) -> Iterator[str]:
 def _why_foreign(
     each: Certificate, cluster: AssignedReplicas, expected: Expected, trusted: Mapping[str, int | None]
 ) -> Iterator[str]:
-    """Why a certificate says nothing about this erasure."""
+    """Why a certificate does not belong to this erasure."""
     said = each.statement
     if each.public_key not in trusted:
         yield f"signed by {each.public_key}, which is not trusted (--trust)"
@@ -163,7 +163,7 @@ def _proven(
 def _why_too_old(
     said: Statement, replicas: Sequence[ReplicaStatement], expected: Expected, now_ms: int
 ) -> Iterator[str]:
-    """The times of a statement, and the offsets that it searched."""
+    """Check the times of a statement, and the offsets that it searched."""
     tombstones = expected.tombstones or {}
     ends = {replica.partition: replica.to_offset for replica in replicas}
     behind = [(end, tombstones[number]) for number, end in ends.items() if end <= tombstones.get(number, -1)]

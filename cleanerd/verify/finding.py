@@ -1,4 +1,4 @@
-"""A finding: what is wrong, and where."""
+"""A finding: a fault and its place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOWHERE = -1
 
 
 class Severity(enum.StrEnum):
-    """``error``: a reader or a broker fails or misreads data. ``warning``: check it, Kafka copes with it."""
+    """``error``: a reader or a broker fails or misreads data. ``warning``: Kafka handles it, but check it."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -22,7 +22,7 @@ class Severity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong. ``position`` (byte in ``file``) and ``offset`` are -1 where there is none."""
+    """One fault. ``position`` (byte in ``file``) and ``offset`` are -1 if there is none."""
 
     severity: Severity
     kind: FindingKind
@@ -33,7 +33,7 @@ class Finding:
 
     @property
     def rule(self) -> str:
-        """The id of the rule that is broken (docs/rules.md)."""
+        """The id of the violated rule (docs/rules.md)."""
         return self.kind.rule
 
     def to_json(self) -> dict[str, object]:
@@ -51,7 +51,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Findings:
-    """All that was found: the first ``limit`` of each kind are kept, the others only counted."""
+    """All findings: the first ``limit`` of each kind are stored, the others only counted."""
 
     limit: int | None = None
     kept: list[Finding] = field(default_factory=list)
@@ -69,12 +69,12 @@ class Findings:
 
     @property
     def errors(self) -> int:
-        """How many errors there were, kept or not."""
+        """How many errors there were, stored or not."""
         return sum(count for (_, severity), count in self._counts.items() if severity is Severity.ERROR)
 
     @property
     def warnings(self) -> int:
-        """How many warnings there were, kept or not."""
+        """How many warnings there were, stored or not."""
         return sum(self._counts.values()) - self.errors
 
     @property
@@ -83,19 +83,19 @@ class Findings:
         return sum(self._counts.values()) - len(self.kept)
 
     def in_order(self) -> list[Finding]:
-        """The findings that were kept, by file and place."""
+        """The stored findings, by file and place."""
         return sorted(self.kept, key=lambda each: (each.file, each.position, each.offset, each.kind.text))
 
     def has_room_for(self, kind: FindingKind) -> bool:
-        """Whether another error of ``kind`` would be kept: finding its place may be expensive."""
+        """Whether another error of ``kind`` would be stored: finding its place may be expensive."""
         return self.limit is None or self._counts[kind, Severity.ERROR] < self.limit
 
     def count_error(self, kind: FindingKind, count: int = 1) -> None:
-        """Count errors without keeping them."""
+        """Count errors without storing them."""
         self._counts[kind, Severity.ERROR] += count
 
     def as_warnings(self, because: str) -> Findings:
-        """A collector that reports these findings as warnings, with the reason ``because``."""
+        """A collector that reports findings as warnings, with the reason ``because``."""
         return _AsWarnings(self.limit, _findings=self, _because=because)
 
     def _add(self, finding: Finding) -> None:

@@ -1,7 +1,7 @@
-"""Offset and time index of a segment, by what a lookup in them finds (F-6, F-7).
+"""Checks offset and time index of a segment by the results of lookups (F-6, F-7).
 
-Kafka 3 writes an entry per append, Kafka 4 per batch, a recovery every so many bytes. All of them are right if no
-lookup starts after its target, so that is what is checked.
+Kafka 3 writes an entry per append, Kafka 4 per batch, a recovery at byte intervals. All of these are right if no lookup
+starts after its target, so that is checked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cleanerd.verify.segment import BatchColumns, SegmentFacts
 
 ENTRY_COPIES: Final = 8
-"""How many times its size an index takes while it is compared: as it is stored, and a few numbers for each entry."""
+"""Memory for comparing an index, in multiples of its size: the file, and some numbers per entry."""
 
 _BELOW_ALL = np.iinfo(np.int64).min
 
@@ -78,7 +78,7 @@ def _load(
 
 
 def _is_too_large(path: Path) -> bool:
-    """Whether there is less memory than comparing it takes; one that is not there, or cannot be read, is not."""
+    """Whether comparing it takes more memory than there is; False if it is missing or cannot be read."""
     try:
         return os.stat(path, follow_symlinks=False).st_size * ENTRY_COPIES > facts_bytes()
     except OSError:
@@ -94,7 +94,7 @@ def _check_offset_index(
     rows = np.searchsorted(batches.position, positions)
     known = np.minimum(rows, max(len(batches) - 1, 0))
     starts = (batches.position[known] == positions) if len(batches) else np.zeros(len(entries), np.bool_)
-    # With damage in the segment, a batch that could not be read may be what the entry means.
+    # If the segment is damaged, an entry may refer to a batch that could not be read.
     reached = positions < facts.file.size_bytes if facts.whole else np.zeros(len(entries), np.bool_)
     reached |= positions >= facts.file.size_bytes
     largest_before = np.concatenate([[_BELOW_ALL], np.maximum.accumulate(batches.last)])

@@ -1,7 +1,7 @@
-"""Which records have the same key, for any number of records, in bounded memory.
+"""Groups records by key, for any number of records, in limited memory.
 
-Rows are distributed to parts by key hash. Parts that exceed the memory go to temporary files, and each is sorted on its
-own. 128 bits of keyed hash replace the key: no producer can make two keys that collide.
+Rows are distributed to parts by key hash. Parts that exceed the memory go to temporary files, and each part is sorted
+on its own. 128 bits of keyed hash replace the key: producers cannot make two keys that collide.
 """
 
 from __future__ import annotations
@@ -20,20 +20,23 @@ if TYPE_CHECKING:
 KEY_ROW: Final = np.dtype(
     [("low", "<u8"), ("high", "<u8"), ("offset", "<i8"), ("facts", "<u8"), ("version", "<i8"), ("has_version", "?")]
 )
-"""One record: the halves of its key's hash, its offset, what the caller wants to know of it again, its version."""
+"""One record: the halves of its key's hash, its offset, the caller's facts, its version."""
 
 _MAX_PARTS: Final = 512
 """Limit of open temporary files."""
 
 
 class KeyTable:
-    """Rows in any order in, parts sorted by key and offset out. Use it as a context: it may have files."""
+    """Takes rows in any order, returns parts sorted by key and offset.
+
+    Use it as a context manager: it may have files.
+    """
 
     def __init__(self, memory_bytes: int, rows: int) -> None:
-        """``rows``: how many there will be at most; what is sorted at once follows from it."""
+        """``rows``: the maximum number, which determines how many are sorted at once."""
         self._waiting: list[NDArray[np.void]] = []
         self._waiting_rows = 0
-        # Sorting takes the rows once more, and their order.
+        # Sorting copies the rows, and needs their order.
         self._room_rows = max(memory_bytes // (4 * KEY_ROW.itemsize), 1)
         self._parts = min(max(-(-rows // self._room_rows), 1), _MAX_PARTS)
         self._files: list[IO[bytes]] = []
@@ -57,7 +60,7 @@ class KeyTable:
         facts: NDArray[np.uint64],
         versions: tuple[NDArray[np.int64], NDArray[np.bool_]] | None = None,
     ) -> None:
-        """Records: ``key_hash`` [n, 2], ``offset`` [n], ``facts`` [n], ``versions`` and which there are, both [n].
+        """Add records: ``key_hash`` [n, 2], ``offset`` [n], ``facts`` [n], ``versions`` with a mask, both [n].
 
         Raises:
             OSError: a temporary file cannot be written.
@@ -73,7 +76,7 @@ class KeyTable:
             self._spill()
 
     def parts(self) -> Iterator[NDArray[np.void]]:
-        """All rows, sorted by key, then offset, then facts; every key's rows are in one part."""
+        """All rows, sorted by key, then offset, then facts; all rows of a key are in one part."""
         if not self._files:
             yield _in_order(np.concatenate([np.empty(0, KEY_ROW), *self._waiting]))
             return
@@ -99,7 +102,7 @@ def _in_order(rows: NDArray[np.void]) -> NDArray[np.void]:
 
 
 def first_of_key(rows: NDArray[np.void]) -> NDArray[np.intp]:
-    """Where in a part each key's rows begin."""
+    """Where each key's rows begin in a part."""
     if not len(rows):
         return np.zeros(0, np.intp)
     changes = (rows["low"][1:] != rows["low"][:-1]) | (rows["high"][1:] != rows["high"][:-1])

@@ -1,7 +1,7 @@
-"""Records by key: at most one that a reader sees in the clean part, and against a copy from before, the right one.
+"""Checks records by key: in the clean section at most one per key, and compared with an old copy, the right one.
 
-The checked rule is the contract with consumers, independent of the cleaner: of all committed records of a key below the
-checkpoint, exactly the last one is there (C-45, C-50); with a non-default strategy the one with the highest version
+The checked rule is the contract with consumers, independent of the cleaner. Of all committed records of a key below the
+checkpoint, exactly the last one remains (C-45, C-50); with a non-default strategy the one with the highest version
 (R280-4 to R280-6).
 """
 
@@ -43,7 +43,7 @@ _TOMBSTONE: Final = np.uint64(1 << 57)
 _MAY_BE_GONE: Final = np.uint64(1 << 58)
 _HAS_HORIZON: Final = np.uint64(1 << 59)
 _UNORDERED: Final = np.uint64(1 << 60)
-"""For a batch whose records' offsets do not rise."""
+"""The record's batch does not have ascending offsets."""
 _POSITION_BITS: Final = np.uint64(32)
 _SEGMENT_MASK: Final = np.uint64((1 << 24) - 1)
 _POSITION_MASK: Final = np.uint64((1 << 32) - 1)
@@ -55,8 +55,8 @@ class Range:
     """Offsets ``start .. end`` (exclusive) in which keys are compared; ``clean``: the range has been cleaned.
 
     ``many_rounds``: several cleanings were between old and new, so a tombstone may have got a horizon and passed it. An
-    existing horizon stays (C-49). ``unproven_below``: below this offset cleanerd did not clean the log itself
-    (``--first-dirty``, or Kafka's checkpoint). A key without a record at or above it was left unchanged.
+    existing horizon does not change (C-49). ``unproven_below``: below this offset cleanerd did not clean the log itself
+    (``--first-dirty``, or Kafka's checkpoint). Keys without a record at or above it are unchanged.
     """
 
     start: int
@@ -68,7 +68,7 @@ class Range:
 
 
 class KeyedRecords:
-    """Puts the records that consumers see into a key table. ``files`` are the places that findings name."""
+    """Adds the records that consumers see to a key table. ``files``: the files that findings name."""
 
     def __init__(
         self,
@@ -96,9 +96,9 @@ class KeyedRecords:
         is_old: bool = False,
         old_end: int | None = None,
     ) -> None:
-        """Decode a segment and take its records; ``is_old``: it belongs to the log from before the cleaning.
+        """Decode a segment and add its records; ``is_old``: it belongs to the log from before the cleaning.
 
-        Records of the other one from ``old_end`` on were written since: they are in both.
+        Records of the new log from ``old_end`` on were written since and count for both.
 
         Raises:
             CleanerdError: the file cannot be read.
@@ -128,7 +128,7 @@ class KeyedRecords:
             if not is_old:
                 self._report_times(facts.file, rows)
             if facts.file.base >= self._where.end:
-                continue  # decoded nevertheless: the structure of every record is checked
+                continue  # decoded anyway: the structure of every record is checked
             seen = (rows.offset >= self._where.start) & (rows.offset < self._where.end)
             seen &= ~invisible.batches(rows.batches)[rows.batch]
             if not is_old and self._where.clean:
@@ -157,14 +157,14 @@ class KeyedRecords:
         return marks[rows.batch] | tombstones
 
     def _report_times(self, file: SegmentFile, rows: DataRecords) -> None:
-        """F-2: a batch has the largest time of its records, which retention and lookups by time use."""
+        """F-2: check that a batch has the largest time of its records, which retention and lookups by time use."""
         batches, at = rows.batches, rows.filled
         said = batches.max_timestamp[at]
-        # A batch that took the time of superseded records has a later one than its records (U-65).
+        # A batch that took over the time of superseded records has a later one than its records (U-65).
         wrong = said < rows.highest_ms if self._rules.keeps_write_time else said != rows.highest_ms
         wrong &= (said != NO_TIMESTAMP) | (
             rows.highest_ms > NO_TIMESTAMP
-        )  # no rebuilt batch has a time below -1 (U-52)
+        )  # rebuilt batches have no time below -1 (U-52)
         for row in np.flatnonzero((batches.magic[at] == 2) & wrong):
             what = f"says the largest timestamp is {said[row]}, but its records' largest is {rows.highest_ms[row]}"
             self._report_batch(self._findings.error, FindingKind.MAX_TIMESTAMP_WRONG, file, rows, at[row], what)
@@ -180,7 +180,7 @@ class KeyedRecords:
         tell(kind, str(file.path), f"the batch at offset {offset} {what}", position=position, offset=offset)
 
     def _report_keyless(self, file: SegmentFile, rows: DataRecords, keyless: NDArray[np.bool_]) -> None:
-        """C-45.2: below the checkpoint there are no records without a key."""
+        """C-45.2: check that there are no records without a key below the checkpoint."""
         for row in np.flatnonzero(keyless):
             offset = int(rows.offset[row])
             what = f"the record at offset {offset} has no key, and the log is clean up to {self._where.end}"
@@ -195,7 +195,7 @@ class KeyedRecords:
         return f"; cleanerd has not cleaned below offset {self._where.unproven_below}: this may be Kafka's own cleaning"
 
     def check(self, part: NDArray[np.void], *, against: bool) -> None:
-        """Check one part of the table: all rows of the keys in it."""
+        """Check one part of the table: all rows of its keys."""
         if self._where.clean:
             new = part[(part["facts"] & _OLD) == 0]
             starts = first_of_key(new)
@@ -240,7 +240,7 @@ class KeyedRecords:
     def _loss_reason(self, facts: int, others: int) -> tuple[FindingKind, str | None]:
         """The kind and text of the loss of a key's last record; None if it is right: an expired tombstone.
 
-        ``others``: how many more records of the key there were before the cleaning.
+        ``others``: how many more records the key had before the cleaning.
         """
         problem: str | None = None
         kind = FindingKind.LAST_RECORD_OF_KEY_MISSING
@@ -281,8 +281,8 @@ class KeyedRecords:
 def _superseded(rows: NDArray[np.void]) -> NDArray[np.bool_]:
     """[n] bool: the last record of the key in the log has a higher offset. ``rows`` are sorted by key and offset.
 
-    Where offsets rise that is each but the last one of a key (U-45). Of several in a last batch whose offsets do not,
-    that with the lowest counts.
+    With ascending offsets that is each record except the last of a key (U-45). If the offsets of a last batch are not
+    ascending, its record with the lowest offset counts.
     """
     starts = first_of_key(rows)
     if len(starts) == len(rows):
@@ -303,7 +303,7 @@ def _winners(
     """The offset of each key's old record with the highest (has a version, version, offset); -1 without one."""
     key = np.repeat(np.arange(len(starts)), sizes)
     order = np.lexsort((part["offset"], part["version"], part["has_version"], old, key))
-    # Sorted within each key, old ones last: a key's last row is its winner, if it is old at all.
+    # Sorted within each key, old ones last: a key's last row is its winner, if it is old.
     last = order[starts + sizes - 1]
     return np.where(old[last], part["offset"][last], -1)
 
@@ -315,7 +315,7 @@ def _same(left: NDArray[np.void], right: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def _key_text(path: Path, position: int, offset: int) -> str:
-    """`` (key 'abc')`` of one record, for people."""
+    """`` (key 'abc')`` of one record, for messages."""
     try:
         batch = next(read_batches(path, start=position, cut_tail_ends=True, limit_bytes=batch_bytes()))
         key = next(record.key for record in records_in(batch.data, position) if record.offset == offset)

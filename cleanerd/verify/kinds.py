@@ -1,4 +1,4 @@
-"""Everything that ``verify`` can find wrong: its name, and the rule that it breaks (docs/rules.md)."""
+"""All kinds of findings of ``verify``: the name, and the violated rule (docs/rules.md)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ NOT_JUDGED: Final[Mapping[str, str]] = {
     "meta.properties directory.id": "only the cluster knows it",
     "cleaner-offset-checkpoint partition": "the broker ignores a line of one that is not there, in each checkpoint",
 }
-"""File and field that nothing is compared with, and why (U-56). ``docs/verify.md`` names the same."""
+"""Files and fields that are not compared, and why (U-56). ``docs/verify.md`` lists the same."""
 
 
 class FindingKind(enum.Enum):
-    """``(name, rule)``. Operators read the name; the rule's id is in ``--json`` only."""
+    """``(name, rule)``. Tables show the name; only ``--json`` has the rule's id."""
 
     # Batches and records of a segment
     SEGMENT_TOO_LARGE = ("segment-too-large", "F-1")
@@ -81,7 +81,7 @@ class FindingKind(enum.Enum):
 
     @property
     def text(self) -> str:
-        """The name, as tables and ``--json`` have it."""
+        """The name, as in tables and ``--json``."""
         return self.value[0]
 
     @property

@@ -1,4 +1,4 @@
-"""Lists a partition directory, whatever it contains: unlike ``segments.partition``, it never fails on strange files."""
+"""Lists a partition directory with any contents: unlike ``segments.partition``, it accepts strange files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INDEXES: Final = (INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX)
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A ``.log`` file. Its offsets are in ``base .. end`` (exclusive); ``sealed``: another segment follows."""
+    """A ``.log`` file. Its offsets are in ``base .. end`` (exclusive); ``sealed``: a later segment exists."""
 
     path: Path
     base: int
@@ -41,13 +41,16 @@ class SegmentFile:
     sealed: bool
 
     def companion(self, suffix: str) -> Path:
-        """The file beside it with another suffix, whether it exists or not."""
+        """The path of the file beside it with another suffix."""
         return self.path.parent / file_name(self.base, suffix)
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A partition directory. ``leftovers`` are the files of a replacement or deletion, ``orphans`` lack their log."""
+    """A partition directory.
+
+    ``leftovers``: files of a replacement or deletion. ``orphans``: files without their log.
+    """
 
     path: Path
     segments: tuple[SegmentFile, ...]
@@ -114,14 +117,14 @@ def places_in(path: Path) -> list[Path]:
 
 
 def dirs_in(path: Path) -> list[Path]:
-    """The directories among it; raises as :func:`names_in`."""
+    """The directories among its entries; raises as :func:`names_in`."""
     if isinstance(path, RemotePath):
         return list(path.dirs())
     return [each for each in places_in(path) if each.is_dir()]
 
 
 def is_there(path: Path) -> bool:
-    """Whether anything has that name.
+    """Whether the name exists.
 
     Raises:
         CleanerdError: a store does not answer.
@@ -130,7 +133,7 @@ def is_there(path: Path) -> bool:
 
 
 def is_dir(path: Path) -> bool:
-    """Whether a directory has that name; raises as :func:`is_there`."""
+    """Whether the name is a directory; raises as :func:`is_there`."""
     if isinstance(path, RemotePath):
         found = path.status()
         return found is not None and found.is_dir
@@ -152,7 +155,7 @@ def names_in(path: Path) -> list[str]:
 
 
 def size_of(path: Path) -> int:
-    """Bytes in a file.
+    """The size of a file.
 
     Raises:
         CleanerdError: its ``stat`` fails.
@@ -183,9 +186,9 @@ def changed_ms(path: Path) -> int:
 
 
 def bytes_of(path: Path, *, has_room: bool = False) -> bytes | None:
-    """The whole of a small file, None when there is none.
+    """The content of a small file; None: it does not exist.
 
-    ``has_room``: of an index the room behind its entries is not read (:func:`safe_open.read_and_close`).
+    ``has_room``: without the preallocated end of an index (:func:`safe_open.read_and_close`).
 
     Raises:
         CleanerdError: it cannot be read.

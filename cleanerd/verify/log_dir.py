@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The log directory around a partition. ``offsets``: the checkpoints by file name, without the damaged ones.
+    """The facts about a partition's log directory.
 
-    ``broker_runs``: a broker holds the directory's lock.
+    ``offsets``: the checkpoints by file name, without damaged ones. ``broker_runs``: a broker holds the directory's
+    lock.
     """
 
     path: Path
@@ -85,7 +86,7 @@ def read_surroundings(
 
 
 def partitions_in(path: Path) -> list[Path]:
-    """The partition directories of a log directory; without those being moved or deleted, and the metadata log.
+    """The partition directories of a log directory, without those being moved or deleted, and the metadata log.
 
     Raises:
         CleanerdError: it cannot be listed.
@@ -97,7 +98,7 @@ def partitions_in(path: Path) -> list[Path]:
 def verify_in_surroundings(path: Path, around: Surroundings, question: VerifyRequest) -> VerifyResult:
     """Verify a partition of a log directory, with its entries in the directory's checkpoints.
 
-    A ``clean_below`` or ``log_start`` of the question wins over the checkpoint.
+    A ``clean_below`` or ``log_start`` in the question overrides the checkpoint.
 
     Raises:
         CleanerdError, OSError: see ``verify_partition``.
@@ -143,7 +144,7 @@ def _check_checkpoints(name: TopicPartition, around: Surroundings, verdict: Veri
 
 
 def verify_small_file(path: Path, question: VerifyRequest) -> VerifyResult | None:
-    """Verify a checkpoint or ``meta.properties`` on its own; None when the name is of no such file.
+    """Verify a single checkpoint or ``meta.properties``; None if the name is of another file.
 
     Raises:
         CleanerdError: it cannot be read.

@@ -1,4 +1,4 @@
-"""Everything that can be proved about one partition directory, or about one segment."""
+"""All checks of one partition directory, or of one segment."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def _ignore_progress(_bytes: int) -> None:
 class VerifyRequest:
     """Facts about a partition besides its files. ``clean_below``: below it the log has been cleaned; None: unknown.
 
-    ``checkpoint_counts``: where ``clean_below`` is unknown, use Kafka's checkpoint in the log directory.
+    ``checkpoint_counts``: if ``clean_below`` is unknown, use Kafka's checkpoint in the log directory.
     ``clean_shutdown`` is None without a log directory, or where the broker runs (``broker_runs``) and cuts nothing off
-    any more. ``recovery_point``: from the log directory.
-    ``unproven_below``: below this offset cleanerd did not clean the log itself, and two records of a key are a warning.
+    any more. ``recovery_point``: from the log directory. ``unproven_below``: below this offset cleanerd did not clean
+    the log itself, and two records of a key are a warning.
     """
 
     now_ms: int
@@ -75,7 +75,7 @@ class VerifyRequest:
 class VerifyResult:
     """The result for one partition, segment or file.
 
-    ``deleted`` files wait there; :func:`tell_deleted` reports them.
+    ``deleted``: files that wait to be deleted, for :func:`report_deleted`.
     """
 
     path: str
@@ -163,9 +163,9 @@ def _count(verdict: VerifyResult, log: LogSummary) -> None:
 
 
 def report_deleted(place: Path, paths: Sequence[Path], findings: Findings) -> None:
-    """The files below ``place``, a partition or a log directory, that wait to be deleted.
+    """Report the files below ``place``, a partition or a log directory, that wait to be deleted.
 
-    After a live cleaning there are hundreds for a minute: more than a few are one line.
+    After a live cleaning there are hundreds for a minute: more than a few become one line.
     """
     if len(paths) > _MOST_DELETED_NAMED:
         waiting = f"{len(paths)} files wait to be deleted, such as {paths[0].relative_to(place)}"
@@ -203,10 +203,10 @@ def _check_files(listing: Listing, findings: Findings) -> None:
 def _check_snapshots(
     snapshots: Sequence[Snapshot], log: LogSummary, log_start: int, clock: ProducerExpiry, findings: Findings
 ) -> None:
-    """The newest snapshot against the end of the log.
+    """Compare the newest snapshot with the end of the log.
 
-    One that is not at a segment's base is not reported again: a stop before the last roll left it, and it is as right
-    as the others, which the pass compares.
+    One that is not at a segment's base is not reported again: it is from a stop before the last roll, and the pass
+    compares it like the others.
     """
     for snapshot in snapshots:
         if snapshot.offset > log.end_offset:
@@ -218,7 +218,7 @@ def _check_snapshots(
 
 
 def _compare_records(log: LogSummary, log_start: int, question: VerifyRequest, findings: Findings) -> None:
-    """Every record decoded; keys compared, with each other and with the copy."""
+    """Decode every record; compare keys with each other and with the copy."""
     clean_below = NO_END if question.clean_below is None else question.clean_below
     where = Range(
         log_start,
@@ -247,7 +247,10 @@ def _compare_records(log: LogSummary, log_start: int, question: VerifyRequest, f
 
 
 class _Against:
-    """The log before the cleaning. ``shared`` are its segments that are the log's own; ``copy_end``: the copy's end."""
+    """The log before the cleaning.
+
+    ``shared``: its segments that also belong to the log; ``copy_end``: the copy's end.
+    """
 
     def __init__(self, question: VerifyRequest, log: LogSummary, findings: Findings) -> None:
         if question.against is None:
@@ -272,7 +275,7 @@ class _Against:
         self._report_missing(findings)
 
     def _report_missing(self, findings: Findings) -> None:
-        """A segment that reaches into one of the copy's replaced that one too, and the copy lacks its beginning."""
+        """Report a segment that overlaps one of the copy: it replaced that one, but the copy lacks its beginning."""
         for facts in self.log.segments:
             if facts.file.path in self.shared and facts.end_offset > facts.file.end:
                 what = f"{self._question.against} lacks segments that this one replaced: it is compared with a part"
@@ -298,7 +301,7 @@ class _Against:
         check_producers(log, self.log, log_start, self._question.clock, expiry, self._findings)
 
     def _check_start(self, log_start: int) -> None:
-        """No cleaning removes the beginning of a log. At most a checkpoint shows that it was to be deleted."""
+        """Check the log's start: a cleaning does not remove it; only a checkpoint may show that it was deleted."""
         files = [facts.file for facts in self.log.segments if facts.batches and facts.file.path not in self.shared]
         if files and files[0].base < log_start and log_start > self._question.log_start:
             what = (
@@ -308,7 +311,7 @@ class _Against:
             self._findings.warning(FindingKind.NOT_COMPARED, str(files[0].path), what, offset=files[0].base)
 
     def _untouched(self, facts: SegmentFacts) -> bool:
-        """A segment that is not in the copy, nor within one of its segments: it was not replaced."""
+        """Whether a segment is neither in the copy nor within one of its segments: it was not replaced."""
         return facts.file.path in self.shared and not any(
             each.file.base <= facts.file.base < each.end_offset
             for each in self.log.segments

@@ -1,4 +1,4 @@
-"""One walk over the headers of a whole log: what the other checks rest on."""
+"""One walk over the headers of a whole log, which the other checks use."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ MADE_ANEW: Final = "the broker was not stopped cleanly and rebuilds this index w
 
 @dataclass(frozen=True, slots=True)
 class LogSummary:
-    """A log as its batches show it. ``end_offset``: one past the last offset, at least the last segment's base.
+    """The facts about a log from its batches.
 
-    ``last_stable_offset``: see :meth:`Transactions.last_stable_offset`.
+    ``end_offset``: one past the last offset, at least the last segment's base. ``last_stable_offset``: see
+    :meth:`Transactions.last_stable_offset`.
     """
 
     segments: tuple[SegmentFacts, ...]
@@ -50,7 +51,7 @@ class HeaderWalk:
 
     ``indexes`` False: the log is a copy of which only the batches matter. ``recovered_from``: the recovery point if the
     broker was not stopped cleanly. It will read its segment and all later ones from the log, up to the first damage,
-    and rebuild their indexes (U-32). ``broker_runs``: it has done that already, and appends to the active segment.
+    and rebuild their indexes (U-32). ``broker_runs``: it has already done that, and appends to the active segment.
     ``high_watermark``: where the last stable offset is needed.
     """
 
@@ -129,7 +130,7 @@ class HeaderWalk:
         return [row >= first for row in range(len(files))]
 
     def _replay(self, batches: _kernel.Batches, waiting: list[Snapshot]) -> None:
-        """Bring the producers forward; stop where a snapshot was taken and compare."""
+        """Update the producers by the batches; at each snapshot's offset, compare."""
         done = 0
         while waiting and waiting[0].offset <= int(batches.base_offset[-1]):
             until = int(np.searchsorted(batches.base_offset, waiting[0].offset))

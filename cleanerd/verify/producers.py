@@ -1,4 +1,4 @@
-"""Producer snapshots against the batches themselves (F-10, R192-1)."""
+"""Compares producer snapshots with the batches themselves (F-10, R192-1)."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ _FIRST_ENTRY_AT: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ProducerFacts:
-    """One producer by the log. ``last_offset`` is that of its last data batch, -1 when only markers are left.
+    """The state of one producer, from the log.
 
-    ``epoch`` is that of its last batch of any kind, ``data_epoch`` that of its last data batch. ``marker_offset`` and
-    ``marker_horizon_ms`` are those of its last marker, -1 when there is none.
+    ``last_offset``: that of its last data batch, -1 if only markers are left. ``epoch``: of its last batch of any kind.
+    ``data_epoch``: of its last data batch. ``marker_offset`` and ``marker_horizon_ms``: of its last marker, -1 if there
+    is none.
     """
 
     epoch: int
@@ -53,13 +54,16 @@ class ProducerFacts:
 
 
 class Producers:
-    """The producers of a log while its batches go by; as they are after the last batch that was taken."""
+    """The producers of a log, after the batches added so far."""
 
     def __init__(self) -> None:
         self.state: dict[int, ProducerFacts] = {}
 
     def add(self, batches: _kernel.Batches, rows: slice = slice(None)) -> None:
-        """The batches of a chunk, or ``rows`` of them. Of each producer only its last ones and openings matter."""
+        """Add the batches of a chunk, or ``rows`` of them.
+
+        Only a producer's last batches and its open transaction matter.
+        """
         ids = batches.producer_id[rows]
         mine = np.flatnonzero((ids >= 0) & (batches.magic[rows] == 2)) + (rows.start or 0)
         control = (batches.attributes & CONTROL) != 0
@@ -107,7 +111,7 @@ class Producers:
 
 
 def _that_matter(batches: _kernel.Batches, rows: NDArray[np.intp], is_marker: NDArray[np.bool_]) -> list[int]:
-    """The ``rows`` that change something that later ones do not, ascending.
+    """The ``rows`` that change the state in a way that later rows do not, ascending.
 
     A producer's last batch, its last data batch, its last marker, and the first transactional batch after that.
     """
@@ -140,7 +144,10 @@ class ProducerExpiry:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A readable snapshot file: ``offset`` is where it is valid, exclusive; ``written_ms``: not written after that."""
+    """A readable snapshot file.
+
+    ``offset``: where it is valid, exclusive; ``written_ms``: the latest time of its writing.
+    """
 
     path: Path
     offset: int
@@ -149,7 +156,7 @@ class Snapshot:
 
 
 def read_snapshots(directory: Path, offsets: tuple[int, ...], findings: Findings) -> list[Snapshot]:
-    """The snapshots that can be read; the others become findings. The broker passes those over for older ones.
+    """The readable snapshots; the others become findings. The broker skips those for older ones.
 
     Raises:
         CleanerdError: a file cannot be read.
@@ -170,9 +177,9 @@ def read_snapshots(directory: Path, offsets: tuple[int, ...], findings: Findings
 def compare_snapshot(
     snapshot: Snapshot, replayed: dict[int, ProducerFacts], log_start: int, clock: ProducerExpiry, findings: Findings
 ) -> None:
-    """A snapshot may know more than the log, which cleaning and retention have shortened; never less or other.
+    """Check that a snapshot knows no less than the log, which cleaning and retention have shortened, and nothing else.
 
-    ``replayed`` is the state of the log at the snapshot's offset.
+    ``replayed``: the state of the log at the snapshot's offset.
     """
     name = str(snapshot.path)
     missing = dict(replayed)
@@ -189,7 +196,7 @@ def compare_snapshot(
                 position=position,
                 offset=int(entry["last_offset"]),
             )
-    # A copy may be younger than its source. Producers expired by then may have expired before it was written.
+    # A copy may be newer than its source. Producers expired by then may have expired before it was written.
     then = replace(clock, now_ms=min(clock.now_ms, snapshot.written_ms))
     for key, facts in missing.items():
         last = facts.newest_offset()
@@ -227,7 +234,7 @@ def _transaction_difference(opened: int, facts: ProducerFacts) -> str | None:
 def check_last_batches(
     newest: Snapshot, state: dict[int, ProducerFacts], log_start: int, clock: ProducerExpiry, findings: Findings
 ) -> None:
-    """R192-1: the last batch of every active producer is there. ``state``: at the end of the log."""
+    """R192-1: check that the log has the last batch of every active producer. ``state``: at the end of the log."""
     for row, entry in enumerate(newest.entries):
         key, last = int(entry["producer_id"]), int(entry["last_offset"])
         facts = state.get(key)

@@ -1,15 +1,15 @@
-"""The places of a log's records besides its partition's directory: all that cleanerd or a broker uses.
+"""The places that may have a log's records besides its partition's directory: all that cleanerd or a broker uses.
 
-The one list for the proof that a key is nowhere (U-47):
+The complete list, for the proof that a key has no copy (U-47):
 
-* segments that cleanings replaced (``--keep-replaced``, ``cleanerd.keep.replaced.dir``), as ``trash/`` in the state
-  directory remembers them and as the configured directories hold them;
-* what a broker is about to delete, has set aside, or is moving: ``TOPIC-N.ID-delete``, ``-stray``, ``-future``;
+* segments that cleanings replaced (``--keep-replaced``, ``cleanerd.keep.replaced.dir``), from ``trash/`` in the state
+  directory and from the configured directories;
+* directories that a broker is about to delete, ignores, or moves: ``TOPIC-N.ID-delete``, ``-stray``, ``-future``;
 * copies that a killed ``cleanerd spark archive`` left among temporary files.
 
-Staged segments and the work of Spark cleanings are below the partition's own directory (``verify/audit.py: files_of``).
-An on-disk offset map (``cleanerd.map.dir``) has no name and contains no key. A place that cannot be searched is named,
-and then nothing is proven.
+Staged segments and the files of Spark cleanings are below the partition's own directory (``verify/audit.py:
+files_of``). An on-disk offset map (``cleanerd.map.dir``) has no name and contains no key. A place that cannot be
+searched is reported, and then nothing is proven.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ _ASIDE: Final = re.compile(r"(.+)\.[0-9a-f]{32}(-delete|-stray|-future)", re.ASC
 
 @dataclass(frozen=True, slots=True)
 class RecordPlace:
-    """A directory with segments of a partition. ``state``: why they are there, as :class:`Occurrence` has it.
+    """A directory with segments of a partition.
 
-    ``log_dir``: the resolved log directory that they were kept of, if that is known.
+    ``state``: why they exist, as in :class:`Occurrence`. ``log_dir``: the resolved log directory that they are from, if
+    known.
     """
 
     path: Path
@@ -59,9 +60,9 @@ class RecordPlace:
 
 @dataclass(frozen=True, slots=True)
 class UnsearchedPlace:
-    """A place that cannot be searched. ``name``: the partition that it is about, None: it may be about any.
+    """A place that cannot be searched.
 
-    ``log_dir``: as :class:`RecordPlace` has it.
+    ``name``: its partition, None: it may be any. ``log_dir``: as in :class:`RecordPlace`.
     """
 
     name: TopicPartition | None
@@ -77,7 +78,7 @@ class RecordPlaces:
     unsearched: list[UnsearchedPlace] = field(default_factory=list)
 
     def of(self, is_wanted: Callable[[TopicPartition], bool], log_dirs: Collection[str] = ()) -> RecordPlaces:
-        """Those of the partitions that are wanted, and of any partition of the resolved ``log_dirs``."""
+        """The places of the wanted partitions, and of all partitions of the resolved ``log_dirs``."""
         return RecordPlaces(
             [each for each in self.places if is_wanted(each.name) or each.log_dir in log_dirs],
             [each for each in self.unsearched if each.name is None or is_wanted(each.name) or each.log_dir in log_dirs],
@@ -107,7 +108,7 @@ def record_places(state_dir: Path, keep_dirs: Sequence[Path], log_dirs: Sequence
 
 @contextmanager
 def _named(found: RecordPlaces, path: Path, way_out: str) -> Iterator[None]:
-    """A place that cannot be listed in the block is named."""
+    """Report a place that cannot be listed in the block."""
     try:
         yield
     except (CleanerdError, OSError) as error:
@@ -128,7 +129,7 @@ def _of_trash(state_dir: Path, found: RecordPlaces) -> None:
                 try:
                     _of_entry(path, read_state_file(path, max_bytes=MAX_KEPT_BYTES), found)
                 except FileNotFoundError:
-                    continue  # undone or forgotten meanwhile
+                    continue  # undone or deleted meanwhile
                 except OSError as error:
                     found.unsearched.append(_unknown(path, f"cannot be read ({error.strerror})"))
                 except DAMAGE as error:
@@ -136,7 +137,7 @@ def _of_trash(state_dir: Path, found: RecordPlaces) -> None:
 
 
 def _of_entry(path: Path, data: bytes, found: RecordPlaces) -> None:
-    """One cleaning's kept segments; raises one of ``DAMAGE``."""
+    """Add one cleaning's kept segments; raises one of ``DAMAGE``."""
     entry = json.loads(data.partition(b"\n")[0])["entry"]
     name, kept = parse_topic_partition_dir(f"{entry['topic']}-{entry['partition']}"), Path(entry["kept"])
     if name is None or _PLAN.fullmatch(path.stem) is None or kept.parts[-2:] != (path.stem, str(name)):
@@ -192,7 +193,7 @@ def _temporary_directories() -> list[Path]:
 
 
 def _is_directory(path: Path) -> bool:
-    """Whether it is one, and no link to one. Raises OSError."""
+    """Whether it is a directory, and not a link to one. Raises OSError."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except FileNotFoundError:

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 HASH_KEY_BYTES: Final = 16
 NO_HORIZON: Final = -1
 NO_TIMESTAMP: Final = -1
-"""Kafka's time of a record that has none, and of an emptied batch."""
+"""Kafka's timestamp for a record without one, and for an emptied batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataRecords:
-    """Data records of some batches. ``batch`` is each one's row in ``batches``; ``key_hash`` is [n, 2].
+    """Data records of some batches.
 
-    ``version`` means nothing where ``has_version`` is False; ``is_tombstone`` is by the topic's mode.
-    ``filled`` are the rows of the batches that have records, control records included; ``lowest_ms`` and ``highest_ms``
-    their records' lowest and highest timestamps.
+    ``batch``: each one's row in ``batches``; ``key_hash``: [n, 2]. ``version`` is undefined if ``has_version`` is
+    False. ``is_tombstone``: by the topic's mode. ``filled``: the rows of the batches that have records, control records
+    included; ``lowest_ms`` and ``highest_ms``: their records' lowest and highest timestamps.
     """
 
     batches: _kernel.Batches
@@ -68,7 +68,8 @@ def read_rows(
 ) -> Iterator[tuple[NDArray[np.uint8], DataRecords]]:
     """The data records of a segment file, chunk by chunk, with the bytes of their batches.
 
-    What can be decoded is among them whatever its checksum says; with ``checksums`` it is reported as damage as well.
+    Decodable records are included whatever their checksum is; with ``checksums`` a wrong one is also reported as
+    damage.
 
     Raises:
         CleanerdError: the file cannot be read.
@@ -85,7 +86,7 @@ def read_rows(
 
 
 def _wrong_checksums(data: NDArray[np.uint8], batches: _kernel.Batches) -> Iterator[Damage]:
-    """Batches in ``data`` [bytes] whose CRC is not that of their bytes. One call says that there are none."""
+    """Batches in ``data`` [bytes] with a wrong CRC. A single call checks whether there are any."""
     if not len(batches) or _wrong_checksum(data, int(batches.position[0])) is None:
         return
     starts = (batches.position - batches.position[0]).tolist()
@@ -140,13 +141,13 @@ def records_in(content: bytes, position: int) -> list[Record]:
 
 
 def horizons(batches: _kernel.Batches) -> NDArray[np.int64]:
-    """[b]: the delete horizon in ms, NO_HORIZON when the batch has none."""
+    """[b]: the delete horizon in ms, NO_HORIZON if the batch has none."""
     has = (batches.magic == 2) & ((batches.attributes & HAS_DELETE_HORIZON) != 0)
     return np.where(has, batches.base_timestamp, NO_HORIZON)
 
 
 def hashes_of(keys: Sequence[bytes | None], hash_key: bytes) -> NDArray[np.uint64]:
-    """[n, 2]: the hashes that the kernel gives records with these keys; it is asked with a batch made of them."""
+    """[n, 2]: the kernel's hashes of these keys, computed from a batch made of them."""
     body = bytearray()
     for delta, key in enumerate(keys):
         field = _varint(-1) if key is None else _varint(len(key)) + key
@@ -164,7 +165,7 @@ def hashes_of(keys: Sequence[bytes | None], hash_key: bytes) -> NDArray[np.uint6
 
 
 def _varint(value: int) -> bytes:
-    """Zigzag, 7 bits a byte, low group first (F-2.3)."""
+    """Zigzag, 7 bits per byte, low group first (F-2.3)."""
     rest = (value << 1) ^ (value >> 31)
     encoded = bytearray()
     while rest >= 0x80:

@@ -1,7 +1,7 @@
-"""What decides between the records of a key, said once more and apart from the cleaner's words (U-28).
+"""The rules that decide between the records of a key, implemented independently of the cleaner (U-28).
 
-The record with the highest (has a version, version, offset) stays (R280-3 to R280-6), and a tombstone is what the
-topic's mode says (R87-2 to R87-4).
+The record with the highest (has a version, version, offset) stays (R280-3 to R280-6), and the topic's mode defines
+tombstones (R87-2 to R87-4).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FLAG_BIT = 0x20
 
 @dataclass(frozen=True, slots=True)
 class KeyRules:
-    """A topic's strategy and tombstone mode; ``header`` and ``tombstone_header`` are None where they decide nothing."""
+    """A topic's strategy and tombstone mode; ``header`` and ``tombstone_header`` are None if they have no effect."""
 
     strategy: str = "offset"
     header: bytes | None = None
@@ -40,7 +40,7 @@ class KeyRules:
 
     @classmethod
     def of(cls, config: TopicConfig) -> KeyRules:
-        """Those that a topic's configuration asks for."""
+        """The rules in a topic's configuration."""
         by_header, marked = config.compaction_strategy == "header", config.tombstone_mode == "header"
         return cls(
             strategy=config.compaction_strategy,
@@ -54,21 +54,21 @@ class KeyRules:
 
     @property
     def by_version(self) -> bool:
-        """Whether the record that stays may lie before others of its key."""
+        """Whether the retained record may precede others of its key."""
         return self.strategy != "offset"
 
     @property
     def keeps_write_time(self) -> bool:
-        """Whether a batch takes over the times of what its records superseded (U-65)."""
+        """Whether a batch takes over the times of the records that its records superseded (U-65)."""
         return self.by_version and self.winner_retention == "write-time"
 
     @property
     def never_forgets(self) -> bool:
-        """Whether no tombstone that won its key ever goes (U-4)."""
+        """Whether tombstones that won their key are never removed (U-4)."""
         return self.by_version and self.tombstone_guard == "forever"
 
     def decode(self, data: NDArray[np.uint8], position: int, hash_key: bytes, max_unpacked: int) -> _kernel.Chunk:
-        """The kernel's columns, with what these rules need of the headers. Checksums are not verified."""
+        """The kernel's columns, with the headers that these rules need. Checksums are not verified."""
         return _kernel.decode_chunk(
             data,
             position,
@@ -90,7 +90,7 @@ class KeyRules:
         return np.zeros(count, np.int64), np.zeros(count, np.bool_)
 
     def tombstones(self, flags: NDArray[np.uint8], old_format: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """[n]; ``old_format`` [n]: the record is of v0 or v1, which has nothing but null values."""
+        """[n]; ``old_format`` [n]: the record is of v0 or v1, where a tombstone is a null value."""
         null: NDArray[np.bool_] = (flags & _kernel.FLAG_HAS_VALUE) == 0
         if self.tombstone_mode == "flag":
             flagged: NDArray[np.bool_] = (flags & _kernel.FLAG_TOMBSTONE) != 0
@@ -125,17 +125,17 @@ KAFKAS_RULES: Final = KeyRules()
 
 
 def _last(headers: Iterable[tuple[bytes, bytes | None]], name: bytes | None) -> bytes | None:
-    """The value of the last header ``name``: its null, or None without such a header."""
+    """The value of the last header ``name``, which may be null; None without such a header."""
     return next((value for key, value in reversed(tuple(headers)) if key == name), None)
 
 
 def _long(value: bytes) -> int | None:
-    """Exactly eight bytes, big-endian and signed."""
+    """A signed value of exactly eight big-endian bytes."""
     return int(struct.unpack(">q", value)[0]) if len(value) == 8 else None
 
 
 def _varlong(value: bytes) -> int | None:
-    """Zigzag, seven bits a byte, low group first, up to the last byte of the value."""
+    """Zigzag, seven bits per byte, low group first, up to the last byte of the value."""
     if not 0 < len(value) <= 10 or value[-1] >= 0x80 or any(byte < 0x80 for byte in value[:-1]):
         return None
     raw = sum((byte & 0x7F) << 7 * at for at, byte in enumerate(value)) & (2**64 - 1)

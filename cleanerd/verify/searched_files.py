@@ -1,7 +1,7 @@
-"""The files that a search covers: their identity, size and digest, and whether they stayed the same meanwhile (U-86).
+"""The files of a search: identity, size and digest, and whether they stayed the same meanwhile (U-86).
 
-A running broker moves records from file to file. What it moves comes from files that were there before, so a search is
-complete if no listed file changed and no other one appeared. The active segment may grow: its first bytes count.
+A running broker moves records from file to file, always from existing files. So a search is complete if no listed file
+changed and no other one appeared. The active segment may grow: its first bytes count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHUNK_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """A file before the search. ``digest``: of an active segment, which may be written to; None for the others."""
+    """A file before the search. ``digest``: of an active segment, which may grow; None for the others."""
 
     path: Path
     state: str
@@ -41,7 +41,7 @@ class SearchedFiles:
         self._listed: dict[Path, list[_Listed] | str] = {}
 
     def begin(self, place: Path) -> None:
-        """List the files of ``place``; why that is not possible is for :meth:`statements`."""
+        """List the files of ``place``; :meth:`statements` reports a failure."""
         try:
             self._listed[place] = self._list(place)
         except (CleanerdError, OSError) as error:
@@ -59,7 +59,7 @@ class SearchedFiles:
         return found
 
     def statements(self, place: Path, state: str) -> tuple[tuple[FileStatement, ...], list[str]]:
-        """What was searched of ``place``, and what was not, because it changed during the search.
+        """The searched files of ``place``, and the unsearched ones, which changed during the search.
 
         ``state``: that of the place, for its segments.
         """

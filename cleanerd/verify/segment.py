@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 BATCH_BYTES: Final = 64
-"""Memory for each batch of a segment while its indexes are compared: the columns, and their sums."""
+"""Memory per batch of a segment while its indexes are compared: the columns, and their sums."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchColumns:
-    """The batches of a segment that could be read, in file order. ``base`` of a legacy wrapper is its last offset."""
+    """The readable batches of a segment, in file order. ``base`` of a v0 or v1 wrapper is its last offset."""
 
     position: NDArray[np.int64]
     base: NDArray[np.int64]
@@ -49,9 +49,10 @@ class BatchColumns:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """Facts from a pass over a segment's headers. ``whole``: every byte belongs to a good batch, in order.
+    """The facts from a pass over a segment's headers.
 
-    ``end_offset``: one past its largest offset, 0 without a batch.
+    ``whole``: every byte belongs to a valid batch, in order. ``end_offset``: one past its largest offset, 0 without a
+    batch.
     """
 
     file: SegmentFile
@@ -72,7 +73,7 @@ def check_segment(
     broker_runs: bool = False,
     read_limits: ReadLimits = READ_LIMITS,
 ) -> tuple[SegmentFacts, BatchColumns | None]:
-    """Walk the headers; ``take`` sees every chunk of them in order. The columns are for the checks of this segment.
+    """Walk the headers; ``take`` receives every chunk of them in order.
 
     They are None when the segment has more batches than there is memory for (U-35), which is a finding.
 
@@ -99,9 +100,9 @@ def check_segment(
 
 
 def is_reported(path: Path, damage: Damage) -> bool:
-    """Whether :func:`check_segment` reports ``damage``, which the pass over the records found, too.
+    """Whether :func:`check_segment` reports ``damage`` that the pass over the records found, too.
 
-    Asked of the bytes once more: to remember every damaged batch would take memory in proportion to the damage (U-35).
+    It reads the bytes again, because storing every damaged batch would take memory in proportion to the damage (U-35).
 
     Raises:
         CleanerdError: the file cannot be read.
@@ -119,7 +120,7 @@ def is_reported(path: Path, damage: Damage) -> bool:
 
 
 def _check_message(data: NDArray[np.uint8], name: str, position: int) -> int:
-    """CRC-32 and content of a v0 or v1 message: a pass over headers reads its frame only. Returns its time.
+    """Check CRC-32 and content of a v0 or v1 message, whose frame alone a header pass reads. Returns its time.
 
     Raises:
         CorruptionError: it is damaged.
@@ -193,7 +194,7 @@ class _Checks:
         position, base, last, _ = columns
         before = np.concatenate([[self._last], last[:-1]])
         what = "does not lie after the batch before it, which ends at"
-        # Brokers store such batches, and the cleaner takes them (U-45).
+        # Brokers store such batches, and the cleaner accepts them (U-45).
         tell = self._findings.warning
         self._report(base <= before, position, base, before, FindingKind.OFFSET_OUT_OF_ORDER, what, tell=tell)
         outside = FindingKind.OFFSET_OUTSIDE_SEGMENT
@@ -239,7 +240,7 @@ class _Checks:
             return -1
 
     def _store(self, columns: tuple[NDArray[np.int64], ...]) -> None:
-        """Remember a chunk's columns, as long as there is memory for them."""
+        """Store a chunk's columns while there is memory for them."""
         self._batches += len(columns[0])
         self._end = max(self._end, int(columns[2].max()) + 1)
         if self._columns is None:

@@ -1,4 +1,4 @@
-"""The aborted transactions by their markers, compared with the transaction indexes (F-8, C-69)."""
+"""Finds the aborted transactions from their markers, and compares them with the transaction indexes (F-8, C-69)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _NONE: Final = -1
 _ABORT: Final = int(ControlType.ABORT)
 
 MARKER_BYTES: Final = 192
-"""Memory for each ABORT marker of a segment while its index is compared: the columns, and sums."""
+"""Memory per ABORT marker of a segment while its index is compared: the columns, and sums."""
 
 
 @dataclass(slots=True)
 class _Open:
-    """A producer's transaction as far as its batches remain; ``since``: where the one before it ended."""
+    """The remaining batches of a producer's transaction; ``since``: where its previous transaction ended."""
 
     first: int
     since: int
@@ -46,8 +46,8 @@ class _Open:
 class AbortMarkers:
     """The ABORT markers of a segment, in its order; each column is [m] int64.
 
-    ``first`` is the base offset of a transaction's first remaining batch, -1 when none is left. ``since`` is the offset
-    of the producer's marker before, -1 when none is left.
+    ``first``: the base offset of a transaction's first remaining batch. ``since``: the offset of the producer's
+    previous marker. -1: there is none.
     """
 
     producer_id: NDArray[np.int64]
@@ -57,9 +57,9 @@ class AbortMarkers:
 
 
 class Transactions:
-    """The state of all transactions while the batches of a log go by in order.
+    """The state of all transactions while the batches of a log are added in order.
 
-    ``high_watermark``: where :meth:`last_stable_offset` is to be known.
+    ``high_watermark``: where :meth:`last_stable_offset` is needed.
     """
 
     def __init__(self, high_watermark: int = NO_END, read_limits: ReadLimits = READ_LIMITS) -> None:
@@ -73,11 +73,11 @@ class Transactions:
         self._markers_fit = True
 
     def begin(self, opened: Mapping[int, int]) -> None:
-        """Before any batch: the transactions that are open where the walk begins, their first offsets by producer."""
+        """Begin before any batch: ``opened`` has the first offsets of open transactions by producer."""
         self._open.update({producer_id: _Open(first, _NONE) for producer_id, first in opened.items()})
 
     def add(self, batches: _kernel.Batches, *, since: int = 0) -> None:
-        """Take in the next batches, in log order, without those that begin below the offset ``since``."""
+        """Add the next batches, in log order, without those that begin below the offset ``since``."""
         attributes = batches.attributes
         counts = (batches.magic == 2) & ((attributes & TRANSACTIONAL) != 0) & (batches.base_offset >= since)
         rows = np.flatnonzero(counts & (batches.producer_id >= 0))
@@ -100,7 +100,7 @@ class Transactions:
             self._record_marker((producer_id, base, first, since))
 
     def markers(self) -> AbortMarkers | None:
-        """The ABORT markers since the last call: those of a segment. None: more than there is memory for (U-35)."""
+        """The ABORT markers since the last call: those of a segment. None: there is not enough memory (U-35)."""
         found, self._markers = self._markers, array("q")
         fit, self._markers_fit = self._markers_fit, True
         return AbortMarkers(*_rows(found, 4).T) if fit else None

@@ -35,9 +35,9 @@ _NOT_CHECKED: Final = "not checked, nothing else is known to be wrong with it (m
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """``chunk_bytes`` of a file are read at once; ``facts_bytes`` of facts are kept of a segment (U-35).
+    """``chunk_bytes``: how much of a file is read at once; ``facts_bytes``: limit of facts per segment (U-35).
 
-    None: as many as the memory of this process allows.
+    None: as much as the memory of this process allows.
     """
 
     chunk_bytes: int = CHUNK_BYTES
@@ -45,7 +45,7 @@ class ReadLimits:
 
     @property
     def kept_bytes(self) -> int:
-        """How many bytes of facts are kept of a segment."""
+        """How many bytes of facts are stored per segment."""
         return facts_bytes() if self.facts_bytes is None else self.facts_bytes
 
 
@@ -58,7 +58,7 @@ T = TypeVar("T", bound=Consumed)
 class Damage:
     """Bytes that are not a batch. ``cut``: the file ends inside it; ``zeros``: only zeros follow.
 
-    ``size_bytes`` is 0 if the next batch's beginning is unknown: the walk ends there.
+    ``size_bytes``: 0 if the next batch's start is unknown: the walk ends there.
     """
 
     position: int
@@ -81,8 +81,8 @@ def walk(
 ) -> Iterator[tuple[NDArray[np.uint8], T]]:
     """Feed the first ``size_bytes`` of ``path`` to ``call(data, position)``, chunk by chunk.
 
-    Yields the bytes of the whole batches and the call's result; both are gone with the next step. Where the call raises
-    CorruptLogError, ``damaged`` is called and the walk continues after the batch. ``start`` is where a batch begins;
+    Yields the bytes of the whole batches and the call's result; both are valid until the next step. If the call raises
+    CorruptLogError, ``damaged`` is called and the walk continues after the batch. ``start``: where a batch begins;
     ``check`` receives the open file before anything is read.
 
     Raises:
@@ -141,7 +141,7 @@ def read_batch(path: Path, position: int, size_bytes: int) -> NDArray[np.uint8]:
 def _unread(
     path: Path, data: NDArray[np.uint8], position: int, size_bytes: int, needed: int, most: int, file: FileIO | Ranges
 ) -> Damage | None:
-    """Why a batch of ``needed`` bytes of which ``data`` is the beginning is not read at all; None: it can be."""
+    """Why a batch of ``needed`` bytes that begins with ``data`` is not read; None: it can be."""
     left = size_bytes - position
     if len(data) == left or needed > left:
         of = f" of a batch of {needed}" if needed else ""
@@ -154,7 +154,7 @@ def _unread(
 
 
 def _call(call: Callable[[NDArray[np.uint8], int], T], data: NDArray[np.uint8], position: int) -> T:
-    """Call it on the bytes before the first bad batch, if there are any."""
+    """Call it on the bytes before the first damaged batch, if there are any."""
     try:
         return call(data, position)
     except _kernel.CorruptLogError as error:
@@ -181,7 +181,7 @@ def _damage(
         frame = None
     if frame is None or frame.size_bytes >= size_bytes - position:
         zeros = _zeros(path, file, position, size_bytes)
-        # The last batch of the file, or no way to know where the next one begins.
+        # The last batch of the file, or the next one's start is unknown.
         size = 0 if frame is None or frame.size_bytes > size_bytes - position else frame.size_bytes
         return Damage(position, _offset_at(data), reason, size, zeros=zeros)
     return Damage(position, frame.offset, reason, frame.size_bytes)
@@ -193,7 +193,9 @@ def _offset_at(data: NDArray[np.uint8]) -> int:
 
 @contextmanager
 def _opened(path: Path, upto: int, check: Callable[[StatResult], None] | None = None) -> Iterator[FileIO | Ranges]:
-    """The file, in the block. One in a store must still be the same at its end, as each range is a request of its own.
+    """Open the file for the block.
+
+    A file in a store must still be the same at its end, because each range is a separate request.
 
     Raises:
         CleanerdError: it cannot be opened, or was replaced meanwhile.
