@@ -242,6 +242,13 @@ class _Producers:
 
 
 @dataclass(frozen=True, slots=True)
+class _Rolled:
+    base: Offset
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
 class SwapDone:
     """``swap``: the swapped group.
 
@@ -298,6 +305,24 @@ def fetch_producers(client: AgentClient, name: TopicPartition, ids: list[int]) -
         AgentRefusalError, AgentLostError: it does not answer.
     """
     return _request(client, _Producers, "producers", topic=name.topic, partition=name.partition, ids=ids).active
+
+
+def request_roll(client: AgentClient, name: TopicPartition, facts: LogFacts) -> int:
+    """Have the broker begin a new active segment after the one in ``facts`` (A-41); its base offset.
+
+    Raises:
+        AgentRefusalError: refused: it was rolled meanwhile, holds no records, or is not cleaned.
+        AgentLostError: no answer came, or a malformed one.
+    """
+    found = client.call(
+        "roll",
+        topic=name.topic,
+        partition=name.partition,
+        topic_id=facts.topic_id,
+        dir=facts.dir,
+        base=facts.active.base,
+    )
+    return _read(client, _Rolled, "roll", found).base
 
 
 def request_swap(client: AgentClient, request: dict[str, Any], *, timeout_seconds: float) -> SwapDone:

@@ -16,6 +16,7 @@ from cleanerd.broker.agent_facts import (
     fetch_log,
     fetch_logs,
     fetch_producers,
+    request_roll,
 )
 from cleanerd.broker.agent_pool import AgentPool
 from cleanerd.broker.agent_transport import SOCKET, is_listening, leads_to_agent
@@ -145,6 +146,14 @@ class LiveBroker(Closeable):
         for start in range(0, len(ids), _PRODUCERS_AT_ONCE):
             some = ids[start : start + _PRODUCERS_AT_ONCE].tolist()
             yield from self.query(partial(fetch_producers, name=name, ids=some))
+
+    def roll(self, name: TopicPartition, facts: LogFacts) -> int:
+        """Have the broker begin a new active segment after the one in ``facts`` (A-41); its base offset.
+
+        Raises:
+            AgentUnavailableError, AgentRefusalError: it did not, or its answer was lost.
+        """
+        return self.query(lambda client: request_roll(client, name, facts))
 
     def reconnect(self) -> None:
         """Wait until a started broker answers; after one timeout, later calls check once without waiting.

@@ -1,8 +1,9 @@
 """Open erasure requests: the daemon gives their partitions priority, and shows their progress (U-88).
 
-A partition whose tombstone can be cleaned is cleaned, whatever its dirty ratio. Later the daemon removes the tombstone
-by time, like others. The last step is ``cleanerd erase certify``, because only an operator has the key. The daemon does
-not roll active segments: neither a broker nor the agent offers that.
+A partition whose tombstone can be cleaned is cleaned, whatever its dirty ratio. A tombstone in the active segment
+cannot: once a write would roll that segment, the daemon has the broker roll it, because an idle topic has no writes
+(U-91). Later the daemon removes the tombstone by time, like others. The last step is ``cleanerd erase certify``,
+because only an operator has the key.
 """
 
 from __future__ import annotations
@@ -10,9 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import structlog
+
+from cleanerd.broker.live_broker import LiveBroker
+from cleanerd.broker.mode import SINGLE_TRY
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.view import ErasureView
 from cleanerd.errors import CleanerdError
-from cleanerd.format.names import uuid_to_base64
+from cleanerd.format.batch import parse_header
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name, uuid_to_base64
+from cleanerd.host.memory import batch_bytes
+from cleanerd.policy.removal import roll_due_ms
+from cleanerd.segments.batch_file import read_batches
 from cleanerd.segments.partition import read_partition
 from cleanerd.segments.record_at import record_at
 from cleanerd.state.erasure_requests import ErasureRequests
@@ -21,20 +31,38 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from cleanerd.broker.agent_pool import AgentPool
+    from cleanerd.config.topic_config import TopicConfig
     from cleanerd.daemon.partition_scan import Key, PartitionScan
     from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
     from cleanerd.daemon.view import ErasureStage
+    from cleanerd.segments.partition import PartitionLog
     from cleanerd.state.erasure_requests import ErasureRequest
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A thread's results: the open requests, and by request id the partitions whose tombstone was removed."""
+    """A thread's results: the open requests, and by request id the partitions whose tombstone was removed.
+
+    ``rolled``: partitions whose active segment was rolled, with the base offset of the new one.
+    """
 
     requests: tuple[ErasureRequest, ...]
     gone: frozenset[tuple[str, Key]]
     warnings: tuple[str, ...] = ()
+    rolled: tuple[tuple[Key, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveTombstone:
+    """A tombstone of a request that no cleaning can reach yet, in a partition that is cleaned live."""
+
+    look: PartitionScan
+    offset: int
+    socket: Path
 
 
 @dataclass(slots=True)
@@ -43,6 +71,8 @@ class Erasures:
 
     state_dir: Path
     fleet: PartitionRegistry
+    agents: AgentPool
+    now_ms: Callable[[], int]
     found: Found = field(default=Found((), frozenset()))
     _marked: set[Key] = field(default_factory=set)
 
@@ -54,11 +84,25 @@ class Erasures:
             for each in self._of(request)
             if each.look is not None and each.look.clean_offset > request.tombstones[each.name.partition]
         ]
-        return lambda: _read(self.state_dir, looks)
+        blocked, now_ms = list(self._blocked()), self.now_ms()
+        return lambda: _read(self.state_dir, looks, roll_segments(blocked, self.agents, now_ms))
+
+    def _blocked(self) -> Iterable[ActiveTombstone]:
+        """Those that the active segment may hold back; none where the daemon leaves the partition alone."""
+        for request in self.found.requests:
+            for each in self._of(request):
+                look, offset = each.look, request.tombstones[each.name.partition]
+                if look is None or offset < look.bound_offset or not self.fleet.may_change_now(each, self.now_ms()):
+                    continue
+                choice = self.fleet.dirs[each.path].choice
+                if choice is not None and choice.socket is not None:
+                    yield ActiveTombstone(look, offset, choice.socket)
 
     def apply(self, found: Found) -> None:
         """Store the results of a reading."""
         self.found = found
+        for (path, name), base in found.rolled:
+            _log.info(LogEvent.SEGMENT_ROLLED, partition=str(name), log_dir=path, active_base_offset=base)
         offsets: dict[Key, int] = {}
         for request in found.requests:
             for each in self._of(request):
@@ -104,7 +148,36 @@ class Erasures:
         return "tombstone", "only the tombstone is left: cleanerd erase plan says until when"
 
 
-def _read(state_dir: Path, looks: Sequence[tuple[Key, PartitionScan]]) -> Found:
+def roll_segments(blocked: Sequence[ActiveTombstone], agents: AgentPool, now_ms: int) -> list[tuple[Key, int] | str]:
+    """Have brokers roll the active segments that are due (U-91): each with its new base offset, or why it was not."""
+    found: list[tuple[Key, int] | str] = []
+    for each in blocked:
+        name = each.look.name
+        try:
+            with LiveBroker(each.socket, SINGLE_TRY, agents) as broker:
+                facts = broker.log(name)
+                log = read_partition(each.look.log_dir, name)
+                if facts.active.base <= each.offset and _is_due(log, facts.active.base, each.look.config, now_ms):
+                    found.append(((str(each.look.log_dir.path), name), broker.roll(name, facts)))
+        except (CleanerdError, OSError) as error:
+            found.append(f"{name}: the active segment was not rolled for an erasure request: {error}")
+    return found
+
+
+def _is_due(log: PartitionLog, active_base: int, config: TopicConfig, now_ms: int) -> bool:
+    """Whether a write would roll the active segment now. The segment of another moment is not judged."""
+    if log.active.base != active_base:
+        return False
+    path = log.path / file_name(active_base, SEGMENT_SUFFIX)
+    first = next(iter(read_batches(path, cut_tail_ends=True, limit_bytes=batch_bytes())), None)
+    if first is None or first.frame.magic < 2:
+        return False
+    first_ms = parse_header(first.data, where=str(path)).max_timestamp
+    due_ms = roll_due_ms(first_ms, config.segment_ms, config.max_compaction_lag_ms)
+    return due_ms is not None and due_ms <= now_ms
+
+
+def _read(state_dir: Path, looks: Sequence[tuple[Key, PartitionScan]], tried: Sequence[tuple[Key, int] | str]) -> Found:
     store = ErasureRequests(state_dir)
     requests = tuple(each for each in store.load() if each.is_open)
     gone = frozenset(
@@ -113,7 +186,9 @@ def _read(state_dir: Path, looks: Sequence[tuple[Key, PartitionScan]]) -> Found:
         for key, look in looks
         if key[1].topic == request.topic and _is_gone(request, look)
     )
-    return Found(requests, gone, tuple(store.warnings))
+    refused = tuple(each for each in tried if isinstance(each, str))
+    rolled = tuple(each for each in tried if not isinstance(each, str))
+    return Found(requests, gone, (*store.warnings, *refused), rolled)
 
 
 def _is_gone(request: ErasureRequest, look: PartitionScan) -> bool:

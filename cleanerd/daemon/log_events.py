@@ -35,6 +35,7 @@ class LogEvent(StrEnum):
     CLEANING_VERIFIED = "cleaning_verified"
     CLEANING_NOT_VERIFIED = "cleaning_not_verified"
     CANARY_HELD = "canary_held"
+    SEGMENT_ROLLED = "segment_rolled"
     STRATEGY_CHANGED = "strategy_changed"
     OFFLOADED_TO_SPARK = "offloaded_to_spark"
     LOG_DIR_UNREADABLE = "log_dir_unreadable"
@@ -117,6 +118,11 @@ EVENTS: Final[Mapping[LogEvent, EventFacts]] = {
     ),
     LogEvent.CANARY_HELD: EventFacts(
         "error", ("partition", "log_dir", "finding"), "Nothing is cleaned any more, because of this finding."
+    ),
+    LogEvent.SEGMENT_ROLLED: EventFacts(
+        "info",
+        ("partition", "log_dir", "active_base_offset"),
+        "The broker rolled an active segment, because an erasure request waits for it.",
     ),
     LogEvent.STRATEGY_CHANGED: EventFacts(
         "warning", ("partition", "cost"), "The cleaning uses other settings than the last one, with this effect."

@@ -131,9 +131,9 @@ class Service:
         pauses, unreadable = load_pauses(daemon.cleanerd_state_dir)
         self._savings = EstimateCache(daemon.cleanerd_state_dir, self._write)
         self.fleet = PartitionRegistry(RegistrySettings.of(settings), pauses, self._savings.recall)
-        self._erasures = Erasures(daemon.cleanerd_state_dir, self.fleet)
         warnings = StandingWarnings(store, clock)
         agents = AgentPool()
+        self._erasures = Erasures(daemon.cleanerd_state_dir, self.fleet, agents, clock.now_ms)
         counters = Counters(store, clock, self._throttle, workers, agents)
         self._writer = WorkerPool(1, "cleanerd-writer")
         self._written: asyncio.Future[str] | None = None

@@ -77,6 +77,14 @@ class RemovalFacts:
     keeps_tombstones: bool = False
 
 
+def roll_due_ms(first_ms: int, segment_ms: int, max_lag_ms: int) -> int | None:
+    """When a write would roll the active segment, by the largest time of its first batch; None: that has no time.
+
+    Kafka rolls a segment after the shorter of ``segment.ms`` and ``max.compaction.lag.ms``.
+    """
+    return min(first_ms + min(segment_ms, max_lag_ms), NO_LIMIT_MS) if first_ms > 0 else None
+
+
 NO_TOMBSTONE: Final = Step(
     "a tombstone of the key is written", 0, None, None, "cleanerd erase request, or the producer that owns the key"
 )
@@ -97,7 +105,7 @@ def steps_of_value(facts: RemovalFacts, offset: int, tombstone_offset: int | Non
         # Only a cleaning of the whole log compares records of the clean section.
         way.unbounded("the log is cleaned from its start", "cleanerd clean --from-start")
     else:
-        way.cleaned(covered)
+        way.cleaned(covered, tombstone_offset)
     way.replaced()
     return tuple(way.steps)
 
@@ -113,7 +121,7 @@ def steps_of_tombstone(
     way = _Way(facts)
     covered = max(offset, offset if last_offset is None else last_offset)
     if horizon_ms is None or covered >= facts.clean_offset:
-        way.cleaned(covered)
+        way.cleaned(covered, offset)
     if facts.keeps_tombstones:
         way.unbounded("it never expires", "tombstone.guard=horizon")
     elif horizon_ms is None:
@@ -154,12 +162,12 @@ class _Way:
         self.steps.append(step)
         self._from_ms, self._by_ms = step.from_ms, step.by_ms
 
-    def cleaned(self, offset: int) -> None:
-        """Add the cleaning of ``offset``."""
+    def cleaned(self, offset: int, tombstone_offset: int) -> None:
+        """Add the cleaning of ``offset`` and of the key's tombstone."""
         facts = self._facts
         covering = [each for each in facts.segments if each.base <= offset]
         if covering and covering[-1].is_active:
-            self._rolled(covering[-1])
+            self._rolled(covering[-1], tombstone_offset)
         for name, limit in sorted(facts.limits.items(), key=lambda item: item[1]):
             if limit <= offset:
                 self.unbounded(f"{name}, now at offset {limit:,}, passes offset {offset:,}", _WHO_MOVES.get(name, name))
@@ -170,15 +178,18 @@ class _Way:
             self.at("the segment is old enough to be cleaned", young_ms, "min.compaction.lag.ms")
         self._started(min((each.first_ms for each in dirty if each.first_ms > 0), default=0))
 
-    def _rolled(self, active: SegmentTimes) -> None:
-        """Only a write rolls a segment of a compacted topic; cleanerd and its agent do not."""
-        wait_ms = min(self._facts.segment_ms, self._facts.max_lag_ms)
-        at_ms = active.first_ms + wait_ms if active.first_ms > 0 else self._from_ms
-        self.unbounded(
-            "a write rolls the active segment",
-            "segment.ms, and a later write",
-            min(at_ms, NO_LIMIT_MS),
-        )
+    def _rolled(self, active: SegmentTimes, tombstone_offset: int) -> None:
+        """A broker rolls it only at a write; for the tombstone of a request the daemon has it rolled (U-91)."""
+        facts = self._facts
+        due_ms = roll_due_ms(active.first_ms, facts.segment_ms, facts.max_lag_ms)
+        is_for_request = facts.has_request and tombstone_offset >= active.base
+        if due_ms is not None and facts.cleaned_by == "daemon" and is_for_request:
+            wait_ms = max(due_ms - self._from_ms, 0)
+            setting = "segment.ms" if facts.segment_ms <= facts.max_lag_ms else "max.compaction.lag.ms"
+            event = "the daemon has the broker roll the active segment"
+            self.after(event, wait_ms + facts.scan_ms, setting, at_once_ms=wait_ms)
+        else:
+            self.unbounded("a write rolls the active segment", "segment.ms, and a later write", due_ms or 0)
 
     def _started(self, first_ms: int) -> None:
         facts = self._facts

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.broker.agent_pool import AgentPool
+from cleanerd.broker.mode import ModeChoice
 from cleanerd.cli.output import Output
 from cleanerd.cli.status import attention, print_erasures
 from cleanerd.daemon.erasures import Erasures, Found
@@ -14,12 +16,16 @@ from cleanerd.daemon.view import ErasureView
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.erasure_requests import ErasureRequest, ErasureRequests, KeyHash
+from tests.cleaner.driver import config
 from tests.cli.erasing import ABSENT, KEY, PRESENT, SALT, TOPIC_ID
-from tests.daemon.fleets import CLEAN, NOW, done, fleet_with, look, result, tracked, triggers
+from tests.daemon.fleets import CLEAN, NOW, PATH, done, fleet_with, look, result, tracked, triggers
 from tests.daemon.views import NOW_MS, view
+from tests.support.fake_agent import FakeAgent, Refusal
 from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import keyed_batch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
@@ -39,8 +45,12 @@ def asked(offset: int = 15, **facts: Any) -> ErasureRequest:
     )
 
 
+def erasures_of(state_dir: Path, fleet: PartitionRegistry, now_ms: int = NOW) -> Erasures:
+    return Erasures(state_dir, fleet, AgentPool(), lambda: now_ms)
+
+
 def following(tmp_path: Path, fleet: PartitionRegistry, *requests: ErasureRequest) -> Erasures:
-    erasures = Erasures(tmp_path, fleet)
+    erasures = erasures_of(tmp_path, fleet)
     erasures.apply(Found(requests, frozenset()))
     return erasures
 
@@ -98,7 +108,7 @@ def test_the_log_shows_when_the_tombstone_is_gone(tmp_path: Path) -> None:
     for segments, expected in ((PRESENT, "tombstone"), (ABSENT, "certify"), ({3: b""}, "certify")):
         logs = make_log_dir(tmp_path / str(len(list(tmp_path.iterdir()))), {"orders-0": Partition(segments)})
         fleet = fleet_with(look(**{**QUIET, **CLEAN}, log_dir=read_log_dir(logs), clean_offset=3))
-        erasures = Erasures(tmp_path / "state", fleet)
+        erasures = erasures_of(tmp_path / "state", fleet)
         for _ in range(2):  # the first reading finds the requests, the second one reads their logs
             erasures.apply(erasures.reading()())
         assert stage(erasures) == expected
@@ -114,7 +124,7 @@ def test_certified_requests_and_damaged_files(tmp_path: Path) -> None:
     requests.save(asked())
     requests.certified("0123456789abcdef", NOW)
     fleet = fleet_with(look(**QUIET))
-    erasures = Erasures(tmp_path, fleet)
+    erasures = erasures_of(tmp_path, fleet)
     erasures.apply(erasures.reading()())
     assert erasures.views() == ()
     assert not tracked(fleet).asked
@@ -140,3 +150,80 @@ def test_status(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "orders-0" in printed
     assert "no partition of this host has its tombstone" in printed
+
+
+# -- the active segment ------------------------------------------------------------------------------------------------
+
+SEGMENT_MS = 1000
+ACTIVE = {0: keyed_batch(0, [("a", "1"), (KEY, "1")]), 2: keyed_batch(2, [(KEY, None)], timestamp=NOW)}
+"""The tombstone is in the active segment, whose first batch was written now."""
+
+
+class Rolling:
+    """A partition beside an agent, and a daemon that follows a request whose tombstone has offset 2."""
+
+    def __init__(self, path: Path, agent: FakeAgent, segments: Mapping[int, bytes]) -> None:
+        self.logs = make_log_dir(agent.log_dir, {"orders-0": Partition(segments, topic_id=TOPIC_ID)})
+        self.agent, self._state = agent, path / "state"
+        ErasureRequests(self._state).save(asked(2))
+        rules = config(segment_ms=SEGMENT_MS)
+        scan = look(**QUIET, log_dir=read_log_dir(self.logs), clean_offset=0, bound_offset=2, config=rules)
+        self.fleet = fleet_with(scan)
+        choice = ModeChoice("live", "an agent answers", agent.socket_path)
+        self.fleet.dirs[str(PATH)] = replace(self.fleet.dirs[str(PATH)], choice=choice)
+
+    def read(self, now_ms: int) -> Found:
+        """Two readings, as the first only finds the request; the second one's result."""
+        erasures = erasures_of(self._state, self.fleet, now_ms)
+        for _ in range(2):
+            found = erasures.reading()()
+            erasures.apply(found)
+        return found
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[FakeAgent]:
+    with FakeAgent(tmp_path / "logs", tmp_path / "agent.sock") as agent:
+        yield agent
+
+
+def test_the_active_segment_is_rolled_when_it_is_due(tmp_path: Path, agent: FakeAgent) -> None:
+    """U-91: no sooner than a write would roll it, and once: then the tombstone is below the active segment."""
+    rolling = Rolling(tmp_path, agent, ACTIVE)
+    assert rolling.read(NOW + SEGMENT_MS - 1).rolled == ()
+    found = rolling.read(NOW + SEGMENT_MS)
+    assert [base for _, base in found.rolled] == [3]
+    assert rolling.read(NOW + SEGMENT_MS).rolled == ()
+    (request,) = agent.asked("roll")
+    assert (request["base"], request["dir"]) == (2, str(rolling.logs / "orders-0"))
+    assert request["topic_id"] == uuid_to_base64(TOPIC_ID)
+
+
+def test_a_segment_without_a_time_is_not_rolled(tmp_path: Path, agent: FakeAgent) -> None:
+    """Its age is unknown. Nor is one rolled whose first batch is damaged."""
+    timeless = Rolling(tmp_path, agent, {**ACTIVE, 2: keyed_batch(2, [(KEY, None)], timestamp=-1)})
+    assert timeless.read(NOW + SEGMENT_MS).rolled == ()
+    (timeless.logs / "orders-0" / f"{2:020d}.log").write_bytes(b"\x00" * 70)
+    found = timeless.read(NOW + SEGMENT_MS)
+    assert (found.rolled, agent.asked("roll")) == ((), [])
+
+
+def test_a_partition_that_an_operator_paused_is_not_rolled(tmp_path: Path, agent: FakeAgent) -> None:
+    rolling = Rolling(tmp_path, agent, ACTIVE)
+    rolling.fleet.pause(None, paused=True)
+    assert rolling.read(NOW + SEGMENT_MS).rolled == ()
+    rolling.fleet.pause(None, paused=False)
+    assert len(rolling.read(NOW + SEGMENT_MS).rolled) == 1
+
+
+def test_a_refused_roll_is_a_warning(tmp_path: Path, agent: FakeAgent) -> None:
+    def refuse(_agent: FakeAgent, _request: dict[str, Any]) -> None:
+        raise Refusal("busy")
+
+    rolling = Rolling(tmp_path, agent, ACTIVE)
+    agent.fail("roll", refuse)
+    found = rolling.read(NOW + SEGMENT_MS)
+    assert found.rolled == ()
+    (warning,) = found.warnings
+    assert warning.startswith("orders-0: the active segment was not rolled for an erasure request: ")
+    assert len(rolling.read(NOW + SEGMENT_MS).rolled) == 1

@@ -74,13 +74,27 @@ def test_a_tombstone_goes_after_its_horizon() -> None:
 
 def test_only_a_write_rolls_the_active_segment() -> None:
     """No bound, and not before segment.ms; max.compaction.lag.ms shortens that, as in the broker."""
-    steps = steps_of_value(FACTS, 3, 25)
+    facts = replace(FACTS, has_request=False)
+    steps = steps_of_value(facts, 3, 25)
     assert (steps[0].by_ms, steps[0].wait_ms, steps[0].from_ms) == (None, None, NOW - 6 * HOUR + 7 * DAY)
     assert bound_of(steps) is None
-    sooner = steps_of_value(replace(FACTS, max_lag_ms=DAY), 3, 25)
+    sooner = steps_of_value(replace(facts, max_lag_ms=DAY), 3, 25)
     assert (sooner[0].by_ms, sooner[0].from_ms) == (None, NOW - 6 * HOUR + DAY)
     # A value in the active segment, under a strategy by version: its own segment counts.
-    assert bound_of(steps_of_value(FACTS, 25, 12)) is None
+    assert bound_of(steps_of_value(facts, 25, 12)) is None
+
+
+def test_the_daemon_has_the_active_segment_rolled_for_a_request() -> None:
+    """U-91: when a write would roll it. A first batch without a time gives no date; Kafka's cleaner rolls nothing."""
+    steps = steps_of_value(FACTS, 3, 25)
+    rolled_ms = NOW - 6 * HOUR + 7 * DAY
+    assert (steps[0].from_ms, steps[0].by_ms, steps[0].setting) == (rolled_ms, rolled_ms + 15 * SECOND, "segment.ms")
+    assert bound_of(steps) == rolled_ms + 2 * 15 * SECOND + MINUTE
+    sooner = steps_of_value(replace(FACTS, max_lag_ms=HOUR), 3, 25)
+    assert (sooner[0].from_ms, sooner[0].setting) == (NOW, "max.compaction.lag.ms")
+    timeless = (*SEGMENTS[:2], replace(SEGMENTS[2], first_ms=-1))
+    assert bound_of(steps_of_value(replace(FACTS, segments=timeless), 3, 25)) is None
+    assert bound_of(steps_of_value(replace(FACTS, cleaned_by="kafka", max_lag_ms=DAY), 3, 25)) is None
 
 
 def test_the_maximum_lag_bounds_a_cleaning_without_a_request() -> None:

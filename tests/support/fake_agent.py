@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from cleanerd.errors import CleanerdError
-from cleanerd.format.names import uuid_to_base64
+from cleanerd.format.names import TopicPartition, uuid_to_base64
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.segments.partition import read_partition
 from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint, write_checkpoint
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
-
-    from cleanerd.format.names import TopicPartition
 
 Fault = "Callable[[FakeAgent, dict[str, Any]], bytes | None | dict[str, Any]]"
 
@@ -208,6 +206,15 @@ class FakeAgent:
             "places": self.places,
             **self.info,
         }
+
+    def do_roll(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A new active segment at the end of the log, if the one of the request is still the active one."""
+        path = self.log_dir / f"{request['topic']}-{request['partition']}"
+        log = read_partition(read_log_dir(self.log_dir), TopicPartition(request["topic"], request["partition"]))
+        if (log.active.base, str(path)) != (request["base"], request["dir"]):
+            raise Refusal("log_changed")
+        (path / f"{log.high_watermark:020d}.log").touch()
+        return {"base": log.high_watermark}
 
     def do_logs(self, _request: dict[str, Any]) -> dict[str, Any]:
         """All partitions, compacted."""

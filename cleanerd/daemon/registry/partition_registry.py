@@ -422,6 +422,10 @@ class PartitionRegistry:
             return None
         return trigger_of(tracked, work, now_ms, is_full=is_full, plan_max_age_ms=self.settings.plan_max_age_ms)
 
+    def may_change_now(self, tracked: PartitionEntry, now_ms: int) -> bool:
+        """Whether the daemon cleans the partition live, and neither an operator nor a failure holds it back."""
+        return self.work_of(tracked) == "live" and not self.held and not self._is_skipped(tracked, now_ms)
+
     def _is_skipped(self, tracked: PartitionEntry, now_ms: int) -> bool:
         if tracked.excluded or tracked.failed is not None or tracked.trigger is not None:
             return True

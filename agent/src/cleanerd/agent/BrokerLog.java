@@ -251,6 +251,22 @@ class BrokerLog {
     }
 
     /**
+     * Makes the broker begin a new active segment, and returns its base offset (A-41). Refused unless the active segment
+     * begins at {@code base} and holds records: it may have been rolled meanwhile. To be called with the monitor held.
+     */
+    long roll(long base) throws IOException, Refusal {
+        List<BrokerSegment> last = segments(base, Math.max(base, logEndOffset()) + 1);
+        if (last.size() != 1 || last.get(0).base() != base) {
+            throw new Refusal("log_changed", "the active segment of " + this + " does not begin at offset " + base);
+        }
+        if (last.get(0).size() == 0) {
+            throw new Refusal("not_eligible", "the active segment of " + this + " holds no records");
+        }
+        Object none = broker.values.emptyOption(members.roll.getParameterTypes()[0]);
+        return new BrokerSegment(members, Reflect.call(members.roll, log, none)).base();
+    }
+
+    /**
      * The lock that guards what the cleaner does with which partition, held; null when the broker runs without a cleaner.
      * Busy when it is not to be had in time: with a disk that hangs, the cleaner hangs in its files with this lock held.
      */

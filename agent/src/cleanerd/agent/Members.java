@@ -58,6 +58,8 @@ final class Members {
     final Method segments;
     final Method segmentsBetween;
     final Method replaceSegments;
+    /** Takes an option of the expected next offset. */
+    final Method roll;
     final Method producers;
     final Method lastEntry;
     final Method lastDataOffset;
@@ -120,6 +122,7 @@ final class Members {
         segments = method(log, "logSegments");
         segmentsBetween = method(log, "logSegments", long.class, long.class);
         replaceSegments = replaceSegments();
+        roll = ofOption(log, "roll");
         producers = method(log, "producerStateManager");
         lastEntry = method(resultOf(producers), "lastEntry", long.class);
         Class<?> producer = moved("ProducerStateEntry");
@@ -200,6 +203,20 @@ final class Members {
             }
         }
         missing.add(name + " of the cleaner manager");
+        return null;
+    }
+
+    private Method ofOption(Class<?> owner, String name) {
+        if (owner != null) {
+            for (Method method : owner.getDeclaredMethods()) {
+                Class<?>[] parameters = method.getParameterTypes();
+                if (method.getName().equals(name) && parameters.length == 1 && Values.isOption(parameters[0])) {
+                    method.setAccessible(true);
+                    return method;
+                }
+            }
+        }
+        missing.add(name + " of the log");
         return null;
     }
 

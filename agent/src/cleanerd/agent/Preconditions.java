@@ -7,12 +7,15 @@ final class Preconditions {
     private Preconditions() {}
 
     static void check(BrokerLog log, SwapRequest request) throws IOException, Refusal {
-        checkLog(log, request);
+        checkLog(log, request.topicId(), request.dir());
+        if (request.logStart() != null && log.logStartOffset() != request.logStart()) {
+            throw new Refusal("log_start", "the log start offset is " + log.logStartOffset());
+        }
         checkBounds(log, request);
     }
 
     /** the log is the one that was meant, and one that is cleaned at all. */
-    private static void checkLog(BrokerLog log, SwapRequest request) throws IOException, Refusal {
+    static void checkLog(BrokerLog log, String expectedTopicId, String dir) throws IOException, Refusal {
         if (!log.isCurrent()) {
             throw new Refusal("log_changed", log + " is another log by now");
         }
@@ -20,13 +23,13 @@ final class Preconditions {
             throw new Refusal("log_dir_failed", "the broker gives up the log directory " + log.logDir());
         }
         String topicId = log.topicId();
-        if (topicId == null ? request.topicId() != null : !topicId.equals(request.topicId())) {
-            throw new Refusal("topic_id", "the id of " + request.topic() + " is " + topicId);
+        if (topicId == null ? expectedTopicId != null : !topicId.equals(expectedTopicId)) {
+            throw new Refusal("topic_id", "the id of " + log.topic() + " is " + topicId);
         }
-        if (!log.dir().toString().equals(request.dir())) {
+        if (!log.dir().toString().equals(dir)) {
             throw new Refusal("log_changed", log + " lies in " + log.dir());
         }
-        String name = request.topic() + "-" + request.partition();
+        String name = log.toString();
         if (!log.dir().getFileName().toString().equals(name)) {
             throw new Refusal("log_changed", log + " is being moved or deleted");
         }
@@ -35,9 +38,6 @@ final class Preconditions {
         }
         if (log.hasFuture()) {
             throw new Refusal("busy", log + " is being moved to another log directory");
-        }
-        if (request.logStart() != null && log.logStartOffset() != request.logStart()) {
-            throw new Refusal("log_start", "the log start offset is " + log.logStartOffset());
         }
     }
 

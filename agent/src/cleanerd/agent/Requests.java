@@ -111,6 +111,8 @@ final class Requests {
                 return swap(fields, session, outcome);
             case "checkpoint":
                 return checkpoint(fields);
+            case "roll":
+                return roll(fields);
             case "pause":
                 return pause(fields, session);
             case "resume":
@@ -229,6 +231,28 @@ final class Requests {
             busy.remove(name);
         }
         return Map.of("offset", offset);
+    }
+
+    /** the broker does this itself at the first write to a segment that is old enough. */
+    private Map<String, Object> roll(Fields fields) throws IOException, Refusal {
+        BrokerLog log = partition(fields);
+        String topicId = fields.textOrNull("topic_id");
+        String dir = fields.text("dir");
+        long base = fields.number("base", Long.MAX_VALUE);
+        fields.end();
+        if (stopped) {
+            throw new Refusal("stopped", "the agent changes nothing after an unexpected error; restart the broker");
+        }
+        String name = log.toString();
+        enter(name);
+        try {
+            return log.underLock(() -> {
+                Preconditions.checkLog(log, topicId, dir);
+                return Map.of("base", log.roll(base));
+            });
+        } finally {
+            busy.remove(name);
+        }
     }
 
     private Map<String, Object> pause(Fields fields, Session session) throws IOException, Refusal {
