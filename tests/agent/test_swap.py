@@ -213,6 +213,30 @@ def test_the_log_start_moves(live: Live, agent: Asking) -> None:
     assert agent.ask("log", topic=topic.name, partition=0)["log_start"] == 5
 
 
+def test_the_active_segment_is_rolled(live: Live, agent: Asking) -> None:
+    """A-41: once; neither a sealed segment nor an empty one, and not in a topic that was created again."""
+    topic = live.topic("rolled", transactions=False)
+    topic.wait_until_settled()
+    log = agent.ask("log", topic="rolled", partition=0)
+    base, end = log["segments"][-1][0], log["leo"]
+    request = {"topic": "rolled", "partition": 0, "topic_id": log["topic_id"], "dir": log["dir"], "base": base}
+    sealed, other_topic = {"base": log["segments"][0][0]}, {"topic_id": "A" * 22}
+    for changes, code in ((sealed, "log_changed"), ({"base": end}, "log_changed"), (other_topic, "topic_id")):
+        with pytest.raises(RefusedError) as refused:
+            agent.ask("roll", **request | changes)
+        assert refused.value.code == code
+    assert agent.ask("log", topic="rolled", partition=0)["segments"] == log["segments"]
+    assert agent.ask("roll", **request) == {"base": end}
+    after = agent.ask("log", topic="rolled", partition=0)["segments"]
+    assert [segment[0] for segment in after[-2:]] == [base, end]
+    for again, code in ((base, "log_changed"), (end, "not_eligible")):
+        with pytest.raises(RefusedError) as refused:
+            agent.ask("roll", **request | {"base": again})
+        assert refused.value.code == code
+    assert topic.read() == topic.latest
+    assert error_lines(live.broker.log_text()) == []
+
+
 def test_after_a_restart_the_memory_is_on_the_disk(live: Live) -> None:
     """A-25, K-5: killed after a swap, the broker comes up with the new segments.
 

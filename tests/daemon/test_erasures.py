@@ -193,6 +193,8 @@ def test_the_active_segment_is_rolled_when_it_is_due(tmp_path: Path, agent: Fake
     assert rolling.read(NOW + SEGMENT_MS - 1).rolled == ()
     found = rolling.read(NOW + SEGMENT_MS)
     assert [base for _, base in found.rolled] == [3]
+    active = rolling.logs / "orders-0" / f"{3:020d}.log"
+    active.write_bytes(keyed_batch(3, [("c", "1")], timestamp=NOW))
     assert rolling.read(NOW + SEGMENT_MS).rolled == ()
     (request,) = agent.asked("roll")
     assert (request["base"], request["dir"]) == (2, str(rolling.logs / "orders-0"))

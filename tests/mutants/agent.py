@@ -284,6 +284,14 @@ AGENT = (
         ("tests/agent/test_races.py::test_a_staged_log_is_removed_once_it_is_moved_in",),
     ),
     Mutant(
+        "agent-rolls-whatever-is-active",
+        "A-41",
+        f"{SOURCES}/BrokerLog.java",
+        "if (last.size() != 1 || last.get(0).base() != base) {",
+        "if (last.isEmpty()) {",
+        ("tests/agent/test_swap.py::test_the_active_segment_is_rolled",),
+    ),
+    Mutant(
         "agent-leaves-a-clean-point-after-an-error",
         "S-50",
         f"{SOURCES}/Checkpoint.java",
