@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from cleanerd.broker.agent_facts import LogFacts
     from cleanerd.broker.agent_pool import AgentPool
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.daemon.partition_scan import Key, PartitionScan
@@ -157,23 +158,25 @@ def roll_segments(blocked: Sequence[ActiveTombstone], agents: AgentPool, now_ms:
             with LiveBroker(each.socket, SINGLE_TRY, agents) as broker:
                 facts = broker.log(name)
                 log = read_partition(each.look.log_dir, name)
-                if facts.active.base <= each.offset and _is_due(log, facts.active.base, each.look.config, now_ms):
+                if facts.active.base <= each.offset and _is_due(log, facts, each.look.config, now_ms):
                     found.append(((str(each.look.log_dir.path), name), broker.roll(name, facts)))
-        except (CleanerdError, OSError) as error:
+        except (CleanerdError, OSError, ValueError) as error:
             found.append(f"{name}: the active segment was not rolled for an erasure request: {error}")
     return found
 
 
-def _is_due(log: PartitionLog, active_base: int, config: TopicConfig, now_ms: int) -> bool:
-    """Whether a write would roll the active segment now. The segment of another moment is not judged."""
-    if log.active.base != active_base:
+def _is_due(log: PartitionLog, facts: LogFacts, config: TopicConfig, now_ms: int) -> bool:
+    """Whether a write would roll the active segment now, by the broker's settings. Another segment is not judged."""
+    if log.active.base != facts.active.base:
         return False
-    path = log.path / file_name(active_base, SEGMENT_SUFFIX)
+    path = log.path / file_name(log.active.base, SEGMENT_SUFFIX)
     first = next(iter(read_batches(path, cut_tail_ends=True, limit_bytes=batch_bytes())), None)
     if first is None or first.frame.magic < 2:
         return False
     first_ms = parse_header(first.data, where=str(path)).max_timestamp
-    due_ms = roll_due_ms(first_ms, config.segment_ms, config.max_compaction_lag_ms)
+    segment_ms = int(facts.settings.get("segment.ms", config.segment_ms))
+    max_lag_ms = int(facts.settings.get("max.compaction.lag.ms", config.max_compaction_lag_ms))
+    due_ms = roll_due_ms(first_ms, segment_ms, max_lag_ms)
     return due_ms is not None and due_ms <= now_ms
 
 
