@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cleaner.stage import open_staging
 from cleanerd.errors import CleanerdError, LogDirBusyError, RefusedError, system_error
-from cleanerd.fsio.safe_open import HostileNameError, close_quietly, closed_on_error, open_to_write
+from cleanerd.fsio.safe_open import ClosedOnError, HostileNameError, close_quietly, open_to_write
 from cleanerd.fsio.small_file import ignore_owner_errors
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _open_lock(partition: int, staging: int) -> int:
     except FileExistsError:
         return open_to_write(CLAIM, dir_fd=staging)
     # A run as root must leave files that the broker's user can lock.
-    with closed_on_error(lock), ignore_owner_errors():
+    with ClosedOnError(lock), ignore_owner_errors():
         owner = os.fstat(partition)
         os.fchown(lock, owner.st_uid, owner.st_gid)
     return lock

@@ -151,7 +151,7 @@ def decide(plan: CleaningPlan, decoder: ChunkDecoding, sizing: MapSizing = SIZIN
         index_note, plan = corrected.note, replace(plan, aborted=corrected.aborted)
         found = _gathered(plan, decoder, sizing)
     # The map's memory is free now, for checking which tombstones may be removed.
-    return replace(_make_decision(plan, decoder, found, started), index_note=index_note)
+    return _make_decision(plan, decoder, found, started, index_note)
 
 
 def _gathered(plan: CleaningPlan, decoder: ChunkDecoding, sizing: MapSizing) -> _Evidence:
@@ -203,7 +203,9 @@ def _gather(plan: CleaningPlan, decoder: ChunkDecoding, use: MapUse) -> _Evidenc
     )
 
 
-def _make_decision(plan: CleaningPlan, decoder: ChunkDecoding, found: _Evidence, started: float) -> Decision:
+def _make_decision(
+    plan: CleaningPlan, decoder: ChunkDecoding, found: _Evidence, started: float, index_note: str
+) -> Decision:
     records = [
         record_evidence(evidence, winners) for evidence, winners in zip(found.segments, found.winners, strict=True)
     ]
@@ -213,8 +215,8 @@ def _make_decision(plan: CleaningPlan, decoder: ChunkDecoding, found: _Evidence,
     # In log order: whether a marker is still needed depends on the batches before it (C-33).
     transactions = OpenTransactions()
     decided = [
-        decide_segment(evidence, replace(facts, guarded=_either(*guard)), transactions)
-        for evidence, facts, *guard in zip(found.segments, records, guards.by_segment, disorder.guards, strict=True)
+        decide_segment(evidence, facts.with_guards(*guards_of), transactions)
+        for evidence, facts, *guards_of in zip(found.segments, records, guards.by_segment, disorder.guards, strict=True)
     ]
     return Decision(
         segments=tuple(decided),
@@ -228,13 +230,8 @@ def _make_decision(plan: CleaningPlan, decoder: ChunkDecoding, found: _Evidence,
         disorder_note=disorder.note,
         next_purge_ms=next_purge_ms(plan, decided, for_deleted=guards.for_deleted),
         map_utilization=found.map_utilization,
+        index_note=index_note,
     )
-
-
-def _either(one: NDArray[np.uint64] | None, other: NDArray[np.uint64] | None) -> NDArray[np.uint64] | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one | other
 
 
 def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for_deleted: bool) -> int | None:

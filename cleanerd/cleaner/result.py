@@ -197,14 +197,19 @@ def untouched(found: Survey, log_dir: str) -> CleaningResult:
     )
 
 
-def worked_out(found: Survey, log_dir: str, cleaning: Cleaning) -> CleaningResult:
-    """The result of decision and rewrite; ``unchanged`` until a group is swapped in."""
+def worked_out(
+    found: Survey, log_dir: str, cleaning: Cleaning, *, outcome: Outcome, swap_seconds: float = 0.0
+) -> CleaningResult:
+    """The result of decision and rewrite."""
     decision, totals = cleaning.decision, cleaning.totals
     before = sum(segment.size_bytes for segment in found.log.segments[:-1])
-    blank = untouched(found, log_dir)
-    return replace(
-        blank,
-        outcome="unchanged",
+    return CleaningResult(
+        found.log.name,
+        log_dir,
+        outcome,
+        strategy=found.config.compaction_strategy,
+        first_dirty_offset=found.bounds.first_dirty_offset,
+        end_offset=found.end_offset,
         records_read=sum(segment.records for segment in decision.segments),
         records_kept=sum(segment.kept for segment in decision.segments),
         bytes_before=before,
@@ -235,7 +240,7 @@ def worked_out(found: Survey, log_dir: str, cleaning: Cleaning) -> CleaningResul
             "index": decision.index_seconds,
             "decide": decision.decide_seconds,
             "rewrite": totals.rewrite_seconds,
-            "swap": 0.0,
+            "swap": swap_seconds,
         },
-        notes=(*blank.notes, *cleaning.plan.notes, *cleaning.notes()),
+        notes=(*found.notes, *cleaning.plan.notes, *cleaning.notes()),
     )

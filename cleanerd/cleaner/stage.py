@@ -16,13 +16,13 @@ from cleanerd.errors import NoSpaceError, system_error
 from cleanerd.format.names import file_name
 from cleanerd.fsio.json_text import document_bytes
 from cleanerd.fsio.safe_open import (
+    ClosedOnError,
     HostileNameError,
+    OpenParent,
     close_quietly,
-    closed_on_error,
     create,
     make_directory,
     new_directory,
-    parent,
     require_at,
     write_all,
 )
@@ -122,7 +122,7 @@ class Staging:
         where = f"{self.path}/{name}"
         self._check_space(expected_bytes)
         descriptor = os.dup(self._create(name))
-        with closed_on_error(descriptor):
+        with ClosedOnError(descriptor):
             output = LogFile(descriptor, where, self._buffer, direct=expected_bytes > SMALL_BYTES)
         try:
             yield output
@@ -183,7 +183,7 @@ class Staging:
         """Remove manifest and directory after all groups were swapped in; False: the directory has other files."""
         try:
             os.unlink(MANIFEST, dir_fd=self.directory)
-            with parent(self._name, self._partition) as (place, last):
+            with OpenParent(self._name, self._partition) as (place, last):
                 os.rmdir(last, dir_fd=place)
         except OSError:
             return False
@@ -196,7 +196,7 @@ class Staging:
                 for name in os.listdir(self.directory):
                     os.unlink(name, dir_fd=self.directory)
         for name in (self._name, STAGING):
-            with suppress(OSError), parent(name, self._partition) as (place, last):
+            with suppress(OSError), OpenParent(name, self._partition) as (place, last):
                 os.rmdir(last, dir_fd=place)
 
     def _create(self, name: str) -> int:
@@ -267,7 +267,7 @@ def open_staging(partition: int) -> int:
     Only its owner may read it: its files do not have the segments' permissions yet.
     """
     staging = make_directory(STAGING, dir_fd=partition, mode=STAGING_MODE)
-    with closed_on_error(staging):
+    with ClosedOnError(staging):
         # A process that was killed before it changed the owner has not written any file yet.
         if _needs_owner_change(partition, staging) and not os.listdir(staging):
             copy_owner(partition, staging)

@@ -95,7 +95,7 @@ def _opened(path: str, root: str, name: str) -> _Held:
         descriptor = safe_open.open_directory(name, dir_fd=above)
     finally:
         close_quietly(above)
-    with safe_open.closed_on_error(descriptor):
+    with safe_open.ClosedOnError(descriptor):
         found = _Held(descriptor, os.fstat(descriptor), users=1)
     with _lock:
         found.outdated = path in _held  # another thread was faster: this one is for this block only

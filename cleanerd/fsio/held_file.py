@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.errors import LogDirBusyError
 from cleanerd.fsio.record_lock import query_holder, set_lock
 from cleanerd.fsio.safe_open import (
+    ClosedOnError,
     close_quietly,
-    closed_on_error,
     open_to_read,
     open_to_write,
     open_trusted_directory,
@@ -155,7 +155,7 @@ def _open(name: str, directory: int) -> int:
         except FileExistsError:
             continue
         # The next process to lock it may run as the broker's user, as the daemon does, and not as root.
-        with closed_on_error(descriptor), ignore_owner_errors():
+        with ClosedOnError(descriptor), ignore_owner_errors():
             owner = os.fstat(directory)
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
         return descriptor

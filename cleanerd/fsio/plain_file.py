@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.fsio.safe_open import (
     MAX_SMALL_FILE_BYTES,
+    ClosedOnError,
     HostileNameError,
     close_quietly,
-    closed_on_error,
     opened_to_read,
     read_and_close,
 )
@@ -51,7 +51,7 @@ def opened_plain_at(name: str, dir_fd: int) -> tuple[int, os.stat_result]:
     """As :func:`open_plain_at`, with the file's status when it was opened."""
     descriptor, status = opened_to_read(name, dir_fd=dir_fd)
     if not status.st_mode & stat.S_IROTH:
-        with closed_on_error(descriptor):
+        with ClosedOnError(descriptor):
             _require_readable(status, os.fstat(dir_fd), name)
     return descriptor, status
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from io import FileIO
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+    from types import TracebackType
 
 MAX_SMALL_FILE_BYTES: Final = 256 * 1024 * 1024
 """The limit for files that are read completely; a sparse one of a terabyte would fill the memory."""
@@ -121,24 +121,26 @@ def create(name: str, *, dir_fd: int, mode: int = 0o600) -> int:
     Removes an existing plain file of a killed run; refuses anything else.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with parent(name, dir_fd) as (place, last):
+    with OpenParent(name, dir_fd) as (place, last):
         for _ in range(_TRIES):
-            with suppress(FileExistsError):
+            try:
                 return os.open(last, flags, mode, dir_fd=place)
-            with suppress(FileNotFoundError):
-                _require_plain(os.stat(last, dir_fd=place, follow_symlinks=False), name, one_name=True)
-                os.unlink(last, dir_fd=place)
+            except FileExistsError:
+                with suppress(FileNotFoundError):
+                    _require_plain(os.stat(last, dir_fd=place, follow_symlinks=False), name, one_name=True)
+                    os.unlink(last, dir_fd=place)
     raise HostileNameError(errno.EEXIST, "something creates that name again and again", name)
 
 
 def make_directory(name: str, *, dir_fd: int, mode: int) -> int:
     """A descriptor of the directory ``name``; if missing it is created with ``mode``, whatever the umask."""
-    with parent(name, dir_fd) as (place, last):
+    with OpenParent(name, dir_fd) as (place, last):
         for _ in range(_TRIES):
-            with suppress(FileNotFoundError):
+            try:
                 return open_directory(last, dir_fd=place)
-            with suppress(FileExistsError):
-                return new_directory(last, dir_fd=place, mode=mode)
+            except FileNotFoundError:
+                with suppress(FileExistsError):
+                    return new_directory(last, dir_fd=place, mode=mode)
     raise HostileNameError(errno.EEXIST, "something creates that name again and again", name)
 
 
@@ -147,12 +149,12 @@ def new_directory(name: str, *, dir_fd: int, mode: int) -> int:
 
     :class:`ConcurrentlyCreatedError` if others changed its owner or contents before this function checked it.
     """
-    with parent(name, dir_fd) as (place, last):
+    with OpenParent(name, dir_fd) as (place, last):
         os.mkdir(last, 0o700, dir_fd=place)
         descriptor = open_directory(last, dir_fd=place)
-        with closed_on_error(descriptor):
+        with ClosedOnError(descriptor):
             others = _others_may_write(os.fstat(place))
-    with closed_on_error(descriptor):
+    with ClosedOnError(descriptor):
         status = os.fstat(descriptor)
         if status.st_uid != os.geteuid():
             raise ConcurrentlyCreatedError(errno.EEXIST, "something else created it meanwhile", name)
@@ -173,7 +175,7 @@ def _others_may_write(directory: os.stat_result) -> bool:
 
 def require_at(descriptor: int, name: str, *, dir_fd: int) -> None:
     """Raise :class:`HostileNameError` unless ``name`` still is the file open as ``descriptor``, and its only name."""
-    with parent(name, dir_fd) as (place, last):
+    with OpenParent(name, dir_fd) as (place, last):
         found = os.stat(last, dir_fd=place, follow_symlinks=False)
     if not os.path.samestat(found, os.fstat(descriptor)):
         raise HostileNameError(errno.ESTALE, "another file took its place", name)
@@ -241,14 +243,22 @@ class _QuietFile(FileIO):
             super().close()
 
 
-@contextmanager
-def closed_on_error(descriptor: int) -> Iterator[None]:
-    """Close the descriptor if the block fails, before another object owns it."""
-    try:
-        yield
-    except BaseException:
-        close_quietly(descriptor)
-        raise
+class ClosedOnError:
+    """Closes ``descriptor`` if the block fails, before another object owns it."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            close_quietly(self._descriptor)
 
 
 def raw_file(descriptor: int, mode: Literal["rb", "wb"]) -> FileIO:
@@ -256,7 +266,7 @@ def raw_file(descriptor: int, mode: Literal["rb", "wb"]) -> FileIO:
 
     ``open`` checks the descriptor, and leaves it open if it fails.
     """
-    with closed_on_error(descriptor):
+    with ClosedOnError(descriptor):
         return _QuietFile(descriptor, mode)
 
 
@@ -292,18 +302,28 @@ def names_in(name: str, dir_fd: int) -> list[str]:
         close_quietly(directory)
 
 
-@contextmanager
-def parent(name: str, dir_fd: int) -> Iterator[tuple[int, str]]:
+class OpenParent:
     """The directory of ``name``, open in the block, and its last part; no link on the way is followed."""
-    above, slash, last = name.rpartition("/")
-    if not slash:
-        yield dir_fd, last
-        return
-    place = open_directory(above, dir_fd=dir_fd)
-    try:
-        yield place, last
-    finally:
-        close_quietly(place)
+
+    __slots__ = ("_dir_fd", "_name", "_place")
+
+    def __init__(self, name: str, dir_fd: int) -> None:
+        self._name = name
+        self._dir_fd = dir_fd
+        self._place = -1
+
+    def __enter__(self) -> tuple[int, str]:
+        above, slash, last = self._name.rpartition("/")
+        if not slash:
+            return self._dir_fd, last
+        self._place = open_directory(above, dir_fd=self._dir_fd)
+        return self._place, last
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._place >= 0:
+            close_quietly(self._place)
 
 
 def plain_name(name: str) -> str:
@@ -319,7 +339,7 @@ def plain_name(name: str) -> str:
 
 def _open(name: str, flags: int, *, dir_fd: int | None, one_name: bool) -> tuple[int, os.stat_result]:
     if dir_fd is not None and "/" in name:
-        with parent(name, dir_fd) as (place, last):
+        with OpenParent(name, dir_fd) as (place, last):
             return _open(last, flags, dir_fd=place, one_name=one_name)
     try:
         descriptor = os.open(name, flags | _BASE, dir_fd=dir_fd)

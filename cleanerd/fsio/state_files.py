@@ -122,7 +122,7 @@ def make_directory(path: Path, owner: os.stat_result, root: Path | None = None) 
     try:
         try:
             made = safe_open.new_directory(name, dir_fd=above, mode=DIRECTORY_MODE)
-            with safe_open.closed_on_error(made), safe_open.parent(name, dir_fd=above) as (place, _):
+            with safe_open.ClosedOnError(made), safe_open.OpenParent(name, dir_fd=above) as (place, _):
                 os.fsync(place)
         except FileExistsError:
             made = safe_open.open_directory(name, dir_fd=above)
@@ -161,7 +161,7 @@ def locked(
         except FileExistsError:
             descriptor = safe_open.open_to_write(path.name, dir_fd=directory)
         else:
-            with safe_open.closed_on_error(descriptor):
+            with safe_open.ClosedOnError(descriptor):
                 _set_owner(descriptor, owner)
     try:
         _wait_for(descriptor, path.name, wait_seconds)

@@ -6,7 +6,7 @@ Other modules collect the evidence and carry the decision out. Records come firs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,6 +63,11 @@ class RecordEvidence:
     cleaned_records: int
     unjudged_records: int = 0
     guarded: NDArray[np.uint64] | None = None
+
+    def with_guards(self, *guards: NDArray[np.uint64] | None) -> RecordEvidence:
+        """The same, with tombstones that any of these bitmaps guards."""
+        masks = [guard for guard in guards if guard is not None]
+        return replace(self, guarded=np.bitwise_or.reduce(masks)) if masks else self
 
 
 @dataclass(frozen=True, slots=True)

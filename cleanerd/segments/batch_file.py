@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import MAGIC_AT, Frame, parse_frame
 from cleanerd.fsio.plain_file import open_plain
-from cleanerd.fsio.safe_open import closed_on_error, raw_file
+from cleanerd.fsio.safe_open import ClosedOnError, raw_file
 from cleanerd.segments.remote import RemotePath
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def opened_raw(path: Path) -> tuple[RawIOBase, int]:
         ranges = path.opened()
         return ranges, ranges.listed.st_size
     file = raw_file(open_plain(path), "rb")
-    with closed_on_error(file.fileno()):
+    with ClosedOnError(file.fileno()):
         return file, os.fstat(file.fileno()).st_size
 
 

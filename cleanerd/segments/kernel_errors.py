@@ -6,11 +6,19 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from cleanerd import _kernel
-from cleanerd.errors import REPLICAS_HAVE_IT, BatchTooLargeError, CorruptionError, KernelError, MachineError
+from cleanerd.errors import (
+    REPLICAS_HAVE_IT,
+    BatchTooLargeError,
+    CleanerdError,
+    CorruptionError,
+    KernelError,
+    MachineError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+KERNEL_ERRORS: Final = (_kernel.CorruptLogError, _kernel.InvalidCallError, _kernel.KernelBugError, MemoryError)
 _REPORT: Final = "please report it; the log is unchanged"
 _DAMAGED: Final = (
     "copy the partition from a replica that reads it; where each has these bytes, delete the records up to here with "
@@ -31,14 +39,19 @@ def translated_kernel_errors(where: str) -> Iterator[None]:
     """
     try:
         yield
-    except _kernel.CorruptLogError as error:
-        raise bad_batch(error, where) from error
-    except _kernel.InvalidCallError as error:
-        raise KernelError(f"the log does not match what was decided: {error}", where=where, hint=_REPORT) from error
-    except _kernel.KernelBugError as error:
-        raise KernelError(f"internal error: {error}", where=where, hint=_REPORT) from error
-    except MemoryError as error:
-        raise MachineError("no memory is left", where=where, hint=_MORE_MEMORY) from error
+    except KERNEL_ERRORS as error:
+        raise kernel_error(error, where) from error
+
+
+def kernel_error(error: Exception, where: str) -> CleanerdError:
+    """One of :data:`KERNEL_ERRORS` as :func:`translated_kernel_errors` raises it."""
+    if isinstance(error, _kernel.CorruptLogError):
+        return bad_batch(error, where)
+    if isinstance(error, _kernel.InvalidCallError):
+        return KernelError(f"the log does not match what was decided: {error}", where=where, hint=_REPORT)
+    if isinstance(error, _kernel.KernelBugError):
+        return KernelError(f"internal error: {error}", where=where, hint=_REPORT)
+    return MachineError("no memory is left", where=where, hint=_MORE_MEMORY)
 
 
 def bad_batch(error: _kernel.CorruptLogError, where: str) -> CorruptionError | BatchTooLargeError:

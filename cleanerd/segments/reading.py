@@ -19,14 +19,14 @@ import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.closeable import Closeable
-from cleanerd.errors import BatchTooLargeError, CorruptionError, KernelError, system_error
+from cleanerd.errors import BatchTooLargeError, CleanerdError, CorruptionError, system_error
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.fsio.plain_file import open_place, opened_plain_at
 from cleanerd.fsio.safe_open import close_quietly, opened_to_read
 from cleanerd.fsio.small_file import unreadable
 from cleanerd.host.memory import batch_bytes
 from cleanerd.segments.chunks import Consumed, CountedChunk
-from cleanerd.segments.kernel_errors import translated_kernel_errors
+from cleanerd.segments.kernel_errors import KERNEL_ERRORS, kernel_error
 from cleanerd.segments.preallocated import only_zeros
 from cleanerd.segments.same_file import changed, require_same, require_unchanged
 
@@ -191,10 +191,12 @@ class SegmentReader(Closeable):
                 set_direct(descriptor, wanted=True)
             try:
                 yield descriptor, where
-            except (BatchTooLargeError, CorruptionError, KernelError):
-                # a file that was cut and written to at the same time is not damaged
-                require_same(descriptor, segment, where)
-                raise
+            except (BatchTooLargeError, CorruptionError, *KERNEL_ERRORS) as error:
+                if not isinstance(error, MemoryError):
+                    require_same(descriptor, segment, where)  # cut and written to meanwhile it is not damaged
+                if isinstance(error, CleanerdError):
+                    raise
+                raise kernel_error(error, where) from error
             require_same(descriptor, segment, where)
         except OSError as error:
             raise unreadable("cannot be read", where, error) from error
@@ -255,7 +257,7 @@ class SegmentReader(Closeable):
     ) -> Generator[S_co, None, None]:
         size = segment.size_bytes
         position = start
-        with self._opened(segment) as (descriptor, where), translated_kernel_errors(where):
+        with self._opened(segment) as (descriptor, where):
             while position < size:
                 end = min(position + chunk_bytes, size)
                 gathering = begin(end - position)

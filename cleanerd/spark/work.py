@@ -19,12 +19,12 @@ from cleanerd.cleaner.manifest import STAGING, WORK
 from cleanerd.cleaner.stage import STAGING_MODE, Staging, copy_owner, open_staging
 from cleanerd.errors import system_error
 from cleanerd.fsio.safe_open import (
+    OpenParent,
     close_quietly,
     create,
     new_directory,
     open_directory,
     open_named,
-    parent,
     plain_name,
     read_whole,
     write_all,
@@ -111,7 +111,7 @@ class WorkDirectory:
         """
         # By path: the descriptor may be closed by now.
         with contextlib.suppress(OSError), _opened(self._plan.path) as partition:
-            with contextlib.suppress(OSError), parent(work_name(self._plan.plan_id), partition) as (place, name):
+            with contextlib.suppress(OSError), OpenParent(work_name(self._plan.plan_id), partition) as (place, name):
                 for _ in range(5):
                     shutil.rmtree(name, ignore_errors=True, dir_fd=place)
                     if not _is_there(name, place):
@@ -130,7 +130,11 @@ def _is_there(name: str, place: int) -> bool:
 def sweep(partition: Path, *, alone: bool) -> list[str]:
     """Remove the work directories of runs that are over: any when we are ``alone``, else those that are a day old."""
     swept = []
-    with contextlib.suppress(OSError), _opened(partition) as directory, parent(f"{STAGING}/", directory) as (place, _):
+    with (
+        contextlib.suppress(OSError),
+        _opened(partition) as directory,
+        OpenParent(f"{STAGING}/", directory) as (place, _),
+    ):
         for name in sorted(os.listdir(place)):
             if WORK.fullmatch(name) is None:
                 continue

@@ -105,7 +105,7 @@ class DeferredSwap(SwapStrategy):
             ready = ReadyFile(
                 max(plan.end_offset, found.proven_offset) if found.moves_clean_point else None,
                 plan.rules.strategy,
-                replace(worked_out(found, str(self.log_dir.path), cleaning), outcome="staged").to_json(),
+                worked_out(found, str(self.log_dir.path), cleaning, outcome="staged").to_json(),
                 None if self._keep_replaced is None else str(self._keep_replaced.resolve()),
                 stage_purged_keys(files, cleaning, _owner(files)),
                 self.options.change_strategy,

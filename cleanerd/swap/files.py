@@ -23,6 +23,7 @@ from cleanerd.closeable import Closeable
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.fsio.safe_open import (
     HostileNameError,
+    OpenParent,
     close_quietly,
     create,
     new_directory,
@@ -31,7 +32,6 @@ from cleanerd.fsio.safe_open import (
     open_to_read,
     open_to_write,
     open_trusted_directory,
-    parent,
     read_whole,
     write_all,
 )
@@ -143,7 +143,7 @@ class PartitionFiles(Closeable):
     def stat(self, name: str) -> os.stat_result | None:
         """The ``stat`` of ``name`` itself, even of a symbolic link; None if it does not exist."""
         try:
-            with parent(_checked(name), self._fd) as (place, last):
+            with OpenParent(_checked(name), self._fd) as (place, last):
                 return os.stat(last, dir_fd=place, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -262,7 +262,7 @@ class PartitionFiles(Closeable):
             case "rmdir":
                 os.rmdir(name, dir_fd=place)
             case "link":
-                with parent(_checked(operation.target), operation.directory) as (there, source):
+                with OpenParent(_checked(operation.target), operation.directory) as (there, source):
                     os.link(source, name, src_dir_fd=there, dst_dir_fd=place, follow_symlinks=False)
 
     @contextmanager
@@ -271,7 +271,7 @@ class PartitionFiles(Closeable):
 
         Its owner could move a directory that he cannot empty himself to a place that cleanerd cleans up.
         """
-        with parent(name, self._fd) as (place, last):
+        with OpenParent(name, self._fd) as (place, last):
             if place != self._fd:
                 self._require_owner(place, name)
             yield place, last

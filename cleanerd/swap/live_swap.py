@@ -163,7 +163,8 @@ class LiveSwap(SwapStrategy):
         swapper = self._swaps()
         seconds = {**result.seconds, "held": swapper.held_seconds}
         result = replace(result, seconds=seconds, notes=(*result.notes, *swapper.notes))
-        return replace(result, notes=(*result.notes, *self._record_checkpoints(found, cleaning.plan, swapper, result)))
+        notes = self._record_checkpoints(found, cleaning.plan, swapper, result)
+        return replace(result, notes=(*result.notes, *notes)) if notes else result
 
     def translate_error(self, error: CleanerdError) -> CleanerdError:
         """The error, with the groups that were swapped before it, which stay."""

@@ -19,7 +19,7 @@ from cleanerd.broker.lock_file import LOCK_FILE, held_by, neighbour_owner
 from cleanerd.errors import CleanerdError, LogDirBusyError
 from cleanerd.fsio.held_file import COMMAND_LOCK_FILE, HeldFile, holder_of
 from cleanerd.fsio.record_lock import query_holder, set_lock
-from cleanerd.fsio.safe_open import close_quietly, closed_on_error
+from cleanerd.fsio.safe_open import ClosedOnError, close_quietly
 from cleanerd.fsio.small_file import unreadable
 from cleanerd.swap.files import set_owner
 
@@ -161,7 +161,7 @@ def _open(log_dir: Path) -> int:
                     return os.open(path, flags)
                 except FileNotFoundError:  # a stopping broker removed it
                     continue
-            with closed_on_error(descriptor):
+            with ClosedOnError(descriptor):
                 set_owner(descriptor, neighbour_owner(log_dir))
             return descriptor
     except OSError as error:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.cleaner import Progress
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.result import Outcome
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
@@ -133,12 +134,11 @@ def _try(put: SwapStrategy, files: PartitionFiles, progress: Progress, cleaning_
             if not found.to_clean:
                 left = untouched(found, str(put.log_dir.path))
                 return replace(left, notes=(*notes, *left.notes))
-        result = replace(
-            result,
-            segments_before=len(first.log.segments) - 1,
-            notes=(*notes, *part, *result.notes),
-            is_partial=bool(part),
-        )
+        if found is not first:
+            before = len(first.log.segments) - 1
+            result = replace(
+                result, segments_before=before, notes=(*notes, *part, *result.notes), is_partial=bool(part)
+            )
         return put.record_result(found, cleaning, result)
 
 
@@ -176,11 +176,7 @@ def _carried_out(put: SwapStrategy, files: PartitionFiles, found: Survey, cleani
         put.record_settings(files, found, cleaning)
         put.swap_groups(files, found, cleaning)
     # Executors rewrite several groups at once, or before the first swap, so their seconds are not included.
-    apply_seconds = max(0.0, time.monotonic() - started - cleaning.totals.rewrite_seconds)
-    result = worked_out(found, str(put.log_dir.path), cleaning)
-    result = replace(
-        result,
-        outcome="cleaned" if cleaning.totals.groups else "unchanged",
-        seconds={**result.seconds, "swap": apply_seconds},
-    )
-    return before.in_done(result)
+    swap_seconds = max(0.0, time.monotonic() - started - cleaning.totals.rewrite_seconds)
+    outcome: Outcome = "cleaned" if cleaning.totals.groups else "unchanged"
+    result = worked_out(found, str(put.log_dir.path), cleaning, outcome=outcome, swap_seconds=swap_seconds)
+    return before.in_done(result) if before.groups else result

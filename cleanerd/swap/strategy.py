@@ -73,7 +73,7 @@ class SwappedGroups:
         """The result of a complete cleaning, with the groups that earlier tries swapped."""
         return replace(
             result,
-            outcome="cleaned" if self.groups else result.outcome,
+            outcome="cleaned",
             groups=result.groups + self.groups,
             segments_rewritten=result.segments_rewritten + self.segments,
             bytes_before=result.bytes_before + self.bytes_before - self.bytes_after,

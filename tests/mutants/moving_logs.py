@@ -147,8 +147,8 @@ MOVING_LOGS = (
         "the-kernels-refusal-ends-the-worker",
         "OP-10",
         "cleanerd/segments/kernel_errors.py",
-        "except _kernel.InvalidCallError as error:",
-        "except ZeroDivisionError as error:",
+        "_kernel.InvalidCallError, _kernel.KernelBugError, MemoryError)",
+        "_kernel.KernelBugError, MemoryError)",
         (f"{SAME}::test_kernel_errors_have_one_class", f"{MOVED_ON}::test_an_error_of_the_kernel_fails_one_partition"),
     ),
     Mutant(

@@ -71,7 +71,7 @@ def run(job: CleaningJob, keeping: BackupLimits | None = None, agents: AgentPool
     if (
         job.kind not in {"live", "stage"} or job.look.size_bytes >= SMALL_BYTES
     ):  # otherwise the page cache does not matter; the work itself reports faults
-        with suppress(CleanerdError):  # the work itself reports what is wrong
+        with suppress(CleanerdError):  # the work itself reports faults
             listed = read_partition(job.look.log_dir, job.name)
     cold = [] if listed is None else cold_segments(path, listed.segments[:-1])
     mark = nullcontext() if job.marks is None else job.marks.working(job.look.log_dir, job.name)
@@ -114,11 +114,12 @@ def _report_change(job: CleaningJob) -> None:
         return
     resources = _resources(job)
     with suppress(CleanerdError):  # the work itself reports faults
-        found = _survey(job)
+        found = _survey(job, resources)
         if not found.to_clean:
             return
         with resources.readers(str(found.log.path)) as pool:
-            change = count_change(job.look.log_dir, found, resources, _options(job), pool, job.progress.advance)
+            options = _options(job, resources)
+            change = count_change(job.look.log_dir, found, resources, options, pool, job.progress.advance)
         if change:
             _log.warning(LogEvent.STRATEGY_CHANGED, partition=str(job.name), cost=change)
 
@@ -179,12 +180,14 @@ def _clean_live(
     log_dir = job.look.log_dir
     with SwappingBroker(job.socket, YIELDING, pool=agents) as broker:
         read = LivePartitions(log_dir, job.facts, broker, resolved=job.resolved).read
-        live = LiveDir(log_dir, job.store, _resources(job), broker, read, keep, read_after)
-        return clean_live(live, job.name, _options(job), job.progress)
+        resources = _resources(job)
+        live = LiveDir(log_dir, job.store, resources, broker, read, keep, read_after)
+        return clean_live(live, job.name, _options(job, resources), job.progress)
 
 
 def _stage(job: CleaningJob, keep: BackupPlace | None) -> CleaningResult:
-    resources, options = _resources(job), _options(job)
+    resources = _resources(job)
+    options = _options(job, resources)
     if job.hand_over is not None and keep is None:  # Spark cannot keep replaced segments
         handed = job.hand_over.stage(job, resources, options)
         if handed is not None:
@@ -203,14 +206,13 @@ def _stage(job: CleaningJob, keep: BackupPlace | None) -> CleaningResult:
 
 def _observe(job: CleaningJob) -> JobDone:
     """Index and decide without writing. A log that needs too many passes is estimated (D-11)."""
-    found = _survey(job)
+    resources = _resources(job)
+    found = _survey(job, resources)
     if not found.to_clean:
         return JobDone(job, job.clock.now_ms(), passing=found.refusal)
-    resources = _resources(job)
     with resources.readers(str(found.log.path)) as pool:
-        cleaning = Cleaning(
-            make_plan(job.look.log_dir, found, resources, _options(job), pool.reader), pool, job.progress
-        )
+        plan = make_plan(job.look.log_dir, found, resources, _options(job, resources), pool.reader)
+        cleaning = Cleaning(plan, pool, job.progress)
         cleaning.passes_bytes = resources.passes_bytes
         try:
             cleaning.decide()
@@ -222,19 +224,20 @@ def _observe(job: CleaningJob) -> JobDone:
 
 def _estimate(job: CleaningJob) -> JobDone:
     """The reclaimable bytes, from a sample if the log is large, even if it is not to be cleaned now."""
-    found = _survey(job)
+    resources = _resources(job)
+    options, found = _options(job, resources), _survey(job, resources)
     budget = job.facts.settings.daemon.cleanerd_estimate_bytes
     estimate = estimate_reclaimable(
-        job.look.log_dir, found, _resources(job), _options(job), budget_bytes=budget, advance=job.progress.advance
+        job.look.log_dir, found, resources, options, budget_bytes=budget, advance=job.progress.advance
     )
     return JobDone(job, job.clock.now_ms(), saving=_saving(found, estimate.bytes, estimate))
 
 
 def _digest(job: CleaningJob) -> JobDone:
     """The digests of its latest state at grid offsets (U-90)."""
-    digests = state_digests(
-        job.look.log_dir, _survey(job), _resources(job), _options(job), advance=job.progress.advance
-    )
+    resources = _resources(job)
+    options, found = _options(job, resources), _survey(job, resources)
+    digests = state_digests(job.look.log_dir, found, resources, options, advance=job.progress.advance)
     return JobDone(job, job.clock.now_ms(), digests=digests)
 
 
@@ -256,11 +259,12 @@ def _saving(found: Survey, saved_bytes: int, estimate: Reclaimable | None = None
 
 def _horizons(job: CleaningJob) -> JobDone:
     """Find out when tombstones can be removed from a log that another cleaner cleaned."""
-    found = _survey(job)
+    resources = _resources(job)
+    found = _survey(job, resources)
     log, end = found.log, found.bounds.first_dirty_offset
     clean = [segment for segment in log.segments[:-1] if segment.base < end]
     job.progress.phase("index", sum(segment.size_bytes for segment in clean))
-    with SegmentReader.open(str(log.path), chunk_bytes=_resources(job).chunk_bytes) as reader:
+    with SegmentReader.open(str(log.path), chunk_bytes=resources.chunk_bytes) as reader:
         # A passed horizon is reported unchanged: converted to a clock that is ahead, it would be delayed.
         found_ms = next_purge_ms(reader, clean, 0, job.progress.advance)
     state = job.store.load(job.look.log_dir, log) or PartitionState(None, None, None)
@@ -277,10 +281,10 @@ def _drop(job: CleaningJob) -> JobDone:
     return JobDone(job, job.clock.now_ms())
 
 
-def _survey(job: CleaningJob) -> Survey:
+def _survey(job: CleaningJob, resources: Resources) -> Survey:
     """Survey it as in the scan, with the current files."""
     log = read_partition(job.look.log_dir, job.name)
-    return survey_log(job.look.log_dir, log, job.look.config, job.store, _options(job))
+    return survey_log(job.look.log_dir, log, job.look.config, job.store, _options(job, resources))
 
 
 def _failed(job: CleaningJob, what: str, error: CleanerdError | None) -> JobDone:
@@ -297,7 +301,7 @@ def _failed(job: CleaningJob, what: str, error: CleanerdError | None) -> JobDone
     return JobDone(job, now_ms, failed=reason, retry=retry)
 
 
-def _options(job: CleaningJob) -> CleaningOptions:
+def _options(job: CleaningJob, resources: Resources) -> CleaningOptions:
     now_ms, doubt_ms = job.clock.read_ms()
     return CleaningOptions(
         now_ms=now_ms,
@@ -305,7 +309,7 @@ def _options(job: CleaningJob) -> CleaningOptions:
         force=job.trigger in {"manual", "erasure"},
         unclean=True,
         purge=job.trigger in {"tombstone_removal", "manual"},
-        facts_bytes=job.facts.resources(inside=False).facts_bytes,
+        facts_bytes=resources.facts_bytes,
     )
 
 
