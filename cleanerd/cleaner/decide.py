@@ -331,6 +331,8 @@ def _shortens(actions: NDArray[np.uint8], counts: NDArray[np.uint32], data_batch
 
     An empty one at the segment's end is ignored, because it may remain there (U-13).
     """
+    if len(data_batches) == 0:
+        return False
     goes = actions[data_batches] == ACTION_DROP
     goes &= (counts[data_batches] > 0) | (data_batches + 1 < len(actions))
     return bool(goes.any())
@@ -338,6 +340,8 @@ def _shortens(actions: NDArray[np.uint8], counts: NDArray[np.uint32], data_batch
 
 def _waits_for_producers(evidence: SegmentEvidence, retention: Retention, data_batches: NDArray[np.uint32]) -> bool:
     """Whether one of these batches is retained without records, only for its producer."""
+    if len(data_batches) == 0:
+        return False
     protected = (evidence.batch_flags()[data_batches] & BATCH_PROTECTED) != 0
     return bool((protected & (retention.kept_by_batch[data_batches] == 0)).any())
 
@@ -375,10 +379,7 @@ def _outcome(
     *,
     changes_txn_index: bool,
 ) -> DecidedSegment:
-    """The facts for grouping; the size of rebuilt batches is their size times the share of retained records.
-
-    A v0 or v1 batch that becomes v2 gets a header for it.
-    """
+    """The facts for grouping."""
     actions = retention.actions
     closing_bytes = 0
     if len(actions):
@@ -387,13 +388,9 @@ def _outcome(
     sizes = evidence.sizes()
     copied = actions == ACTION_COPY
     rebuilt = np.flatnonzero((actions & ACTION_MASK) == ACTION_REBUILD)
-    share = retention.kept_by_batch[rebuilt] / counts[rebuilt]
-    has_no_header = ((evidence.batch_flags()[rebuilt] & BATCH_REBUILT) != 0) & (evidence.legacy_batches > 0)
-    old_header = np.where(has_no_header, 0, HEADER_BYTES)
-    payload = np.maximum(sizes[rebuilt].astype(np.int64) - old_header, 0)
     written_bytes = (
         int((sizes * copied).sum())
-        + int((HEADER_BYTES + payload * share).sum())
+        + (_rebuilt_bytes(evidence, retention, counts, sizes, rebuilt) if len(rebuilt) else 0)
         + HEADER_BYTES * int(np.count_nonzero((actions & ACTION_MASK) == ACTION_EMPTY))
     )
     has_records = bool(retention.kept_by_batch.any())
@@ -419,3 +416,21 @@ def _outcome(
         batch_time_ms=stays_ms,
         closing_bytes=closing_bytes,
     )
+
+
+def _rebuilt_bytes(
+    evidence: SegmentEvidence,
+    retention: Retention,
+    counts: NDArray[np.uint32],
+    sizes: NDArray[np.uint32],
+    rebuilt: NDArray[np.intp],
+) -> int:
+    """The estimated size of the ``rebuilt`` batches [k]: their size times the share of retained records.
+
+    A v0 or v1 batch that becomes v2 gets a header for it.
+    """
+    share = retention.kept_by_batch[rebuilt] / counts[rebuilt]
+    has_no_header = ((evidence.batch_flags()[rebuilt] & BATCH_REBUILT) != 0) & (evidence.legacy_batches > 0)
+    old_header = np.where(has_no_header, 0, HEADER_BYTES)
+    payload = np.maximum(sizes[rebuilt].astype(np.int64) - old_header, 0)
+    return int((HEADER_BYTES + payload * share).sum())

@@ -318,6 +318,8 @@ class SegmentEvidence:
         """
         aborted = self._plan.aborted
         kept = [aborted.ended_by(np.zeros(0, np.int64))]
+        if not self._events:
+            return kept[0]
         flags = self.batch_flags()
         # An emptied control batch has no type, because its transaction was removed.
         first_record = self.first_record()

@@ -63,6 +63,8 @@ class LastRecords:
         offset is in one batch only, so the producer need not be compared as well. Of a producer with markers only,
         control batches of its epoch are retained. ``ordered``: the last offsets are ascending.
         """
+        if len(self.data_offsets) + len(self.marker_producers) == 0:
+            return np.zeros(0, dtype=np.intp)
         if ordered:
             found = _rows_at(batches.last_offset, self.data_offsets)
         else:

@@ -93,6 +93,8 @@ class AbortedTransactions:
         if any(base <= offset < end for offset in self.disordered):
             return False
         stored = self.entries if self.stored is None else self.stored
+        if len(stored) == 0:
+            return len(entries) == 0
         rows = slice(*np.searchsorted(stored["last_offset"].astype(np.int64), (base, end)))
         return stored[rows].tobytes() == entries.tobytes()
 

@@ -244,10 +244,13 @@ def _add_batches(batches: _kernel.Batches, rows: NDArray[np.int64], state: dict[
     Only a few facts per producer matter: its last data batch, its last marker, and the first transactional batch after
     that. They are found for all producers at once.
     """
+    rows = rows[batches.producer_id[rows] >= 0]
+    if len(rows) == 0:
+        return
     control = (batches.attributes & CONTROL) != 0
     is_marker = (batches.control_type == ControlType.COMMIT) | (batches.control_type == ControlType.ABORT)
     # An emptied control batch belongs to a transaction that was cleaned completely; it has no effect (F-10).
-    rows = rows[(batches.producer_id[rows] >= 0) & (~control[rows] | is_marker[rows])]
+    rows = rows[~control[rows] | is_marker[rows]]
     if len(rows) == 0:
         return
     order = rows[np.argsort(batches.producer_id[rows], kind="stable")]

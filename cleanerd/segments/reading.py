@@ -193,7 +193,8 @@ class SegmentReader(Closeable):
                 yield descriptor, where
             except (BatchTooLargeError, CorruptionError, *KERNEL_ERRORS) as error:
                 if not isinstance(error, MemoryError):
-                    require_same(descriptor, segment, where)  # cut and written to meanwhile it is not damaged
+                    # a file that was cut and written to at the same time is not damaged
+                    require_same(descriptor, segment, where)
                 if isinstance(error, CleanerdError):
                     raise
                 raise kernel_error(error, where) from error

@@ -115,8 +115,9 @@ class LiveSwap(SwapStrategy):
     def plan(self, reading: PartitionSnapshot, found: Survey, reader: SegmentReader) -> CleaningPlan:
         """The plan, which also protects the producers that the broker knows (R192-1)."""
         plan = super().plan(reading, found, reader)
-        brokers = self._broker.producers(self.name, plan.last_records.known)
-        return replace(plan, last_records=plan.last_records.also(brokers))
+        if brokers := list(self._broker.producers(self.name, plan.last_records.known)):
+            plan = replace(plan, last_records=plan.last_records.also(brokers))
+        return plan
 
     def check(self, files: PartitionFiles, cleaning: Cleaning) -> None:
         """Refuse what only an offline cleaning can do."""
@@ -161,8 +162,9 @@ class LiveSwap(SwapStrategy):
     def record_result(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
         """Store cleanerd's checkpoint, then the broker's (U-10, A-20). Losing the second only costs work."""
         swapper = self._swaps()
-        seconds = {**result.seconds, "held": swapper.held_seconds}
-        result = replace(result, seconds=seconds, notes=(*result.notes, *swapper.notes))
+        result.seconds["held"] = swapper.held_seconds
+        if swapper.notes:
+            result = replace(result, notes=(*result.notes, *swapper.notes))
         notes = self._record_checkpoints(found, cleaning.plan, swapper, result)
         return replace(result, notes=(*result.notes, *notes)) if notes else result
 

@@ -323,8 +323,8 @@ BESIDE_BROKERS = (
         "producers-of-the-broker-forgotten",
         "R192-1",
         LIVE,
-        "        return replace(plan, last_records=plan.last_records.also(brokers))\n",
-        "        return plan\n",
+        "            plan = replace(plan, last_records=plan.last_records.also(brokers))\n",
+        "            pass\n",
         (f"{TESTS}::test_an_active_producers_last_batch",),
     ),
     Mutant(
