@@ -18,7 +18,7 @@ __all__ = ["Decode", "Delta", "Iceberg", "Logs", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read.format("kafka-segments")`` known to a session, whichever ``python3`` is first on PATH.
+    """Register ``spark.read.format("kafka-segments")`` in a session, with the right Python for its workers.
 
     Raises:
         ConfigError: Spark's Python workers lack cleanerd; the message names the setting.

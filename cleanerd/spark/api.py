@@ -1,9 +1,7 @@
 """The Python API for PySpark programs: :class:`ReadableLogs` has a method for each command that reads.
 
-Cleaning is in ``notebook.py``: reading commands must not be able to change anything.
-
-The commands call it. A session of Spark Connect suffices for all of it; ``session_info.py`` has the queries that are
-not DataFrames.
+Cleaning is in ``notebook.py``, so that reading commands cannot change anything. A session of Spark Connect is enough;
+``session_info.py`` has the queries that are not DataFrames.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ DELETE_RETENTION_MS: Final = 86_400_000
 class AuditReport:
     """The result of :meth:`ReadableLogs.audit`.
 
-    ``notes``: what was not compared. ``digest_key``: that of the digests.
+    ``notes``: what was not compared. ``digest_key``: the key of the digests.
     """
 
     partitions: tuple[AuditedPartition, ...]
@@ -75,7 +73,7 @@ class AuditReport:
 
     @property
     def found(self) -> int:
-        """How many findings there are; 0: all is right."""
+        """The number of findings; 0: all is right."""
         return sum(each.found for each in self.partitions)
 
 
@@ -90,7 +88,7 @@ class Profiles(list[Profile]):
         """A row per partition, with the columns of a report's ``profile.parquet``.
 
         Raises:
-            ConfigError: no session exists.
+            ConfigError: there is no session.
         """
         return self._logs.session.createDataFrame(profile_table(self))
 
@@ -98,12 +96,12 @@ class Profiles(list[Profile]):
 class ReadableLogs:
     """The logs in log directories of brokers, or copies of them.
 
-    ``paths``: directories or patterns, as ``load()`` of the data source has them. ``strategies``: by topic ``offset``,
+    ``paths``: directories or patterns, as in ``load()`` of the data source. ``strategies``: by topic ``offset``,
     ``timestamp``, ``header:NAME`` or a topic's keys (``{"compaction.strategy": ...}``), Kafka's rules for the others;
     or a function from a topic to its rules. ``topics``, ``partitions`` (``orders-0``): only these. ``decode``: the
-    schemas by which :meth:`read` and :meth:`latest` make columns from keys and values. ``spark`` None: this process
-    does everything but DataFrames and cleanings beside the segments, which are refused; for a few hundred megabytes
-    that is faster than a session's start.
+    schemas for decoding keys and values into columns in :meth:`read` and :meth:`latest`. ``spark`` None: this process
+    does everything except DataFrames and cleanings beside the segments, which are refused; for a few hundred megabytes
+    that is faster than starting a session.
 
     Nothing is cached: each call reads the directories again.
     """
@@ -133,8 +131,8 @@ class ReadableLogs:
         """The logs, as they are listed now.
 
         Raises:
-            ConfigError: a directory, topic or partition is not there, or a partition is there twice.
-            RefusedError: a partition is between the two names of a swap, and stays so.
+            ConfigError: a directory, topic or partition does not exist, or a partition exists twice. RefusedError: a
+                partition is in the middle of a swap, and stays so.
             CleanerdError: a directory cannot be listed.
         """
         return self._found(list_complete)
@@ -192,7 +190,7 @@ class ReadableLogs:
     def profile(
         self, *, clean_end_of: Callable[[Log], int | None] = known_clean_end, advance: Advance = ignore_progress
     ) -> Profiles:
-        """Keys, versions, tombstones of each log, and what a cleaning would save.
+        """Keys, versions and tombstones of each log, and what a cleaning would save.
 
         ``clean_end_of``: up to where a log was cleaned, None if unknown; by default Kafka's checkpoint, for topics with
         Kafka's rules.
@@ -205,17 +203,17 @@ class ReadableLogs:
     def write_report(self, profiles: Sequence[Profile], target: Place) -> None:
         """Write ``profiles`` as a report: the new directory ``target`` with a page, JSON and Parquet.
 
-        The page has the keys with the most records by name: they are read in these logs.
+        The page names the keys with the most records, which are read from these logs.
 
         Raises:
-            ConfigError: ``target`` is there, or what draws is not installed.
+            ConfigError: ``target`` exists, or the package for charts is not installed.
             CleanerdError: as :meth:`found`, or it cannot be written.
         """
         now_ms = time.time_ns() // 1_000_000
         write_report(profiles, self.found(), Path(target), log_dirs=list(self._paths), now_ms=now_ms)
 
     def what_if(self, strategies: Iterable[str]) -> dict[str, Profiles]:
-        """The profile of each log under each of ``strategies``, whatever holds for it now.
+        """The profile of each log under each of ``strategies``, whatever its strategy is now.
 
         Raises:
             ConfigError: no such strategy.
@@ -225,7 +223,7 @@ class ReadableLogs:
         found = {log.name: log for log in self.found()}
 
         def clean_end_of(log: Log) -> int | None:
-            return known_clean_end(found[log.name])  # it was cleaned by the rules of now
+            return known_clean_end(found[log.name])  # it was cleaned by its current rules
 
         return {
             text: ReadableLogs(self._spark, self._paths, of, partitions=found).profile(clean_end_of=clean_end_of)
@@ -233,7 +231,7 @@ class ReadableLogs:
         }
 
     def compared(self, before: Place) -> tuple[list[AuditInputs], list[str]]:
-        """The partitions that :meth:`audit` compares with ``before``, and those that it cannot; raises the same."""
+        """The partitions that :meth:`audit` compares with ``before``, and those that it cannot; raises as it does."""
         after = expanded(self._paths)
         if len(after) != 1:
             raise ConfigError("an audit reads one log directory, and here are several", where=", ".join(self._paths))
@@ -255,11 +253,12 @@ class ReadableLogs:
         advance: Advance = ignore_progress,
         cleaned_before: Callable[[TopicPartition, KeyRules], int] = lambda _name, _rules: 0,
     ) -> AuditReport:
-        """Whether this log directory is the result of a right cleaning of ``before``, whichever cleaner did it.
+        """Whether this log directory is the result of a correct cleaning of ``before``, by any cleaner.
 
         ``before``: a copy, or a directory of ``--keep-replaced``. ``clean_below``: it is clean below; None: Kafka's
         checkpoint, for topics with Kafka's rules. ``many_rounds``: several cleanings were in between.
-        ``cleaned_before``: how far it was clean once. If ``clean_below`` is lower, the records between are not judged.
+        ``cleaned_before``: up to where it was once clean. If ``clean_below`` is lower, the records in between are not
+        judged.
 
         Raises:
             ConfigError: nothing to compare, or more than one directory.
@@ -294,7 +293,7 @@ class ReadableLogs:
         advance: Advance = ignore_progress,
         examples: int = EXAMPLES,
     ) -> ReplicaComparison:
-        """Do these logs and those in each of ``others``, of other brokers or other times, hold the same?
+        """Whether these logs and those in each of ``others``, of other brokers or times, have the same records.
 
         Differences by retention, cleanings at other moments and delete horizons are counted separately.
         ``clean_end_of``: up to where a replica was cleaned, None if unknown; by default Kafka's checkpoint, for topics
@@ -313,7 +312,7 @@ class ReadableLogs:
     def find_keys(
         self, keys: bytes | Iterable[bytes], *, limit: int = 10, advance: Advance = ignore_progress
     ) -> Erasure:
-        """All places of ``keys``, in every file below the directories: live, replaced, kept, staged.
+        """All copies of ``keys``, in every file below the directories: live, replaced, kept, staged.
 
         Raises:
             ConfigError: a directory does not exist; no key is given, or one that is not bytes.
@@ -327,10 +326,12 @@ class ReadableLogs:
         return self.find_records([Term("key", key) for key in wanted], limit=limit, advance=advance)
 
     def find_records(self, terms: Sequence[Term], *, limit: int = 10, advance: Advance = ignore_progress) -> Erasure:
-        """Which records match one of ``terms``: a key, a key prefix, bytes in a value; searches what find_keys does.
+        """The records that match one of ``terms``: a key, a key prefix, bytes in a value.
+
+        Searches as :meth:`find_keys`.
 
         Raises:
-            ConfigError: a directory is not there.
+            ConfigError: a directory does not exist.
             OSError: one cannot be listed.
         """
         return search_records(
@@ -344,7 +345,10 @@ class ReadableLogs:
 
 
 class Latest:
-    """The latest state of logs. ``tombstones``: deleted keys too. ``whole_log``: to the end, acknowledged or not."""
+    """The latest state of logs.
+
+    ``tombstones``: include deleted keys. ``whole_log``: up to the end, acknowledged or not.
+    """
 
     def __init__(self, spark: SparkSession | None, logs: ReadableLogs, *, tombstones: bool, whole_log: bool) -> None:
         self._spark = spark
@@ -358,11 +362,11 @@ class Latest:
         return self._logs.read(view="latest", tombstones=self._tombstones, bound=bound)
 
     def write_parquet(self, target: Place, *, advance: Advance = ignore_progress) -> list[SnapshotResult]:
-        """Write it to the new path or URL ``target``: a sub-directory a topic, the offsets in ``_cleanerd``, last.
+        """Write it to the new path or URL ``target``: a sub-directory per topic, and last the offsets in ``_cleanerd``.
 
         Raises:
-            ConfigError: ``target`` is there; a high watermark is needed and not known.
-            CorruptionError: a log has bytes that cannot be read: its state is not known.
+            ConfigError: ``target`` exists; a high watermark is needed but unknown. CorruptionError: a log has
+                unreadable bytes, so its state is unknown.
             CleanerdError: a file cannot be read.
         """
         logs = self._logs.found()
@@ -389,12 +393,12 @@ class Latest:
     ) -> list[SnapshotResult]:
         """Write a table, in one commit that also has its offsets. A path or URL: a Delta table.
 
-        ``replace``: in place of all that is in the table now. Many tasks read a log of more than ``large_bytes``.
+        ``replace``: replace the table's content. Many tasks read a log of more than ``large_bytes``.
 
         Raises:
-            ConfigError: the table is there and not to be replaced; a high watermark is needed and not known.
+            ConfigError: the table exists and ``replace`` is not set; a high watermark is needed but unknown.
             RefusedError: it has other columns, or another writer changed it meanwhile.
-            CorruptionError: a log has bytes that cannot be read: its state is not known.
+            CorruptionError: a log has unreadable bytes, so its state is unknown.
             CleanerdError: a file cannot be read or written.
         """
         logs = self._logs.found()
@@ -417,10 +421,10 @@ class Latest:
         delete_retention_ms: int | Callable[[str], int] = DELETE_RETENTION_MS,
         advance: Advance = ignore_progress,
     ) -> list[Merged]:
-        """Bring a table of :meth:`write_table` up to date by what is new in the logs, in one commit.
+        """Update a table of :meth:`write_table` with the new records of the logs, in one commit.
 
-        ``delete_retention_ms``: the topics' ``delete.retention.ms``, or a function of the topic's name. An older table
-        cannot be updated if a cleaning came in between.
+        ``delete_retention_ms``: the topics' ``delete.retention.ms``, or a function of the topic's name. A table that is
+        older cannot be updated after a cleaning.
 
         Raises:
             ConfigError: the table does not exist; the whole log was requested; a high watermark is unknown.

@@ -1,7 +1,8 @@
-"""Whether a log is the result of a right cleaning of an earlier log, whichever cleaner did it.
+"""Whether a log is the result of a correct cleaning of an earlier log, by any cleaner.
 
 The executors read, hash, digest and judge every record of both sides (``audit_rules``). The driver gets counts, digests
-and a few offsets per partition, and looks those up for the messages. Without a session this process does all of it.
+and a few offsets per partition, and reads those records for the messages. Without a session this process does all of
+it.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ KINDS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class AuditQuestion:
-    """The facts about one partition besides its files; ``clean_end`` None: it is unknown how far it is clean.
+    """The facts about one partition besides its files; ``clean_end`` None: unknown.
 
-    ``is_hint``: from a checkpoint or state, not from the operator. Above the ends of both logs it is ignored.
-    ``cleaned_before``: the log was clean up to that offset once, as another checkpoint or state says; else 0.
+    ``is_hint``: it is from a checkpoint or state instead of the operator. Above the ends of both logs it is ignored.
+    ``cleaned_before``: up to where another checkpoint or state says that the log was once clean; else 0.
     """
 
     rules: KeyRules
@@ -68,7 +69,7 @@ class AuditQuestion:
 
 @dataclass(frozen=True, slots=True)
 class AuditSide:
-    """One side of a partition. ``begin``: base of its first segment. ``digest`` is of all its records, in any order."""
+    """One side of a partition. ``begin``: base of its first segment. ``digest``: of all its records, in any order."""
 
     begin: int
     segments: int
@@ -80,7 +81,10 @@ class AuditSide:
 
 @dataclass(slots=True)
 class AuditedPartition:
-    """A partition. ``findings`` by kind; ``zeroed``: records whose attributes became 0, as Kafka writes them (U-14)."""
+    """A partition.
+
+    ``findings``: by kind; ``zeroed``: records whose attributes became 0, as Kafka writes them (U-14).
+    """
 
     name: TopicPartition
     asked: AuditQuestion
@@ -100,24 +104,24 @@ class AuditedPartition:
 
     @property
     def is_unchecked(self) -> bool:
-        """Whether superseded records were not searched: it is unknown how far the log is clean, or that was lowered."""
+        """Whether superseded records were not searched, because the clean offset is unknown or was lowered."""
         return self.is_lowered or (self.asked.clean_end is None and self.before.digest != self.after.digest)
 
     @property
     def is_lowered(self) -> bool:
-        """Whether the log was clean further up than it is said to be now. After a truncation that is right."""
+        """Whether the log was clean to a higher offset than now. After a truncation that is right."""
         before = min(self.asked.cleaned_before, self.after.end_offset)
         return self.asked.clean_end is not None and self.asked.clean_end < before
 
     @property
     def is_head_missing(self) -> bool:
-        """Whether segments at the beginning are gone: retention removes them, a cleaner never does."""
+        """Whether segments at the beginning are missing: retention removes them, a cleaner never does."""
         return self.after.segments > 0 and max(self.before.begin, self.log_start) < self.after.begin
 
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """A partition with both walks over it."""
+    """A partition with the header walks of both sides."""
 
     sides: AuditInputs
     asked: AuditQuestion
@@ -146,7 +150,7 @@ def audit_sides(
     advance: Callable[[int], None] = ignore_progress,
     limits: MemoryLimits = LIMITS,
 ) -> list[AuditedPartition]:
-    """Judge each of ``compared`` by the rules of ``question``; looks up ``examples`` places of each kind.
+    """Judge each of ``compared`` by the rules of ``question``; reads ``examples`` records of each kind.
 
     Raises:
         CleanerdError: a file cannot be read.
@@ -174,7 +178,7 @@ def audit_sides(
 def _walk(
     session: SparkSession | None, compared: Sequence[AuditInputs], question: Sequence[AuditQuestion]
 ) -> list[_Log]:
-    """Both sides of all partitions; where only replaced segments were kept, first those, to see how far they reach."""
+    """Walk both sides of all partitions; if only replaced segments were kept, these first, to find their ends."""
     partly = [sides for sides in compared if sides.copied != sides.before]
     copies = dict(zip(map(id, partly), walk_headers(session, [sides.copied for sides in partly]), strict=True))
     clipped = [without_outputs(each, copies[id(each)].ends) if id(each) in copies else each for each in compared]
@@ -191,7 +195,7 @@ def _walk(
 
 
 def _work(part: int, log: _Log, files: list[SegmentFile], now_ms: int, hash_key: bytes) -> Iterator[SegmentWork]:
-    """Every segment once. What was written since the copy is on both sides: it competes, and nothing is lost of it."""
+    """Every segment once. Records written since the copy belong to both sides: they compete, but none is lost."""
     then = {file.path for file in log.sides.before}
     now = {file.path for file in log.sides.after}
     for file in {each.path: each for each in (*log.sides.before, *log.sides.after)}.values():

@@ -1,7 +1,7 @@
-"""The inputs of an audit: the segments of each partition before and after, for every kind of directory from before.
+"""The inputs of an audit: the segments of each partition before and after the cleaning.
 
-``before`` is a copy of a log directory, or a directory of ``--keep-replaced``: ``PLAN/TOPIC-N/`` in it, or one plan of
-it. From replaced segments alone, the earlier log is completed with the segments that were not replaced.
+``before`` is a copy of a log directory, or a directory of ``--keep-replaced``: ``PLAN/TOPIC-N/`` in it, or one of its
+plans. From replaced segments alone, the earlier log is completed with the segments that were not replaced.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _STATES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class AuditInputs:
-    """One partition. ``copied`` are the segments that were kept or copied; ``before`` the whole log as it was then.
+    """One partition. ``copied``: the kept or copied segments; ``before``: the whole earlier log.
 
-    ``before`` has segments of ``after`` where nothing was replaced: those are on both sides.
+    ``before`` includes unreplaced segments of ``after``, which belong to both sides.
     """
 
     name: TopicPartition
@@ -64,7 +64,7 @@ class AuditInputs:
 
 
 def partition_dirs(directory: Path) -> dict[TopicPartition, Path]:
-    """The partitions in a log directory or a copy of one; not the metadata log.
+    """The partitions in a log directory or a copy of one, without the metadata log.
 
     Raises:
         CleanerdError: it cannot be listed.
@@ -78,7 +78,7 @@ def partition_dirs(directory: Path) -> dict[TopicPartition, Path]:
 
 
 def plans_in(directory: Path) -> list[Path]:
-    """Directories of ``--keep-replaced`` in, or at, ``directory``: one a cleaning, the oldest first.
+    """Directories of ``--keep-replaced`` in or at ``directory``: one per cleaning, the oldest first.
 
     Raises:
         CleanerdError: it cannot be listed.
@@ -86,19 +86,19 @@ def plans_in(directory: Path) -> list[Path]:
     if _PLAN.fullmatch(directory.resolve().name):
         return [directory]
     found = [each for each in dirs_in(directory) if _PLAN.fullmatch(each.name)]
-    # The second in the name, and within one the order in which they were filled: the rest of a plan's id is random.
+    # By the second in the name, and then by the time they were filled: the rest of a plan's id is random.
     return sorted(found, key=lambda path: (path.name[:_SECOND], _filled_ns(path)))
 
 
 def _filled_ns(path: Path) -> int:
-    """When a directory was filled; a store does not know."""
+    """When a directory was filled; 0 in a store."""
     return 0 if isinstance(path, RemotePath) else path.stat().st_mtime_ns
 
 
 def sides_of(before: Path, after: Path, wanted: Sequence[TopicPartition] = ()) -> tuple[list[AuditInputs], list[str]]:
     """The partitions to compare, and why others cannot be.
 
-    A partition that only ``before`` has is compared with nothing: all of it is lost.
+    A partition that only ``before`` has is completely lost.
 
     Raises:
         ConfigError: nothing to compare, or a wanted partition is in neither directory.
@@ -139,7 +139,7 @@ def _sides(
         (copy,) = dirs
         copied = list_complete(copy).segments
         return AuditInputs(name, copied, copied, live, log_start)
-    # Backwards in time: each cleaning's replaced segments take the place of its outputs.
+    # Backwards in time: each cleaning's replaced segments replace its outputs.
     files = {file.base: file.path for file in live}
     kept: set[Path] = set()
     for place in reversed(dirs):
@@ -151,7 +151,7 @@ def _sides(
 
 
 def without_outputs(sides: AuditInputs, ends: Mapping[Path, int]) -> AuditInputs:
-    """The same without segments of ``after`` in ``before`` that are within a replaced one: a split made them (C-67).
+    """The inputs without segments of ``after`` in ``before`` that are within a replaced one: a split made them (C-67).
 
     ``ends``: one past the last offset of each copied segment.
     """
@@ -169,7 +169,7 @@ def without_outputs(sides: AuditInputs, ends: Mapping[Path, int]) -> AuditInputs
 
 @dataclass(frozen=True, slots=True)
 class AuditedFile:
-    """A file that holds records. ``state``: live, or why it is there. ``partition`` is the directory it belongs to."""
+    """A file with records. ``state``: live, or why it exists. ``partition``: the directory it belongs to."""
 
     path: Path
     state: str
@@ -177,9 +177,9 @@ class AuditedFile:
 
 
 def files_below(directory: Path) -> list[AuditedFile]:
-    """Every file with records anywhere below ``directory``: live, replaced, kept, staged, on their way out (F-12).
+    """Every file with records anywhere below ``directory``: live, replaced, kept, staged, waiting for deletion (F-12).
 
-    So is the file with key hashes of a staged cleaning (U-47).
+    Includes the file with key hashes of a staged cleaning (U-47).
 
     Raises:
         CleanerdError, OSError: a directory cannot be listed.
@@ -190,7 +190,7 @@ def files_below(directory: Path) -> list[AuditedFile]:
         suffix = SEGMENT_SUFFIX if path.name == KEY_HASHES else "" if parsed is None else parsed[1]
         if suffix in _STATES:
             place = path.parent
-            # In its plan's directory, or, while a Spark cleaning is on its way, in an attempt's below that.
+            # In its plan's directory or, during a Spark cleaning, in an attempt's directory below that.
             staging = next((each for each in (place.parent, place.parent.parent) if each.name == STAGING), None)
             state = "staged" if staging is not None else _state(place, _STATES[suffix])
             found.append(AuditedFile(path, state, place if staging is None else staging.parent))
@@ -210,7 +210,7 @@ def _all_below(directory: Path) -> Iterator[Path]:
 
 
 def _state(place: Path, state: str) -> str:
-    """A directory that a broker does not serve has such a name."""
+    """The state of files in a directory that a broker does not serve, from its name."""
     if state != "live":
         return state
     if any(_PLAN.fullmatch(part) for part in place.parts[-2:]):

@@ -2,9 +2,8 @@
 
 Records are matched by offset (``record_pairs.py``), then with others of their key. Of each key below the end of the
 clean section exactly the record with the highest (has a version, version, offset) stays (R280-3 to R280-6). A tombstone
-may be gone when its delete horizon has passed and, by version, nothing else has its key (U-1, U-2).
-
-``xxhash64(long, int)`` as Spark's SQL has it, on columns: what the digests of an audit are made of.
+may be removed when its delete horizon has passed and, under a version strategy, no other record has its key (U-1, U-2).
+The digests of an audit use Spark SQL's ``xxhash64(long, int)`` on columns.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _P3: Final = np.uint64(0x165667B19E3779F9)
 _P4: Final = np.uint64(0x85EBCA77C2B2AE63)
 _P5: Final = np.uint64(0x27D4EB2F165667C5)
 _SEED: Final = np.uint64(42)
-"""Spark's."""
+"""The seed of Spark's hash."""
 
 
 def hashed(long: NDArray[np.int64], number: NDArray[np.int32]) -> NDArray[np.uint64]:
@@ -71,7 +70,7 @@ _NOWHERE: Final = np.iinfo(np.int64).max
 
 
 def of_records(part: int, pairs: Pairs, most: int) -> tuple[PairFindings, Columns]:
-    """The findings of each record of partition ``part``, and rows of their keys, which :func:`added` adds up."""
+    """The findings of each record of partition ``part``, and rows of their keys, to be merged by :func:`added`."""
     found = PairFindings()
     was, present = pairs.was, pairs.stands
     b_flags, a_flags = pairs.before_flags, pairs.after_flags
@@ -118,7 +117,7 @@ def of_records(part: int, pairs: Pairs, most: int) -> tuple[PairFindings, Column
 def _rows_of_keys(
     part: int, pairs: Pairs, was_seen: NDArray[np.bool_], is_seen: NDArray[np.bool_], is_below: NDArray[np.bool_]
 ) -> Columns:
-    """A row for each record with a key that consumers read, before or after."""
+    """A row per record with a key that consumers read, before or after."""
     rows = np.flatnonzero(pairs.has(RecordFact.HAS_KEY) & (was_seen | is_seen))
     flags, b_flags, a_flags = pairs.flags[rows], pairs.before_flags[rows], pairs.after_flags[rows]
     offset, was_seen, is_seen, is_below = pairs.offset[rows], was_seen[rows], is_seen[rows], is_below[rows]
@@ -146,12 +145,12 @@ def _rows_of_keys(
 
 
 def added(several: Sequence[Columns]) -> Columns:
-    """Each key once, in order of part and hash: the highest of the retained records so far, and of the lost ones."""
+    """Each key once, ordered by part and hash: the highest of the retained records so far, and of the lost ones."""
     groups = Groups.of(joined(several), _KEY)
     rows = groups.rows
     has_version = (rows["win_flags"] & RecordFact.HAS_VERSION) != 0
     winner = groups.best([has_version, rows["win_version"], rows["win_offset"]], rows["wins"] != 0)
-    # Complements: the lowest is the highest of them.
+    # Complements: the lowest value is the highest complement.
     rank = [rows[name].astype(np.int64) for name in ("lose_has_version", "lose_version", "lose_offset")]
     loser = groups.best([~column for column in rank], rows["left"] != 0)
     found = {
@@ -167,7 +166,7 @@ def added(several: Sequence[Columns]) -> Columns:
 
 
 def of_keys(keys: Columns, most: int) -> PairFindings:
-    """The findings of one partition's keys, which :func:`added` has added up."""
+    """The findings of one partition's keys, which :func:`added` has merged."""
     found = PairFindings()
     flags, present = keys["win_flags"], keys["win_stands"] != 0
     left, dirty = keys["left"], keys["is_dirty"] != 0

@@ -1,7 +1,7 @@
-"""Keys on their way to their shards: blocks of hash, record number and version, one shard's and one split's each.
+"""Keys on their way to their shards: blocks of hash, record number and version, each from one split for one shard.
 
-Before anything is shuffled the records of a split compete with each other (the combiner): of each key one is left. That
-is right because the order (has a version, version, number) is total, so that a maximum of maxima is the maximum.
+Before the shuffle the records of a split compete with each other (the combiner), so that one per key is left. That is
+correct because the order (has a version, version, number) is total, so that a maximum of maxima is the maximum.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 COMBINER_LOAD: Final = 0.7
 SPOOL_BYTES: Final = 16 << 20
-"""Limit of record numbers that a shard keeps in memory; more go to a file."""
+"""Limit of record numbers that a shard keeps in memory; further ones go to a file."""
 
 
 class KeyRows(NamedTuple):
@@ -46,11 +46,11 @@ class KeyRows(NamedTuple):
     present: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
-        """How many keys; not the number of fields."""
+        """The number of keys, not of fields."""
         return len(self.numbers)
 
     def at(self, rows: NDArray[Any]) -> KeyRows:
-        """Some of them: ``rows`` are indexes, or a bool each."""
+        """A selection: ``rows`` are indexes or a mask."""
         return KeyRows(
             self.hashes.reshape(-1, 2)[rows].reshape(-1),
             self.numbers[rows],
@@ -79,7 +79,7 @@ class KeyRows(NamedTuple):
 
 
 class KeyBlocks:
-    """The keys of one split that go out as rows of one ``kind``. ``combine``: of each key the best record alone."""
+    """The keys of one split, sent as rows of one ``kind``. ``combine``: send only the best record of each key."""
 
     def __init__(
         self, rules: Rules, sizes: Sizes, split: SegmentSplit, kind: int, *, combine: bool, versions: bool
@@ -95,7 +95,7 @@ class KeyBlocks:
         self._block = 0
 
     def put(self, chunk: Chunk, first_number: int, mask: NDArray[np.bool_]) -> Iterator[Row]:
-        """The records of ``mask`` [n] of the next chunk, the first of which has the number ``first_number``."""
+        """Add the records of ``mask`` [n] of the next chunk, whose first record has the number ``first_number``."""
         rows = np.flatnonzero(mask)
         if not len(rows):
             return
@@ -135,7 +135,7 @@ class KeyBlocks:
 
 
 def shard_of(hashes: NDArray[np.uint64], shards: int) -> NDArray[np.uint16]:
-    """[k]: the shard of the keys of ``hashes`` [2k]; the kernel's rule, so maps need not check."""
+    """[k]: the shard of the keys with ``hashes`` [2k]. This is the kernel's rule, so maps need not check it."""
     shard: NDArray[np.uint16] = (((hashes[::2] >> np.uint64(32)) * np.uint64(shards)) >> np.uint64(32)).astype(
         np.uint16
     )
@@ -162,7 +162,7 @@ def _joined(waiting: list[KeyRows]) -> KeyRows:
 
 
 def bits_row(kind: int, of: Row, numbers: NDArray[np.uint32]) -> Row:
-    """Records by their ascending ``numbers`` in the split of ``of``, as bits or numbers: whichever is smaller."""
+    """Records by their ascending ``numbers`` in the split of ``of``, as bits or numbers, whichever is smaller."""
     first = int(numbers[0]) // 64 * 64
     span = int(numbers[-1]) - first + 1
     if span <= 32 * len(numbers):
@@ -173,7 +173,7 @@ def bits_row(kind: int, of: Row, numbers: NDArray[np.uint32]) -> Row:
 
 
 def set_bits(flags: NDArray[np.bool_], first: int, payload: bytes) -> None:
-    """Set the records of :func:`bits_row` in ``flags`` [segment's records]; the split begins at ``first``."""
+    """Set the records of :func:`bits_row` in ``flags`` [records of the segment]; the split begins at ``first``."""
     numbers, columns = unpack(payload)
     if "numbers" in columns:
         flags[columns["numbers"].astype(np.int64) + first] = True
@@ -192,19 +192,19 @@ def bitmap_of(numbers: NDArray[Any], count: int) -> NDArray[np.uint64]:
 
 
 def bitmap_of_flags(flags: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    """A bitmap with a bit for each of ``flags``."""
+    """A bitmap with a bit per element of ``flags``."""
     padded = flags if len(flags) % 64 == 0 else np.concatenate([flags, np.zeros(-len(flags) % 64, np.bool_)])
     return np.packbits(padded, bitorder="little").view("<u8").astype(np.uint64)
 
 
 class NumberSpool:
-    """The record numbers of a shard's blocks, in the order of their ordinals: needed once more when all have competed.
+    """The record numbers of a shard's blocks, in the order of their ordinals, for the time after the competition.
 
     A row of a block has the ordinal of the block's first row plus its place; the first ones are multiples of 64.
     """
 
     def __init__(self, first_ordinal: int, *, hashes: bool = False, spool_bytes: int = SPOOL_BYTES) -> None:
-        """``hashes``: keep these as well. ``spool_bytes``: more goes to disk."""
+        """``hashes``: store these as well. ``spool_bytes``: more goes to disk."""
         self._hashes = hashes
         self._file = tempfile.SpooledTemporaryFile(spool_bytes, dir=_local_dir())  # noqa: SIM115 - closed by close()
         self._blocks: list[tuple[Row, int, int]] = []
@@ -212,7 +212,7 @@ class NumberSpool:
         self.next_ordinal = first_ordinal
 
     def add(self, row: Row, keys: KeyRows) -> int:
-        """Remember the block; returns its first ordinal."""
+        """Store the block; returns its first ordinal."""
         ordinal = self.next_ordinal
         self._blocks.append((row._replace(payload=b""), ordinal, len(keys)))
         self._file.write(keys.numbers.tobytes())
@@ -230,7 +230,7 @@ class NumberSpool:
             yield row, ordinal, KeyRows(np.frombuffer(data, np.uint64), numbers)
 
     def winners(self, offset_map: OffsetMap, kind: int) -> Iterator[Row]:
-        """Rows of the records whose ordinals the map holds."""
+        """Rows of the records whose ordinals the map has."""
         words = offset_map.winners(self.first_ordinal, self.next_ordinal - self.first_ordinal)
         for row, ordinal, keys in self.replay():
             won = keys.numbers[bools(words, ordinal - self.first_ordinal, len(keys))]
@@ -238,11 +238,11 @@ class NumberSpool:
                 yield bits_row(kind, row, won)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._file.close()
 
 
 def _local_dir() -> str | None:
-    """Where Spark lets its workers write."""
+    """The directory where Spark lets its workers write."""
     names = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     return names[0] or None

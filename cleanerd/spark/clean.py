@@ -9,11 +9,10 @@
     (decide   segments with transactions or such tombstones          spark/settle.py)
     rewrite   a group                 -> staged files                spark/rewrite.py
 
-The driver has the plan, and a handful of numbers per segment; records never come here. All else is
-``stage_partition``: the same survey, plan, grouping, checks and manifest as of ``cleanerd stage``.
-
-Used if the keys do not fit one map. Otherwise one task does all with the local engine (``spark/single_task.py``), and
-partitions are cleaned side by side: a thread here for each, its task on some executor.
+The driver has the plan and a few numbers per segment, but no records. The other steps are ``stage_partition``: the same
+survey, plan, grouping, checks and manifest as of ``cleanerd stage``. This is used if the keys do not fit one map.
+Otherwise one task does everything with the local engine (``spark/single_task.py``), and partitions are cleaned in
+parallel: each with a thread here and a task on an executor.
 """
 
 from __future__ import annotations
@@ -70,22 +69,21 @@ if TYPE_CHECKING:
     from cleanerd.spark.jobs import JobRunner
 
 MOST_AT_ONCE: Final = 32
-"""Partitions, each of which has a thread of the driver and a reader there."""
+"""Limit of parallel partitions, each with a thread and a reader in the driver."""
 
 
 def spark_stage_partition(session: SparkSession, *arguments: Any, **options: Any) -> CleaningResult:
-    """:func:`stage_by_jobs` by the executors of ``session``."""
+    """:func:`stage_by_jobs` on the executors of ``session``."""
     given = {"alone_bytes": local_threshold_bytes(session), "jobs_of": functools.partial(Jobs, session), **options}
     return stage_by_jobs(*arguments, **given)
 
 
 @dataclass(frozen=True, slots=True)
 class SparkStager:
-    """Stages a log directory's partitions by ``session``'s executors; ``shards``: at least that many, by a shuffle.
+    """Stages a log directory's partitions on the executors of ``session``.
 
-    ``whole_bytes``: up to this size, if the keys fit one map, a partition is one task's. ``stage`` stages one
-    partition.
-    ``tag``: of its jobs, and no others.
+    ``shards``: at least this many, with a shuffle. ``whole_bytes``: up to this size a partition is one task if the keys
+    fit one map. ``stage`` stages one partition. ``tag``: marks its own jobs.
     """
 
     session: SparkSession
@@ -102,13 +100,13 @@ class SparkStager:
         places: Sequence[Path],
         stage: Callable[..., CleaningResult] = spark_stage_partition,
     ) -> SparkStager:
-        """For the partitions in ``places``: a task may have its core's share of all that is to be read."""
+        """A stager for the partitions in ``places``: a task may have its core's share of all bytes."""
         share = bytes_below(places) // cores_of(session)
         return cls(session, shards, max(SINGLE_TASK_BYTES, share), stage)
 
     @property
     def at_once(self) -> int:
-        """Number of partitions side by side; with a shuffle each of them uses all cores."""
+        """Number of parallel partitions; with a shuffle each uses all cores."""
         return 1 if self.shards is not None else min(cores_of(self.session), MOST_AT_ONCE)
 
     def __call__(self, *arguments: Any, **options: Any) -> CleaningResult:
@@ -122,7 +120,7 @@ class SparkStager:
             context.removeJobTag(self.tag)
 
     def cancel(self) -> None:
-        """End its jobs; the session may be a notebook's, in which others run."""
+        """Cancel its jobs only: other jobs may run in a notebook's session."""
         in_time(functools.partial(self.session.sparkContext.cancelJobsWithTag, self.tag))
 
 
@@ -144,10 +142,10 @@ def stage_log_dir(
 ) -> list[CleaningResult]:
     """Stage the compacted partitions of a stopped broker's log directory, or those ``wanted``.
 
-    ``others``: the other directories, which may be the same broker's. ``stage`` stages one partition.
+    ``others``: the other directories, which may belong to the same broker. ``stage`` stages one partition.
 
     Raises:
-        RefusedError: a broker runs there: the verb reads its checkpoints twice, with some seconds between.
+        RefusedError: a broker runs there: the command reads its checkpoints twice, some seconds apart.
         CleanerdError: the directory cannot be read.
     """
     if broker_runs(path):
@@ -186,7 +184,7 @@ def stage_log_dir(
 
 
 def stage_locally(*arguments: Any, **options: Any) -> CleaningResult:
-    """:func:`stage_by_jobs` by this process, without jobs, for small logs."""
+    """:func:`stage_by_jobs` in this process, without jobs, for small logs."""
     return stage_by_jobs(*arguments, jobs_of=None, **options)
 
 
@@ -206,12 +204,12 @@ def stage_by_jobs(
     alone_bytes: int = LOCAL_BYTES,
     whole_bytes: int = 0,
 ) -> CleaningResult:
-    """As ``stage_partition``, by jobs.
+    """As ``stage_partition``, with jobs.
 
     ``jobs_of`` a plan and a progress runs them. ``shards``: at least that many. ``split_bytes``: the least size of
-    parts of segments. Without ``shards`` this process cleans what is smaller than ``alone_bytes``, and one task what is
-    no larger than ``whole_bytes``, if its keys fit one map. This process also cleans topics that keep write times
-    (U-65): that needs one more pass, which no job makes.
+    parts of segments. Without ``shards`` this process cleans logs smaller than ``alone_bytes``, and one task cleans
+    logs up to ``whole_bytes`` if its keys fit one map. This process also cleans topics that keep write times (U-65),
+    which need another pass without a job.
     """
     with contextlib.ExitStack() as stack:
 
@@ -242,7 +240,7 @@ def stage_by_jobs(
 
 
 class _InTurn(Cleaning):
-    """By this process: of the threads that clean side by side one at a time does, as each would take a map's memory."""
+    """A cleaning in this process. Parallel threads take turns, because each would need a map's memory."""
 
     _turn: ClassVar = threading.RLock()
 
@@ -252,6 +250,6 @@ class _InTurn(Cleaning):
             return super().decide()
 
     def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
-        """Group after group, staged here, by whose turn it is."""
+        """Stage group after group, in this partition's turn."""
         with self._turn:
             yield from super().staged_groups(staging)

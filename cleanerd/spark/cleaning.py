@@ -1,4 +1,4 @@
-"""A plan carried out by executors: what :class:`Cleaning` does by itself, as Spark jobs."""
+"""A plan carried out by Spark jobs, as :class:`Cleaning` does in one process."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class _TooSmallError(Exception):
 
 
 class _WrongIndexError(Exception):
-    """Damage where an offset index says that a part begins: perhaps the index is wrong."""
+    """Damage at a place where an offset index says that a part begins: the index may be wrong."""
 
 
 class SparkCleaning(Cleaning):
-    """One plan up to staged files, by the executors. A context: its work directory lives as long."""
+    """Carries out one plan up to staged files, on executors. A context manager: it owns the work directory."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class SparkCleaning(Cleaning):
         )
 
     def _resolve_with_markers(self) -> tuple[list[dict[str, Any]], str]:
-        """As :meth:`_settled`; again where the log's markers contradict the transaction index (U-44)."""
+        """As :meth:`_resolve`; again if the log's markers contradict the transaction index (U-44)."""
         settled = self._resolve()
         edges = (MarkerEdges.from_json(edge) for summary in settled for edge in summary.get("markers", ()))
         corrected = corrected_by_markers(self.plan, self.pool.reader, edges)
@@ -184,7 +184,7 @@ class SparkCleaning(Cleaning):
         return max(1, min(len(self.plan.sources), 2 * self._jobs.cores))
 
     def _guards(self, facts: Mapping[int, str], count: int) -> tuple[dict[int, str], str]:
-        """By segment the file of tombstones that may not go; and why none may, if that is so (U-1)."""
+        """The file of retained tombstones per segment; and why none may be removed, if that is so (U-1)."""
         if not count:
             return {}, ""
         needed = int(count * MAP_ENTRY_BYTES / self.plan.map_load) + MIN_MAP_BYTES
@@ -199,7 +199,7 @@ class SparkCleaning(Cleaning):
             except _WrongIndexError:
                 sizes = replace(sizes, split_bytes=UNSPLIT)
             except _TailError as tail:
-                # Not what is being cleaned: no reason to fail. Nothing is known of what follows.
+                # This part is not cleaned, so its damage is not an error. Later records are unknown.
                 return {}, f"no expired tombstone is removed: the end of the log cannot be read ({tail.error})"
             else:
                 return {row: summary["guard"] for row, summary in found.items()}, ""
@@ -218,7 +218,7 @@ class SparkCleaning(Cleaning):
         )
 
     def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
-        """As in :class:`Cleaning`: all groups are staged at once, then moved to their places, ascending."""
+        """As in :class:`Cleaning`, but all groups are staged at once, then moved to their places, ascending."""
         segments = self.decision.segments
         staged: list[tuple[StagedByTask, list[SegmentDecision], float]] = []
         waiting = self.groups()
@@ -241,7 +241,7 @@ class SparkCleaning(Cleaning):
             yield each.group, members
 
     def purged_keys(self) -> Iterator[NDArray[np.uint64]]:
-        """As in :class:`Cleaning`; the executors find them, here they are only copied from file to file."""
+        """As in :class:`Cleaning`; the executors find them, and this copies their files."""
         wanted = [
             (row, summary["purged"])
             for row, summary in enumerate(self._segment_summaries)
@@ -267,8 +267,8 @@ def results_of(rows: Sequence[Row]) -> dict[int, dict[str, Any]]:
     """The tasks' results by segment or number.
 
     Raises:
-        _TooSmallError, _WrongIndexError, _TailError: it is to be done again, otherwise.
-        CleanerdError: what a task found.
+        _TooSmallError, _WrongIndexError, _TailError: repeat it with other parameters.
+        CleanerdError: the error of a task.
     """
     errors = [json.loads(row.payload) for row in rows if row.kind == ERROR]
     if any(summary.get("guessed") for summary in errors):
@@ -286,7 +286,7 @@ def results_of(rows: Sequence[Row]) -> dict[int, dict[str, Any]]:
 def _deferred(
     settled: Sequence[Mapping[str, Any]], guards: Mapping[int, str], *, guard_all: bool
 ) -> Iterator[DeferredSegment]:
-    """Segments that are not decided, with what of the log before them they depend on (C-33)."""
+    """Undecided segments, with the facts from the log before them that they depend on (C-33)."""
     transactions = OpenTransactions()
     for row, summary in enumerate(settled):
         if "facts" not in summary:
@@ -304,6 +304,6 @@ def _deferred(
 
 
 def _portions(items: Sequence[Any], cores: int) -> list[list[Any]]:
-    """The items for a few tasks a core."""
+    """The items for a few tasks per core."""
     count = min(len(items), 2 * cores)
     return [list(items[number::count]) for number in range(count)]

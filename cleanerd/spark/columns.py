@@ -1,7 +1,7 @@
-"""Numbers and columns as one value of bytes: what rows of the shuffles and work files hold.
+"""Packs numbers and columns into bytes, for shuffled rows and work files.
 
-A header in JSON, then the columns, each at a multiple of eight bytes as the kernel wants its arrays; CRC-32C at the
-end. Packed tightly (``dense``) it is one zstd frame behind the magic.
+A header in JSON, then the columns, each at a multiple of eight bytes as the kernel needs its arrays; CRC-32C at the
+end. Packed tightly (``dense``) it is one zstd frame after the magic.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _HEAD: Final = struct.Struct("<4sIQ")
 _CRC: Final = struct.Struct("<I")
 _ZSTD: Final = 4
 _KIND: Final = re.compile(r"[<>|][a-zA-Z][0-9]{1,4}")
-"""A column's type in NumPy's notation, which itself would take much more space."""
+"""A column's type in NumPy's notation, restricted to short names."""
 
 
 def pack(numbers: Mapping[str, Any], columns: Mapping[str, NDArray[Any]], *, dense: bool = False) -> bytes:
-    """``numbers`` (what JSON takes) and one-dimensional ``columns``, in machine order, as bytes."""
+    """``numbers`` (JSON values) and one-dimensional ``columns``, in machine order, as bytes."""
     described = [(name, column.dtype.str, len(column)) for name, column in columns.items()]
     header = json.dumps({"numbers": numbers, "columns": described}, separators=(",", ":")).encode()
     parts: list[Buffer] = [header, b" " * (-len(header) % 8)]
@@ -49,7 +49,7 @@ def unpack(data: bytes, where: str = "shuffle") -> tuple[dict[str, Any], dict[st
     """The reverse of :func:`pack`; the columns are views of ``data`` and read-only.
 
     Raises:
-        CorruptionError: damaged, or nothing of ours.
+        CorruptionError: the data is damaged, or has another format.
     """
     if len(data) < _HEAD.size + _CRC.size or data[:4] not in (_PLAIN, _DENSE):
         raise CorruptionError("no packed columns", where=where)

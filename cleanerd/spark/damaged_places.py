@@ -1,4 +1,4 @@
-"""Describes damage in segments that tasks could not read: they send places only, which are read again here."""
+"""Describes damage in segments that tasks could not read: they send positions, which are read again here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _READ_NOW: Final = "could be read at a second try: its task had less memory, or 
 
 
 def reason_at(segment: SegmentFile, position: int) -> str:
-    """Why the batch at byte ``position`` cannot be read: damaged, or larger than there is memory for (U-35).
+    """Why the batch at byte ``position`` cannot be read: damaged, or too large for the memory (U-35).
 
     Raises:
         CleanerdError: the file cannot be read.
@@ -38,7 +38,7 @@ def reason_at(segment: SegmentFile, position: int) -> str:
 
 
 def other_damage(reported: Sequence[str], offsets: Iterable[int], files: Sequence[SegmentFile]) -> Iterator[str]:
-    """The damage at ``offsets``, of :func:`place_of`, except where ``reported`` has it. ``files`` by number.
+    """The damage at ``offsets``, encoded as in :func:`place_of`, except places in ``reported``. ``files``: by number.
 
     Raises:
         CleanerdError: a file cannot be read.

@@ -1,4 +1,4 @@
-"""Decisions on their way: the bits as a file in the work directory, all else in the row that the driver gets."""
+"""Transfers decisions: the bits as a file in the work directory, the rest in the row for the driver."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OTHERWISE: Final = ("source", "witness", "marks", "keep", "actions", "purged", 
 
 
 def store_decision(plan: CleaningPlan, row: int, decision: SegmentDecision, attempt: str) -> dict[str, Any]:
-    """Write the decision's bits; the result goes to the driver, for :func:`stored_decision`."""
+    """Write the decision's bits; returns the driver's part, for :func:`stored_decision`."""
     name = f"{decision.source.base:020d}.{attempt}"
     keep = write_file(plan, f"{name}.keep", encode_keep(decision.keep, decision.records, decision.actions))
     purged = None
@@ -35,7 +35,7 @@ def store_decision(plan: CleaningPlan, row: int, decision: SegmentDecision, atte
 
 
 def decision_summary(row: int, decision: SegmentDecision) -> dict[str, Any]:
-    """The driver's part: all but the bits; ``keep`` and ``purged`` name no files."""
+    """The driver's part: everything except the bits; ``keep`` and ``purged`` are file names."""
     summary = {each.name: getattr(decision, each.name) for each in fields(decision) if each.name not in _OTHERWISE}
     return {
         **summary,
@@ -49,7 +49,7 @@ def decision_summary(row: int, decision: SegmentDecision) -> dict[str, Any]:
 
 
 def stored_decision(plan: CleaningPlan, summary: Mapping[str, Any], *, bits: bool) -> SegmentDecision:
-    """The decision; without ``bits`` it is as the driver has it: no keep bits, no actions, only whether it purges.
+    """The decision; without ``bits`` as the driver needs it: no keep bits and actions, only whether it purges.
 
     Raises:
         CorruptionError, CleanerdError: its file cannot be read.
@@ -73,7 +73,7 @@ def stored_decision(plan: CleaningPlan, summary: Mapping[str, Any], *, bits: boo
 
 
 def purged_bits(plan: CleaningPlan, name: str) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """The bitmap of a segment's tombstones that go."""
+    """The bitmap of a segment's removed tombstones."""
     _, columns = unpack(read_file(plan, name), name)
     bits: np.ndarray[tuple[int], np.dtype[np.uint64]] = columns["purged"]
     return bits

@@ -1,13 +1,11 @@
-"""Compares replicas of a partition. Differences by retention, cleanings and horizons are reported separately.
+"""Compares replicas of a partition.
 
-Two replicas are compared as far as both are stable and begin. After cleanings at other moments they have other records,
-but retain the same one of each key, unless it is a tombstone past its delete horizon in one of them. Where neither was
-cleaned they have the same records. The rules judge on the executors or in this process.
-
-The rules for two replicas; shares no line with the cleaner, as the rules of an audit.
-
-A record is BELOW if the other replica was cleaned up to there, so that it may be gone from it; VISIBLE only within the
-common range. One replica is BEFORE, the other AFTER.
+Differences by retention, cleanings and horizons are reported separately. Two replicas are compared in the range that
+both have and in which both are stable. After cleanings at different times they have different records, but retain the
+same one of each key, unless it is a tombstone past its delete horizon in one of them. Uncleaned parts have the same
+records. The rules judge on the executors or in this process. The rules share no code with the cleaner, like those of an
+audit. A record is BELOW if the other replica was cleaned up to there, which may have removed it; VISIBLE only within
+the common range. One replica is BEFORE, the other AFTER.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ _SIDES: Final = ("one", "other")
 
 
 def of_records(part: int, pairs: Pairs, most: int) -> tuple[PairFindings, Columns]:
-    """The findings of each record of pair ``part``, and rows of their keys, which :func:`added` adds up.
+    """The findings of each record of pair ``part``, and rows of their keys, to be merged by :func:`added`.
 
     Data that is stored but not visible, or was never cleaned, is reported here: ``committed``, ``missing``.
     """
@@ -104,7 +102,7 @@ def _of_side(
     version: NDArray[np.int64],
     is_stored: NDArray[np.bool_],
 ) -> Columns:
-    """``is_stored``: the other replica has it too."""
+    """Rows of one side's keys. ``is_stored``: the other replica has the record too."""
     columns: Columns = {
         "wins": competes.astype(np.uint8),
         "flags": flags,
@@ -116,7 +114,7 @@ def _of_side(
 
 
 def added(several: Sequence[Columns]) -> Columns:
-    """Each key once, in order of part and hash, with the record that wins it in either replica."""
+    """Each key once, ordered by part and hash, with the record that wins it in either replica."""
     groups = Groups.of(joined(several), _KEY)
     rows = groups.rows
     found = groups.firsts(_KEY)
@@ -129,7 +127,7 @@ def added(several: Sequence[Columns]) -> Columns:
 
 
 def of_keys(keys: Columns, most: int) -> PairFindings:
-    """The findings of one pair's keys, which :func:`added` has added up."""
+    """The findings of one pair's keys, which :func:`added` has merged."""
     found = PairFindings()
     one_wins, other_wins = keys["one_wins"] != 0, keys["other_wins"] != 0
     equal = one_wins & other_wins
@@ -137,14 +135,14 @@ def of_keys(keys: Columns, most: int) -> PairFindings:
     for one, other in _ranks(keys):
         one_is_higher |= equal & (one > other)
         equal &= one == other
-    # A key that both have alike has no finding. Otherwise the best record is not in the second replica, if it has any.
+    # A key that is equal in both has no finding. Otherwise the second replica lacks the best record, or has it alone.
     differs = (one_wins | other_wins) & ~equal
     by_one = one_wins & (~other_wins | one_is_higher)
     best = {name: np.where(by_one, keys[f"one_{name}"], keys[f"other_{name}"]) for name in _OF_WINNER}
     second_offset = np.where(by_one, keys["other_offset"], keys["one_offset"])
     is_gone = differs & (best["is_stored"] == 0) & ((best["flags"] & RecordFact.BELOW) != 0)
-    # A tombstone's time may have been over in one, and nothing of the key be left there; or, by version, only what was
-    # written later. Nothing that was written before it can have come through the cleaning that it came through.
+    # A tombstone may have expired in one replica, with no record of the key left there, or under a version strategy
+    # only later ones. No earlier record can have survived the cleaning that removed the tombstone.
     is_alone = ~(one_wins & other_wins)
     may_have_expired = ((best["flags"] & RecordFact.TOMBSTONE) != 0) & (is_alone | (second_offset > best["offset"]))
     found.record("latest", best["offset"][is_gone & ~may_have_expired], most)
@@ -153,7 +151,7 @@ def of_keys(keys: Columns, most: int) -> PairFindings:
 
 
 def _ranks(keys: Columns) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """The retained records in either replica: has a version, version, offset."""
+    """The rank of the retained records in either replica: has a version, version, offset."""
     versioned = [(keys[f"{side}_flags"] & int(RecordFact.HAS_VERSION)).astype(np.int64) for side in _SIDES]
     others = [(keys[f"one_{name}"], keys[f"other_{name}"]) for name in ("version", "offset")]
     return [(versioned[0], versioned[1]), *others]
@@ -173,12 +171,15 @@ KINDS: Final[Mapping[str, str]] = {
 """Unexplained differences, in the order of the output."""
 
 EXAMPLES: Final = 20
-"""Limit of records of a kind for a pair: the lowest offsets. Damage is listed completely."""
+"""Limit of records per kind and pair: the lowest offsets. Damage is listed completely."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One of the two. ``begin``: its first offset; ``end_offset``: up to where it is stable; ``clean_end``: cleaned."""
+    """One replica.
+
+    ``begin``: its first offset; ``end_offset``: where it is stable; ``clean_end``: up to where it was cleaned.
+    """
 
     log_dir: Path
     begin: int
@@ -188,11 +189,11 @@ class Replica:
 
 @dataclass(slots=True)
 class Divergence:
-    """Two replicas of a partition, from ``begin`` to ``end`` (exclusive), which both have.
+    """Two replicas of a partition, from ``begin`` to ``end`` (exclusive), which both have. ``records``: in both.
 
-    ``records`` are in both. ``cleaned``: in one only, where the other one was cleaned; ``expired``: of them tombstones
-    that were the newest of their key; ``zeroed``: attributes that Kafka's cleaner set to 0 in one. ``findings`` by
-    kind, ``examples``: the lowest offset of each kind, ``places``: the records at the lowest ones, with their keys.
+    ``cleaned``: in one only, because the other one was cleaned; ``expired``: of these, tombstones that were the newest
+    of their key; ``zeroed``: attributes that Kafka's cleaner set to 0 in one. ``findings``: by kind. ``examples``: the
+    lowest offset of each kind. ``places``: the records at the lowest offsets, with their keys.
     """
 
     name: TopicPartition
@@ -209,22 +210,22 @@ class Divergence:
 
     @property
     def begin(self) -> int:
-        """The first offset that both have."""
+        """The first common offset."""
         return max(self.one.begin, self.other.begin)
 
     @property
     def end(self) -> int:
-        """Up to where both are stable."""
+        """The offset up to which both are stable."""
         return min(self.one.end_offset, self.other.end_offset)
 
     @property
     def found(self) -> int:
-        """How much there is that nothing explains."""
+        """The number of unexplained differences."""
         return sum(self.findings.values())
 
     @property
     def has_no_common_offset(self) -> bool:
-        """Whether both have offsets, and none that both have: nothing was compared."""
+        """Whether both have offsets, but none in common: nothing was compared."""
         return self.begin >= self.end and min(each.end_offset - each.begin for each in (self.one, self.other)) > 0
 
 
@@ -232,7 +233,7 @@ class Divergence:
 class ReplicaComparison:
     """The result of :meth:`~cleanerd.spark.api.ReadableLogs.compare_replicas`.
 
-    ``notes``: what is in one of them only.
+    ``notes``: partitions in one of them only.
     """
 
     partitions: tuple[Divergence, ...]
@@ -240,7 +241,7 @@ class ReplicaComparison:
 
     @property
     def found(self) -> int:
-        """How much there is that nothing explains; 0: the replicas hold the same."""
+        """The number of unexplained differences; 0: the replicas are equal."""
         return sum(each.found for each in self.partitions)
 
 
@@ -252,7 +253,7 @@ def compare_logs(
     advance: Callable[[int], None] = ignore_progress,
     examples: int = EXAMPLES,
 ) -> list[Divergence]:
-    """Compare each pair of replicas; ``clean_end_of`` says up to where one was cleaned, None: as far as possible.
+    """Compare each pair of replicas; ``clean_end_of`` returns up to where one was cleaned, None: unknown.
 
     ``examples``: how many records of each kind are named.
 
@@ -314,9 +315,9 @@ def _work(
     walks: tuple[HeaderSummary, HeaderSummary],
     files: list[SegmentFile],
 ) -> Iterator[tuple[int, Item]]:
-    """All segments that reach into what is compared, which go to ``files`` in the order of their numbers.
+    """All segments in the compared range, which are appended to ``files`` in the order of their numbers.
 
-    For each record it matters how far the *other* one was cleaned.
+    A record's facts depend on where the *other* replica was cleaned.
     """
     cleaned = (each.other.clean_end, each.one.clean_end)
     hash_key = new_digest_key()
@@ -343,7 +344,7 @@ def _work(
 
 
 def pairs_of(one: Sequence[Log], others: Sequence[Sequence[Log]]) -> tuple[list[tuple[Log, Log]], list[str]]:
-    """The partitions in two of them, and those in one only: each of ``others`` is compared with ``one``.
+    """The partitions in two of them, and notes on those in one only; each of ``others`` is compared with ``one``.
 
     Raises:
         ConfigError: there is nothing to compare.

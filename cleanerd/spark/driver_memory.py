@@ -1,8 +1,8 @@
-"""A local session's memory: the heap of its Java, and how many tasks run at once.
+"""A local session's memory: Java's heap, and the number of parallel tasks.
 
-With ``local[N]`` all is on one machine: Java, the driver's Python, and a Python worker per running task. If Spark's own
-heap and a worker per core do not fit, Java gets the least heap that Spark starts with, and only as many tasks run at
-once as fit beside it. The log's size does not matter: no worker takes more for a larger one.
+With ``local[N]`` everything is on one machine: Java, the driver's Python, and a Python worker per running task. If
+Spark's default heap and a worker per core do not fit, Java gets the smallest heap that Spark starts with, and only as
+many tasks run as fit beside it. The log's size does not matter: workers do not need more for a larger one.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from cleanerd.host.memory import Memory
 
 PYTHONS_BYTES: Final = 180 * MIB
-"""cleanerd that waits, the driver, and what forks the workers."""
+"""The waiting cleanerd process, the driver, and the process that forks the workers."""
 
 JAVA_BYTES: Final = 944 * MIB
-"""Java with Spark's default heap of 1 GiB; measured, as all of these."""
+"""Java with Spark's default heap of 1 GiB; measured, as are all of these."""
 
 SMALL_JAVA_BYTES: Final = 500 * MIB
 """Java with ``SMALL_HEAP`` and ``SMALL_JAVA``."""
@@ -30,28 +30,28 @@ WORKER_BYTES: Final = 224 * MIB
 """A worker, with an offset map of 128 MiB or with the keys of a part of a log."""
 
 RESERVED_SHARE: Final = 20
-"""Part of the memory for the kernel: page tables, pipes."""
+"""One part in this many of the memory is for the kernel: page tables, pipes."""
 
 SMALL_HEAP: Final = "512m"
-"""Spark starts with no less than 450 MiB of it."""
+"""The smallest heap: Spark requires at least 450 MiB."""
 
 SMALL_JAVA: Final = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms32m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 "
     "-Xss512k -XX:MaxDirectMemorySize=96m -XX:ReservedCodeCacheSize=64m"
 )
-"""A heap that is given back, and little beside it."""
+"""Java options that return heap memory and need little else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """``tasks``: as many run at once. ``is_small``: Java has to do with the least heap."""
+    """The budget: ``tasks`` run in parallel. ``is_small``: Java gets the smallest heap."""
 
     tasks: int
     is_small: bool
 
 
 def memory_budget(memory: Memory, cores: int) -> Room | None:
-    """Pure: what fits into ``memory`` where there are ``cores``; None: no session does."""
+    """Pure: the budget in ``memory`` with ``cores``; None: not enough for a session."""
     left = memory.bytes - memory.bytes // RESERVED_SHARE - PYTHONS_BYTES
     if left >= JAVA_BYTES + cores * WORKER_BYTES:
         return Room(cores, is_small=False)
@@ -63,7 +63,7 @@ def local_memory_budget() -> Room:
     """The budget for this machine now.
 
     Raises:
-        MachineError: no session does.
+        MachineError: there is not enough for a session.
     """
     memory = measure()
     room = memory_budget(memory, local_cores())
@@ -78,10 +78,10 @@ def local_memory_budget() -> Room:
 
 
 def a_session_fits() -> bool:
-    """Whether there is memory for one, here and now."""
+    """Whether there is now enough memory for a session here."""
     return memory_budget(measure(), local_cores()) is not None
 
 
 def local_cores() -> int:
-    """How many this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0))

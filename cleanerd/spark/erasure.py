@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """The matches. ``found`` counts all records; ``occurrences``: the first ``limit`` of each term per file.
+    """The matches. ``found``: the number of all records; ``occurrences``: the first ``limit`` of each term per file.
 
-    ``unread`` names bytes that could not be decoded: a match may be in there.
+    ``unread``: bytes that could not be decoded, which may contain a match.
     """
 
     occurrences: tuple[Occurrence, ...]
@@ -63,7 +63,7 @@ def search_records(
     limit: int,
     advance: Callable[[int], None] = ignore_progress,
 ) -> Erasure:
-    """Search ``terms`` in every file below ``directories``; ``rules_of`` a topic interprets its records.
+    """Search ``terms`` in every file below ``directories``; ``rules_of`` a topic interpret its records.
 
     By the tasks of ``session`` or, without one, by this process.
 
@@ -79,7 +79,7 @@ def search_records(
         steps=1,
     ):
         first = _search(session, files, terms, rules_of, {}, limit, advance)
-        # Only where there is something it matters what a consumer still gets.
+        # Visibility to consumers matters only for files with matches.
         hit = [file for file, found in first if found["found"] and file.state == LIVE]
         partitions = list(dict.fromkeys(file.partition for file in hit))
         walks = walk_headers(session, [list_partition(path).segments for path in partitions]) if partitions else []
@@ -131,7 +131,7 @@ def _size(path: Path) -> int:
     try:
         return size_of(path)
     except CleanerdError:
-        return 0  # gone meanwhile; reading it reports that
+        return 0  # deleted meanwhile; reading it reports that
 
 
 def search_one(terms: tuple[Term, ...], limit: int, item: Item) -> Iterator[pa.RecordBatch]:
@@ -156,7 +156,7 @@ def search_one(terms: tuple[Term, ...], limit: int, item: Item) -> Iterator[pa.R
 
 
 def _first(occurrences: Sequence[Occurrence], limit: int) -> Iterator[Occurrence]:
-    """The first ``limit`` of each term: a found term must not seem absent."""
+    """The first ``limit`` of each term, so that no found term seems absent."""
     shown: Counter[int] = Counter()
     for each in occurrences:
         if any(shown[term] < limit for term in each.terms):

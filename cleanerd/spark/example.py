@@ -1,4 +1,4 @@
-"""The place and content of a wrong record, for people: file, byte position, key."""
+"""Describes a wrong record: file, byte position, key."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Place:
 def find_examples(
     before: Sequence[SegmentFile], after: Sequence[SegmentFile], wanted: Sequence[tuple[str, int]]
 ) -> list[Example]:
-    """The places of ``wanted`` (kind, offset): in ``after`` what is there and should not be, in ``before`` the lost.
+    """The places of ``wanted`` (kind, offset): of wrong records in ``after``, of lost ones in ``before``.
 
     Raises:
         CleanerdError: a file cannot be read.
@@ -69,7 +69,7 @@ def find_examples(
 def find_differing(
     one: Sequence[SegmentFile], other: Sequence[SegmentFile], wanted: Sequence[tuple[str, int]]
 ) -> list[Example]:
-    """The records of ``wanted`` (kind, offset) in one of two replicas, or in both if they differ there.
+    """The records of ``wanted`` (kind, offset) in two replicas: in one, or in both if they differ.
 
     Raises:
         CleanerdError: a file cannot be read.
@@ -100,7 +100,7 @@ def _places(files: Sequence[SegmentFile], offsets: Iterable[int]) -> dict[int, _
 def _search_file(
     file: SegmentFile, offsets: np.ndarray[tuple[int], np.dtype[np.int64]], found: dict[int, _Place]
 ) -> None:
-    """Headers show which batches to decode. For a wrapper of magic 1 they only show its end."""
+    """Headers show which batches to decode; of a magic 1 wrapper, only the end."""
     previous = file.base - 1
     for _, batches in walk(file.path, file.size_bytes, _kernel.scan_headers, lambda _damage: None):
         first = np.where(
@@ -129,7 +129,7 @@ def _changed(now: Record, then: Record) -> str:
 
 
 def _different_fields(now: Record, then: Record) -> str:
-    """``value and headers``; empty if all are the same."""
+    """For example ``value and headers``; empty if all fields are equal."""
     pairs = {
         "key": (now.key, then.key),
         "value": (now.value, then.value),

@@ -1,6 +1,7 @@
-"""Groups rows of columns by common values, as NumPy does it: sorted once, then reduced.
+"""Groups rows of columns by common values with NumPy: sorted once, then reduced.
 
-Columns are one-dimensional and of one length, by name: what ``columns.pack`` packs. No rule is in here.
+Columns are one-dimensional, of the same length, and have names, as in ``columns.pack``. This module contains no rules
+of cleaning.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ LEAST: Final = np.iinfo(np.int64).min
 
 
 def columns_of(batch: pa.RecordBatch) -> Columns:
-    """The columns of ``batch``, which has numbers alone."""
+    """The columns of ``batch``, which has only numbers."""
     return {name: batch.column(at).to_numpy(zero_copy_only=False) for at, name in enumerate(batch.schema.names)}
 
 
 def select_rows(columns: Columns, rows: NDArray[Any]) -> Columns:
-    """Some ``rows``: their numbers, or [n] bool."""
+    """The selected ``rows``: indexes, or a mask [n]."""
     return {name: column[rows] for name, column in columns.items()}
 
 
 def joined(several: Sequence[Columns]) -> Columns:
-    """All rows of ``several``, of which there is one at least, one after the other."""
+    """All rows of ``several`` (at least one), one after the other."""
     if len(several) == 1:
         return several[0]
     return {name: np.concatenate([each[name] for each in several]) for name in several[0]}
@@ -49,7 +50,7 @@ def dealt(columns: Columns, target: NDArray[np.int64], targets: int, most_rows: 
 
 
 def shard_of(high: NDArray[np.int64], shards: int) -> NDArray[np.int64]:
-    """[k]: which of ``shards`` the keys with this half of their hash belong to."""
+    """[k]: the shard, of ``shards``, of the keys with this half of their hash."""
     found: NDArray[np.int64] = ((high.view(np.uint64) >> np.uint64(32)) * np.uint64(shards) >> np.uint64(32)).astype(
         np.int64
     )
@@ -69,7 +70,7 @@ class Groups:
 
     @classmethod
     def of(cls, columns: Columns, by: Sequence[str]) -> Groups:
-        """``columns``, grouped by those named."""
+        """``columns``, grouped by the named ones."""
         order = _order(columns, by)
         rows = select_rows(columns, order)
         is_first = np.ones(len(order), np.bool_)
@@ -78,19 +79,19 @@ class Groups:
         return cls(rows, np.flatnonzero(is_first), np.cumsum(is_first) - 1)
 
     def firsts(self, names: Sequence[str]) -> Columns:
-        """[g] of what all rows of a group have alike."""
+        """[g] of the named columns, which are equal in each group."""
         return select_rows({name: self.rows[name] for name in names}, self.starts)
 
     def sums(self, names: Sequence[str]) -> Columns:
-        """[g] of the columns named, added up."""
+        """[g]: sums of the named columns."""
         return self._reduced(np.add, names)
 
     def highest(self, names: Sequence[str]) -> Columns:
-        """[g] of the columns named, each for itself."""
+        """[g]: maxima of the named columns, each for itself."""
         return self._reduced(np.maximum, names)
 
     def lowest(self, names: Sequence[str]) -> Columns:
-        """[g] of the columns named, each for itself."""
+        """[g]: minima of the named columns, each for itself."""
         return self._reduced(np.minimum, names)
 
     def _reduced(self, function: np.ufunc, names: Sequence[str]) -> Columns:
@@ -100,9 +101,9 @@ class Groups:
         return {name: function.reduceat(column, self.starts) for name, column in mine.items()}
 
     def best(self, rank: Sequence[NDArray[Any]], among: NDArray[np.bool_] | None = None) -> NDArray[np.intp]:
-        """[g]: the row with the highest ``rank``, columns [n] of which the first counts most, of those ``among`` [n].
+        """[g]: the row with the highest ``rank`` among the rows ``among`` [n].
 
-        -1 where there is none of a group. Of equal ones the last.
+        ``rank``: columns [n], the most significant first. -1: a group has no such row. Of equal ones the last.
         """
         if not len(self.starts):
             return self.starts
@@ -115,7 +116,7 @@ class Groups:
 
 
 def _order(columns: Columns, by: Sequence[str]) -> NDArray[np.intp]:
-    """As ``lexsort``. Halves of hashes nearly always differ: then only one of them is sorted."""
+    """As ``lexsort``, but sorts only one half of the hashes, which nearly always differ."""
     order: NDArray[np.intp]
     if "high" in by and len(columns["high"]):
         order = np.argsort(columns["high"], kind="stable")

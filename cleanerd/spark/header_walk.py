@@ -1,7 +1,7 @@
-"""One walk over the headers of each log, a task each: what is committed, where segments end, what is damaged.
+"""Walks over the headers of each log once, in a task per log: committed data, ends of segments, damage.
 
-A transaction's end may be segments after its data, so this comes before any record is judged (U-12). It uses the
-markers in the log, not its transaction indexes.
+A transaction's end may be segments after its data, so this precedes the judging of records (U-12). It uses the markers
+in the log instead of its transaction indexes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HeaderSummary:
-    """A log by its headers. ``hidden``: [n][3] producer, first offset, end of uncommitted data.
+    """The header facts of a log. ``hidden``: [n][3] producer, first offset, end of uncommitted data.
 
     ``ends``: one past the last offset of each segment that has a batch. ``damaged``: bytes that are not a batch, in
-    words.
-    ``stable_end``: up to where the log is stable, as far as its high watermark allows.
+    words. ``stable_end``: up to where the log is stable, within its high watermark.
     """
 
     end_offset: int
@@ -48,7 +47,7 @@ class HeaderSummary:
 def walk_headers(
     session: SparkSession | None, logs: Sequence[Sequence[SegmentFile]], high_watermarks: Sequence[int] | None = None
 ) -> list[HeaderSummary]:
-    """Walk ``logs``, the segments of one partition each, in order. Without ``high_watermarks`` all of a log is known.
+    """Walk ``logs``, the segments of one partition each, in order. Without ``high_watermarks`` the whole log counts.
 
     Without a ``session`` this process does it.
 
@@ -81,7 +80,7 @@ def walk_headers(
 
 
 def walk_one(item: Item) -> Iterator[pa.RecordBatch]:
-    """The walk over one log, as a row of JSON."""
+    """The result for one log, as a row of JSON."""
     files = [segment_from(fields) for fields in item["files"]]
     findings = Findings(limit=20)
     log = HeaderWalk(

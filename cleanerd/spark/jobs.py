@@ -1,4 +1,4 @@
-"""One Spark job: tasks, a function of each, and functions of what they send on; the rows at the end to the driver."""
+"""Runs one Spark job: tasks, a function for each, further stages for their output; the last rows go to the driver."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan
 
 _IS_NOT_THE_LOG: Final = re.compile(r"cleanerd\.errors\.(?:MachineError|NoSpaceError): |SPARK_JOB_CANCELLED")
-"""Failed again on another executor, or cancelled: no fault of the log is known."""
+"""Errors that failed again on another executor, or cancellations: not a fault of the log."""
 
 Around: TypeAlias = "Callable[[str, RowFunction], RowFunction]"
-"""Gets a stage's name and its function, and gives the function that is run: where tests let tasks fail."""
+"""Wraps a stage's function, given its name: tests use it to make tasks fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """``function`` gets the rows of each of ``partitions`` by their targets, sorted by the columns of ``order``."""
+    """``function`` receives the rows of each partition by their targets, sorted by the columns of ``order``."""
 
     name: str
     function: RowFunction
@@ -44,11 +44,11 @@ class Stage:
 
 
 class JobRunner(Protocol):
-    """What runs jobs of Spark, as :class:`Jobs` does."""
+    """Runs Spark jobs, as :class:`Jobs` does."""
 
     @property
     def cores(self) -> int:
-        """How many tasks run at once."""
+        """The number of parallel tasks."""
 
     def run(
         self, name: str, tasks: Sequence[Any], function: Callable[[Any], Iterator[Row]], *stages: Stage, work_bytes: int
@@ -71,19 +71,19 @@ class Jobs:
 
     @property
     def cores(self) -> int:
-        """How many tasks run at once."""
+        """The number of parallel tasks."""
         with require_java():
             return cores_of(self._session)
 
     def run(
         self, name: str, tasks: Sequence[Any], function: Callable[[Any], Iterator[Row]], *stages: Stage, work_bytes: int
     ) -> list[Row]:
-        """``function`` of each task, then the ``stages``; returns what the last one yields, in no order.
+        """Run ``function`` for each task, then the ``stages``; returns the rows of the last one, in no order.
 
-        ``work_bytes``: what the progress is shown in.
+        ``work_bytes``: the total of the progress.
 
         Raises:
-            CleanerdError: Spark gave up; MachineError: for lack of space or the like, or it was stopped.
+            CleanerdError: Spark gave up; MachineError: for lack of space or similar, or it was stopped.
         """
         if not tasks:
             return []
@@ -120,7 +120,7 @@ class Jobs:
         first = self._wrapped(name, _Of(function))
         context = self._session.sparkContext
         if not stages and SAME_WORKERS in context.environment:
-            # Half of what a DataFrame costs, which is planned and compiled each time: 0.15 CPU seconds a job.
+            # This costs half of a DataFrame, which is planned and compiled each time: 0.15 CPU seconds per job.
             numbers = context.parallelize(range(len(tasks)), len(tasks))  # a range alone is not written to a file
             return numbers.mapPartitions(functools.partial(_of_numbers, tuple(tasks), first)).collect()
         frame = self._session.range(0, len(tasks), 1, len(tasks)).mapInArrow(
@@ -136,7 +136,7 @@ class Jobs:
 
 
 class _Of:
-    """A function of tasks as one of rows, each of which has a task in the place of its payload."""
+    """Adapts a function of tasks to rows, whose payload is a task."""
 
     def __init__(self, function: Callable[[Any], Iterator[Row]]) -> None:
         self._function = function
@@ -147,18 +147,18 @@ class _Of:
 
 
 def _of_numbers(tasks: Sequence[Any], function: RowFunction, numbers: Iterable[int]) -> Iterator[Row]:
-    """``function`` of the tasks with these numbers."""
+    """Run ``function`` for the tasks with these numbers."""
     return function(iter([tasks[number] for number in numbers]))
 
 
 def _first(tasks: Sequence[Any], function: RowFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The first stage: its input is numbers of tasks."""
+    """The first stage, whose input is the numbers of tasks."""
     numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
     return for_spark(lambda _: _of_numbers(tasks, function, numbers))(iter(()))
 
 
 def in_time(call: Callable[[], object]) -> None:
-    """A Java call whose result does not matter any more: after a signal Java may be gone, or slow."""
+    """Call Java when the result does not matter any more: after a signal Java may be missing or slow."""
 
     def asked() -> None:
         with contextlib.suppress(Exception):

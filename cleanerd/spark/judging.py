@@ -1,8 +1,8 @@
 """Judges two sides of many partitions: records are matched by offset, and then by key.
 
-By the tasks of a session: they scan segments, distribute the records by windows of offsets, judge each window, and
-distribute its keys by hash. Or by this process, one partition after the other, which cuts a log that exceeds its memory
-into pieces by offset or by key, and reads it once for each.
+With a session, tasks scan segments, distribute the records by windows of offsets, judge each window, and distribute its
+keys by hash. Without one, this process handles one partition after the other. It cuts a log that exceeds its memory
+into pieces by offset or by key, and reads it once per piece.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
-    """How much is held at once.
+    """Limits of what is in memory at once.
 
     Without a session and with two gigabytes, this process has ``most_records`` rows of 60 bytes and ``most_keys`` keys
     of some 100 bytes, and reads ``slice_rows`` rows at once. A log is cut into at most ``most_pieces``: an offset that
@@ -58,9 +58,9 @@ _BLOCK_ROWS: Final = 1 << 15
 _SHARD_BYTES: Final = 64 << 20
 """About as much of a log as one task matches."""
 _FEWER: Final = 2
-"""Factor of the pieces when a log was too large."""
+"""By which factor the number of pieces grows if a log was too large."""
 _PARTS: Final = 16
-"""Parts of the hashes: that many times fewer keys are sorted at once."""
+"""Parts of the hashes, so that fewer keys are sorted at once."""
 
 _BLOCKS: Final = pa.schema([
     ("target", pa.int32()), ("part", pa.int32()), ("window", pa.int64()), ("found", pa.string()), ("rows", pa.binary()),
@@ -75,8 +75,8 @@ class JudgeFunctions:
     """Three functions of a module, which tasks import.
 
     ``of_records`` receives a partition's number, some of its records, and the limit of places of a kind; it returns its
-    findings, and rows of their keys with ``part``, ``high`` and ``low``. ``added`` merges rows of keys, each key once.
-    ``of_keys`` returns the findings of one partition's keys when all have been added up.
+    findings, and rows of their keys with ``part``, ``high`` and ``low``. ``added`` merges rows of keys, so that each
+    key has one row. ``of_keys`` returns the findings of one partition's merged keys.
     """
 
     of_records: Callable[[int, Pairs, int], tuple[PairFindings, Columns]]
@@ -92,7 +92,7 @@ def judged(
     advance: Callable[[int], None],
     limits: MemoryLimits = LIMITS,
 ) -> dict[int, PairFindings]:
-    """The findings of ``judge`` in ``items``, work for :func:`scan`, those of a partition together; by partition.
+    """The findings of ``judge`` in ``items`` (work for :func:`scan`), by partition.
 
     ``most``: limit of places of each kind. Without a ``session`` this process does it, within ``limits``.
 
@@ -125,7 +125,7 @@ def _by_tasks(
 
 
 def deal_records(shards: int, item: Item) -> Iterator[pa.RecordBatch]:
-    """The records of one piece of work, by windows of offsets."""
+    """The records of one piece of work, by window of offsets."""
     part = int(item["part"])
     for batch in scan(item):
         columns = columns_of(batch)
@@ -154,7 +154,7 @@ def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, str 
 def judge_windows(
     judge: JudgeFunctions, most: int, shards: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Windows, sorted by part and window: what is found in them, and their keys by shard."""
+    """Judge windows, sorted by part and window: yields findings, and their keys by shard."""
     found: dict[int, PairFindings] = {}
     waiting = _PendingKeys(judge)
     for (part, _), of_window in groupby(_rows_of(batches), key=lambda row: row[:2]):
@@ -175,7 +175,7 @@ def _blocks_of(waiting: _PendingKeys, shards: int) -> Iterator[pa.RecordBatch]:
 
 
 class _PendingKeys:
-    """Rows of keys that wait to be added up, many at once, large numbers by parts of the hash."""
+    """Rows of keys that wait to be merged, many at once; large numbers are split by parts of the hash."""
 
     def __init__(self, judge: JudgeFunctions, limits: MemoryLimits = LIMITS) -> None:
         self._judge = judge
@@ -185,7 +185,7 @@ class _PendingKeys:
         self._added: dict[int, Columns] = {}
 
     def add(self, keys: Columns) -> int:
-        """The number of keys, if it was worth counting; else 0."""
+        """The number of keys, if it was counted; else 0."""
         self._waiting.append(keys)
         self._waiting_rows += len(keys["high"])
         if self._waiting_rows < max(self._least_rows, self._added_rows // 2):
@@ -202,7 +202,7 @@ class _PendingKeys:
         self._added_rows = sum(len(each["high"]) for each in self._added.values())
 
     def drain(self) -> Iterator[Columns]:
-        """All of them, each key once, some at once."""
+        """Yield all keys, merged, in portions."""
         if not self._added and self._waiting:
             yield self._judge.added(self._waiting)
         elif self._added:
@@ -214,7 +214,7 @@ class _PendingKeys:
 
 
 def judge_keys(judge: JudgeFunctions, most: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One shard of the keys, and what was found in windows: a row of JSON."""
+    """Judge one shard of the keys, with the findings from windows: yields a row of JSON."""
     found: dict[int, PairFindings] = {}
     waiting = _PendingKeys(judge)
     for part, _, text, rows in _rows_of(batches):
@@ -238,11 +238,11 @@ def _findings(judge: JudgeFunctions, waiting: _PendingKeys, most: int) -> Iterat
 
 
 class _TooManyRecordsError(Exception):
-    """For one piece of the offsets."""
+    """One piece of the offsets has too many records."""
 
 
 class _TooManyKeysError(Exception):
-    """For one shard of the keys."""
+    """One shard of the keys has too many."""
 
 
 def _judge_locally(
@@ -265,7 +265,7 @@ def _judge_locally(
 def _judge_shard_locally(
     part: int, items: Sequence[Item], judge: JudgeFunctions, most: int, cut: tuple[int, int, int], limits: MemoryLimits
 ) -> PairFindings:
-    """One shard of the keys; the first one also returns the records' own findings."""
+    """Judge one shard of the keys; the first one also returns the records' own findings."""
     pieces, shard, shards = cut
     found = PairFindings()
     waiting = _PendingKeys(judge, limits)
@@ -284,10 +284,10 @@ def _judge_shard_locally(
 
 
 def _slices(several: list[Columns], limits: MemoryLimits) -> Iterator[Columns]:
-    """The rows of ``several``, which is empty afterwards, some whole windows at once."""
+    """The rows of ``several``, in portions of whole windows; ``several`` is empty afterwards."""
     if not several:
         return
-    # A column after the other, so that hardly anything is there twice.
+    # One column at a time, so that little is in memory twice.
     rows = {name: np.concatenate([each.pop(name) for each in several]) for name in _SCANNED}
     several.clear()
     window = rows["offset"] >> limits.window_bits

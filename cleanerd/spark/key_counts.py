@@ -1,8 +1,7 @@
-"""Keys counted: what of a key's records a profile wants to know, as columns with a row a key that add up.
+"""Counts keys for a profile, as columns with a row per key that can be merged.
 
-Rows of some records, merged with rows of others, are those of all: a task adds up what it reads, a shard its tasks'
-rows, and a single process all of it. A key's retained record is the one with the highest (has a version, version,
-offset), in any order of merging.
+Tasks merge what they read, and shards merge their tasks' rows; a single process merges everything. A key's retained
+record is the one with the highest (has a version, version, offset), in any order of merging.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ADDED_RECORDS: Final = 1 << 18
-"""Rows that wait before they are added up, or half as many as there are keys; 27 MB, and three times that for a moment.
-"""
+"""How many rows wait before they are merged, or half as many as there are keys; 27 MB, and briefly three times that."""
 
 COMPETES: Final = int(RecordFact.SEALED | RecordFact.VISIBLE | RecordFact.HAS_KEY)
 """The condition for a record to compete for its key."""
@@ -41,15 +39,15 @@ _POWERS: Final = np.left_shift(np.uint64(1), np.arange(63, dtype=np.uint64))
 _ROUNDED: Final = np.concatenate([[0], _POWERS]).astype(np.int64)
 
 MOST_PLACES: Final = 20
-"""Limit of reported unreadable places of a segment."""
+"""Limit of reported unreadable places per segment."""
 
 HOT_KEYS: Final = 10
-"""Limit of a log's reported keys, those with the most records."""
+"""Limit of reported keys per log, those with the most records."""
 
 Keys: TypeAlias = Columns
-"""Columns [k] by name: part and hash of each key, sums over its records, and the record that wins.
+"""Columns [k] by name: part and hash of each key, sums over its records, and the winner.
 
-``last``: its highest offset. ``least``: its lowest version, the highest number where no record has one.
+``last``: its highest offset. ``least``: its lowest version, the highest number if no record has one.
 """
 
 
@@ -57,8 +55,8 @@ Keys: TypeAlias = Columns
 class RecordTotals:
     """The counts by record. ``dirty_since_ms``: when the oldest dirty one was written.
 
-    ``damaged``: places that could not be read, as ``record_scan`` numbers them: the lowest of each segment. How many
-    there are is one of the numbers.
+    ``damaged``: places that could not be read, encoded as in ``record_scan``: the lowest of each segment. One of the
+    numbers counts them.
     """
 
     numbers: Counter[str] = field(default_factory=Counter)
@@ -67,14 +65,14 @@ class RecordTotals:
     damaged: list[int] = field(default_factory=list)
 
     def add(self, other: RecordTotals) -> None:
-        """Those of other records too."""
+        """Add the counts of other records."""
         self.numbers.update(other.numbers)
         self.times.add_all(other.times)
         self.since(other.dirty_since_ms)
         self.damaged += other.damaged
 
     def since(self, written_ms: int | None) -> None:
-        """A record that is not cleaned yet was written then."""
+        """Note the write time of a dirty record."""
         if written_ms is not None:
             self.dirty_since_ms = min(written_ms, written_ms if self.dirty_since_ms is None else self.dirty_since_ms)
 
@@ -89,7 +87,7 @@ class RecordTotals:
 
 
 class KeyTally:
-    """Counts the records of one log; of its keys those of one shard of ``shards``."""
+    """Counts the records of one log, and the keys of one shard of ``shards``."""
 
     def __init__(self, part: int, shard: int = 0, shards: int = 1, added_records: int = ADDED_RECORDS) -> None:
         self._part = part
@@ -101,10 +99,7 @@ class KeyTally:
         self.totals = RecordTotals()
 
     def add(self, batch: pa.RecordBatch) -> int:
-        """Rows of ``record_scan.WITH_TIMESTAMP``.
-
-        Returns the number of keys so far, 0 if not counted yet.
-        """
+        """Add rows of ``record_scan.WITH_TIMESTAMP``. Returns the number of keys so far, 0 if not counted yet."""
         column = columns_of(batch)
         flags = column["flags"]
         whole = (flags & RecordFact.DAMAGED) == 0
@@ -118,11 +113,11 @@ class KeyTally:
         return len(self.keys()["high"]) if self._rows >= max(self._least_rows, self._added // 2) else 0
 
     def _count(self, flags: NDArray[np.int32], size: NDArray[np.int32], timestamp: NDArray[np.int64]) -> None:
-        """The counts by record: of all [n] below the active segment, except ``active``."""
+        """Count records: all [n] are below the active segment, except ``active``."""
         sealed, visible = (flags & RecordFact.SEALED) != 0, (flags & RecordFact.VISIBLE) != 0
         unseen = sealed & ~visible
         keyless = sealed & visible & ((flags & RecordFact.HAS_KEY) == 0)
-        # Open data may be committed yet: a cleaning would not remove it.
+        # Open data may still be committed: a cleaning would not remove it.
         dirty = sealed & ((flags & RecordFact.CLEANED) != 0) & ((flags & RecordFact.BELOW) == 0)
         bytes_of = {
             "": sealed, "unseen_": unseen & ((flags & RecordFact.OPEN) == 0), "no_key_": keyless, "dirty_": dirty,
@@ -148,7 +143,7 @@ class KeyTally:
         return self._waiting[0]
 
     def forget_keys(self) -> None:
-        """Forget the keys, which were sent on."""
+        """Drop the keys, which were sent on."""
         self._waiting = []
         self._rows = self._added = 0
 
@@ -176,7 +171,7 @@ def _of_records(part: int, column: Mapping[str, NDArray[Any]], rows: NDArray[np.
 
 
 def added(several: Sequence[Keys]) -> Keys:
-    """Each key once, in order of part and hash: sums added up, the winner of the winners."""
+    """Each key once, ordered by part and hash, with summed counts and the overall winner."""
     if not several:
         none = {name: np.zeros(0, np.int64) for name in ("flags", "size", "key_high", "key_low", "version", "offset")}
         return _of_records(0, none, np.zeros(0, np.intp))
@@ -193,7 +188,7 @@ def added(several: Sequence[Keys]) -> Keys:
 
 
 def in_several(topics: NDArray[np.int32], high: NDArray[np.int64], low: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """[n]: the rows whose key another row of the same topic has, too (OP-19); a partition has each key once."""
+    """[n]: rows whose key another row of the same topic also has (OP-19); a partition has each key once."""
     order = np.lexsort((low, high, topics))
     same = np.ones(max(len(order) - 1, 0), np.bool_)
     for column in (topics, high, low):
@@ -206,7 +201,7 @@ def in_several(topics: NDArray[np.int32], high: NDArray[np.int64], low: NDArray[
 def summary(keys: Keys, topics: Sequence[int] = ()) -> list[dict[str, Any]]:
     """By part the summary of a shard's keys, as JSON; ``keys`` as from :func:`added`.
 
-    ``topics``: the number of each part's topic, when ``keys`` are those of all parts.
+    ``topics``: the number of each part's topic, if ``keys`` are those of all parts.
     """
     rows = []
     elsewhere = np.zeros(len(keys["high"]), np.int64)
@@ -235,13 +230,13 @@ def summary(keys: Keys, topics: Sequence[int] = ()) -> list[dict[str, Any]]:
 
 
 def _missing_versions(keys: Keys) -> NDArray[np.int64]:
-    """[v]: of each key with several versions how many numbers between its lowest and highest no record has, rounded.
+    """[v]: of each key with several versions, how many numbers between its lowest and highest are unused, rounded.
 
-    Rounded down to a power of two: the numbers may be anything, and each is reported with its frequency.
+    Rounded down to a power of two, because each number is reported with its frequency.
     """
     versioned = (keys["records"] - keys["unversioned"]).astype(np.uint64)
     several = versioned > 1
-    # Exact where a difference of two signed numbers is not: modulo 2^64.
+    # Exact modulo 2^64, where the difference of two signed numbers may overflow.
     between = keys["version"][several].view(np.uint64) - keys["least"][several].view(np.uint64)
     there = versioned[several] - np.uint64(1)
     missing = np.where(between > there, between - there, np.uint64(0))
@@ -250,7 +245,7 @@ def _missing_versions(keys: Keys) -> NDArray[np.int64]:
 
 
 def _hottest(keys: Keys) -> list[int]:
-    """The rows with the most records, the newest first of equal ones; at most HOT_KEYS."""
+    """The rows with the most records, newer ones first if equal; at most HOT_KEYS."""
     records, offset = keys["records"], keys["offset"]
     place = max(len(records) - HOT_KEYS, 0)
     least = np.partition(records, place)[place]
@@ -263,7 +258,7 @@ def _hottest(keys: Keys) -> list[int]:
 
 
 def _histogram(values: NDArray[np.int64]) -> list[list[int]]:
-    """Each value, and how often. As values add up to what is in the log, there are not many different ones."""
+    """Each value with its frequency. Values sum up to the log's content, so there are few different ones."""
     found, counts = np.unique(values, return_counts=True)
     return [found.tolist(), counts.tolist()]
 
@@ -289,7 +284,7 @@ def folded(summaries: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
 
 
 def at_shares(histogram: Mapping[int, int], shares: Sequence[float]) -> tuple[int, ...]:
-    """The values at ``shares`` of all, smallest first, and the largest; zeros where there are none."""
+    """The values at ``shares`` of all, ascending, and the largest; zeros without values."""
     if not histogram:
         return (0,) * (len(shares) + 1)
     values = sorted(histogram)

@@ -1,7 +1,7 @@
-"""Finds the places of retained records with many tasks: for a log that is too large for one of them.
+"""Finds the places of retained records with many tasks, for a log that is too large for one task.
 
-Tasks scan segments and send on the best record of each key that they saw; a shard of the keys has the best of these;
-its place goes to the task that reads those segments again.
+Tasks scan segments and send the best record of each key. A shard of the keys picks the best of these, and its place
+goes to the task that reads the segments again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cleanerd.verify.listing import SegmentFile
 
 LARGE_BYTES: Final = 1 << 30
-"""A larger log is cut into many tasks, which is a shuffle of its keys, when all of it is written."""
+"""A log larger than this is read by many tasks with a shuffle of its keys, if all of it is written."""
 
 _COMPETES: Final = int(RecordFact.VISIBLE | RecordFact.HAS_KEY)
 _KEY: Final = ("part", "high", "low")
@@ -53,7 +53,8 @@ def find_winners(
 ) -> tuple[DataFrame, list[tuple[SegmentFile, int]]]:
     """The places of retained records, for :func:`on_winners`: each file in one partition, sorted by file.
 
-    And the files by number, each with the number of its log. In a block of ``queries`` with blocks for rows.
+    Also returns the files by number, each with the number of its log. Call it in a block of ``queries`` with blocks for
+    rows.
     """
     files, items = work_on(logs, walks, new_digest_key(), stable=True)
     sizes = [size for size, _ in items]
@@ -70,12 +71,12 @@ def find_winners(
 def on_winners(
     winners: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], columns: Any
 ) -> DataFrame:
-    """``function`` of the file and offset of each winner in a task, sorted by both, as ``mapInArrow`` calls one."""
+    """Call ``function`` in tasks with file and offset of each winner, sorted by both, as ``mapInArrow`` does."""
     return winners.mapInArrow(partial(_with_places, function), columns)
 
 
 def best_of_segment(shards: int, item: Item, sent_rows: int = SENT_ROWS) -> Iterator[pa.RecordBatch]:
-    """The best record of each key of one ``SegmentWork``, by shard; sent on after ``sent_rows`` rows."""
+    """The best record of each key in one ``SegmentWork``, by shard; sent on after ``sent_rows`` rows."""
     waiting: list[Columns] = []
     count = 0
     for batch in scan(item, KEYS):
@@ -122,7 +123,7 @@ def best_of_shard(
     batches: Iterator[pa.RecordBatch],
     sent_rows: int = SENT_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """The best record of each key of a shard: its place, by file; deleted keys only with ``tombstones``."""
+    """The place of the best record of each key of a shard, by file; deleted keys only with ``tombstones``."""
     waiting: list[Columns] = []
     rows = added = 0
     for batch in batches:
@@ -160,7 +161,7 @@ def _places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def by_file(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Each file's number, once, with all its offsets: of the rows that :func:`on_winners` gives."""
+    """Each file's number once, with all its offsets, from the rows of :func:`on_winners`."""
     number = -1
     parts: list[NDArray[np.int64]] = []
     for batch in batches:

@@ -1,8 +1,8 @@
-"""Starting Spark: the same command line once more, as the driver that ``spark-submit`` runs.
+"""Starts Spark: runs the same command line again, as the driver of ``spark-submit``.
 
-``cleanerd spark VERB ...`` starts ``spark-submit`` in a process group of its own and waits for it. A signal that ends
-cleanerd ends the whole group: ``spark-submit`` alone would leave its Python driver behind. Imports nothing of pyspark:
-a missing part is reported before anything is started.
+``cleanerd spark COMMAND ...`` starts ``spark-submit`` in its own process group and waits for it. A signal that ends
+cleanerd ends the whole group: ``spark-submit`` alone would leave its Python driver behind. Does not import pyspark, so
+that a missing package is reported before anything is started.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 DRIVER_VARIABLE: Final = "_CLEANERD_SPARK_DRIVER"
-"""Set in the environment of the driver, so that a verb knows that it is one. CLEANERD_ is for keys."""
+"""Set in the driver's environment, so that a command knows that it is the driver. CLEANERD_ is for keys."""
 
 STDERR_VARIABLE: Final = "_CLEANERD_SPARK_STDERR"
-"""Where the driver requests our standard error: ``spark-submit`` would mix it into the result on standard output."""
+"""Where the driver gets our standard error: ``spark-submit`` would mix it into the result on standard output."""
 
 DEFAULT_MASTER: Final = "local[*]"
 TASK_FAILURES: Final = 4
-"""How often a task is tried: Spark's default on a cluster, which ``local[N]`` alone lacks."""
+"""How often a task is tried: Spark's default on a cluster, which ``local[N]`` does not have."""
 
 OLDEST_JAVA: Final = 17
 GRACE_SECONDS: Final = 20.0
@@ -64,16 +64,16 @@ _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _HEAP: Final = "spark.driver.memory"
 JAVAS_ENVIRONMENT: Final = frozenset({"JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"})
 _SHORT_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a local session of some seconds, whose driver is its executor."""
+"""Java options for a short local session, whose driver is its executor."""
 
 _OWN_WORKERS: Final = {"spark.python.daemon.module": "cleanerd.spark.worker_daemon"}
-"""Where the workers are this interpreter, which has it."""
+"""Used if the workers run this interpreter, which has the module."""
 
 SAME_WORKERS: Final = "SPARK_SIMPLIFIED_TRACEBACK"
-"""A variable that Spark sets for DataFrames' Python workers, and not for RDDs'.
+"""A variable that Spark sets for DataFrames' Python workers but not for RDDs'.
 
-So it has two kinds of workers, each with a process that forks it. If all have it there is one kind, and a job without a
-shuffle may be an RDD (``jobs.py``).
+Otherwise it has two kinds of workers, each with a process that forks it. If all workers have it there is one kind, and
+a job without a shuffle may be an RDD (``jobs.py``).
 """
 
 _MASTERS: Final = "local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
@@ -86,7 +86,7 @@ def is_driver() -> bool:
 
 
 def checked_master(master: str) -> str:
-    """``master`` as Spark takes it; ``local[N]`` with as many tries of a task as a cluster has.
+    """``master`` for Spark; ``local[N]`` gets as many tries per task as a cluster has.
 
     Raises:
         ConfigError: it is not a master.
@@ -109,7 +109,7 @@ def is_local(master: str) -> bool:
 
 
 def require_packages(needed: Sequence[str] = NEEDED) -> None:
-    """Nothing, where ``cleanerd[spark]`` is installed.
+    """Check that ``cleanerd[spark]`` is installed.
 
     Raises:
         ConfigError: a package is missing.
@@ -160,7 +160,7 @@ def _require_java() -> None:
 def submit(
     script: Path, arguments: Sequence[str], *, master: str, conf: Mapping[str, str], is_short: bool = False
 ) -> int:
-    """Run ``script`` with ``arguments`` as a Spark driver; returns its exit code. ``is_short``: there is little to do.
+    """Run ``script`` with ``arguments`` as a Spark driver; returns its exit code. ``is_short``: there is little work.
 
     On this machine Java's heap, and for ``local[*]`` the number of simultaneous tasks, follow from the free memory. If
     the user sets one of them, or Java's options, these values are used unchanged.
@@ -189,7 +189,7 @@ def submit(
         process = subprocess.Popen(
             [*command, str(script), *quoted], env=inherited, start_new_session=True, stderr=subprocess.PIPE
         )
-        # A request for Spark's log gets all of it.
+        # If the user requests Spark's log, show all of it.
         lines = Forwarder(cast("IO[bytes]", process.stderr), whole=LOG_LEVEL in conf)
         try:
             status = process.wait()
@@ -201,7 +201,7 @@ def submit(
 
 
 def _with_tasks(master: str, room: Room | None) -> str:
-    """``local[*]`` with as many tasks as there is memory for."""
+    """``local[*]`` with as many tasks as fit the memory."""
     local = _LOCAL.fullmatch(master)
     if local is None or room is None or local["threads"] != "*" or room.tasks >= local_cores():
         return master
@@ -209,7 +209,7 @@ def _with_tasks(master: str, room: Room | None) -> str:
 
 
 def _local_settings(master: str, room: Room | None, *, is_short: bool) -> dict[str, str]:
-    """For a session on this machine, where the user has not set them."""
+    """Settings for a local session, unless the user has set them."""
     if not is_local(master):
         return {}
     settings = {f"spark.executorEnv.{SAME_WORKERS}": "1"}
@@ -224,12 +224,12 @@ def _local_settings(master: str, room: Room | None, *, is_short: bool) -> dict[s
 
 
 def _is_heap_configured(conf: Mapping[str, str]) -> bool:
-    """Whether the user chose Java's heap."""
+    """Whether the user configured Java's heap."""
     return _HEAP in conf or "SPARK_DRIVER_MEMORY" in os.environ or _is_default(_HEAP)
 
 
 def _are_java_options_configured() -> bool:
-    """Whether the user chose Java's options: two collectors together, and it would not start."""
+    """Whether the user configured Java's options: with two collectors it would not start."""
     return not JAVAS_ENVIRONMENT.isdisjoint(os.environ) or _is_default(_JAVA_OPTIONS)
 
 
@@ -244,9 +244,9 @@ def _is_default(key: str) -> bool:
 
 
 def quoted_argument(argument: str) -> str:
-    """``argument`` in ASCII, with nothing in it that ``spark-submit`` takes away.
+    """``argument`` in ASCII, without characters that ``spark-submit`` changes.
 
-    Under the C locale Java reads other characters as question marks, and its scripts lose empty ones.
+    Under the C locale Java reads other characters as question marks, and its scripts drop empty arguments.
     """
     return quote_from_bytes(os.fsencode(argument), safe=_READABLE) or _EMPTY
 
@@ -257,7 +257,7 @@ def unquoted_argument(text: str) -> str:
 
 
 def _local_tasks(master: str) -> int | None:
-    """How many tasks run at once on this machine, all in one process; None: they run elsewhere."""
+    """The number of parallel tasks in one process on this machine; None: they run elsewhere."""
     local = _LOCAL.fullmatch(master)
     if local is None:
         return None
@@ -266,9 +266,9 @@ def _local_tasks(master: str) -> int | None:
 
 
 def environment(inherited: Mapping[str, str], *, tasks: int | None, room: Room | None = None) -> dict[str, str]:
-    """For the driver: executors run this interpreter unless the environment names another one.
+    """The driver's environment: executors run this interpreter unless the environment names another one.
 
-    ``tasks``: number of simultaneous tasks on this machine; None: elsewhere. The workers inherit it.
+    ``tasks``: number of parallel tasks on this machine; None: elsewhere. The workers inherit it.
     """
     result = {
         "PYSPARK_PYTHON": sys.executable,
@@ -280,16 +280,16 @@ def environment(inherited: Mapping[str, str], *, tasks: int | None, room: Room |
     result.pop(TASKS_VARIABLE, None)
     if tasks is not None:
         result[TASKS_VARIABLE] = str(tasks)
-        # Where the host's own name does not resolve Spark would not start.
+        # Spark would not start if the host's own name does not resolve.
         result.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if room is not None and room.is_small:
-        # Each of Java's threads would have an arena of its own, and give nothing of it back.
+        # Otherwise each of Java's threads would have an arena and never return its memory.
         result.setdefault("MALLOC_ARENA_MAX", "2")
     return result
 
 
 def end_group(process: subprocess.Popen[bytes], grace_seconds: float = GRACE_SECONDS) -> None:
-    """Stop a process and all others of its group: politely, so that it can tidy up, and after ``grace_seconds`` not."""
+    """Stop a process group: first with SIGTERM, so that it can clean up, and after ``grace_seconds`` with SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)

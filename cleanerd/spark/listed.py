@@ -1,6 +1,6 @@
-"""Lists a log directory for readers, so that no record is missed, or that is reported.
+"""Lists a log directory for readers, so that no record is missed silently.
 
-A swap removes the old segments and renames the new one in two steps. A listing in between shows neither, and would miss
+A swap removes the old segments and renames the new one in two steps. A listing in between has neither, and would miss
 their records. A reader that ignores a damaged checkpoint of log starts would read deleted records.
 """
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 TRIES: Final = 20
 PAUSE_SECONDS: Final = 0.1
-"""A broker swaps in milliseconds; a state that lasts two seconds is an interrupted one."""
+"""Interval of listings: a broker swaps in milliseconds, so a state that lasts two seconds is an interrupted one."""
 
 
 def surroundings_of(log_dir: Path) -> Surroundings:
-    """The checkpoints of a log directory, when it is known where its logs start.
+    """The checkpoints of a log directory, with known log starts.
 
     Raises:
-        CorruptionError: the checkpoint cannot be read: a broker takes the directory offline for this.
+        CorruptionError: the checkpoint of log starts cannot be read: a broker takes the directory offline for this.
         CleanerdError: a file cannot be read.
     """
     around = read_surroundings(log_dir, Findings())
@@ -46,10 +46,10 @@ def surroundings_of(log_dir: Path) -> Surroundings:
 
 
 def list_complete(path: Path) -> Listing:
-    """List the partition directory ``path``, when no swap is half done there.
+    """List the partition directory ``path`` while no swap is half done there.
 
     Raises:
-        RefusedError: one is, and stays so.
+        RefusedError: a swap is half done, and stays so.
         CleanerdError: it cannot be listed.
     """
     for number in range(TRIES):
@@ -68,7 +68,7 @@ def list_complete(path: Path) -> Listing:
 
 
 def _is_between(listing: Listing) -> bool:
-    """Whether old segments may be gone while the new one lacks its name. Not if all of them are there."""
+    """Whether old segments may be missing while the new one lacks its name."""
     found = [parsed for each in listing.leftovers if (parsed := parse_file_name(each.name)) is not None]
     waiting = [base for base, suffix in found if suffix == SEGMENT_SUFFIX + SWAP_SUFFIX]
     if not waiting:

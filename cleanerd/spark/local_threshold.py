@@ -1,7 +1,7 @@
 """The size below which this process works without a Spark session, which would cost more than the work.
 
-A session takes some ten seconds of CPU before its first record. So on a local master, where it would run on this
-machine, a command with little to read starts none; if it has to, Java is configured for a short life.
+A session takes some ten seconds of CPU before its first record. So on a local master a command with little to read
+starts none; if it has to, Java is configured for a short life.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ LOCAL_BYTES: Final = 512 << 20
 """Bytes of segments that one core reads in a few seconds."""
 
 SHORT_BYTES: Final = 2 << 30
-"""Bytes of segments: below, Java's second compiler costs more than it saves."""
+"""Bytes of segments below which Java's second compiler costs more than it saves."""
 
 _LEAST_ROWS: Final = 1 << 16
 _ROW_BYTES: Final = 512
-"""A row of some 100 bytes, while it is joined to others, sorted and added up."""
+"""Memory per row of some 100 bytes, while it is joined, sorted and merged."""
 _OVERHEAD_BYTES: Final = 160 * MIB
 """Memory of Python, its libraries, and read buffers."""
 
 
 def local_rows(most: int) -> int:
-    """How many rows of records or keys this process has at once when it is alone: ``most``, or what memory there is.
+    """How many rows of records or keys this process has at once without a session: ``most``, or as memory allows.
 
-    Fewer cost more walks over the log, nothing else.
+    Fewer rows only cost more walks over the log.
     """
     usable = measured_lately().bytes
     fit = (usable - usable // RESERVED_SHARE - _OVERHEAD_BYTES) // _ROW_BYTES
@@ -42,7 +42,7 @@ def local_rows(most: int) -> int:
 
 
 def bytes_below(directories: Iterable[Path]) -> int:
-    """Bytes of all files below ``directories`` that may hold records; of what cannot be listed, 0.
+    """Bytes of all files below ``directories`` that may contain records; unlistable ones count 0.
 
     Raises:
         CleanerdError: a store cannot be queried.
@@ -58,7 +58,7 @@ def bytes_below(directories: Iterable[Path]) -> int:
                     try:
                         found += os.stat(os.path.join(root, name), follow_symlinks=False).st_size
                     except OSError:
-                        continue  # gone meanwhile: reading it reports that
+                        continue  # deleted meanwhile; reading it reports that
     return found
 
 

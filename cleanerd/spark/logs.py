@@ -1,4 +1,4 @@
-"""The logs that a profile or a snapshot is made of: segments of many partitions, and the work of reading them."""
+"""The logs of a profile or a snapshot: segments of many partitions, and the work of reading them."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ _MOST_TOPICS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """One partition in one log directory. ``high_watermark``: None when no checkpoint has it, and there are records.
+    """One partition in one log directory.
 
-    ``clean_end``: Kafka's cleaner checkpoint, None without an entry. ``snapshots``: the trusted producer snapshots: all
-    of them after a clean shutdown, else those of closed segments.
+    ``high_watermark``: None if no checkpoint has it and there are records. ``clean_end``: Kafka's cleaner checkpoint,
+    None without an entry. ``snapshots``: the trusted producer snapshots: all of them after a clean shutdown, else those
+    of closed segments.
     """
 
     log_dir: Path
@@ -68,7 +69,7 @@ def find_logs(
 
     Raises:
         ConfigError: there is none, a wanted one is missing, or one is in two directories: a replica, or a move. It
-            names the topics that are there.
+            names the existing topics.
         CorruptionError: where its logs start is not known.
         RefusedError: a partition is between the two names of a swap, and stays so.
         CleanerdError: a directory cannot be listed.
@@ -109,7 +110,7 @@ def _require_found(
     there: Collection[str],
     where: str,
 ) -> None:
-    """SP-2: what is named and not ``found`` is an error with the topics that are ``there``."""
+    """SP-2: report named topics that were not ``found``, with the existing ones in ``there``."""
     more = f" and {len(there) - _MOST_TOPICS} more" if len(there) > _MOST_TOPICS else ""
     hint = f"topics there: {', '.join(sorted(there)[:_MOST_TOPICS])}{more}" if there else None
     for name in sorted(wanted):
@@ -125,7 +126,7 @@ def _require_found(
 
 
 def _high_watermark(around: Surroundings, name: TopicPartition, segments: Sequence[SegmentFile]) -> int | None:
-    """The checkpoint's entry; for a new log without a byte, its beginning."""
+    """The checkpoint's entry; for a new log without records, its beginning."""
     found = around.of(HIGH_WATERMARK_CHECKPOINT, name)
     if found is None and not any(each.size_bytes for each in segments):
         return segments[-1].base
@@ -133,7 +134,7 @@ def _high_watermark(around: Surroundings, name: TopicPartition, segments: Sequen
 
 
 def known_clean_end(log: Log) -> int | None:
-    """Kafka's checkpoint, 0 without one; unknown for a topic with other rules."""
+    """Kafka's checkpoint, 0 without one; None for a topic with other rules."""
     return (log.clean_end or 0) if log.rules == KAFKAS_RULES else None
 
 
@@ -143,7 +144,7 @@ def size_of_all(logs: Sequence[Log]) -> int:
 
 
 def describe_names(names: Iterable[TopicPartition]) -> str:
-    """A few names, or the topics, or how many there are: what Spark's pages call a job."""
+    """A few names, the topics, or their number: the name of a job on Spark's pages."""
     partitions = sorted(set(names))
     topics = sorted({name.topic for name in partitions})
     if len(partitions) <= _MOST_NAMES:
@@ -160,7 +161,7 @@ def work_on(
     stable: bool = False,
     clean_end_of: Callable[[Log], int | None] = lambda _log: None,
 ) -> tuple[list[SegmentFile], list[tuple[int, Item]]]:
-    """The segments by number, and the work of scanning each of ``logs`` by its headers.
+    """The segments by number, and the work of scanning each of ``logs``, from its headers.
 
     ``stable``: only stable data is read, and damaged bytes in it are an error. ``clean_end_of``: up to where a log is
     clean, None if unknown.

@@ -1,4 +1,4 @@
-"""A new directory that is written whole or not at all."""
+"""A new directory that is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def exists_already(target: Path) -> ConfigError:
 
 
 def make_new_directory(target: Path) -> None:
-    """Make ``target``, and those above it.
+    """Create ``target`` and missing directories above it.
 
     Raises:
-        ConfigError: it is there.
-        CleanerdError: it cannot be made.
+        ConfigError: it exists.
+        CleanerdError: it cannot be created.
     """
     try:
         target.mkdir(parents=True)
@@ -38,7 +38,7 @@ def make_new_directory(target: Path) -> None:
 def remove_attempts(place: Path) -> None:
     """Remove the directory in which tasks wrote; raises OSError.
 
-    A late second attempt may still write: repeat for new files, a few times.
+    A late second attempt may still write, so this is repeated a few times.
     """
     for _ in range(_TIMES):
         with contextlib.suppress(OSError):

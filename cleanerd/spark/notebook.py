@@ -1,4 +1,4 @@
-"""``cleanerd.spark.Logs``: all that a notebook calls, with what prepares a cleaning."""
+"""``cleanerd.spark.Logs``: the API for notebooks, with functions that prepare a cleaning."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Logs(api.ReadableLogs):
-    """The logs of :class:`api.Logs`, that a notebook may have staged too, or cleaned into a copy."""
+    """The logs of :class:`api.ReadableLogs`, which a notebook can also stage, or clean into a copy."""
 
     def stage(
         self,
@@ -41,17 +41,17 @@ class Logs(api.ReadableLogs):
         shards: int | None = None,
         stage_one: Callable[..., CleaningResult] = spark_stage_partition,
     ) -> list[CleaningResult]:
-        """Write the new segments of the compacted topics beside the old ones, for ``cleanerd apply``; one a partition.
+        """Stage the compacted topics' partitions for ``cleanerd apply``: new segments beside the old ones.
 
         The brokers are stopped. ``settings``: cleanerd's own, as after ``--set`` (``cleanerd.state.dir=...``, and
-        ``topics.orders.cleanup.policy=compact`` where the directory does not say what the topic is); the strategies of
-        these logs go with them. ``force``, ``from_start``, ``now_ms``, ``shards``: as for ``cleanerd spark clean``.
+        ``topics.orders.cleanup.policy=compact`` if the directory does not show the topic's policy); the strategies of
+        these logs are added. ``force``, ``from_start``, ``now_ms``, ``shards``: as for ``cleanerd spark clean``.
         ``stage_one`` stages one partition.
 
         Raises:
             ConfigError: as :meth:`found`, or a setting is wrong, or the session is one of Spark Connect.
             RefusedError: a broker runs there.
-            CleanerdError: a directory cannot be read. What is in the way of a partition is in its result.
+            CleanerdError: a directory cannot be read. Obstacles of a partition are in its result.
         """
         require_driver_java(self.session, "stage")
         session, found = self.session, self._named()
@@ -81,17 +81,17 @@ class Logs(api.ReadableLogs):
         now_ms: int | None = None,
         advance: Callable[[int], None] = ignore_progress,
     ) -> Archive:
-        """Write a cleaned copy of the compacted topics to the new directory or URL ``output``; the logs stay as is.
+        """Write a cleaned copy of the compacted topics to the new directory or URL ``output``; the logs do not change.
 
         Each partition is cleaned as ``cleanerd clean`` would clean a copy of it, by one task, and without a session by
         this process. The manifest comes last; without it the output is incomplete. ``settings``, ``force``,
-        ``from_start``,
-        ``now_ms``: as for :meth:`stage`. ``unclean``: the brokers were not stopped cleanly when the copies were made.
+        ``from_start``, ``now_ms``: as for :meth:`stage`. ``unclean``: the brokers were not stopped cleanly when the
+        copies were made.
 
         Raises:
             ConfigError: as :meth:`found`, or a setting is wrong, or ``output`` is not empty or inside a source.
             RefusedError: another run was first to write there.
-            CleanerdError: ``output`` cannot be written. What is in the way of a partition is in its result.
+            CleanerdError: ``output`` cannot be written. Obstacles of a partition are in its result.
         """
         found = self._named()
         options = CleaningOptions(
@@ -106,11 +106,11 @@ class Logs(api.ReadableLogs):
         return clean_archive(self._spark, places, place, effective, self._wanted(found), options, advance=advance)
 
     def _named(self) -> list[Log]:
-        """As :meth:`found`, with those of interrupted swaps: a partition's obstacle is in its result."""
+        """As :meth:`found`, including logs with interrupted swaps: the obstacle is in the partition's result."""
         return self._found(partial(list_partition, deleted_too=True))
 
     def _settings(self, found: Sequence[Log], settings: Iterable[str]) -> Settings:
-        """The strategies of these logs, and additional settings."""
+        """Settings with the strategies of these logs."""
         said = [
             f"topics.{topic}.{key}={value}"
             for topic in sorted({log.name.topic for log in found})
@@ -120,7 +120,7 @@ class Logs(api.ReadableLogs):
         return load_settings((), [*said, *settings])
 
     def _wanted(self, found: Sequence[Log]) -> PartitionSelection:
-        """The requested ones, if any."""
+        """The requested partitions, if any."""
         if self._topics is None and self._partitions is None:
             return EVERYTHING
         names = frozenset(log.name for log in found)

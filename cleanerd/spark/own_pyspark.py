@@ -1,7 +1,7 @@
 """Uses the installed pyspark instead of Spark's zip file, whose modules are compiled again each time.
 
-``spark-submit`` puts ``pyspark.zip`` in front of the module path of the driver and of the workers. If it is the zip of
-the installed package, the package is the same and its compiled files exist.
+``spark-submit`` puts ``pyspark.zip`` first on the module path of the driver and of the workers. If it belongs to the
+installed package, the package is the same and its compiled files exist.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ZIPS: Final = ("pyspark.zip", "py4j-")
 
 
 def prefer_installed() -> None:
-    """Take Spark's zips off the module path if they belong to the package that is found without them."""
+    """Remove Spark's zips from the module path if they belong to the installed package."""
     zips = [path for path in sys.path if os.path.basename(path).startswith(_ZIPS) and path.endswith(".zip")]
     rest = [path for path in sys.path if path not in zips]
     found = PathFinder.find_spec("pyspark", rest)

@@ -1,4 +1,4 @@
-"""How a Spark cleaning is cut into tasks and shards of keys: numbers that do not change the result."""
+"""Cuts a Spark cleaning into tasks and shards of keys; these numbers do not change the result."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import Source
 
 SPLIT_BYTES: Final = 128 << 20
-"""Least part of a segment for one task: an empty task costs a tenth of a second."""
+"""The least part of a segment for one task: an empty task costs a tenth of a second."""
 
 LOCAL_BYTES: Final = 64 << 20
 """Below this size the driver cleans by itself, in less time than the jobs would take to start."""
 LOCAL_MASTER_BYTES: Final = 256 << 20
-"""The same where tasks would run on the driver's own machine, and take its cores."""
+"""The same if tasks would run on the driver's machine and use its cores."""
 
 SINGLE_TASK_BYTES: Final = 1 << 30
-"""Up to this size one task cleans alone if its keys fit one map, even if other cores are idle."""
+"""Up to this size one task cleans alone if the keys fit one map, even if other cores are idle."""
 
 LEAST_TASK_BYTES: Final = 4 << 20
 LEAST_SHARD_BYTES: Final = 8 << 20
-"""Least size of a map: idle cores alone are not a reason to cut keys finer."""
+"""The least size of a map: idle cores alone do not justify smaller shards."""
 
 COMBINED_RECORDS: Final = 1 << 20
-"""Records of a split that compete with each other before anything is shuffled; 60 MB."""
+"""Records of a split that compete before the shuffle; 60 MB."""
 
 BLOCK_RECORDS: Final = 1 << 15
 """Rows of one block in a shuffle, about a megabyte."""
@@ -49,9 +49,10 @@ BLOCK_RECORDS: Final = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class SegmentSplit:
-    """A part of a segment: file positions ``start`` to ``end``. ``segment`` is its row among sources and the rest.
+    """A part of a segment: file positions ``start`` to ``end``.
 
-    ``guessed``: an index says that it begins and ends at batches.
+    ``segment``: its row among sources and later segments. ``guessed``: an index says that it begins and ends at
+    batches.
     """
 
     segment: int
@@ -68,7 +69,7 @@ class SegmentSplit:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Into how many shards keys are cut, the memory of a shard's map, and how segments are split."""
+    """The number of shards, the memory of a shard's map, and how segments are split."""
 
     shards: int
     map_bytes: int
@@ -95,7 +96,7 @@ def first_sizes(plan: CleaningPlan, *, shards: int | None, cores: int, split_byt
 
 
 def larger_sizes(plan: CleaningPlan, sizes: Sizes) -> Sizes | None:
-    """After a map was full; None when there is nothing more."""
+    """The next sizes after a map was full; None: there are none."""
     largest = max(plan.map_bytes, _least(plan))
     if sizes.map_bytes < largest:
         return replace(sizes, map_bytes=min(4 * sizes.map_bytes, largest))
@@ -112,7 +113,7 @@ def _least(plan: CleaningPlan) -> int:
 
 
 def splits_of(path: str, sources: Sequence[Source], split_bytes: int, *, first: int = 0) -> list[SegmentSplit]:
-    """The sources, cut where their offset indexes know batches; ``first`` is the first one's row."""
+    """The sources, split at batches in their offset indexes; ``first``: the first one's row."""
     splits = []
     for row, source in enumerate(sources, first):
         segment = source.segment
@@ -125,7 +126,7 @@ def splits_of(path: str, sources: Sequence[Source], split_bytes: int, *, first: 
 
 
 def tasks_of(splits: Sequence[SegmentSplit], *, cores: int, split_bytes: int) -> list[list[SegmentSplit]]:
-    """Neighbours that one task reads, so that there are a few tasks a core and none of next to nothing."""
+    """Groups of neighbouring splits for tasks: a few tasks per core, none of them tiny."""
     total = sum(split.bytes for split in splits)
     wanted = min(max(total // max(2 * cores, 1), LEAST_TASK_BYTES), split_bytes)
     tasks: list[list[SegmentSplit]] = []
@@ -140,7 +141,7 @@ def tasks_of(splits: Sequence[SegmentSplit], *, cores: int, split_bytes: int) ->
 
 
 def plan_text(plan: CleaningPlan) -> str:
-    """The frozen plan as the tasks get it."""
+    """The frozen plan as text for tasks."""
     return json.dumps(plan.to_json(), separators=(",", ":"))
 
 
@@ -151,7 +152,7 @@ def readers_of(plan: CleaningPlan) -> ReaderPool:
 
 @functools.lru_cache(maxsize=2)
 def plan_of(text: str) -> CleaningPlan:
-    """The plan of a task; read once in a worker, whose memory is not that of the driver (U-35)."""
+    """The plan of a task; parsed once in a worker, whose memory differs from the driver's (U-35)."""
     plan = CleaningPlan.from_json(json.loads(text))
     return replace(
         plan,

@@ -1,4 +1,4 @@
-"""The content of a log, key by key: number, size, and what a cleaning would do and need."""
+"""The content of a log by key: counts, sizes, and what a cleaning would do and need."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ MOST_KEYS: Final = 1 << 22
 """Keys that this process counts at once without a session and with two gigabytes; more are counted in shards."""
 
 _SENT_KEYS: Final = 1 << 18
-"""Counted keys that a task sends on; its memory is theirs plus ``ADDED_RECORDS`` rows."""
+"""How many counted keys a task sends on; its memory is theirs plus ``ADDED_RECORDS`` rows."""
 _BLOCK_KEYS: Final = 1 << 15
 _SHARD_BYTES: Final = 64 << 20
 """About as much of a log as one shard of its keys covers."""
@@ -67,7 +67,7 @@ _BLOCK_COLUMNS: Final = "target int, totals string, keys binary"
 
 @dataclass(frozen=True, slots=True)
 class HotKey:
-    """A key with many records. ``offset``: of the record that wins it."""
+    """A key with many records. ``offset``: of its winner."""
 
     records: int
     bytes: int
@@ -76,11 +76,12 @@ class HotKey:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One partition. All but ``active`` is about the segments below the active one, and what readers see of them.
+    """One partition.
 
-    ``bytes`` are those of records, unpacked; ``stored_bytes`` those of the segments. ``records_a_key`` and
-    ``bytes_a_key`` are the values at SHARES of the keys, and the largest. ``unseen``: aborted, open, below log start.
-    ``overtaken``: keys whose winner is not the record with the highest offset, which is what Kafka keeps.
+    All fields except ``active`` are about the segments below the active one, as readers see them. ``bytes``: those of
+    decompressed records; ``stored_bytes``: those of the segments. ``records_a_key`` and ``bytes_a_key`` are the values
+    at SHARES of the keys, and the largest. ``unseen``: aborted, open, below log start. ``overtaken``: keys whose winner
+    is not the record with the highest offset, which Kafka retains.
 
     ``elsewhere``: keys that have a value here and in another partition of the topic (OP-19); None: the topic has
     several partitions here, and too many keys to compare without Spark.
@@ -89,9 +90,9 @@ class Profile:
 
     ``keys_by_records`` are rows (least number of records, keys), each up to the next power of two, and
     ``keys_by_missing`` the same by versions between the lowest and the highest that no record has, of keys with several
-    versions. ``dirty_bytes`` were not cleaned yet, the oldest of them written at ``dirty_since_ms`` (None: it has no
-    timestamp, or there are none); None if it is unknown how far the log is clean. ``written`` are rows (begin of a
-    span of ``written_span_ms``, records), of all segments.
+    versions. ``dirty_bytes``: those not cleaned yet, the oldest written at ``dirty_since_ms`` (None: it has no
+    timestamp, or there are none); None if the clean offset is unknown. ``written`` are rows (begin of a span of
+    ``written_span_ms``, records), of all segments.
     """
 
     name: TopicPartition
@@ -128,7 +129,7 @@ class Profile:
 
     @property
     def repacked(self) -> Repacked:
-        """Whether a cleaning makes batches larger (OP-23)."""
+        """Whether a cleaning would make batches larger (OP-23)."""
         return Repacked(self.sampled_bytes, self.repacked_bytes)
 
     @property
@@ -167,8 +168,8 @@ def profile_logs(
 ) -> list[Profile]:
     """Profile each of ``logs``, by the tasks of ``session`` or, without one, by this process.
 
-    ``clean_end_of`` says up to where a log was cleaned, None if unknown. This process holds at most ``most_keys``
-    keys at once, and adds up rows when ``added_records`` wait.
+    ``clean_end_of`` returns up to where a log was cleaned, None if unknown. This process has at most ``most_keys`` keys
+    at once, and merges rows when ``added_records`` wait.
 
     Raises:
         CleanerdError: a file cannot be read.
@@ -205,7 +206,7 @@ def profile_logs(
 
 
 _Counted: TypeAlias = "tuple[dict[int, RecordTotals], dict[int, dict[str, Any]]]"
-"""By part: what is counted by record, and what by key."""
+"""By part: the counts by record, and by key."""
 
 
 def _counted(session: SparkSession, items: Sequence[tuple[int, Item]], topics: Sequence[int]) -> _Counted:
@@ -254,7 +255,7 @@ def _block(target: int, totals: str | None, keys: bytes | None) -> pa.RecordBatc
 
 
 def count_shard(batches: Iterator[pa.RecordBatch], topics: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
-    """One shard of the keys: what tasks sent of it, added up; a row of JSON. ``topics``: see :func:`summary`."""
+    """One shard of the keys: the tasks' rows, merged, as a row of JSON. ``topics``: see :func:`summary`."""
     totals: list[Any] = []
     waiting: list[Keys] = []
     rows = counted = 0
@@ -304,7 +305,7 @@ def _count_locally(
 
 
 def _count_elsewhere(live: Sequence[Keys], topics: Sequence[int]) -> list[int]:
-    """By part: how many of its ``live`` keys another partition of its topic has too (OP-19)."""
+    """By part: how many of its ``live`` keys another partition of its topic also has (OP-19)."""
     if not live:
         return [0] * len(topics)
     part, high, low = (np.concatenate([each[name] for each in live]) for name in _LIVE)
@@ -336,7 +337,7 @@ def _tallied(
 
 
 def _damaged(log: Log, walked: HeaderSummary, totals: RecordTotals, files: Sequence[SegmentFile]) -> tuple[str, ...]:
-    """Damage in headers, and damage that only decoding the records shows."""
+    """Damage in headers, and damage that appears only when records are decoded."""
     places = [*walked.damaged, *other_damage(walked.damaged, totals.damaged, files)]
     more = totals.numbers["damaged"] - len(totals.damaged)
     if more > 0:
@@ -382,7 +383,7 @@ def _profile(
         dirty_since_ms=totals.dirty_since_ms,
         written_span_ms=times.span_ms,
         written=tuple((span * times.span_ms, count) for span, count in sorted(times.counts.items())),
-        # Compressed like everything else in the segments.
+        # Assume the same compression as in the whole segments.
         saved_bytes=log.sealed_bytes * gone // unpacked if unpacked else 0,
         damaged=damaged,
         elsewhere=numbers.get("elsewhere", 0),
@@ -392,7 +393,7 @@ def _profile(
 
 
 def by_powers(histogram: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
-    """Rows (least value, how many) of what has a value from there to the next power of two; 0 is a row of its own."""
+    """Rows (least value, count) of values up to the next power of two; 0 has its own row."""
     rows: Counter[int] = Counter()
     for value, count in histogram.items():
         rows[1 << (value.bit_length() - 1) if value else 0] += count
@@ -400,5 +401,5 @@ def by_powers(histogram: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
 
 
 def map_bytes(keys: int, *, versioned: bool, load: float) -> int:
-    """Memory of an offset map that holds ``keys`` (U-19): 16 bytes an entry, and a version with its bit."""
+    """Memory of an offset map with ``keys`` (U-19): 16 bytes per entry, and a version with its bit."""
     return int(keys * (16 + (8.125 if versioned else 0)) / load) + 1

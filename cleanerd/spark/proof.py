@@ -1,7 +1,7 @@
-"""Which expired tombstones may go under a versioned strategy (U-1): the proof of ``cleaner/purge.py`` over executors.
+"""Which expired tombstones may be removed under a versioned strategy (U-1): ``cleaner/purge.py`` on executors.
 
 Removable tombstones are put into maps by shard, and every other visible record, from log start to log end, is compared
-with them. Only the hashes of the log's keys are moved, each once per split.
+with them. Only the hashes of the log's keys are shuffled, each once per split.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def gather(plan_text: str, sizes: Sizes, facts: Mapping[int, str], splits: Sequence[SegmentSplit]) -> Iterator[Row]:
-    """The rows of some splits of sources and the rest: candidates as ``DIRTY``, all others as ``CLEAN``.
+    """The rows of some splits of sources and later segments: candidates as ``DIRTY``, all others as ``CLEAN``.
 
     ``facts``: by segment the file of its evidence, for those that have candidates.
     """
@@ -80,7 +80,7 @@ def _gather_source(
     for chunk in decoder.chunks(source, SegmentPart(split.start, split.end)):
         record = evidence.records
         rows = evidence.add(chunk)
-        # Records removed in this cleaning are compared too, but not invisible ones (U-2).
+        # Records that this cleaning removes are compared too, but not invisible ones (U-2).
         end = rows.last if plan.rules.versioned else int(np.searchsorted(chunk.records.offset, plan.unproven_below))
         below = min(max(evidence.lasting_from - record, 0), end)
         mask = keyed_rows(chunk, ChunkRows(below, end, rows.excluded))
@@ -106,7 +106,7 @@ def _gather_tail(plan: CleaningPlan, sizes: Sizes, split: SegmentSplit, decoder:
     source = plan.guarding_sources[split.segment - len(plan.sources)]
     others = KeyBlocks(plan.rules, sizes, split, CLEAN, combine=True, versions=False)
     record = 0
-    # Where an index says that a split begins, damage may mean that it is wrong.
+    # If an index says that a split begins here, damage may mean that it is wrong.
     torn = plan.may_be_torn(source) and not split.guessed
     for chunk in decoder.chunks(source, SegmentPart(split.start, split.end), torn=torn):
         yield from others.put(chunk, record, visible_rows(chunk))
@@ -115,7 +115,7 @@ def _gather_tail(plan: CleaningPlan, sizes: Sizes, split: SegmentSplit, decoder:
 
 
 def prove(plan_text: str, sizes: Sizes, rows: Iterable[Row]) -> Iterator[Row]:
-    """One shard: returns the candidates whose key nothing else has, by their numbers in their segments."""
+    """One shard: returns the candidates without another record of their key, by their numbers in their segments."""
     plan = plan_of(plan_text)
     with contextlib.closing(_PurgeProof(plan, sizes)) as proof:
         for row in rows:
@@ -152,7 +152,7 @@ class _PurgeProof:
             self._map.put_max(keys.hashes, OTHER_RECORD, known)
 
     def _hold_losers(self) -> None:
-        """The map contains the last of a key's tombstones; the others make it wait."""
+        """Mark all but a key's last tombstone, which the map contains: they have another record."""
         if self._complete:
             return
         self._complete = True
@@ -171,7 +171,7 @@ class _PurgeProof:
 
 
 def guard(plan_text: str, facts: Mapping[int, str], rows: Iterable[Row]) -> Iterator[Row]:
-    """The shards' proofs, back at its segments: a file each with the tombstones that must stay."""
+    """The shards' proofs, by segment: a file each with the tombstones that must stay."""
     plan = plan_of(plan_text)
     attempt = new_attempt()
     free: dict[int, list[bytes]] = defaultdict(list)

@@ -1,6 +1,6 @@
-"""Matches both sides' records: rows of ``record_scan.SCHEMA`` by offset, for the rules.
+"""Matches both sides' records by offset (rows of ``record_scan.SCHEMA``), for the rules.
 
-A judge compares records, then their keys, and returns :class:`PairFindings`, which add up.
+A judge compares records, then their keys, and returns :class:`PairFindings`, which can be added.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class PairFindings:
-    """The findings in some records of a partition, and with :meth:`add` in all of them.
+    """The findings in some records of a partition, and after :meth:`add` in all of them.
 
-    ``findings`` by kind, ``places``: the lowest offsets of each. ``numbers`` add up, of ``digests`` the bits do.
+    ``findings``: by kind, ``places``: the lowest offsets of each. ``numbers`` are summed, ``digests`` added modulo
+    2^64.
     """
 
     findings: Counter[str] = field(default_factory=Counter)
@@ -33,7 +34,7 @@ class PairFindings:
     digests: dict[str, int] = field(default_factory=dict)
 
     def record(self, kind: str, at: NDArray[np.int64], most: int, many: int | None = None) -> None:
-        """Something of ``kind`` at the offsets ``at`` [n], of which at most ``most`` are kept; ``many``: n of it."""
+        """Record findings of ``kind`` at the offsets ``at`` [n], storing at most ``most``; ``many``: how many [n]."""
         if len(at):
             self.findings[kind] += len(at) if many is None else many
             lowest = np.partition(at, most - 1)[:most] if len(at) > most else at
@@ -43,7 +44,7 @@ class PairFindings:
         self.places[kind] = sorted({*self.places.get(kind, ()), *at})[:most]
 
     def digest(self, name: str, values: NDArray[np.uint64]) -> None:
-        """``values`` [n] go into it, in whatever order."""
+        """Add ``values`` [n] to a digest, in any order."""
         self.digests[name] = self.digests.get(name, 0) ^ int(np.bitwise_xor.reduce(values))
 
     def add(self, other: PairFindings, most: int) -> None:
@@ -72,9 +73,9 @@ _COMPARED: tuple[str, ...] = ("version", "digest_high", "digest_low", "attribute
 class Pairs:
     """The records of a partition, one per row, by offset: the columns of both sides.
 
-    ``befores``, ``afters``: how often the record is there. ``flags`` are :class:`RecordFact` of each side, 0 without
-    it; ``other`` columns are those of ``record_scan.SCHEMA``, undefined without it. A record that a side has more than
-    once has the highest value of each column. ``high``, ``low``: its key, from the side before.
+    ``befores``, ``afters``: how often the record occurs. ``flags``: :class:`RecordFact` of each side, 0 without it; the
+    ``other`` columns are those of ``record_scan.SCHEMA``, undefined without it. A record that a side has more than once
+    has the highest value of each column. ``high``, ``low``: its key, from the side before.
     """
 
     offset: NDArray[np.int64]
@@ -89,38 +90,38 @@ class Pairs:
 
     @property
     def was(self) -> NDArray[np.bool_]:
-        """[n]: it is there before."""
+        """[n]: it exists before."""
         return self.befores > 0
 
     @property
     def stands(self) -> NDArray[np.bool_]:
-        """[n]: it is there after."""
+        """[n]: it exists after."""
         return self.afters > 0
 
     @property
     def flags(self) -> NDArray[np.int32]:
-        """[n]: what is known of it, by the side from before where it was."""
+        """[n]: its flags, from the side before if it exists there."""
         flags: NDArray[np.int32] = np.where(self.was, self.before_flags, self.after_flags)
         return flags
 
     def has(self, fact: RecordFact) -> NDArray[np.bool_]:
-        """[n]: one of ``flags``."""
+        """[n]: has one of ``flags``."""
         found: NDArray[np.bool_] = (self.flags & fact) != 0
         return found
 
     @property
     def is_altered(self) -> NDArray[np.bool_]:
-        """[n]: both have it, with other content."""
+        """[n]: both sides have it, with different content."""
         return self._differs("digest_high") | self._differs("digest_low")
 
     @property
     def has_other_attributes(self) -> NDArray[np.bool_]:
-        """[n]: both have it, with other attributes."""
+        """[n]: both sides have it, with different attributes."""
         return self._differs("attributes")
 
     @property
     def has_other_epoch(self) -> NDArray[np.bool_]:
-        """[n]: both have it, from leaders of different epochs; the old message formats have none, which is -1."""
+        """[n]: both sides have it, with different leader epochs; old message formats have none, which is -1."""
         one, other = self.before["epoch"], self.after["epoch"]
         found: NDArray[np.bool_] = self._differs("epoch") & (one >= 0) & (other >= 0)
         return found
@@ -167,7 +168,7 @@ def paired(several: Sequence[Columns]) -> Pairs:
 
 
 def _by_offset(offset: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """The different ones, ascending, and of each row which it is. Files ascend, so there is little to sort."""
+    """The distinct offsets, ascending, and each row's index among them. Files ascend, so there is little to sort."""
     order = np.argsort(offset, kind="stable")
     ascending = offset[order]
     is_first = np.ones(len(order), np.bool_)

@@ -1,6 +1,6 @@
 """The records of a segment as columns for Spark: the kernel decodes, hashes and digests; no Python object per record.
 
-The rows' meaning is defined here once, as bits of ``flags``, so that the queries need neither offsets nor rules.
+The facts about records are defined here as bits of ``flags``, so that the queries need neither offsets nor rules.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ if TYPE_CHECKING:
 
 
 class RecordFact(IntFlag):
-    """The facts about a record at its place.
+    """The facts about a record.
 
-    ``VISIBLE``: a consumer of committed records gets it. ``OPEN``: its transaction had no end yet. ``MAY_GO``: a
-    tombstone that a cleaning may have removed. ``BELOW``: below the end of the clean section; ``CLEANED``: that end is
-    known; ``DIRTY``: not below its beginning. ``ATTRIBUTES``: the topic's rules depend on the attributes.
-    ``ALONE``: a tombstone is removed only when nothing else has its key (U-1). ``DAMAGED``: not a record.
+    ``VISIBLE``: consumers of committed records get it. ``OPEN``: its transaction had no end yet.
+
+    ``MAY_GO``: a tombstone that a cleaning may have removed. ``BELOW``: below the end of the clean section;
+    ``CLEANED``: that end is known; ``DIRTY``: not below its beginning. ``ATTRIBUTES``: the topic's rules depend on the
+    attributes. ``ALONE``: a tombstone is removed only when no other record has its key (U-1). ``DAMAGED``: not a
+    record.
     """
 
     BEFORE = 1
@@ -89,11 +91,11 @@ _POSITION_BITS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class SegmentWork:
-    """One segment to read: what the task gets, as :meth:`to_item` sends it.
+    """One segment to read: the input of a task, as :meth:`to_item` sends it.
 
-    ``part`` and ``file`` : the caller's numbers. ``sides``: bits of :class:`RecordFact`; records from ``both_from`` on
+    ``part`` and ``file``: the caller's numbers. ``sides``: bits of :class:`RecordFact`; records from ``both_from`` on
     belong to both. ``hidden``: [n][3] producer, first offset, end of uncommitted data. ``clean_end`` and ``now_ms`` are
-    None if unknown. Nothing is visible from ``bound`` on. ``strict``: damaged bytes are an error.
+    None if unknown. From ``bound`` on nothing is visible. ``strict``: damaged bytes are an error.
     """
 
     part: int
@@ -134,7 +136,7 @@ class SegmentWork:
 
     @classmethod
     def from_item(cls, item: Item) -> SegmentWork:
-        """The work that ``to_item`` made ``item`` of."""
+        """The reverse of :meth:`to_item`."""
         fields = dict(item)
         fields["segment"] = segment_from(item["segment"])
         fields["hash_key"] = bytes.fromhex(item["hash_key"])
@@ -143,7 +145,7 @@ class SegmentWork:
 
 
 def rules_to_item(rules: KeyRules) -> dict[str, Any]:
-    """Key rules as JSON has them."""
+    """Key rules as JSON."""
     names = {"header": rules.header, "tombstone_header": rules.tombstone_header}
     return {
         "strategy": rules.strategy,
@@ -156,7 +158,7 @@ def rules_to_item(rules: KeyRules) -> dict[str, Any]:
 
 
 def rules_from_item(item: Item) -> KeyRules:
-    """The rules that :func:`rules_to_item` made ``item`` of."""
+    """The reverse of :func:`rules_to_item`."""
     names = {name: item[name] for name in ("header", "tombstone_header")}
     return KeyRules(**{**item, **{name: None if v is None else bytes.fromhex(v) for name, v in names.items()}})
 
@@ -169,7 +171,7 @@ def segment_from(fields: list[Any]) -> SegmentFile:
 
 @dataclass(frozen=True, slots=True)
 class _Decoded(ChunkResult):
-    """A chunk and its digests: what :func:`walk` feeds."""
+    """A chunk and its digests, for :func:`walk`."""
 
     chunk: _kernel.Chunk
     digests: _kernel.Digests | None
@@ -180,7 +182,8 @@ def scan(item: Item, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
 
     ``schema``: ``SCHEMA``, ``WITH_TIMESTAMP`` or ``KEYS``.
 
-    A damaged place is a row with ``RecordFact.DAMAGED`` and a negative offset (:func:`place_of`). It checks checksums.
+    A damaged place is a row with ``RecordFact.DAMAGED`` and a negative offset (:func:`place_of`). Checksums are
+    verified.
 
     Raises:
         CorruptionError: there is one, and the work is ``strict``.
@@ -207,7 +210,7 @@ def scan(item: Item, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
 
 
 def decoder(rules: KeyRules, hash_key: bytes, *, with_digests: bool) -> Callable[[NDArray[np.uint8], int], _Decoded]:
-    """How a chunk is decoded: for :func:`walk`, which reports undecodable ones."""
+    """A function for :func:`walk` that decodes chunks; :func:`walk` reports undecodable ones."""
 
     def decode(data: NDArray[np.uint8], position: int) -> _Decoded:
         chunk = rules.decode(data, position, hash_key, worker_batch_bytes())
@@ -268,7 +271,7 @@ def _facts(
     aborted: InvisibleRanges,
     opened: InvisibleRanges,
 ) -> NDArray[np.int32]:
-    """[n]: the facts of each data record; ``batch`` [n] is the row of its batch."""
+    """[n]: the facts about each data record; ``batch`` [n]: the row of its batch."""
     batches, records, rules = chunk.batches, chunk.records, work.rules
     offset, kernel_flags = records.offset[is_data], records.flags[is_data]
     is_open, is_aborted = opened.batches(batches)[batch], aborted.batches(batches)[batch]
@@ -318,5 +321,5 @@ def _damage_rows(work: SegmentWork, positions: list[int], schema: pa.Schema) -> 
 
 
 def place_of(offset: int) -> tuple[int, int] | None:
-    """The file's number and byte position of a negative offset; None for an offset."""
+    """The file's number and byte position in a negative offset; None for a real offset."""
     return None if offset >= 0 else divmod(-1 - offset, 1 << _POSITION_BITS)

@@ -1,4 +1,4 @@
-"""How often a request to a store or schema registry is repeated, and after which pauses, by the environment."""
+"""How often a request to a store or schema registry is repeated, and the pauses, from the environment."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LONGEST_PAUSES: Final = 25
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """``tries``: the first one included."""
+    """``tries``: including the first one."""
 
     tries: int
     first_pause_seconds: float
 
     @classmethod
     def from_environment(cls, *, tries: int) -> RetryPolicy:
-        """The variables; ``tries`` and 0.2 seconds apply where a variable is missing or empty.
+        """The policy from variables; missing or empty ones default to ``tries`` and 0.2 seconds.
 
         Raises:
             ConfigError: a variable is not a positive number.
@@ -34,14 +34,14 @@ class RetryPolicy:
         return cls(max(int(number_in(TRIES, tries)), 1), number_in(PAUSE_SECONDS, 0.2))
 
     def pause_seconds(self, number: int, least_seconds: float = 0.0) -> float:
-        """The pause after try ``number`` (from 0), random so that tasks do not come back together."""
+        """The pause after try ``number`` (from 0), randomised so that tasks do not retry together."""
         longest = self.first_pause_seconds * _LONGEST_PAUSES
         pause = min(max(self.first_pause_seconds * 2**number, least_seconds), longest)
         return float(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
 
 def number_in(variable: str, default: float) -> float:
-    """The positive number in a variable of the environment; ``default`` where it is missing or empty.
+    """The positive number in an environment variable; ``default`` if it is missing or empty.
 
     Raises:
         ConfigError: the variable is not a positive number.

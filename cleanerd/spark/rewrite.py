@@ -1,6 +1,6 @@
-"""Task 3: one group's keep bits and its sources into a staged segment, with the local engine's own code.
+"""Task 3: rewrites one group's sources by keep bits into a staged segment, with the local engine's code.
 
-Each attempt stages in a directory of its own; the driver moves the files of those that ended well.
+Each attempt stages in its own directory; the driver moves the files of successful ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StagedByTask:
-    """A group that an executor staged: in which attempt's directory, and how many batches are too large."""
+    """A group that an executor staged: its attempt's directory, and how many batches are too large."""
 
     group: StagedGroup
     attempt: str
@@ -39,7 +39,7 @@ class StagedByTask:
 
     @property
     def names(self) -> list[str]:
-        """Names of the files that the group becomes."""
+        """Names of the files of the group's output."""
         return [file_name(self.group.base, f".{kind}") for kind in self.group.kinds()]
 
     @classmethod
@@ -53,7 +53,7 @@ class StagedByTask:
 def rewrite(
     plan_text: str, reserve_bytes: int, groups: Sequence[tuple[int, Sequence[Mapping[str, Any]]]]
 ) -> Iterator[Row]:
-    """Stage groups: the number of each, and its segments' decisions as the driver has them."""
+    """Stage groups: each with its number and its segments' decisions from the driver."""
     plan = plan_of(plan_text)
     with readers_of(plan) as pool:
         for number, decisions in groups:
@@ -85,7 +85,7 @@ def _staged(
 
 
 def group_summary(group: StagedGroup, attempt: str, oversized: int, seconds: float) -> dict[str, Any]:
-    """A staged group for the driver, which has :meth:`StagedByTask.of_json`."""
+    """A staged group for the driver, which parses it with :meth:`StagedByTask.of_json`."""
     return {
         "attempt": attempt,
         "base": group.base,
@@ -98,7 +98,7 @@ def group_summary(group: StagedGroup, attempt: str, oversized: int, seconds: flo
 
 
 def write_purged_keys(plan_text: str, segments: Sequence[tuple[int, str]]) -> Iterator[Row]:
-    """The key hashes of segments' tombstones that go, a file each; given by the names of their bitmaps."""
+    """The key hashes of removed tombstones, one file per segment; given by the names of their bitmaps."""
     plan = plan_of(plan_text)
     attempt = new_attempt()
     with readers_of(plan) as pool:

@@ -1,7 +1,7 @@
-"""The rows that Spark moves: few and large, so that what Spark does for a row costs nothing.
+"""The rows that Spark shuffles: few and large, so that Spark's cost per row does not matter.
 
 A row's ``payload`` is packed columns or JSON; ``target`` is its partition; ``kind``, ``segment``, ``split`` and
-``block`` identify it and sort it among the rows there.
+``block`` identify and sort it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "target int, kind int, segment int, split int, block int, payload binary"
 
-# Kinds, in the order in which a shard deals with them.
+# Kinds, in the order in which a shard processes them.
 ERROR: Final = 0
-"""A cleanerd error as JSON: reported to the driver instead of being tried again."""
+"""A cleanerd error as JSON, reported to the driver without another try."""
 FACTS: Final = 1
-"""A split's evidence, on its way to its segment."""
+"""A split's evidence, for its segment."""
 DIRTY: Final = 2
-"""Keys of the dirty part, of each key of a split the best record; in a proof the tombstones that could go."""
+"""Keys of the dirty section, with the best record of each key in a split; in a proof the candidate tombstones."""
 CLEAN: Final = 3
-"""Keys of the clean part; in a proof those of all other records."""
+"""Keys of the clean section; in a proof those of all other records."""
 WINNERS: Final = 4
 SUPERSEDED: Final = 5
-"""Records of the clean part whose key occurs in the dirty one."""
+"""Records of the clean section whose key occurs in the dirty one."""
 WON: Final = 6
-"""Those of them that are retained nevertheless."""
+"""The ones among them that are retained."""
 RESULT: Final = 7
 """A result for the driver."""
 
@@ -56,7 +56,7 @@ RowFunction: TypeAlias = "Callable[[Iterator[Row]], Iterator[Row]]"
 
 
 def over_arrow(function: RowFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """``function`` as ``mapInArrow`` calls one."""
+    """Call ``function`` as ``mapInArrow`` would."""
     waiting: list[Row] = []
     waiting_bytes = 0
     for row in function(_rows(batches)):
@@ -70,7 +70,7 @@ def over_arrow(function: RowFunction, batches: Iterator[pa.RecordBatch]) -> Iter
 
 
 def for_spark(function: RowFunction) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function as ``mapInArrow`` takes it."""
+    """The function in the form that ``mapInArrow`` takes."""
     return functools.partial(over_arrow, function)
 
 
@@ -104,7 +104,7 @@ def error_row(error: CleanerdError, **more: Any) -> Row:
 
 
 def error_of(item: dict[str, Any]) -> CleanerdError:
-    """The error of an error row: of the same class, with the data of the place where it is raised."""
+    """The exception for an error row: of the same class, with the data of its place."""
     kind = getattr(errors, item["type"], CleanerdError)
     if not issubclass(kind, CleanerdError) or kind in {errors.AgentRefusalError, errors.ReportedError}:
         kind = CleanerdError

@@ -1,7 +1,7 @@
-"""Task 1: a part of a segment decoded; its evidence, and the keys that compete, on their way to their shards.
+"""Task 1: decodes a part of a segment; yields its evidence, and the competing keys for their shards.
 
-Control records, aborted data and other excluded records are out before the combiner, or an aborted record could
-supersede a committed one of its split.
+Control records, aborted data and other excluded records are removed before the combiner; otherwise an aborted record
+could supersede a committed one of its split.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cleanerd.spark.plan import SegmentSplit, Sizes
 
 DEFINITE: Final = (CorruptionError, KernelError, RefusedError)
-"""Errors that another try would only find again."""
+"""Errors that another try would only repeat."""
 
 
 def scan(plan_text: str, sizes: Sizes, splits: Sequence[SegmentSplit]) -> Iterator[Row]:
@@ -48,7 +48,7 @@ def _scan_split(plan: CleaningPlan, sizes: Sizes, split: SegmentSplit, decoder: 
     evidence = SegmentEvidence(plan, source)
     oddities = RecordAnomalies(rules, plan.now_ms)
     dirty = KeyBlocks(rules, sizes, split, DIRTY, combine=True, versions=rules.versioned)
-    # All records of the clean part: each has to know whether it is superseded.
+    # All records of the clean section: each may be superseded.
     clean = KeyBlocks(rules, sizes, split, CLEAN, combine=False, versions=rules.versioned)
     for chunk in decoder.chunks(source, SegmentPart(split.start, split.end)):
         first = evidence.records

@@ -1,4 +1,4 @@
-"""The Spark session of a driver, with the settings and the Python that our jobs rely on."""
+"""The Spark session of a driver, with the settings and the Python that cleanerd's jobs need."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
 OTHER_PYTHON: Final = re.compile(r"No module named|PYTHON_VERSION_MISMATCH|Cannot run program|ImportError")
-"""The reason that a Python worker uses another interpreter than the one with cleanerd."""
+"""Errors that show that a Python worker uses another interpreter than the one with cleanerd."""
 
 REQUIRED: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AN_ARROW_BATCH),
-    "spark.sql.adaptive.enabled": "false",  # partitions are ours: a shard each, a segment each
+    "spark.sql.adaptive.enabled": "false",  # cleanerd's partitions have a meaning: one per shard or segment
     "spark.sql.session.timeZone": "UTC",
 }
-"""Settings that a session made elsewhere needs."""
+"""Settings that an externally created session needs."""
 
 
 @contextlib.contextmanager
 def spark_session(name: str) -> Iterator[SparkSession | None]:
     """The driver's session: created here, or an existing one, which is left running. None: this is not a driver.
 
-    Master and memory come from ``spark-submit``; without it (tests, notebooks) from the creator of the session. Without
-    enough work for Spark a command runs in a process that is not a driver (``local_threshold.py``).
+    Master and memory come from ``spark-submit``; without it (tests, notebooks) from the creator of the session. If
+    there is little work, a command runs without a driver (``local_threshold.py``).
     """
     if not is_driver():
         yield None
@@ -58,14 +58,14 @@ def spark_session(name: str) -> Iterator[SparkSession | None]:
         with contextlib.suppress(Exception):
             session.stop()
         raise
-    # After a signal Java is not called any more: it had the same signal, and would delay us.
+    # After a signal Java is not called any more: it got the same signal, and would delay the end.
     session.stop()
 
 
 def use_own_python(session: SparkSession) -> None:
     """SP-5: on a local master, make this interpreter the one of the Python workers, unless PYSPARK_PYTHON chose one.
 
-    Spark would take the ``python3`` of PATH, which has cleanerd only inside of an activated environment.
+    Spark would use the ``python3`` of PATH, which has cleanerd only in an activated environment.
     """
     if is_connect(session) or "PYSPARK_PYTHON" in os.environ or not sys.executable:
         return
@@ -77,7 +77,7 @@ def use_own_python(session: SparkSession) -> None:
 
 
 def register_source(session: SparkSession, source: type[DataSource]) -> None:
-    """Register ``source``, and have the worker that plans its readings import it.
+    """Register ``source``, and make the worker that plans its reading import it.
 
     Raises:
         ConfigError: that worker is a Python without cleanerd, or of another version.
@@ -85,7 +85,7 @@ def register_source(session: SparkSession, source: type[DataSource]) -> None:
     use_own_python(session)
     session.dataSource.register(source)
     try:
-        # Requests the schema alone, so nothing is listed or read.
+        # Requests only the schema, so nothing is listed or read. noqa: B018
         session.read.format(source.name()).load("/").schema  # noqa: B018
     except spark_errors() as error:
         if OTHER_PYTHON.search(str(error)) is None:

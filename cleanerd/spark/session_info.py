@@ -1,4 +1,4 @@
-"""Queries to a session beside DataFrames, whether Java runs below this process or behind Spark Connect.
+"""Queries to a session besides DataFrames, for local Java and for Spark Connect.
 
 Connect has no ``sparkContext``: facts about the cluster need other queries there.
 """
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _MORE_THAN_CORES: Final = 1 << 20
 _OF_A_GROUP: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 _cores: Final[WeakKeyDictionary[SparkSession, int]] = WeakKeyDictionary()
-"""Of Connect's sessions, as a job is needed to count them."""
+"""Cached for Connect's sessions, where counting them needs a job."""
 
 
 def is_connect(session: SparkSession) -> bool:
-    """Whether it is one of Spark Connect; checked without Connect's libraries, which may be missing."""
+    """Whether it is a Spark Connect session; checked without Connect's libraries, which may be missing."""
     return type(session).__module__.startswith("pyspark.sql.connect.")
 
 
@@ -40,7 +40,7 @@ def cores_of(session: SparkSession) -> int:
     if not is_connect(session):
         return max(int(session.sparkContext.defaultParallelism), 1)
     if session not in _cores:
-        # A server does not report it. By default a range has as many parts.
+        # A Connect server does not report it, but a range has this many parts by default.
         parts = session.range(_MORE_THAN_CORES).selectExpr("spark_partition_id()").distinct()
         _cores[session] = max(parts.count(), 1)
     return _cores[session]
@@ -48,9 +48,9 @@ def cores_of(session: SparkSession) -> int:
 
 @contextlib.contextmanager
 def job_group(context: SparkContext, group: str, said: str) -> Iterator[None]:
-    """The block's jobs belong to this group, called ``said``; later jobs of this thread have their earlier group.
+    """Assign the block's jobs to this group, described by ``said``; afterwards this thread's earlier group applies.
 
-    After a signal, when Java may be gone or slow, this does not wait for it.
+    After a signal, when Java may be missing or slow, this does not wait for it.
     """
     before = {key: context.getLocalProperty(key) for key in _OF_A_GROUP}
 
@@ -72,9 +72,9 @@ def job_group(context: SparkContext, group: str, said: str) -> Iterator[None]:
 def named_jobs(
     session: SparkSession, said: str, advance: Callable[[int], None], work_bytes: int, steps: int
 ) -> Iterator[Accumulator[int] | None]:
-    """The block's jobs are called ``said`` on Spark's pages; ``advance`` receives their progress, in ``work_bytes``.
+    """Name the block's jobs ``said`` on Spark's pages; ``advance`` receives their progress, in ``work_bytes``.
 
-    ``work_bytes`` are read ``steps`` times. Tasks add the bytes that they have read to the block's value: a job alone
+    ``work_bytes`` are read ``steps`` times. Tasks add the bytes that they have read to the block's value, because a job
     does not know the following ones. Connect has neither groups nor accumulators: there the name is a tag, the block
     gets None, and each operation is a step.
     """
@@ -85,7 +85,7 @@ def named_jobs(
         with job_group(session.sparkContext, name, said), ProgressWatch(share, advance, work_bytes):
             yield read
         return
-    tag = f"{said} ({name})".replace(",", ";")  # no tag may have a comma
+    tag = f"{said} ({name})".replace(",", ";")  # a tag may not have a comma
     session.addTag(tag)
     try:
         with ConnectSession(session, advance, work_bytes, steps):
@@ -95,7 +95,7 @@ def named_jobs(
 
 
 def require_driver_java(session: SparkSession, what: str) -> None:
-    """The driver does ``what`` to the logs themselves, so it must be able to end its executors.
+    """Require a local session, because the driver does ``what`` to the logs and must be able to end its executors.
 
     Raises:
         ConfigError: it is a session of Spark Connect.

@@ -1,8 +1,8 @@
-"""The shards' results, back at its segment: the decision, or the missing facts for it.
+"""Collects the shards' results at their segment: the decision, or the missing facts for it.
 
 A segment is decided at once unless it has transactions, which depend on earlier segments, or tombstones that must be
-proven removable (U-1). Then its evidence becomes a file, and the driver gets what other segments have to
-know: which producers it leaves with a transaction open, how many such tombstones there are.
+proven removable (U-1). Then its evidence becomes a file, and the driver gets the facts for other segments: the
+producers with an open transaction at its end, and the number of such tombstones.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeferredSegment:
-    """A segment that is to be decided when all others are known.
+    """A segment that is decided after all others are known.
 
     ``open_before``: producers with committed and with aborted transactions open at its beginning. ``guard``: the file
-    of tombstones that must stay; ``guard_all``: all removable ones must.
+    of tombstones that must stay; ``guard_all``: all removable ones must stay.
     """
 
     segment: int
@@ -68,7 +68,7 @@ def settle(plan_text: str, splits: Sequence[int], rows: Iterable[Row]) -> Iterat
 
 
 class _SegmentRows:
-    """Gathers the rows of one segment until all are there."""
+    """Collects the rows of one segment until they are complete."""
 
     def __init__(self, plan: CleaningPlan, segment: int) -> None:
         self._plan = plan
@@ -79,7 +79,7 @@ class _SegmentRows:
         self._first: list[int] = []
 
     def result(self, rows: Iterable[Row], splits: int) -> tuple[dict[str, Any] | None, list[Row]]:
-        """The driver's row, None if a part is missing because of an error; and the errors.
+        """The driver's row, None if an error made a part missing; and the errors.
 
         Raises:
             DisorderedLogError: the parts do not follow each other.
@@ -102,7 +102,7 @@ class _SegmentRows:
 
     def _add_row(self, row: Row) -> None:
         if row.split != len(self._first):
-            return  # the previous one is missing: its error has been reported
+            return  # the previous part is missing: its error has been reported
         numbers, columns = unpack(row.payload)
         self._first.append(self._evidence.records)
         part = SegmentEvidence.of_columns(self._plan, self._source, numbers, columns)
@@ -136,7 +136,7 @@ class _SegmentRows:
 
 
 def is_dirty(plan: CleaningPlan, segment: int) -> bool:
-    """Whether the segment reaches into the dirty range."""
+    """Whether the segment has offsets in the dirty range."""
     return plan.sources[segment].end > plan.first_dirty_offset
 
 
@@ -149,10 +149,10 @@ def _packed(evidence: SegmentEvidence, records: RecordEvidence) -> bytes:
 
 
 def stored_facts(plan: CleaningPlan, segment: int, name: str) -> tuple[SegmentEvidence, RecordEvidence]:
-    """The content that :func:`settle` wrote for a segment.
+    """The facts that :func:`settle` wrote for a segment.
 
     Raises:
-        CorruptionError, CleanerdError: it cannot be read.
+        CorruptionError, CleanerdError: they cannot be read.
     """
     numbers, columns = unpack(read_file(plan, name), name)
     evidence = SegmentEvidence.of_columns(plan, plan.sources[segment], numbers, columns)
@@ -168,7 +168,7 @@ def stored_facts(plan: CleaningPlan, segment: int, name: str) -> tuple[SegmentEv
 
 
 def decide_deferred(plan_text: str, deferred: Sequence[DeferredSegment]) -> Iterator[Row]:
-    """Decide segments by what :func:`settle` wrote."""
+    """Decide segments from the facts that :func:`settle` wrote."""
     plan = plan_of(plan_text)
     attempt = new_attempt()
     for each in deferred:

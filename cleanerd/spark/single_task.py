@@ -1,7 +1,7 @@
-"""A partition whose keys fit one map: all of it by one task, with the local engine, up to staged files.
+"""A partition whose keys fit one map: one task does everything with the local engine, up to staged files.
 
-Nothing is shuffled, so it costs what ``cleanerd stage`` takes, and partitions are cleaned side by side. An attempt
-stages in a directory of its own; the driver moves the files of the one that ended well.
+Nothing is shuffled, so it costs as much as ``cleanerd stage``, and partitions are cleaned in parallel. An attempt
+stages in its own directory; the driver moves the files of the successful one.
 """
 
 from __future__ import annotations
@@ -45,15 +45,17 @@ _SUMMARY_KEYS: Final = (
 
 
 def fits_one_map(plan: CleaningPlan) -> bool:
-    """Whether one map is expected to hold all keys that count."""
+    """Whether one map is expected to fit all keys."""
     return first_sizes(plan, shards=None, cores=1, split_bytes=SPLIT_BYTES).shards == 1
 
 
 class SingleTaskCleaning(SparkCleaning):
-    """One plan up to staged files, by one task or by a shuffle. A context: its work directory lives as long.
+    """Carries out one plan up to staged files, with one task or a shuffle.
 
-    A log whose batches and records exceed one task's memory is shuffled after all (U-35); one whose offsets go back is
-    one task's (U-45).
+    A context manager: it owns the work directory.
+
+    A log whose batches and records exceed one task's memory is shuffled after all (U-35); one with descending offsets
+    is one task's (U-45).
     """
 
     def __init__(self, *arguments: Any, is_whole: bool, **options: Any) -> None:
@@ -102,7 +104,7 @@ class SingleTaskCleaning(SparkCleaning):
 
 
 def clean_in_one_task(plan_text: str, reserve_bytes: int, _task: None) -> Iterator[Row]:
-    """Decide and stage all of the plan; nothing is staged where segments have to be split first (C-67)."""
+    """Decide and stage the whole plan; nothing is staged if segments have to be split first (C-67)."""
     plan = plan_of(plan_text)
     attempt = new_attempt()
     with readers_of(plan) as pool:
@@ -144,7 +146,7 @@ def _staged(cleaning: Cleaning, attempt: str, reserve_bytes: int) -> list[dict[s
 
 
 def _purged(plan: CleaningPlan, pool: ReaderPool, decision: SegmentDecision, attempt: str) -> str | None:
-    """The file with the key hashes of the segment's tombstones that go, if any does."""
+    """The file with the key hashes of the segment's removed tombstones; None without any."""
     if decision.purged is None:
         return None
     hashes = purged_keys(ChunkDecoding(plan, pool, lambda _: None), decision.source, decision.purged)

@@ -1,4 +1,4 @@
-"""The latest state of topics under their strategies, as Parquet: what a table of ``key -> value`` would hold."""
+"""The latest state of topics under their strategies, as Parquet: the content of a table ``key -> value``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class SnapshotResult:
     """A partition's snapshot: ``keys`` records, as of ``end_offset`` (exclusive).
 
-    ``undecoded``: keys and values of them that could not be decoded.
+    ``undecoded``: undecodable keys and values.
     """
 
     name: TopicPartition
@@ -58,7 +58,7 @@ def write_snapshot(
     advance: Callable[[int], None] = ignore_progress,
     large_bytes: int = LARGE_BYTES,
 ) -> list[SnapshotResult]:
-    """Write the latest state of ``logs`` to the new directory ``target`` (a URL), a sub-directory a topic.
+    """Write the latest state of ``logs`` to the new directory or URL ``target``, with a sub-directory per topic.
 
     By the tasks of ``session`` or, without one, by this process. Files of a directory are written as they are
     (``snapshot_files.py``); to any other place Spark's own writer writes.
@@ -95,7 +95,7 @@ def write_snapshot(
         state.write.mode("error").partitionBy("topic").parquet(target)
         results = _results(logs, walks, counted_rows(session, target, decoding))
         offsets = pa.Table.from_pylist([_offsets_of(each) for each in results])
-        # One JSON file, a line a partition.
+        # One JSON file, a line per partition.
         session.createDataFrame(offsets).coalesce(1).write.mode("error").json(f"{target}/_cleanerd")
     return results
 
@@ -103,10 +103,10 @@ def write_snapshot(
 def walked_logs(
     session: SparkSession | None, logs: Sequence[Log], ends: Sequence[int], *, whole_log: bool
 ) -> list[HeaderSummary]:
-    """The headers of ``logs``, known up to ``ends``. ``whole_log``: what is open there does not hold up what follows.
+    """The header facts of ``logs``, up to ``ends``. ``whole_log``: open transactions there do not limit later data.
 
     Raises:
-        CorruptionError: a log has bytes that cannot be read: its state is not known.
+        CorruptionError: a log has unreadable bytes, so its state is unknown.
         CleanerdError: a file cannot be read.
     """
     walks = walk_headers(session, [log.segments for log in logs], ends)
@@ -121,13 +121,13 @@ def walked_logs(
 def counted_rows(
     session: SparkSession, target: str, decoding: Decoding | None
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """The number of rows of each partition in ``target``, and of undecoded ones, which go to its side.
+    """The number of rows of each partition in ``target``, and of undecoded ones, which are in the side directory.
 
     Raises:
-        CorruptionError: more is not decoded than may be.
+        CorruptionError: more is undecoded than allowed.
     """
     sources = [] if decoding is None else [each.source for each in decoding.columns]
-    # Spark would take a topic 2024 for a number, and an empty directory for a mistake.
+    # Spark would read a topic 2024 as a number, and treat an empty directory as an error.
     schema = "topic string, partition int, offset long"
     schema += "".join(f", {source} binary, {error_name(source)} string" for source in sources)
     written = session.read.schema(schema).parquet(target)
@@ -174,10 +174,10 @@ def _results(
 
 
 def high_watermark_of(log: Log) -> int:
-    """That of the directory's checkpoint.
+    """The high watermark from the directory's checkpoint.
 
     Raises:
-        ConfigError: it is not known.
+        ConfigError: it is unknown.
     """
     if log.high_watermark is None:
         raise ConfigError(
@@ -189,7 +189,7 @@ def high_watermark_of(log: Log) -> int:
 
 
 def _offsets_of(result: SnapshotResult) -> dict[str, Any]:
-    """From and up to which offset the snapshot speaks of a partition."""
+    """The offsets that the snapshot covers of a partition."""
     return {
         "topic": result.name.topic,
         "partition": result.name.partition,
@@ -208,7 +208,7 @@ def latest_state(
     tombstones: bool = False,
     decoding: Decoding | None = None,
 ) -> DataFrame:
-    """The rows of the snapshot of ``logs`` with the headers ``walks``."""
+    """The rows of the snapshot of ``logs`` with the header facts ``walks``."""
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - what this process does alone needs no pyspark
 
     winners, files = find_winners(session, logs, walks, tombstones=tombstones)

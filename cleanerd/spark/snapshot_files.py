@@ -1,8 +1,8 @@
-"""The latest state as Parquet files of a directory: a partition a task, by its offset map, or parts of a large one.
+"""Writes the latest state as Parquet files in a directory: a task per partition, or several for a large one.
 
-A task writes under a name of its own beside the others, which no reader uses; files that a successful task reported
-become part of the state. So of a task that was tried twice one file is used. Without a session this process does the
-same, one partition after the other.
+A task writes under its own name beside the others, which readers ignore; files that a successful task reported become
+part of the state. So of a repeated task only one file is used. Without a session this process does the same, one
+partition after the other.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ UNDECODED: Final = "_undecoded"
 """The sub-directory of undecodable records, which are not part of the state."""
 
 _DONE: Final = "_SUCCESS"
-"""An empty file of Spark's: what writes is over."""
+"""Spark's empty file: writing is complete."""
 _ATTEMPTS: Final = "_attempts"
-"""The tasks' directory; removed when all is done."""
+"""The tasks' directory, removed at the end."""
 _SUFFIX: Final = ".snappy.parquet"
 _WRITTEN: Final = pa.schema(list(STATE)[1:])
 """The topic is the name of a sub-directory."""
@@ -69,12 +69,12 @@ def write_files(
     """Write the state of ``logs`` below the new directory ``target``, which all tasks see.
 
     Returns the number of records of each, and of keys and values that could not be decoded. The topic is the name of a
-    sub-directory, not a column. Written files are removed when anything is raised. Many tasks read a log of more than
+    sub-directory, not a column. Written files are removed after an exception. Many tasks read a log of more than
     ``large_bytes``.
 
     Raises:
-        ConfigError: ``target`` is there.
-        CorruptionError: a log has bytes that cannot be read; or more cannot be decoded than may be.
+        ConfigError: ``target`` exists. CorruptionError: a log has unreadable bytes; or more is undecodable than
+            allowed.
         CleanerdError: a file cannot be read, ``target`` not be written.
     """
     make_new_directory(target)
@@ -131,7 +131,7 @@ def write_log(how: Mapping[str, Any], item: Item) -> Iterator[pa.RecordBatch]:
     """Write the latest state of one log as a file; no file without records, as with Spark.
 
     Raises:
-        CorruptionError: it has bytes that cannot be read; or more cannot be decoded than may be.
+        CorruptionError: it has unreadable bytes; or more is undecodable than allowed.
         CleanerdError: a file cannot be read or written.
     """
     latest = ReadOptions(LATEST, skip_damage=False, tombstones=how["tombstones"], map_bytes=MAP_BYTES)
@@ -148,7 +148,7 @@ def write_winners(
     ``places``: the log's number, topic, partition and segment by file.
 
     Raises:
-        CorruptionError: a segment is not what it was when its winners were found; or more cannot be decoded.
+        CorruptionError: a segment has changed since its winners were found; or more cannot be decoded.
         CleanerdError: a file cannot be read or written.
     """
     for (number, topic), found in groupby(by_file(batches), lambda each: tuple(places[each[0]][:2])):
@@ -160,8 +160,8 @@ def _written(how: Mapping[str, Any], topic: str, rows: Iterable[pa.RecordBatch])
     """Write ``rows`` to a new file, and undecodable ones to another; returns the report.
 
     Raises:
-        ConfigError: the driver's directory is not there.
-        CleanerdError: a file cannot be written; and what ``rows`` raises.
+        ConfigError: the driver's directory does not exist. CleanerdError: a file cannot be written; and what ``rows``
+            raises.
     """
     place, name, decoder = how["place"], uuid.uuid4().hex, decoder_from(how["decoding"])
     summary: dict[str, Any] = {"path": None, "side": None, "rows": 0}
@@ -218,7 +218,7 @@ def _rename_undecoded(target: Path, paths: Sequence[str]) -> None:
 
 
 def write_offsets(rows: Sequence[Mapping[str, Any]], target: Path) -> None:
-    """Write to ``target`` the offsets from and up to which the snapshot covers each partition; last, and whole or not.
+    """Write the offsets that the snapshot covers to ``target``; last, and atomically.
 
     Raises:
         CleanerdError: it cannot be written.

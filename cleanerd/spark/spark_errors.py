@@ -1,4 +1,4 @@
-"""When Spark gives a job up: what it raises then, and why in one line."""
+"""Spark's exceptions when a job fails, and the reason in one line."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _JAVAS_BY_CONNECT: Final = frozenset({"SparkConnectGrpcException", "SparkException", "UnknownException"})
-"""A Connect client's classes for unknown errors; by name, as its libraries may be missing."""
+"""A Connect client's classes for unknown errors; by name, because its libraries may be missing."""
 
 _OF_A_CHANNEL: Final = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)
-"""The status of a call to a Connect server, among lines about the call."""
+"""The status of a call to a Connect server, among other lines."""
 
 _IS_OTHER_RELEASE: Final = re.compile(r"a plan of format .* this is|No module named 'cleanerd")
 _OTHER_RELEASE: Final = (
@@ -26,10 +26,10 @@ _OTHER_RELEASE: Final = (
 
 @contextlib.contextmanager
 def require_java() -> Iterator[None]:
-    """The block calls Java and reads no file: an error of a socket is not about a log.
+    """A block that calls Java and reads no file, so an error of a socket does not concern a log.
 
     Raises:
-        MachineError: Java is gone.
+        MachineError: Java has ended.
     """
     from py4j.protocol import Py4JNetworkError  # noqa: PLC0415
 
@@ -42,9 +42,9 @@ def require_java() -> Iterator[None]:
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """The exceptions of a job: Spark's own errors; and Java's, of a killed worker or a lost executor.
+    """The exceptions of a failed job: Spark's own errors, and Java's for a killed worker or a lost executor.
 
-    Imported with a session only: this process alone needs no pyspark.
+    Imported with a session only: a process without one needs no pyspark.
     """
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
@@ -53,7 +53,7 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 
 def is_javas(error: BaseException) -> bool:
-    """Whether it is not one of Spark's own errors: pages of Java's, or a channel's, text that does not help a user."""
+    """Whether it is an error of Java or of a channel, whose long text does not help a user."""
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415
 
     of_connect = type(error).__module__.endswith("errors.exceptions.connect")
@@ -72,7 +72,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def hint_of(reason: str) -> str:
-    """What to do about that ``reason``."""
+    """The fix for that ``reason``."""
     return _OTHER_RELEASE if is_other_release(reason) else "-v shows more"
 
 

@@ -1,6 +1,6 @@
-"""Rows of the latest state: the records of a segment that win their keys, read a second time with keys and values.
+"""Rows of the latest state: the winners of a segment, read a second time with keys and values.
 
-Arrow columns as the kernel lays them out: nothing is made per record.
+Arrow columns as the kernel lays them out, without objects per record.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STATE_COLUMNS: Final = (
 
 
 def place_of_file(file: SegmentFile, name: TopicPartition) -> list[Any]:
-    """A segment and whose it is, as JSON has it."""
+    """A segment with its topic and partition, as JSON."""
     return [name.topic, name.partition, str(file.path), file.base, file.end, file.size_bytes, file.sealed]
 
 
@@ -58,8 +58,7 @@ def read_winners(
     """The records with the given file and offset, sorted by both; ``places``: topic, partition and segment by file.
 
     Raises:
-        CorruptionError: a segment is not what it was when its winners were found; or more cannot be decoded
-            than may be.
+        CorruptionError: a segment has changed since its winners were found; or more is undecodable than allowed.
     """
     found = chain.from_iterable(rows_at(places[number], offsets) for number, offsets in by_file(batches))
     yield from decoder_from(decoding).batches(found)
@@ -76,7 +75,7 @@ def rows_at(place: list[Any], wanted: NDArray[np.int64]) -> Iterator[pa.RecordBa
     """The records at the offsets ``wanted`` [n], ascending, of the segment of :func:`place_of_file`: rows of STATE.
 
     Raises:
-        CorruptionError: it is not what it was when its winners were found.
+        CorruptionError: it has changed since its winners were found.
         CleanerdError: it cannot be read.
     """
     topic, partition, *fields = place

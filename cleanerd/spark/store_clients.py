@@ -1,4 +1,4 @@
-"""The pyarrow file system of a URL, with the environment's settings: credentials, and another server."""
+"""The pyarrow file system for a URL, with settings from the environment: credentials, and the server's address."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ AZURITE: Final = {
 
 
 def client_of(scheme: str, host: str, tries: int) -> pafs.FileSystem:
-    """The file system of ``SCHEME://HOST``; ``tries``: of each request, if its library supports that.
+    """The file system of ``SCHEME://HOST``; ``tries``: of each request, if its library supports this.
 
     Raises:
         ConfigError: an invalid setting of the environment. OSError, ArrowException, ValueError: the library's errors.
@@ -50,10 +50,10 @@ def client_of(scheme: str, host: str, tries: int) -> pafs.FileSystem:
 
 
 def account_of(host: str, where: str) -> tuple[str, str]:
-    """The account of ``CONTAINER@ACCOUNT.dfs.SUFFIX``, and the suffix.
+    """Account and suffix in ``CONTAINER@ACCOUNT.dfs.SUFFIX``.
 
     Raises:
-        ConfigError: it names none.
+        ConfigError: it names no account.
     """
     container, _, address = host.rpartition("@")
     account, _, rest = address.partition(".")
@@ -68,7 +68,10 @@ def account_of(host: str, where: str) -> tuple[str, str]:
 
 
 def _is_address(text: str) -> bool:
-    """Whether it is a server's, with a port or without, and without a login. Of others Microsoft's library dies."""
+    """Whether it is a server's address, with or without a port, and without a login.
+
+    Microsoft's library crashes for others.
+    """
     try:
         port = urlsplit(f"//{text}").port
     except ValueError:
@@ -86,7 +89,7 @@ def _s3(bucket: str, tries: int) -> pafs.FileSystem:
     if region:
         settings["region"] = region
     elif not endpoint:
-        # The bucket's own region, which Amazon reports to everyone; without access it is in the configuration.
+        # The bucket's own region, which Amazon reports to everyone; without access the configuration has it.
         with contextlib.suppress(OSError):
             settings["region"] = pafs.resolve_s3_region(bucket)
     if endpoint:
@@ -95,7 +98,7 @@ def _s3(bucket: str, tries: int) -> pafs.FileSystem:
     return pafs.S3FileSystem(
         **settings,
         retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=tries),
-        allow_delayed_open=tries > 1,  # a small object is one request then
+        allow_delayed_open=tries > 1,  # then a small object is one request
         connect_timeout=ANSWER_SECONDS / 3,
         request_timeout=ANSWER_SECONDS,
     )
@@ -115,7 +118,7 @@ def _gs(tries: int) -> pafs.FileSystem:
 
 
 def _azure(host: str) -> pafs.FileSystem:
-    """The account of a URL. By its name and not by the URL, for which pyarrow knows one cloud alone."""
+    """The account of a URL. By its name instead of the URL, for which pyarrow supports only one cloud."""
     import pyarrow.fs as pafs  # noqa: PLC0415
 
     account, suffix = account_of(host, f"abfs{SEPARATOR}{host}")
@@ -138,7 +141,7 @@ def _connection_string() -> dict[str, str]:
 
 
 def _azure_options(account: str, values: dict[str, str]) -> dict[str, Any]:
-    """A connection string as pyarrow's words."""
+    """A connection string as pyarrow's options."""
     settings: dict[str, Any] = {}
     scheme = values.get("DefaultEndpointsProtocol", "https")
     if "EndpointSuffix" in values:
@@ -175,7 +178,7 @@ def _endpoint(name: str, text: str, scheme: str = "https") -> tuple[str, str]:
     """Scheme and address of the server in the variable ``name``, with a default scheme.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is not an address.
     """
     values, _, address = text.rpartition(SEPARATOR)
     if not _is_address(address.partition("/")[0]):

@@ -1,4 +1,4 @@
-"""A store's failures: which are tried again, and which are reported, without possible secrets."""
+"""Handles a store's failures: which are retried, and how they are reported without secrets."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ ERRORS: Final = (OSError, NotImplementedError, ValueError, pa.ArrowException)
 _HADOOP: Final = "Hadoop's own message is on standard error, a task's on its executor's"
 
 _ABSENT: Final = re.compile("No such file or directory")
-"""The message of Google's library without the number of that error."""
+"""The text of Google's library for a missing object, without an error number."""
 
 _OBJECT_GONE: Final = re.compile(r"NO_SUCH_KEY|\[BlobNotFound\]|RESOURCE_NOT_FOUND during GetObject")
-"""The last is the status alone.
+"""Errors for a deleted object; the last is only a status.
 
-pyarrow writes S3's answer to the memory for the object's bytes. If older bytes follow it, the library finds no error.
+pyarrow writes S3's answer to the memory for the object's bytes, so the library may find older bytes there instead of an
+error.
 """
 
 _TOO_SHORT: Final = re.compile(r"INVALID_RANGE|\[InvalidRange\]|Read out of bounds|status code: 416|HTTP status 416")
-"""By whole words: the number alone may be a part of a position or of a request's name."""
+"""Whole words, because the number alone may be part of a position or of a request's name."""
 
 _GONE: Final = re.compile(
     r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist|ContainerNotFound|Bucket  ?not found", re.I
@@ -51,12 +52,12 @@ _DENIED: Final = re.compile(
 
 
 def tried(path: RemotePath, what: str, call: Callable[[], T], *, whole: int | None = None) -> T:
-    """The store's answer, with a few retries. ``whole``: an answer has that many bytes.
+    """The store's answer, with a few retries. ``whole``: the expected number of bytes.
 
     Raises:
-        SegmentChangedError: the object is gone, or shorter.
+        SegmentChangedError: the object was deleted, or is shorter.
         ConfigError: the bucket or directory does not exist, or access is denied.
-        MachineError: nothing helped.
+        MachineError: all tries failed.
     """
     policy = RetryPolicy.from_environment(tries=TRIES)
     for number in range(policy.tries):
@@ -96,10 +97,10 @@ def raise_if_final(path: RemotePath, error: Exception) -> None:
     """Raise errors that a retry would not fix.
 
     Raises:
-        SegmentChangedError: the object is gone, or shorter.
+        SegmentChangedError: the object was deleted, or is shorter.
         ConfigError: the bucket does not exist, access is denied, or a library lacks something.
     """
-    text = re.sub(r"'[^']*'", "", str(error))  # a topic may be called what an error is
+    text = re.sub(r"'[^']*'", "", str(error))  # a topic may have the name of an error
     if _GONE.search(text):
         raise no_bucket(path) from None
     if isinstance(error, PermissionError) or _DENIED.search(text):
@@ -117,10 +118,10 @@ def raise_if_final(path: RemotePath, error: Exception) -> None:
 
 
 def no_bucket(path: RemotePath) -> CleanerdError:
-    """The error of a path in a bucket that is not there."""
+    """The error for a path in a missing bucket."""
     return ConfigError(f"there is no bucket or container {path.parts[1].partition('@')[0]}", where=str(path))
 
 
 def brief(error: Exception) -> str:
-    """A line of it, without signatures, after a question mark, and logins, before an address."""
+    """One line of the error, without signatures (after a question mark) and logins (before an address)."""
     return re.sub(r"\?\S*|(?<=//)[^/@\s]*@", "", str(error).split("\n", maxsplit=1)[0])[:300]

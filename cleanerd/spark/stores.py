@@ -1,11 +1,9 @@
 """Object stores and other file systems, through pyarrow: ``s3``, ``gs``, ``abfs`` and ``hdfs``.
 
-``archive/target.py`` writes to one.
-
-A file is fetched in ranges of some megabytes, one ahead of the reader, so that a task has two of them and nothing on
-disk. Transient failures are tried again, a few times. The store's library finds credentials in its own places
-(environment, configuration files, the machine's role): a URL with credentials in it is refused, and no message repeats
-possible ones.
+``archive/target.py`` writes to one. A file is fetched in ranges of some megabytes, one ahead of the reader, so that a
+task has two of them in memory and none on disk. Transient failures are retried a few times. The store's library finds
+credentials in its usual places (environment, configuration files, the machine's role): a URL with credentials is
+refused, and messages contain none.
 """
 
 from __future__ import annotations
@@ -37,12 +35,12 @@ SCHEMES: Final = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs",
 """Schemes in URLs, and cleanerd's names for them."""
 
 AHEAD_BYTES: Final = 8 << 20
-"""Bytes to fetch at once while a file is read from one end to the other."""
+"""Bytes to fetch at once while a file is read sequentially."""
 
 LEAST_BYTES: Final = 64 << 10
 _HEAD_BYTES: Final = 64
 PART_TRIES: Final = 3
-"""Tries of a part of an object that is sent; the whole object is tried as often as anything else."""
+"""Tries for a part of an object that is sent; the whole object has further tries."""
 
 _RENAME: Final = "rename it, or keep it elsewhere"
 
@@ -50,7 +48,7 @@ _WILD: Final = re.compile(r"[*?\[]")
 
 
 class StorePath(RemotePath):
-    """A place in a store that pyarrow knows."""
+    """A path in a store that pyarrow supports."""
 
     def children(self) -> list[RemotePath]:
         """By the store, one level deep."""
@@ -58,8 +56,7 @@ class StorePath(RemotePath):
 
     def files_below(self, *, complete: bool = False) -> list[RemotePath]:
         """By requests of the store for all levels."""
-        # Microsoft's library never ends where a directory has no name, as of ``DIR//FILE``: it is listed level by
-        # level.
+        # Microsoft's library never ends if a directory has no name, as in ``DIR//FILE``: list it level by level.
         by_levels = self.parts[0].startswith("abfs")
         found: list[RemotePath] = []
         places: list[StorePath] = [self]
@@ -79,16 +76,16 @@ class StorePath(RemotePath):
         return sorted(found)
 
     def status(self) -> StoreEntry | None:
-        """By a question to the store."""
+        """By a request to the store."""
         return tried(self, "cannot be read", self._status_once)
 
     def opened(self, upto: int = 0) -> Ranges:
-        """By a question for its size; what follows are ranges."""
+        """By a request for its size; ranges are fetched later."""
         return _StoreFile(self, upto)
 
     @property
     def system(self) -> pafs.FileSystem:
-        """Its file system, one a process."""
+        """Its file system, one per process."""
         return _system(os.getpid(), self.parts[0].removesuffix(":"), self.parts[1])
 
     @property
@@ -98,7 +95,7 @@ class StorePath(RemotePath):
 
     @property
     def inner(self) -> str:
-        """Its name as that file system has it."""
+        """Its name in that file system."""
         scheme = self.parts[0]
         host, *rest = self.parts[1:]
         if scheme in ("hdfs:", "viewfs:"):
@@ -108,8 +105,8 @@ class StorePath(RemotePath):
     def _status_once(self) -> StoreEntry | None:
         """As :meth:`status`, once, with the errors of the library.
 
-        Google's library reports an absent name when it is throttled, libhdfs when the name node does not answer, and
-        Azure's overlooks a directory beside ``NAME-2``: the parent is listed before that is trusted.
+        Google's library reports a missing name when it is throttled, libhdfs when the name node does not answer, and
+        Azure's overlooks a directory beside ``NAME-2``. So a missing name is checked in the parent's listing.
         """
         info = self.system.get_file_info(self.inner)
         if info.type.name == "NotFound" and self.parts[0] != "s3:":
@@ -129,8 +126,8 @@ class StorePath(RemotePath):
         return child
 
     def _list(self, *, recursive: bool = False) -> list[tuple[str, StoreEntry]]:
-        """The entries in it, or anywhere below it, by the store's names, relative to here."""
-        # Google's library leaves out a directory without an object of its own, and requests all below anyway.
+        """The entries in it, or at any depth below it, by the store's names, relative to this path."""
+        # Google's library leaves out a directory without its own object, and requests everything below anyway.
         is_flat = self.parts[0] == "gs:" and not recursive
         above = len(self.inner.rstrip("/")) + 1
         selector = _selector(self.inner, recursive=recursive or is_flat)
@@ -148,7 +145,7 @@ class StorePath(RemotePath):
 
 
 def _is_plain(name: str) -> bool:
-    """Whether a path ends so: a key may have an empty name in it, or dots, which on the way to the store mean another.
+    """Whether the name can be a path: a key may contain an empty name or dots, which would mean another key.
 
     Of two objects, ``DIR//FILE`` and ``DIR/FILE``, a path names the second.
     """
@@ -162,7 +159,7 @@ def _selector(inner: str, *, recursive: bool = False) -> pafs.FileSelector:
 
 
 def path_of(text: str | Path) -> Path:
-    """The path that ``text`` names: of this machine, or a URL's.
+    """The path for ``text``: local, or a URL's.
 
     Raises:
         ConfigError: an unsupported URL, or one with credentials in it.
@@ -202,7 +199,7 @@ def path_of(text: str | Path) -> Path:
 
 
 def matching(pattern: Path) -> list[Path]:
-    """The directories in a store that a path with wildcards names, or the one without.
+    """The directories in a store that match a path with wildcards, or the path without them.
 
     Raises:
         ConfigError: there is none.
@@ -227,7 +224,7 @@ def matching(pattern: Path) -> list[Path]:
 
 
 class _StoreFile(Ranges):
-    """One object. In memory are the last range and, from the second one in a row on, the next, fetched meanwhile."""
+    """One object. The last range is in memory and, from the second sequential one on, the next is fetched ahead."""
 
     def __init__(self, path: StorePath, upto: int) -> None:
         super().__init__()
@@ -245,12 +242,12 @@ class _StoreFile(Ranges):
         self._upto = upto
 
     def _open_with_size(self) -> tuple[pa.NativeFile, int]:
-        """The open file and its size, which Google's library reports as none after a failed first answer."""
+        """The open file and its size, which Google's library reports as None after a failed first answer."""
         file = self._path.system.open_input_file(self._path.inner)
         return file, file.size()
 
     def _about(self) -> tuple[int, str]:
-        """The store's time of this object, and its name for these very bytes, where its answer has them."""
+        """The store's time of this object, and its tag for this content, if its answer has them."""
         fields: dict[str, Any] = {}
         with contextlib.suppress(*ERRORS):
             fields = {key.lower(): value.decode() for key, value in (self._file.metadata() or {}).items()}
@@ -264,7 +261,7 @@ class _StoreFile(Ranges):
         return 0 if found is None else found.st_mtime_ns, tag
 
     def read_into(self, room: Any, position: int) -> int:
-        """From ranges that are held, under way, or new."""
+        """From ranges in memory, being fetched, or new."""
         view = memoryview(room).cast("B")
         done = 0
         wanted = min(len(view), self.listed.st_size - position)
@@ -277,11 +274,11 @@ class _StoreFile(Ranges):
         return max(done, 0)
 
     def require_unchanged(self) -> None:
-        """By opening it once more.
+        """By opening it again.
 
         Raises:
-            SegmentChangedError, CleanerdError: as its base.
-            ConfigError: the store gives no parts, or something on the way to it.
+            SegmentChangedError, CleanerdError: as its base class.
+            ConfigError: the store, or a proxy, does not support ranges.
         """
         with _StoreFile(self._path, 0) as now:
             if (now.listed, now.tag) != (self.listed, self.tag):
@@ -289,7 +286,7 @@ class _StoreFile(Ranges):
         self._require_parts()
 
     def _require_parts(self) -> None:
-        """Google's library and Microsoft's accept a whole object as the requested part."""
+        """Check that the store answers ranges: Google's and Microsoft's libraries accept a whole object instead."""
         if not self._has_jumped or self._path.parts[0] not in ("gs:", "abfs:", "abfss:"):
             return
         head = self._head or self._fetch(0, _HEAD_BYTES)
@@ -297,7 +294,7 @@ class _StoreFile(Ranges):
             raise self._no_ranges("comes whole although a part of it was requested")
 
     def close(self) -> None:
-        """Give back what it held."""
+        """Release the ranges."""
         if not self.closed:
             super().close()
             self._held, self._ahead = (0, b""), None
@@ -311,7 +308,7 @@ class _StoreFile(Ranges):
         return ConfigError(f"{what}, so no part of it can be read", where=str(self._path), hint=hint)
 
     def _piece(self, position: int, wanted: int) -> memoryview:
-        """Some bytes from ``position`` on: what is held, what is on its way, else a range of its own."""
+        """Bytes from ``position`` on: from memory, from a range being fetched, or from a new range."""
         start, data = self._held
         if not start <= position < start + len(data):
             in_a_row = bool(data) and position == start + len(data)
@@ -322,7 +319,7 @@ class _StoreFile(Ranges):
         return memoryview(data)[position - start :]
 
     def _arriving(self, position: int) -> tuple[int, bytes] | None:
-        """The range fetched ahead, if ``position`` is in it."""
+        """The range fetched ahead, if it contains ``position``."""
         ahead, self._ahead = self._ahead, None
         if ahead is None or not ahead[0] <= position < ahead[0] + ahead[1]:
             return None
@@ -348,7 +345,7 @@ def _listed(info: pafs.FileInfo) -> StoreEntry:
 
 
 def _time(text: str) -> datetime:
-    """In HTTP's form, or in ISO's."""
+    """A time in HTTP's form, or in ISO's."""
     with contextlib.suppress(ValueError):
         return parsedate_to_datetime(text)
     found = datetime.fromisoformat(text)
@@ -357,7 +354,7 @@ def _time(text: str) -> datetime:
 
 @functools.lru_cache(maxsize=16)
 def _system(_process: int, scheme: str, host: str, tries: int = 1) -> pafs.FileSystem:
-    """One a process: what was made before a fork is not used after it. ``tries``: of each of its requests."""
+    """One per process: objects from before a fork are not used after it. ``tries``: of each request."""
     try:
         return client_of(scheme, host, tries)
     except ERRORS as error:

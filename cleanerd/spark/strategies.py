@@ -1,4 +1,4 @@
-"""The rules that decide between the records of a key, as a PySpark user states them: by topic."""
+"""The rules that decide between the records of a key, by topic, as a PySpark user states them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Strategies:
         )
 
     def rules(self, topic: str) -> KeyRules:
-        """Those of ``topic``.
+        """The rules of ``topic``.
 
         Raises:
             ConfigError: the given values contradict each other.

@@ -1,9 +1,8 @@
-"""Standard error of a Spark driver: cleanerd's original stream, and Spark's own messages.
+"""Standard error of a Spark driver: cleanerd's original stream, and Spark's messages.
 
 ``spark-submit`` joins both streams of the driver into standard output, which belongs to the result. So the driver
-requests our standard error and gets the open file itself: opened again by name it would have a position of its own, and
-in a file both would overwrite each other. Java's messages come through a pipe, without the lines that every start
-prints.
+requests our standard error and gets the open file itself: opened again by name it would have its own position, and both
+would overwrite each other in a file. Java's messages come through a pipe, without the lines that every start prints.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def adopt_stderr(address: str) -> bool:
 
 
 class Forwarder:
-    """Passes the lines of ``source`` on to standard error, all of them or the useful ones (``whole``)."""
+    """Forwards the lines of ``source`` to standard error: all of them (``whole``) or the useful ones."""
 
     def __init__(self, source: IO[bytes], *, whole: bool) -> None:
         self._source = source
@@ -91,7 +90,7 @@ class Forwarder:
         self._thread.start()
 
     def finish(self) -> None:
-        """Wait for the last lines, but not for a process that was left behind with the pipe."""
+        """Wait for the last lines, but not for a leftover process that keeps the pipe open."""
         self._thread.join(_PATIENCE_SECONDS)
 
     def _forward(self) -> None:

@@ -1,4 +1,4 @@
-"""Distributes work to Python workers: items with a weight, packed into tasks, whose results are Arrow batches.
+"""Distributes work to Python workers: weighted items, packed into tasks, whose results are Arrow batches.
 
 A Python task costs some 80 ms even when it does nothing, so small segments share one; a segment is never cut.
 """
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TASK_BYTES: Final = 128 * 1024 * 1024
-"""About as much one task reads, when there is enough for all."""
+"""About how much one task reads, if there is enough for all."""
 
 Item: TypeAlias = "Mapping[str, Any]"
-"""One piece of work, as JSON has it."""
+"""One piece of work, as JSON."""
 Worker: TypeAlias = "Callable[[Item], Iterator[pa.RecordBatch]]"
-"""A task's function for a piece."""
+"""A worker's function for an item."""
 
 ROWS_AN_ARROW_BATCH: Final = 8
-"""For rows that are blocks of up to some megabytes: Spark's default of 10 000 of them would not fit any memory."""
+"""For rows of up to some megabytes: Spark's default of 10,000 of them would not fit the memory."""
 
 NUMBERED_COLUMNS: Final = "number int, found string"
 """The columns of :func:`numbered_row`."""
@@ -49,7 +49,7 @@ def ignore_progress(_bytes: int) -> None:
 
 
 _read_bytes: Final[ContextVar[Accumulator[int] | None]] = ContextVar("read_bytes", default=None)
-"""Where the tasks of the block of :func:`queries` count."""
+"""Counts the bytes read by the tasks in a block of :func:`queries`."""
 
 
 @contextlib.contextmanager
@@ -64,13 +64,13 @@ def queries(
 ) -> Iterator[None]:
     """Settings for cleanerd's jobs; the session's own are restored afterwards. Reports their progress.
 
-    ``what`` is the name on Spark's pages: the command, and its object. ``size_bytes`` are read, and ``advance``
-    receives as many bytes while the jobs of the block run; ``steps``: how often they are processed, by tasks that read
-    them or that receive these tasks' rows. ``rows_a_batch``: that many rows reach a task at once. Without a session
-    there are no jobs, and this has no effect.
+    ``what``: the name on Spark's pages: the command, and its object. ``advance`` receives ``size_bytes`` in total while
+    the jobs of the block run; ``steps``: how often these bytes are processed, by tasks that read them or that receive
+    these tasks' rows. ``rows_a_batch``: how many rows a task receives at once. Without a session there are no jobs, and
+    this has no effect.
 
     Raises:
-        CleanerdError: a task's error, in its own words, not as Spark wraps it.
+        CleanerdError: a task's error, without Spark's wrapping.
     """
     if session is None:
         yield
@@ -119,13 +119,13 @@ def _settings(session: SparkSession, size_bytes: int, rows_a_batch: int) -> Iter
 def spread(
     session: SparkSession, items: Sequence[tuple[int, Item]], worker: Worker, schema: pa.Schema, columns: str
 ) -> DataFrame:
-    """Call ``worker`` with each of ``items`` (bytes, work) in some task; its batches, of ``schema``, as a DataFrame.
+    """Call ``worker`` with each of ``items`` (bytes, work) in a task; its batches, of ``schema``, as a DataFrame.
 
-    ``columns`` is the schema in Spark's words. ``worker`` must be importable on the executors.
+    ``columns``: the schema in Spark's notation. ``worker`` must be importable on the executors.
     """
     packed = _pack(items, tasks_for(session, [size for size, _ in items]))
     bins = tuple((sum(size for size, _ in each), json.dumps([item for _, item in each])) for each in packed)
-    # The work travels with the function: a DataFrame made of a list would start a second Python daemon.
+    # The work is sent with the function: a DataFrame made of a list would start a second Python daemon.
     numbers = session.range(0, len(bins), 1, max(len(bins), 1))
     return numbers.mapInArrow(partial(_run, worker, schema, bins, _read_bytes.get()), columns)
 
@@ -177,12 +177,12 @@ def numbered_row(number: int, document: Any) -> pa.RecordBatch:
 
 
 def tasks_for(session: SparkSession, sizes: Sequence[int]) -> int:
-    """The number of useful tasks for pieces of ``sizes`` bytes: no more than pieces, 0 without any."""
+    """The number of useful tasks for items of ``sizes`` bytes: at most one per item, 0 without any."""
     return min(len(sizes), max(cores_of(session), -(-sum(sizes) // TASK_BYTES)))
 
 
 def _pack(items: Sequence[tuple[int, Item]], count: int) -> list[list[tuple[int, Item]]]:
-    """The largest first into the emptiest of ``count``: at least one item in each."""
+    """Distribute the largest first to the emptiest of ``count`` tasks: at least one item in each."""
     bins: list[list[tuple[int, Item]]] = [[] for _ in range(count)]
     heap = [(0, number) for number in range(count)]
     for size, item in sorted(items, key=lambda each: -each[0]):

@@ -1,4 +1,4 @@
-"""The progress of Spark's jobs, for a terminal."""
+"""Shows the progress of Spark's jobs in a terminal."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 POLL_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 2.0
-"""Limit for threads that may wait for Java, which after a signal may be gone."""
+"""Limit for threads that wait for Java, which may be missing after a signal."""
 
 
 class _ReportedWork:
-    """The reported part of ``work_bytes``: it never falls, and in the end it is all."""
+    """The reported part of ``work_bytes``: it never decreases, and ends with all of it."""
 
     def __init__(self, advance: Callable[[int], None], work_bytes: int) -> None:
         self._advance = advance
@@ -31,7 +31,7 @@ class _ReportedWork:
 
 
 class ProgressWatch:
-    """Reports the progress of running jobs by ``share``: 0 to 1, queried by a thread of its own."""
+    """Reports the progress of running jobs by ``share``: 0 to 1, queried by a separate thread."""
 
     def __init__(self, share: Callable[[], float], advance: Callable[[int], None], work_bytes: int) -> None:
         self._share = share
@@ -76,7 +76,7 @@ def by_tasks(session: SparkSession, group: str) -> Callable[[], float]:
 class ConnectSession:
     """The same for a session of Spark Connect, whose server reports an operation's progress.
 
-    ``steps``: about as many operations there will be; each counts as much.
+    ``steps``: about how many operations there will be; each has the same weight.
     """
 
     def __init__(self, session: Any, advance: Callable[[int], None], work_bytes: int, steps: int) -> None:
@@ -84,7 +84,7 @@ class ConnectSession:
         self._reported = _ReportedWork(advance, work_bytes)
         self._steps = steps
         self._shares: dict[str | None, float] = {}
-        """By operation: finished tasks by all tasks of the stages that have begun."""
+        """By operation: finished tasks by all tasks of the started stages."""
 
     def __enter__(self) -> None:
         self._session.registerProgressHandler(self._hear)

@@ -1,7 +1,7 @@
-"""Task 2: one shard of the keys in one offset map; returns the retained records, and the superseded ones.
+"""Task 2: puts one shard of the keys into an offset map; returns the retained and the superseded records.
 
-As locally (``cleaner/index.py``, ``cleaner/clean_part.py``): first the dirty section, then the clean one against it.
-Rows arrive sorted, so ordinals are assigned in their order: a block's rows ascend as their offsets do.
+As locally (``cleaner/index.py``, ``cleaner/clean_part.py``): the dirty section first, then the clean one is compared
+with it. Rows arrive sorted, so ordinals are assigned in their order: a block's rows ascend like their offsets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def choose(plan_text: str, sizes: Sizes, rows: Iterator[Row]) -> Iterator[Row]:
-    """The rows of one shard, sorted by kind, segment, split and block; all resulting rows go to their segments."""
+    """Process the rows of one shard, sorted by kind, segment, split and block; resulting rows go to their segments."""
     plan = plan_of(plan_text)
     with contextlib.closing(_Shard(plan, sizes)) as shard:
         for row in rows:
@@ -56,10 +56,10 @@ class _Shard:
         self._clean = NumberSpool(0)
 
     def put(self, row: Row) -> None:
-        """A block of the dirty part.
+        """Add a block of the dirty section.
 
         Raises:
-            MapFullError: the keys do not fit.
+            OffsetMapFullError: the keys do not fit.
         """
         keys = KeyRows.of_bytes(row.payload)
         ordinal = self._dirty.add(row, keys)
@@ -70,7 +70,7 @@ class _Shard:
             raise OffsetMapFullError
 
     def hold_against(self, row: Row) -> Iterator[Row]:
-        """A block of the clean part: which of its records have a key that the dirty part has too."""
+        """A block of the clean section: which of its records have a key of the dirty section."""
         keys = KeyRows.of_bytes(row.payload)
         if keys.versions is None or keys.present is None:
             superseded = self._map.contains(keys.hashes, everything(keys))
@@ -83,16 +83,16 @@ class _Shard:
             yield bits_row(SUPERSEDED, row, keys.numbers[superseded])
 
     def winners(self) -> Iterator[Row]:
-        """Whose records the map holds when all have competed."""
+        """The winners in the map after all records have competed."""
         yield from self._dirty.winners(self._map, WINNERS)
         yield from self._clean.winners(self._map, WON)
 
     def close(self) -> None:
-        """Give the spools back."""
+        """Close the spools."""
         self._dirty.close()
         self._clean.close()
 
 
 def everything(keys: KeyRows) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """[k] bool: all of them."""
+    """[k] bool: a mask that selects all."""
     return np.ones(len(keys), dtype=np.bool_)

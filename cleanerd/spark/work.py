@@ -1,8 +1,8 @@
-"""Where executors write: ``<partition>/.kstage/spark-<plan id>/``, under names that no other attempt uses.
+"""The directory where executors write: ``<partition>/.kstage/spark-<plan id>/``, with unique names per attempt.
 
 Only files reported by a successful task are used. All others are removed with the directory: at the end of the run, or,
-if the driver was killed, at the next one. An attempt that outlives its run finds the directory gone and fails.
-``cleanerd apply`` ignores everything in here.
+if the driver was killed, by the next one. An attempt that outlives its run finds the directory missing and fails.
+``cleanerd apply`` ignores this directory.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan
 
 MAX_FACTS_BYTES: Final = 1 << 40
-"""The size of the tasks' files depends on the log."""
+"""No limit: the size of the tasks' files depends on the log."""
 OLD_SECONDS: Final = 86_400
-"""Age of files to sweep if no run is known to have given them up."""
+"""Age of files to sweep if their run may still be active."""
 
 
 def work_name(plan_id: str) -> str:
@@ -48,12 +48,12 @@ def work_name(plan_id: str) -> str:
 
 
 def new_attempt() -> str:
-    """A name for one attempt of a task that no other attempt has, whatever the scheduler does."""
+    """A name for one attempt of a task that no other attempt has, however the scheduler works."""
     return secrets.token_hex(8)
 
 
 class AttemptStaging(Staging):
-    """A directory of one attempt's own to stage a group in; the driver moves the files into the plan's directory."""
+    """An attempt's own directory to stage a group in; the driver moves the files into the plan's directory."""
 
     def __init__(self, plan: CleaningPlan, partition: int, *, attempt: str, reserve_bytes: int) -> None:
         super().__init__(plan, partition, reserve_bytes=reserve_bytes, name=f"{work_name(plan.plan_id)}/{attempt}")
@@ -63,7 +63,7 @@ class AttemptStaging(Staging):
 
 
 class WorkDirectory:
-    """The driver's side: makes the directory, sweeps what others left, moves staged files out of it."""
+    """The driver's view: creates the directory, sweeps leftovers, moves staged files out of it."""
 
     def __init__(self, plan: CleaningPlan, partition: int) -> None:
         self._plan = plan
@@ -71,16 +71,16 @@ class WorkDirectory:
         self.path = f"{plan.path}/{work_name(plan.plan_id)}"
 
     def make(self) -> None:
-        """Make it, as the partition directory is owned.
+        """Create it, with the owner of the partition directory.
 
         Raises:
-            CleanerdError: it cannot be made.
+            CleanerdError: it cannot be created.
         """
         try:
             close_quietly(open_staging(self._partition))
             work = new_directory(work_name(self._plan.plan_id), dir_fd=self._partition, mode=STAGING_MODE)
             try:
-                # The broker's user must be able to remove it with the topic, also when we were killed.
+                # The broker's user must be able to remove it with the topic, even if we are killed.
                 copy_owner(self._partition, work)
             finally:
                 close_quietly(work)
@@ -88,10 +88,10 @@ class WorkDirectory:
             raise system_error("cannot be made", self.path, error) from error
 
     def move(self, attempt: str, names: list[str], target: int) -> None:
-        """Move staged files into the directory open as ``target``; on the same file system, so a rename each.
+        """Move staged files to the directory open as ``target``, by renames on the same file system.
 
         Raises:
-            CleanerdError: they are not there, or cannot be moved.
+            CleanerdError: they do not exist, or cannot be moved.
         """
         try:
             source = open_directory(f"{work_name(self._plan.plan_id)}/{attempt}", dir_fd=self._partition)
@@ -105,9 +105,9 @@ class WorkDirectory:
             raise system_error("cannot be moved", f"{self.path}/{attempt}", error) from error
 
     def remove(self) -> None:
-        """Remove it with all that is in it, and ``.kstage`` if that is empty then. Never fails.
+        """Remove it with its content, and ``.kstage`` if that is empty then. Does not raise.
 
-        An attempt may still write: repeat for new files, a few times.
+        An attempt may still write, so this is repeated a few times.
         """
         # By path: the descriptor may be closed by now.
         with contextlib.suppress(OSError), _opened(self._plan.path) as partition:
@@ -128,7 +128,7 @@ def _is_there(name: str, place: int) -> bool:
 
 
 def sweep(partition: Path, *, alone: bool) -> list[str]:
-    """Remove the work directories of runs that are over: any when we are ``alone``, else those that are a day old."""
+    """Remove the work directories of finished runs: all if we are ``alone``, else those older than a day."""
     swept = []
     with (
         contextlib.suppress(OSError),
@@ -146,7 +146,7 @@ def sweep(partition: Path, *, alone: bool) -> list[str]:
 
 
 def is_claimed(path: str) -> bool:
-    """Whether this process's claim on the partition keeps others out: not every file system has such locks."""
+    """Whether this process's claim on the partition excludes others: some file systems have no such locks."""
     with _opened(path) as partition:
         return claimed(partition)
 
@@ -162,10 +162,10 @@ def _opened(path: str | Path) -> Iterator[int]:
 
 
 def write_file(plan: CleaningPlan, name: str, data: bytes) -> str:
-    """A new file in the plan's work directory; returns its name.
+    """Write a new file in the plan's work directory; returns its name.
 
     Raises:
-        CleanerdError: it cannot be written; also when the run is over and the directory gone.
+        CleanerdError: it cannot be written, or the run is over and the directory missing.
     """
     place = f"{work_name(plan.plan_id)}/{plain_name(name)}"
     try:
@@ -181,7 +181,7 @@ def write_file(plan: CleaningPlan, name: str, data: bytes) -> str:
 
 
 def read_file(plan: CleaningPlan, name: str) -> bytes:
-    """A file of the plan's work directory.
+    """Read a file of the plan's work directory.
 
     Raises:
         CleanerdError: it cannot be read.

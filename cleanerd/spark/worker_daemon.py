@@ -1,7 +1,7 @@
-"""Forks the Python workers of cleanerd's own sessions (``spark.python.daemon.module``): lighter than pyspark's.
+"""Forks the Python workers of cleanerd's own sessions (``spark.python.daemon.module``); smaller than pyspark's.
 
-It has pyspark, numpy and the kernel loaded before it forks, from files that are compiled. pandas is kept out: pyarrow
-would load it into each worker as soon as it sees an array, and none of our tasks has any use for it.
+It has pyspark, numpy and the kernel loaded before it forks, from compiled files. pandas is excluded: pyarrow would load
+it into each worker at its first array, and cleanerd's tasks do not use it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NoPandas(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Nothing of any other module.
+        """Finds no module.
 
         Raises:
             ModuleNotFoundError: it is pandas.

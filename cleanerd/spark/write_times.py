@@ -1,4 +1,4 @@
-"""Counts when records were written, by spans of time, however far apart their timestamps are."""
+"""Counts records by the time of writing, in spans, however far apart their timestamps are."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_SPANS: Final = 512
-"""Limit; above, spans are merged two by two: producers may write any timestamp."""
+"""Limit of spans; above it, spans are merged in pairs, because producers may write any timestamp."""
 
 LEAST_MS: Final = 60_000
 
 
 @dataclass(slots=True)
 class WriteTimes:
-    """``counts``: records by the number of their span, which begins that many times ``span_ms`` after 1970.
+    """``counts``: records by the number of their span; span ``n`` begins ``n * span_ms`` after 1970.
 
-    ``span_ms`` is LEAST_MS times a power of two, so that what was counted in parts adds up, in any order. Records
-    without a timestamp (-1, or any other before 1970) are not in it.
+    ``span_ms`` is LEAST_MS times a power of two, so that counts of parts can be added in any order. Records without a
+    timestamp (-1, or any other before 1970) are left out.
     """
 
     span_ms: int = LEAST_MS

@@ -1,4 +1,4 @@
-"""An archive of log directories, cleaned beside: a copy of each partition on an executor's disk, uploaded elsewhere.
+"""A cleaned archive of log directories: each partition is copied to an executor's disk, cleaned and uploaded elsewhere.
 
 ::
 
@@ -6,5 +6,5 @@
     clean     a task each    fetch a copy, the local engine's round on it, upload          partition.py
     finish    the driver     the directories' own files, then the manifest, last           run.py, manifest.py
 
-Nothing of a source is ever changed, and nothing counts of what was written until its manifest is there.
+Sources are never changed, and the output is valid only with its manifest.
 """

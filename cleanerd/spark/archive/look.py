@@ -1,8 +1,8 @@
-"""A log directory of an archive as the driver sees it: a copy of all but its records.
+"""The driver's copy of a log directory, without the segments.
 
 The files that show which topics are compacted and by which rules (identity, checkpoints, the controllers' metadata log,
-topic ids) are fetched into a log directory here that has the partitions' names and none of their segments. The code
-that judges a log directory uses this one, wherever the original is.
+topic ids) are fetched into a local log directory with empty partition directories. The code that judges a log directory
+uses this copy, wherever the original is.
 """
 
 from __future__ import annotations
@@ -64,9 +64,10 @@ class CopiedDirectory:
 
 @dataclass(frozen=True, slots=True)
 class ArchivePlan:
-    """A log directory that can be cleaned: what tasks have to know, their work, and what is not cleaned, and why.
+    """A log directory that can be cleaned: the facts for tasks, their work, and partitions left out, with the reason.
 
-    ``refused``: partitions whose directory is a link, too. ``not_compacted``: those of topics not known to be so.
+    ``refused``: includes partitions whose directory is a link. ``not_compacted``: those of topics not known to be
+    compacted.
     """
 
     copy: CopiedDirectory
@@ -78,10 +79,10 @@ class ArchivePlan:
     configs: tuple[TopicConfig, ...]
 
     def require_unchanged(self) -> None:
-        """The directory's own files are what they were before anything was fetched.
+        """Check that the directory's own files have not changed since they were fetched.
 
         Raises:
-            SegmentChangedError: they are not: the partitions may be of another time than the checkpoints.
+            SegmentChangedError: they have: the partitions may be newer than the checkpoints.
             CleanerdError: they cannot be read.
         """
         now = _files_of(self.copy.place)
@@ -92,7 +93,7 @@ class ArchivePlan:
 
 
 def copied(place: Path, into: Path) -> CopiedDirectory:
-    """The log directory at ``place`` as ``into``, without the records.
+    """Copy the log directory at ``place`` to ``into``, without the segments.
 
     Raises:
         ConfigError: it is not a log directory.
@@ -133,8 +134,7 @@ def plan_directory(
 
     ``others``: the copies of the other directories, which may be the same broker's.
 
-    Raises:
-        RefusedError: it is unknown how far its logs are whole.
+    Raises: RefusedError: it is unknown up to where its logs are complete.
         CleanerdError: its broker's configuration cannot be read.
     """
     log_dir, place = copy.log_dir, copy.place
@@ -178,7 +178,7 @@ def plan_directory(
 
 
 def _links(copy: CopiedDirectory, wanted: PartitionSelection) -> list[CleaningResult]:
-    """The broker would follow them, so something is missing in the archive."""
+    """Results for partitions behind links, which a broker would follow: they are missing in the archive."""
     place = copy.place
     error = "is a symbolic link and not followed"
     return [
@@ -189,7 +189,7 @@ def _links(copy: CopiedDirectory, wanted: PartitionSelection) -> list[CleaningRe
 
 
 def _work(copy: CopiedDirectory, store: StateStore, number: int, name: TopicPartition) -> Work | CleaningResult:
-    """A task's work on a partition; or why it cannot be listed."""
+    """A task's work on a partition; or the result if it cannot be listed."""
     path = copy.place / str(name)
     try:
         contents = contents_of(path)
@@ -208,7 +208,7 @@ def with_source_name(error: CleanerdError, here: Path, there: Path) -> CleanerdE
 
 
 def at_once(place: Path, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """``call`` of each item in their order; several at once where each waits for a store."""
+    """``call`` for each item in order; several at once if they wait for a store."""
     if not isinstance(place, RemotePath):
         return [call(item) for item in items]
     with ThreadPoolExecutor(AT_ONCE, "cleanerd-look") as pool:
@@ -216,7 +216,7 @@ def at_once(place: Path, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 
 def _fetch_ids(copy: CopiedDirectory, names: Sequence[TopicPartition]) -> None:
-    """The files with the topic ids of partitions; reading the partition reports damage."""
+    """Fetch the files with the topic ids of partitions; reading the partition reports damage."""
 
     def fetched(name: TopicPartition) -> tuple[TopicPartition, bytes | None]:
         try:
@@ -230,7 +230,7 @@ def _fetch_ids(copy: CopiedDirectory, names: Sequence[TopicPartition]) -> None:
 
 
 def _rules(store: StateStore, log_dir: LogDir, name: TopicPartition) -> str | UnreadableState | None:
-    """By which rules the topic was last cleaned, as far as the state directory of this machine remembers."""
+    """The rules of the topic's last cleaning, from the state directory of this machine."""
     log = PartitionLog(
         name=name, path=log_dir.path / str(name), topic_id=topic_id_of(log_dir, name), segments=(), snapshots=(),
         leader_epochs=(), unfinished=(), log_start_offset=0, recovery_point=0, high_watermark=0, cleaner_offset=None,
@@ -244,7 +244,7 @@ def _files_of(place: Path) -> dict[str, bytes]:
 
 
 def _entries(place: Path) -> tuple[list[str], list[str]]:
-    """The names of directories and of files in a log directory; links are neither."""
+    """The names of directories and of files in a log directory, without links."""
     if isinstance(place, RemotePath):
         children = [each for each in place.children() if each.listed is not None]
         directories = [each.name for each in children if each.listed is not None and each.listed.is_dir]

@@ -1,4 +1,4 @@
-"""Whether an archive would be written into what it is made of, whatever the two places are called."""
+"""Refuses an archive whose output overlaps its sources, even under other names."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def require_no_overlap(target: Path, sources: Sequence[Path]) -> None:
-    """The output must be neither in a source nor around one.
+    """Refuse an output inside or around a source.
 
     Raises:
-        ConfigError: it does.
+        ConfigError: it overlaps.
     """
     for source in sources:
         if _overlap(target, source):
@@ -41,13 +41,13 @@ def _overlap(one: Path, other: Path) -> bool:
 
 def _in_one_spelling(path: Path) -> tuple[str, ...]:
     scheme, host, *rest = path.parts
-    if scheme.startswith("abfs"):  # the same account has an address of each of Microsoft's two protocols
+    if scheme.startswith("abfs"):  # the same account has an address in each of Microsoft's two protocols
         return ("abfs:", f"{host.partition('@')[0]}@{account_of(host, str(path))[0]}", *rest)
     return ({"viewfs:": "hdfs:"}.get(scheme, scheme), host, *rest)
 
 
 def _is_within(one: Path, other: Path) -> bool:
-    """Whether ``one`` is ``other`` or is below it, by whatever names."""
+    """Whether ``one`` is ``other`` or below it, under any names."""
     real = Path(os.path.realpath(one))
     if real.is_relative_to(os.path.realpath(other)):
         return True

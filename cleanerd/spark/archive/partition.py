@@ -1,7 +1,8 @@
-"""One partition of an archive: its files fetched, cleaned as ``cleanerd clean`` cleans a copy, and sent elsewhere.
+"""One partition of an archive: its files are fetched, cleaned like a copy by ``cleanerd clean``, and sent elsewhere.
 
-Runs in a task. Only its yielded results are used. A killed or second attempt has written the same bytes under the same
-names, because the source has to be what the driver listed, and the cleaning uses the driver's time and settings.
+Runs in a task. Only its yielded results are used. A killed or second attempt writes the same bytes under the same
+names, because the source must be unchanged since the driver's listing, and the cleaning uses the driver's time and
+settings.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ STAGING: Final = ".kstage"
 class Work:
     """A partition of the log directory number ``source``, as the driver listed it.
 
-    ``offsets``: its entries in the four checkpoints. ``remembered``: the rules that the topic was last cleaned by.
+    ``offsets``: its entries in the four checkpoints. ``remembered``: the rules of the topic's last cleaning.
     """
 
     source: int
@@ -67,13 +68,13 @@ class Work:
     def of(
         cls, source: int, name: TopicPartition, contents: Any, log_dir: LogDir, remembered: str | UnreadableState | None
     ) -> Work:
-        """With the checkpoints of ``log_dir``."""
+        """The work, with the checkpoints of ``log_dir``."""
         offsets = (log_dir.cleaner_offsets, log_dir.recovery_points, log_dir.log_start_offsets, log_dir.high_watermarks)
         entries = tuple(each.get(name) for each in offsets)
         return cls(source, name, contents.digest, contents.size_bytes, entries, remembered)
 
     def to_item(self) -> Item:
-        """The fields as JSON has them."""
+        """The fields as JSON."""
         last_settings = self.remembered
         return {
             "source": self.source,
@@ -89,7 +90,7 @@ class Work:
 
     @classmethod
     def from_item(cls, item: Item) -> Work:
-        """The work that :meth:`to_item` made an item of."""
+        """The reverse of :meth:`to_item`."""
         last_settings = item["remembered"]
         return cls(
             item["source"],
@@ -103,7 +104,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLogDir:
-    """A log directory as tasks know it. ``name``: what it is called in the archive; ``configs`` by topic."""
+    """The facts about a log directory for tasks. ``name``: its name in the archive; ``configs`` by topic."""
 
     place: Path
     name: str
@@ -135,7 +136,7 @@ class ArchiveTaskResult:
 
     @classmethod
     def from_row(cls, text: str) -> ArchiveTaskResult:
-        """From the row of :func:`clean_one`."""
+        """The result from the row of :func:`clean_one`."""
         item = json.loads(text)
         work = Work.from_item(item["work"])
         result = CleaningResult.from_json(work.name, item["result"])
@@ -145,7 +146,7 @@ class ArchiveTaskResult:
 
 
 def reported_error(text: str, cause: str, exit_code: int) -> ReportedError:
-    """Another process's error. A source that changes is a failure: the partition is missing in the archive."""
+    """Another process's error. A changed source is a failure, because the partition is missing in the archive."""
     error = ReportedError(text, cause=Cause(cause))
     error.exit_code = exit_code
     error.moved_on = False
@@ -153,7 +154,7 @@ def reported_error(text: str, cause: str, exit_code: int) -> ReportedError:
 
 
 def clean_one(job: ArchiveJob, item: Item) -> Iterator[pa.RecordBatch]:
-    """Clean the partition of ``item`` into the archive; returns the result as a row of JSON. Fails for bugs only."""
+    """Clean the partition of ``item`` into the archive; returns the result as a row of JSON. Raises for bugs only."""
     work = Work.from_item(item)
     source = job.sources[work.source]
     written: list[ArchivedFile] = []
@@ -182,7 +183,7 @@ def clean_one(job: ArchiveJob, item: Item) -> Iterator[pa.RecordBatch]:
 
 
 class _Remembering(StateStore):
-    """A state store with the rules only, which the driver read from the configured one."""
+    """A state store that only has the rules, which the driver read from the configured one."""
 
     def __init__(self, root: Path, last_settings: str | UnreadableState | None) -> None:
         super().__init__(root)
@@ -194,7 +195,7 @@ class _Remembering(StateStore):
 
 
 def _prepared(source: ArchiveLogDir, work: Work, path: Path, copied: list[CopiedFile]) -> Path:
-    """A log directory with a copy of the one partition; ``copied`` gets what it was made of.
+    """A log directory with a copy of the partition; ``copied`` receives the copied files.
 
     Raises:
         CleanerdError: the source was changed since the listing, or cannot be read; no space is left.
@@ -217,7 +218,7 @@ def _prepared(source: ArchiveLogDir, work: Work, path: Path, copied: list[Copied
 def _cleaned(job: ArchiveJob, source: ArchiveLogDir, work: Work, path: Path, state: Path) -> CleaningResult:
     store = _Remembering(state, work.remembered)
     log_dir = read_log_dir(path)
-    # No other process knows the copy: no wait is needed, and no lease to prove that it is not open.
+    # No other process knows the copy, so no wait and no lease probe are needed.
     resources = replace(source.resources, lease_required=False)
     config = source.configs[work.name.topic]
     try:
@@ -230,7 +231,7 @@ def _cleaned(job: ArchiveJob, source: ArchiveLogDir, work: Work, path: Path, sta
 
 
 def _sent(target: ArchiveTarget, name: str, path: Path, work: Work) -> list[ArchivedFile]:
-    """The partition's current files, in the archive as ``name``."""
+    """Send the partition's current files to the archive, as ``name``."""
     files = sorted(each for each in (path / str(work.name)).iterdir() if each.is_file() and each.name != STAGING)
     pool = ThreadPoolExecutor(AT_ONCE, "cleanerd-send")
     try:
@@ -243,7 +244,7 @@ def _sent(target: ArchiveTarget, name: str, path: Path, work: Work) -> list[Arch
 
 
 def _with_source_name(result: CleaningResult, here: Path, there: Path) -> CleaningResult:
-    """With the source's name instead of the copy's, which users do not know."""
+    """The result with the source's name instead of the copy's, which users do not know."""
 
     def said(text: str) -> str:
         return text.replace(str(here), str(there))

@@ -1,8 +1,6 @@
-"""The driver of a cleaned archive: scans, has each partition cleaned by a task, and writes the manifest last.
+"""The driver of a cleaned archive: scans, starts a task per partition, and writes the manifest last.
 
-The manifest of a cleaned archive: plain JSON, written last.
-
-Files that it does not list are not part of the archive.
+The manifest is plain JSON. Files that it does not list are not part of the archive.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class CleanedDir:
-    """One log directory of the archive. ``files``: its own; ``left_out``: partitions that are not in it."""
+    """One log directory of the archive. ``files``: its own files; ``left_out``: missing partitions."""
 
     source: str
     path: str
@@ -110,7 +108,7 @@ _NOT_FOR_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
 class Archive:
     """The result of a run. ``manifest``: its place; None: nothing was cleaned, and nothing was left behind.
 
-    ``results``: of every partition that was meant; those with an error are not in the archive. ``failures``: source
+    ``results``: of every selected partition; those with an error are not in the archive. ``failures``: source
     directories that could not be used.
     """
 
@@ -120,7 +118,7 @@ class Archive:
 
     @property
     def exit_code(self) -> int:
-        """As ``cleanerd clean``: 0 only if nothing is missing."""
+        """The exit code, as of ``cleanerd clean``: 0 only if nothing is missing."""
         return exit_code(self.results, self.failures)
 
 
@@ -145,14 +143,14 @@ def clean_archive(
     advance: Callable[[int], None] = ignore_progress,
     clean: CleansOne = clean_one,
 ) -> Archive:
-    """Write a cleaned copy of the log directories ``sources`` to the new place ``output``; ``session`` None: alone.
+    """Write a cleaned copy of the log directories ``sources`` to the new place ``output``; ``session`` None: locally.
 
     ``clean`` cleans one partition, in a task or here.
 
     Raises:
         ConfigError: ``output`` is not empty, or inside or around a source.
         RefusedError: another run was first to write there.
-        CleanerdError: ``output`` cannot be written; then nothing of it counts.
+        CleanerdError: ``output`` cannot be written, and is invalid.
     """
     events = events or ArchiveEvents()
     require_no_overlap(output, sources)
@@ -181,10 +179,10 @@ def clean_archive(
         errors = [error.to_json() for error in failures]
         try:
             target.put_new(MANIFEST, manifest_bytes(run, directories, now_ms=options.now_ms, errors=errors))
-        except RefusedError:  # another run's is there
+        except RefusedError:  # another run's manifest exists
             _remove(target, run)
             raise
-        # After any other error it may exist nevertheless, so its files stay.
+        # After any other error it may exist, so its files stay.
     return Archive(str(target.place / MANIFEST), tuple(results), tuple(failures))
 
 
@@ -231,7 +229,7 @@ def _collected(failures: list[CleanerdError], events: ArchiveEvents) -> Iterator
 
 
 def _names(places: Sequence[Path]) -> list[str]:
-    """Each directory's name in the archive: its own; if two are equal, with their parents."""
+    """Each directory's name in the archive: its own, or with its parents if two are equal."""
     for count in range(1, 1 + max((len(place.parts) for place in places), default=0)):
         names = [_NOT_FOR_NAMES.sub("_", "-".join(place.parts[-count:])).lstrip("._-") or "data" for place in places]
         if len(set(names)) == len(names):
@@ -259,7 +257,7 @@ def _finished(
     failures: list[CleanerdError],
     events: ArchiveEvents,
 ) -> tuple[list[CleaningResult], list[CleanedDir]]:
-    """The directories' own files, then a check of all files; no directories when nothing was cleaned."""
+    """Write the directories' own files, then check all files; returns no directories if nothing was cleaned."""
     directories = []
     results: list[CleaningResult] = []
     for number, each in enumerate(planned):
@@ -288,7 +286,7 @@ def _directory(
 
 
 def _log_dir_files(planned: ArchivePlan, there: Sequence[ArchiveTaskResult]) -> Iterator[tuple[str, bytes]]:
-    """The log directory's own files as after a cleaning, without entries of partitions that are left out."""
+    """The log directory's own files after a cleaning, without entries of missing partitions."""
     names = {one.work.name for one in there}
     gone = set(planned.copy.log_dir.partitions) - names
     cleaned = {one.work.name: one.cleaner_offset for one in there if one.cleaner_offset is not None}
@@ -306,10 +304,10 @@ def _log_dir_files(planned: ArchivePlan, there: Sequence[ArchiveTaskResult]) -> 
 
 
 def _require_complete(target: ArchiveTarget, run: str, directories: Sequence[CleanedDir]) -> None:
-    """All that the manifest lists is there, and nothing else: an attempt that failed may have left files behind.
+    """Check that the archive has exactly the files in the manifest: a failed attempt may have left others.
 
     Raises:
-        MachineError: something is missing.
+        MachineError: a file is missing.
     """
     expected: dict[str, int] = {}
     for each in directories:

@@ -1,4 +1,4 @@
-"""A directory for copies, on this machine's disk; leftovers of a killed process are removed by the next one.
+"""A directory for copies, on this machine's disk. A later process removes the leftovers of a killed one.
 
 On an executor it is among Spark's own directories, which Spark removes with the application.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _LOCK: Final = "lock"
 _YOUNG_SECONDS: Final = 60.0
-"""So old is a directory before one without a lock counts as left behind: its maker may be about to take it."""
+"""A directory without a lock counts as left behind only after this time: its creator may be about to lock it."""
 
 
 @contextlib.contextmanager
@@ -32,7 +32,7 @@ def scratch() -> Iterator[Path]:
     """A new directory that only this user can read; removed after the block.
 
     Raises:
-        CleanerdError: it cannot be made.
+        CleanerdError: it cannot be created.
     """
     top = _top()
     _sweep(top, os.getpid())
@@ -59,7 +59,7 @@ def _top() -> Path:
 
 @functools.lru_cache(maxsize=8)
 def _sweep(top: Path, _process: int) -> None:
-    """Once per process: remove cleanerd's directories that no process holds."""
+    """Once per process: remove cleanerd's directories that no process has locked."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(top):
             if entry.name.startswith(SCRATCH_PREFIX) and entry.is_dir(follow_symlinks=False):

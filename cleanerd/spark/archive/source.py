@@ -1,4 +1,4 @@
-"""The content of an archive's directory, and a copy of it on this machine's disk.
+"""Lists an archive's source directory, and copies it to this machine's disk.
 
 The archive's owner chooses the names. A local file is read by descriptor without following links (U-33); from a store
 only plain names below the listed directory are used.
@@ -32,7 +32,7 @@ PIECE_BYTES: Final = 4 << 20
 """Bytes of one read."""
 
 AT_ONCE: Final = 4
-"""Files of a partition that are fetched or sent at once: most are small, and a store takes its time to answer."""
+"""Files of a partition that are fetched or sent at once: most are small, and a store answers slowly."""
 
 _LONGEST_NAME: Final = 255
 
@@ -61,14 +61,17 @@ class DirectoryContents:
 
     @property
     def digest(self) -> str:
-        """Two listings with the same digest name the same files with the same sizes and times."""
+        """A digest that is equal if two listings have the same files with the same sizes and times."""
         text = "\n".join(f"{each.name}/{each.size_bytes}/{each.written_ns}" for each in self.files)
         return hashlib.sha256(os.fsencode(text)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedFile:
-    """A completely read file. ``tag``: the store's identifier of its bytes, if any; CRC-32C of all."""
+    """A file that was read completely.
+
+    ``tag``: the store's identifier of its content, if any; CRC-32C of the content.
+    """
 
     name: str
     size_bytes: int
@@ -91,7 +94,7 @@ def contents_of(place: Path) -> DirectoryContents:
     """List a directory below a log directory.
 
     Raises:
-        CleanerdError: it cannot be listed, or a name in it is none that a broker gives.
+        CleanerdError: it cannot be listed, or has a name that brokers do not use.
     """
     files, directories = _in_store(place) if isinstance(place, RemotePath) else _list_local(place)
     for each in files:
@@ -107,8 +110,7 @@ def fetch(contents: DirectoryContents, into: Path) -> list[CopiedFile]:
 
     Raises:
         SegmentChangedError: the source changed since it was listed.
-        NoSpaceError: this machine's disk is full.
-        CleanerdError: a file cannot be read, or is not one that we may read.
+        NoSpaceError: this machine's disk is full. CleanerdError: a file cannot be read, or we may not read it.
     """
     into.mkdir()
     if isinstance(contents.place, RemotePath):
@@ -116,15 +118,16 @@ def fetch(contents: DirectoryContents, into: Path) -> list[CopiedFile]:
     else:
         copied = _copy_local(contents, into)
     require_listed(contents_of(contents.place), contents.digest)
-    os.utime(into, ns=(0, 0))  # a listing of a directory changed just now waits until no change can follow
+    # so that a listing of a just changed directory need not wait until later changes are visible
+    os.utime(into, ns=(0, 0))
     return copied
 
 
 def require_listed(contents: DirectoryContents, digest: str) -> None:
-    """The directory is the one that another process has listed.
+    """Check that the directory is unchanged since another process listed it.
 
     Raises:
-        SegmentChangedError: it is not.
+        SegmentChangedError: it has changed.
     """
     if contents.digest != digest:
         raise changed("files came, went or were written to", str(contents.place))
@@ -134,7 +137,7 @@ def require_space(place: Path, needed_bytes: int) -> None:
     """Check that ``place`` has that much space.
 
     Raises:
-        NoSpaceError: there is not.
+        NoSpaceError: it has not.
     """
     status = os.statvfs(place)
     free = status.f_bavail * status.f_frsize
@@ -148,7 +151,7 @@ def _no_space(place: Path, why: str) -> NoSpaceError:
 
 
 def _each(files: Sequence[ListedFile], copy: Any) -> list[CopiedFile]:
-    """Several at once; none is begun once one has failed."""
+    """Copy several at once; no copy is begun after a failure."""
     if len(files) < 2:
         return [copy(each) for each in files]
     pool = ThreadPoolExecutor(AT_ONCE, "cleanerd-fetch")
@@ -182,7 +185,7 @@ def _list_local(place: Path) -> tuple[list[ListedFile], list[str]]:
                 status = os.stat(name, dir_fd=directory, follow_symlinks=False)
                 if stat.S_ISDIR(status.st_mode):
                     directories.append(name)
-                else:  # opening reports what is not a plain file
+                else:  # opening reports other kinds of files
                     files.append(ListedFile(name, status.st_size, status.st_mtime_ns))
         finally:
             close_quietly(directory)
@@ -196,7 +199,7 @@ def _list_local(place: Path) -> tuple[list[ListedFile], list[str]]:
 def _from_store(path: Path, listed: ListedFile, into: Path) -> CopiedFile:
     assert isinstance(path, RemotePath)  # noqa: S101 - the caller's promise
     with path.opened(listed.size_bytes) as file:
-        # Listings and answers differ in how they round a time, but never in the size.
+        # Listings and answers round times differently, but have the same size.
         if file.listed.st_size != listed.size_bytes:
             message = f"{listed.size_bytes} bytes were listed, {file.listed.st_size} are there"
             raise changed(message, str(path))
@@ -249,13 +252,13 @@ class _Copy:
         self._crc = 0
 
     def buffer(self, count: int) -> memoryview:
-        """Room to read into, this thread's own."""
+        """This thread's buffer to read into."""
         if not hasattr(self._rooms, "piece"):
             self._rooms.piece = np.empty(PIECE_BYTES, np.uint8)
         return memoryview(self._rooms.piece)[: min(count, PIECE_BYTES)]
 
     def write(self, data: memoryview) -> None:
-        """The next bytes.
+        """Write the next bytes.
 
         Raises:
             NoSpaceError: the disk is full.

@@ -1,9 +1,9 @@
 """Where a cleaned archive is written: a directory here or a prefix in a store, the same for both.
 
 Each run writes below a directory of its own, ``run-ID``, so that other runs and their leftovers cannot be mixed up with
-it. A file gets its name only when it is whole: here by a rename of a flushed file, in a store because an object appears
-with its last byte; in HDFS, where it does not, by a rename too. Leftovers of a failed attempt are in no manifest. That
-is written last, and only if it does not exist.
+it. A file gets its name only when it is complete: locally and in HDFS by a rename, in a store because an object appears
+with its last byte. Leftovers of a failed attempt are in no manifest. The manifest is written last, and only if it does
+not exist.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FILE_MODE: Final = 0o640
 
 
 def new_run() -> str:
-    """The name of a run's own directory."""
+    """A name for a run's own directory."""
     return f"{RUN}{time.strftime('%Y%m%dt%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
 
 
@@ -71,7 +71,7 @@ class ArchivedFile:
 
 
 class ArchiveTarget(ABC):
-    """A place for archives. Names are relative to it, as a store has them: ``run-1/data/orders-0/file``."""
+    """A place for archives. Names are relative to it, for example ``run-1/data/orders-0/file``."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -86,13 +86,13 @@ class ArchiveTarget(ABC):
 
     @abstractmethod
     def sizes_below(self, name: str) -> dict[str, int]:
-        """The bytes of all files below the directory ``name``, by their names relative to it; raises as above."""
+        """The sizes of all files below the directory ``name``, by relative name; raises as :meth:`names`."""
 
     @abstractmethod
     def put(self, name: str, pieces: Callable[[], Iterator[bytes]], *, modified_ns: int) -> None:
-        """Write a file, in the place of one that an earlier attempt of this run wrote.
+        """Write a file, replacing one of an earlier attempt of this run.
 
-        ``pieces`` begins with the first bytes whenever it is called: what fails is sent again.
+        ``pieces`` starts from the first bytes at each call, so that failed requests are repeated.
 
         Raises:
             CleanerdError: it cannot be written.
@@ -100,20 +100,20 @@ class ArchiveTarget(ABC):
 
     @abstractmethod
     def flush(self, name: str) -> None:
-        """Files in the directory ``name`` are on the disk when this returns; raises CleanerdError."""
+        """Flush the files in the directory ``name`` to the disk; raises CleanerdError."""
 
     @abstractmethod
     def put_new(self, name: str, data: bytes) -> None:
-        """Write a file where there is none.
+        """Write a new file.
 
         Raises:
-            RefusedError: another run's exists.
+            RefusedError: another run's file exists.
             CleanerdError: it cannot be written.
         """
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Remove a file, or a directory with all that is in it; nothing where there is none. Raises CleanerdError."""
+        """Remove a file, or a directory with its content; a missing name is not an error. Raises CleanerdError."""
 
     def put_file(self, name: str, path: Path) -> ArchivedFile:
         """Write a copy of the file ``path``; raises as :meth:`put`."""
@@ -138,10 +138,10 @@ def target_of(place: Path) -> ArchiveTarget:
 
 
 def check_new(target: ArchiveTarget) -> list[str]:
-    """Names of what earlier runs have left unfinished; an archive may be written here.
+    """Names of unfinished earlier runs; checks that an archive may be written here.
 
     Raises:
-        ConfigError: there is an archive already, or what is none of ours.
+        ConfigError: there is an archive already, or files that are not cleanerd's.
         CleanerdError: it cannot be listed.
     """
     names = target.names()
@@ -169,11 +169,9 @@ class _InStore(ArchiveTarget):
     place: StorePath
 
     def names(self) -> list[str]:
-        """By the store, one level deep."""
         return [] if self.place.status() is None else [each.name for each in self.place.children()]
 
     def sizes_below(self, name: str) -> dict[str, int]:
-        """As the store lists them."""
         place = self._at(name)
         if place.status() is None:
             return {}
@@ -182,8 +180,8 @@ class _InStore(ArchiveTarget):
         return {"/".join(each.parts[above:]): each.listed.st_size for each in files if each.listed is not None}
 
     def put(self, name: str, pieces: Callable[[], Iterator[bytes]], *, modified_ns: int) -> None:
-        """As an object, which appears when all of it has arrived."""
-        del modified_ns  # a store has a time of its own
+        """As an object, which appears when its last byte has arrived."""
+        del modified_ns  # a store sets its own time
         path = self._at(name)
         if path.parts[0] in ("hdfs:", "viewfs:"):
             size = self._moved(name, pieces)
@@ -194,7 +192,7 @@ class _InStore(ArchiveTarget):
             raise MachineError("is not there as it was written", where=str(path))
 
     def put_new(self, name: str, data: bytes) -> None:
-        """Only if it does not exist yet. A run that finds another run's afterwards has lost."""
+        """Only if it does not exist yet. A run that finds another run's object afterwards has failed."""
         path = self._at(name)
         if path.status() is None:
             self.put(name, lambda: iter((data,)), modified_ns=0)
@@ -203,9 +201,9 @@ class _InStore(ArchiveTarget):
                 raise _not_first(path)
 
     def _moved(self, name: str, pieces: Callable[[], Iterator[bytes]]) -> int:
-        """In HDFS a file has its name from its first byte on, so it gets it by a rename; returns how many there are.
+        """In HDFS a file has its name from its first byte on, so use a rename; returns the number of bytes.
 
-        A second attempt, which may be killed at any moment, leaves an existing file: it is whole, and the same.
+        A second attempt, which may be killed at any moment, keeps an existing file, which is complete and equal.
         pyarrow's rename would remove it first.
         """
         above, slash, last = name.rpartition("/")
@@ -226,15 +224,15 @@ class _InStore(ArchiveTarget):
         try:
             path.writing_system.move(temporary.inner, path.inner)
         except OSError:
-            # It may have succeeded without an answer: a later check shows whose it is.
+            # It may have succeeded without an answer; a later check finds out.
             if path.status() is None:
                 raise
 
     def flush(self, name: str) -> None:
-        """Nothing: what was sent is there."""
+        """Does nothing: sent data is durable."""
 
     def remove(self, name: str) -> None:
-        """All objects below it."""
+        """Remove all objects below it."""
         path = self._at(name)
         found = path.status()
         if found is None:
@@ -243,7 +241,7 @@ class _InStore(ArchiveTarget):
         call = system.delete_dir if found.is_dir else system.delete_file
         try:
             tried(path, "cannot be removed", lambda: call(path.inner))
-        except SegmentChangedError:  # of Google's library: its last request is for the directory's own object
+        except SegmentChangedError:  # from Google's library: its last request is for the directory's own object
             if path.status() is not None:
                 raise
 
@@ -263,7 +261,7 @@ class _InStore(ArchiveTarget):
 
 
 class _Here(ArchiveTarget):
-    """A directory of this machine, or one that all executors see under the same path."""
+    """A local directory, or one that all executors see under the same path."""
 
     def names(self) -> list[str]:
         try:
@@ -274,7 +272,7 @@ class _Here(ArchiveTarget):
             raise system_error("cannot be listed", str(self.place), error) from error
 
     def sizes_below(self, name: str) -> dict[str, int]:
-        """Of the directory; links are listed as links."""
+        """From the directory; links are listed as links."""
         top = self.place / name
         found = {}
         for directory, _, names in os.walk(top):
@@ -285,14 +283,14 @@ class _Here(ArchiveTarget):
         return found
 
     def put(self, name: str, pieces: Callable[[], Iterator[bytes]], *, modified_ns: int) -> None:
-        """By a name of its own, then a rename."""
+        """Under a temporary name, then by a rename."""
         above, _, last = name.rpartition("/")
         with self._writing(name), self._directory(above) as directory:
             temporary = self._write(directory, last, pieces(), modified_ns)
             os.rename(temporary, last, src_dir_fd=directory, dst_dir_fd=directory)
 
     def put_new(self, name: str, data: bytes) -> None:
-        """By a second name for what is on the disk: the system gives it to one alone."""
+        """By a hard link to a flushed file, which only one process can create."""
         with self._writing(name), self._directory("") as directory:
             temporary = self._write(directory, name, iter((data,)), time.time_ns())
             try:
@@ -302,7 +300,7 @@ class _Here(ArchiveTarget):
             except OSError as error:
                 if error.errno not in {errno.EPERM, errno.EOPNOTSUPP}:
                     raise
-                # A file system without hard links: between a check and a rename another run may come.
+                # A file system without hard links: another run may write between this check and the rename.
                 if name in os.listdir(directory):
                     raise _not_first(self.place / name) from None
                 os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
@@ -312,7 +310,7 @@ class _Here(ArchiveTarget):
             os.fsync(directory)
 
     def flush(self, name: str) -> None:
-        """By an fsync of the directory and of those above it, up to the place."""
+        """Fsync the directory and those above it, up to the place."""
         with self._writing(name):
             parts = name.split("/")
             for count in range(len(parts) + 1):
@@ -320,7 +318,7 @@ class _Here(ArchiveTarget):
                     os.fsync(directory)
 
     def remove(self, name: str) -> None:
-        """With everything below; a link is removed, not its target."""
+        """With its content; a link is removed, not its target."""
         path = self.place / name
         try:
             if path.is_dir() and not path.is_symlink():
@@ -341,7 +339,7 @@ class _Here(ArchiveTarget):
 
     @contextlib.contextmanager
     def _directory(self, name: str) -> Iterator[int]:
-        """A descriptor of a directory below the place; what is missing of it is made."""
+        """A descriptor of a directory below the place; missing directories are created."""
         os.makedirs(self.place, exist_ok=True)
         place = open_trusted_directory(self.place)
         try:
@@ -359,7 +357,7 @@ class _Here(ArchiveTarget):
 
     @staticmethod
     def _write(directory: int, name: str, pieces: Iterator[bytes], modified_ns: int) -> str:
-        """The temporary name of a file that is on the disk."""
+        """The temporary name of a flushed file."""
         temporary = f".{name}.{secrets.token_hex(4)}.tmp"
         try:
             with raw_file(create(temporary, dir_fd=directory, mode=_FILE_MODE), "wb") as file:

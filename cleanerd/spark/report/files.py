@@ -1,4 +1,4 @@
-"""A report on disk: a new directory with the page, and the figures behind it."""
+"""Writes a report: a new directory with the page, and its figures."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ _SCHEMA: Final = pa.schema([
 
 
 def require_new(target: Path, draws: str = "matplotlib") -> None:
-    """Nothing, where a report can be made by the package that ``draws``.
+    """Check that a report can be made, with the package that ``draws``.
 
     Raises:
-        ConfigError: something is there already, or what draws is not installed.
+        ConfigError: the target exists, or the package is not installed.
     """
     if os.path.lexists(target):
         raise exists_already(target)
@@ -76,9 +76,9 @@ def require_new(target: Path, draws: str = "matplotlib") -> None:
 def write_report(
     profiles: Sequence[Profile], logs: Sequence[Log], target: Path, *, log_dirs: Sequence[str], now_ms: int
 ) -> None:
-    """Make the directory ``target`` with PAGE, JSON and PARQUET; removed again if anything is raised.
+    """Create the directory ``target`` with PAGE, JSON and PARQUET; removed again after an exception.
 
-    ``logs``: those that ``profiles`` are of; of the keys with the most records their names are read there.
+    ``logs``: the profiled logs, from which the keys with the most records are read.
 
     Raises:
         ConfigError: see :func:`require_new`.

@@ -1,4 +1,4 @@
-"""The keys with the most records, by name: a profile knows them by hash and by an offset, so they are read there."""
+"""Reads the keys with the most records: a profile has only their hash and an offset."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN_CHARACTERS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class NamedKey:
-    """A key with many records. ``text`` is it as people read it, or why it is not known."""
+    """A key with many records. ``text``: its readable form, or why it is unknown."""
 
     name: TopicPartition
     text: str
@@ -36,7 +36,7 @@ class NamedKey:
 
 
 def hottest(profiles: Sequence[Profile], logs: Mapping[TopicPartition, Log]) -> list[NamedKey]:
-    """The MOST keys with the most records, of those with more than one."""
+    """The MOST keys with the most records, if they have more than one."""
     found = [(each.name, hot) for each in profiles for hot in each.hot_keys if hot.records > 1]
     found.sort(key=lambda each: (-each[1].records, each[0]))
     return [NamedKey(name, _text_at(logs[name], hot.offset), hot) for name, hot in found[:MOST]]
@@ -51,10 +51,10 @@ def _text_at(log: Log, offset: int) -> str:
 
 
 def key_at(log: Log, offset: int) -> bytes | None:
-    """The key of the record at ``offset``; None if it does not exist, or has no key.
+    """The key of the record at ``offset``; None if the record does not exist, or has no key.
 
     Raises:
-        CleanerdError: what has to be read cannot be.
+        CleanerdError: a file cannot be read.
     """
     split = split_of(part_item(log, offset, offset + 1))
     for rows in SourceReading(split, ReadOptions(RAW, skip_damage=False, tombstones=True, map_bytes=0), _KEY).rows():
@@ -67,7 +67,7 @@ def key_at(log: Log, offset: int) -> bytes | None:
 
 
 def shown(key: bytes) -> str:
-    """``key`` for people: its text, or hexadecimal; a long one is cut."""
+    """``key`` to show: its text, or hexadecimal; a long one is cut."""
     try:
         text = key.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The page of a report: one file, which needs nothing from anywhere."""
+"""The page of a report: one file without external resources."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def page(
     log_dirs: Sequence[str],
     now_ms: int,
 ) -> str:
-    """HTML of all of it."""
+    """The HTML of the page."""
     profiles = [each for topic in topics for each in topic.partitions]
     most = sorted(profiles, key=lambda each: (-each.saved_bytes, each.name))[:MOST_PARTITIONS]
     parts = [
@@ -105,7 +105,7 @@ def _all(topics: Iterable[TopicProfile], name: str) -> int:
 
 
 def _findings(topics: Sequence[TopicProfile], now_ms: int) -> str:
-    """Important findings, before the pictures."""
+    """Important findings, before the charts."""
     rows = []
     for topic in topics:
         name = f"<b>{escape(topic.topic)}</b>"

@@ -1,4 +1,4 @@
-"""The pictures of a report, as SVG in the page itself."""
+"""The charts of a report, as SVG in the page."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from cleanerd.spark.report.topics import TopicProfile
     from cleanerd.spark.write_times import WriteTimes
 
-dates: Any = matplotlib.dates  # without types
+dates: Any = matplotlib.dates  # it has no type hints
 MOST_TOPICS: Final = 15
-"""Topics with a bar of their own; the others share one."""
+"""Topics with their own bar; the others share one."""
 
 _COLOURED: Final = 6
-"""Topics with a colour of their own where all are in one picture."""
+"""Topics with their own colour in a chart of all topics."""
 _BARS: Final = 120
 _OUTSIDE: Final = 0.001
-"""So large a part of the records at either end may make the picture no wider."""
+"""This share of the records at either end does not widen the chart."""
 _WIDTH_INCHES: Final = 7.2
 _STAYS, _GOES, _OTHERS = "#3b75af", "#e0882b", "#a9b0b7"
 _COLOURS: Final = ("#3b75af", "#e0882b", "#4f9d69", "#b5493f", "#8367a5", "#7a5d4c")
@@ -54,7 +54,7 @@ _STYLE: Final[Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """``text`` describes the picture below it, also for readers who cannot see it."""
+    """A chart; ``text`` describes it, also for readers who cannot see it."""
 
     title: str
     svg: str
@@ -62,7 +62,7 @@ class Picture:
 
 
 def pictures(topics: Sequence[TopicProfile], now_ms: int) -> list[Picture]:
-    """All for which there is something to draw."""
+    """All charts that have data."""
     drawn = [_savings(topics), _not_cleaned(topics, now_ms), _records_a_key(topics), _missing(topics), _written(topics)]
     return [each for each in drawn if each is not None]
 
@@ -104,7 +104,7 @@ def _savings(topics: Sequence[TopicProfile]) -> Picture | None:
 
 
 def _step(most_bytes: int) -> int:
-    """A power of two, of which there are four to eight in it: KiB and MiB are round then."""
+    """A power of two that divides the axis into four to eight steps, so that KiB and MiB are round."""
     return max(1 << max(most_bytes.bit_length() - 3, 0), 1)
 
 
@@ -200,7 +200,7 @@ def _written(topics: Sequence[TopicProfile]) -> Picture | None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(int(value))))
         axes.set_ylabel(f"records in {human_ms(window.span_ms)}")
         axes.grid(axis="y")
-        # By hand: of itself a legend leaves out what begins with an underscore, as Kafka's own topics do.
+        # Explicitly: by default a legend omits names with a leading underscore, such as Kafka's own topics.
         axes.legend(drawn, list(series), loc="upper left", fontsize=8)
 
     outside = sum(times.counts.total() for times in all_times.values()) - sum(map(sum, series.values()))
@@ -212,7 +212,7 @@ def _written(topics: Sequence[TopicProfile]) -> Picture | None:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Spans of time without a gap, of which a picture can be made."""
+    """Consecutive spans of time, for a chart."""
 
     span_ms: int
     first: int
@@ -220,7 +220,7 @@ class _Window:
 
     @classmethod
     def around(cls, several: Sequence[WriteTimes]) -> _Window:
-        """Around nearly all of what was written: one strange timestamp must not make it a thousand years wide."""
+        """A window around nearly all records: one strange timestamp must not make it a thousand years wide."""
         span_ms = max(each.span_ms for each in several)
         counts: Counter[int] = Counter()
         for each in several:
@@ -238,7 +238,7 @@ class _Window:
 
     @property
     def begins_ms(self) -> list[int]:
-        """When each of its spans begins."""
+        """The beginning of each span."""
         return [(self.first + number) * self.span_ms for number in range(self.spans)]
 
     def counts(self, times: WriteTimes) -> list[int]:
@@ -252,7 +252,7 @@ class _Window:
 
 
 _LAST_MS: Final = 221_845_392_000_000
-"""The year 9000: calendars end with 9999, and a picture extends a little beyond its last date."""
+"""The year 9000: calendars end with 9999, and a chart extends a little beyond its last date."""
 
 
 def _height(rows: int) -> float:

@@ -1,4 +1,4 @@
-"""Profiles of partitions, added up by topic."""
+"""Profiles of partitions, summed up by topic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicProfile:
-    """The partitions of a topic; its numbers are the sums of theirs."""
+    """The partitions of a topic; its numbers are their sums."""
 
     topic: str
     partitions: tuple[Profile, ...]
@@ -29,7 +29,7 @@ class TopicProfile:
 
     @property
     def strategy(self) -> str:
-        """By which records win."""
+        """The rule by which records win."""
         return self.partitions[0].strategy
 
     @property
@@ -57,7 +57,7 @@ class TopicProfile:
 
     @property
     def dirty_since_ms(self) -> int | None:
-        """When the oldest record was written that is not cleaned yet; None: no such record has a timestamp."""
+        """When the oldest dirty record was written; None: no dirty record has a timestamp."""
         return min((each.dirty_since_ms for each in self.partitions if each.dirty_since_ms is not None), default=None)
 
     @property
@@ -66,11 +66,11 @@ class TopicProfile:
         return self.total(lambda each: each.overtaken)
 
     def age(self, now_ms: int) -> str:
-        """How old the oldest record is that is not cleaned yet, in words."""
+        """The age of the oldest dirty record, in words."""
         return "-" if self.dirty_since_ms is None else human_ms(max(now_ms - self.dirty_since_ms, 0))
 
     def cells(self, now_ms: int) -> list[str]:
-        """A row of a table: topic, partitions, on disk, would save, share, other winner, not cleaned, for how long."""
+        """A table row: topic, partitions, size on disk, saving, share, other winners, dirty share, age."""
         return [
             self.topic,
             human_count(len(self.partitions)),
@@ -93,14 +93,14 @@ class TopicProfile:
 
 
 def by_topic(profiles: Iterable[Profile]) -> list[TopicProfile]:
-    """The topics, that with the most to save first."""
+    """The topics, the largest saving first."""
     ordered = sorted(profiles, key=lambda each: each.name)
     topics = [TopicProfile(topic, tuple(own)) for topic, own in groupby(ordered, key=lambda each: each.name.topic)]
     return sorted(topics, key=lambda each: -each.saved_bytes)
 
 
 def added_rows(rows: Iterable[Sequence[tuple[int, int]]]) -> list[tuple[int, int]]:
-    """Rows (least value, how many) of several partitions, added up."""
+    """The summed rows (least value, count) of several partitions."""
     total: Counter[int] = Counter()
     for each in rows:
         total.update(dict(each))

@@ -1,4 +1,4 @@
-"""The columns: those of Spark's own ``kafka`` source, by its names and types, and what else a log's bytes say."""
+"""The columns: those of Spark's ``kafka`` source, with the same names and types, and further facts from a log."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ KAFKA: Final = {
 }
 """The columns of Spark's ``kafka`` source, in its order. ``headers`` is null for a record without any, as there.
 
-``timestamp`` is null where a record has none (format v0), or one that Spark does not know; ``timestampType`` is -1
-where the format has none, 0 for the producer's time, 1 for the broker's.
+``timestamp`` is null if a record has none (format v0), or one outside of Spark's range; ``timestampType`` is -1 if the
+format has none, 0 for the producer's time, 1 for the broker's.
 """
 
 FURTHER: Final = {
@@ -38,12 +38,12 @@ FURTHER: Final = {
     "in_clean_part": "boolean",
     "damaged": "string",
 }
-"""On demand. Numbers that a record has not are -1, as Kafka writes them; ``version`` is null then.
+"""Columns on demand. Missing numbers are -1, as in Kafka; a missing ``version`` is null.
 
 ``is_tombstone`` and ``version``: by the topic's strategy. ``batch_offset``, ``segment`` (a path), ``position`` (bytes):
 the batch's place. ``visible``: a consumer of committed records gets it. ``in_clean_part``: below Kafka's first dirty
-offset, null without a checkpoint entry. ``damaged``: null, except in a row for unreadable bytes, which exists with
-``onCorruption=skip`` alone.
+offset, null without a checkpoint entry. ``damaged``: null, except in a row for unreadable bytes, which exists only with
+``onCorruption=skip``.
 """
 
 TYPES: Final = {**KAFKA, **FURTHER}

@@ -1,4 +1,4 @@
-"""``spark.read.format("kafka-segments")``: what Spark calls, in the driver's workers and in the tasks.
+"""The data source ``spark.read.format("kafka-segments")``, called by Spark in the driver's workers and in tasks.
 
 ``pushFilters`` is missing on purpose: with Spark 4.3.0 a second query on the same DataFrame keeps the filters of the
 first one, and returns too few rows. Options select the records instead.
@@ -55,18 +55,18 @@ class KafkaSegments(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """By the option ``columns``; with ``decode`` by the schemas of keys and values too, as they are now.
+        """The columns from the option ``columns``; with ``decode`` also those from the schemas of keys and values.
 
         Raises:
             ConfigError: an option is unknown, or has an invalid value, or a schema does not exist.
             CleanerdError: a registry does not answer.
         """
         options = options_from(self.options)
-        # Kept for the reader: a newer schema may be registered in between.
+        # Stored for the reader: a newer schema may be registered in between.
         self._decoding = decoding_of(options)
         found = types_of(options.columns, self._decoding)
         if "provider" in self.options:
-            # A table of Spark's catalog: its queries get these columns, and no options (SP-3).
+            # A table in Spark's catalog: its queries get these columns but no options (SP-3).
             found.fields[0].metadata = {FORMAT: json.dumps(dict(self.options))}
         return found
 
@@ -74,7 +74,7 @@ class KafkaSegments(DataSource):
         """Reads the columns of ``schema``, which may be the caller's own.
 
         Raises:
-            ConfigError: an option or a column is not known, a column has another type, or nothing would be read.
+            ConfigError: an option or a column is unknown, a column has another type, or nothing would be read.
         """
         options, decoding, arrow = self._read_options(schema)
         require_batch(options)
@@ -130,7 +130,7 @@ class SegmentsReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[SplitPartition]:
-        """A task each.
+        """A task per split.
 
         Raises:
             CleanerdError: a directory or file cannot be read, or is damaged.

@@ -1,4 +1,4 @@
-"""The columns of the data source that are made by decoding keys and values."""
+"""The data source's columns from decoded keys and values."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ def types_of(columns: Iterable[str], decoding: Decoding | None) -> StructType:
 
 
 def before(schema: pa.Schema) -> pa.Schema:
-    """The columns to read for those of ``schema``: the log's own, and the inputs of the others."""
+    """The columns to read for those of ``schema``: the log's own, and the inputs of the decoded ones."""
     fields = [field for field in schema if field.name not in EXTRA]
     needed = sorted({EXTRA[field.name] for field in schema if field.name in EXTRA} - {field.name for field in fields})
     return pa.schema([*fields, *(pa.field(name, pa.binary()) for name in needed)])
 
 
 def completed(batches: Iterable[pa.RecordBatch], decoding: Decoding, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """``batches`` of :func:`before` as ``schema`` has them.
+    """Convert ``batches`` of :func:`before` to ``schema``.
 
     Raises:
-        CorruptionError: more cannot be decoded than may be.
+        CorruptionError: more is undecodable than allowed.
         CleanerdError: a registry does not answer; and what ``batches`` raises.
     """
     for batch in BatchDecoder(decoding).batches(batches):

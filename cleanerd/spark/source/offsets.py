@@ -1,4 +1,4 @@
-"""From where to where a log is read: words, offsets and times, as Spark's ``kafka`` source understands them."""
+"""The range in which a log is read, from words, offsets and times, as in Spark's ``kafka`` source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def start_of(log: Log, edge: OffsetLimit, first: int, last: int, *, skip_damage: bool) -> int:
-    """The first offset that is wanted of ``log``, which is read from ``first`` to ``last`` (exclusive) at most.
+    """The first offset to read of ``log``, which is read from ``first`` to ``last`` (exclusive) at most.
 
     Raises:
         ConfigError: an offset below ``first``, or a time that no record has reached.
@@ -42,7 +42,7 @@ def start_of(log: Log, edge: OffsetLimit, first: int, last: int, *, skip_damage:
 
 
 def end_of(log: Log, edge: OffsetLimit, first: int, last: int, *, skip_damage: bool) -> int:
-    """One past the last offset that is wanted of ``log``; nothing from ``last`` on is.
+    """One past the last offset to read of ``log``; at most ``last``.
 
     Raises:
         CorruptionError, CleanerdError: see :func:`first_at`.
@@ -52,7 +52,7 @@ def end_of(log: Log, edge: OffsetLimit, first: int, last: int, *, skip_damage: b
 
 
 def _offset_of(log: Log, edge: OffsetLimit, first: int, last: int, *, skip_damage: bool) -> int | None:
-    """The offset by time or number; None if a word states it."""
+    """The offset from a time or number; None if a word states it."""
     time_ms = edge.time_ms
     if time_ms is None and edge.times_ms is not None:
         time_ms = edge.times_ms[log.name]
@@ -77,7 +77,7 @@ def first_at(log: Log, time_ms: int, first: int, last: int, *, skip_damage: bool
     As a broker answers a consumer (``offsetsForTimes``): time indexes show which segment, then which block.
 
     Raises:
-        CorruptionError: what has to be read is damaged, and not ``skip_damage``.
+        CorruptionError: the data to read is damaged, unless ``skip_damage``.
         CleanerdError: a file cannot be read.
     """
     for segment in log.segments:
@@ -93,7 +93,7 @@ def first_at(log: Log, time_ms: int, first: int, last: int, *, skip_damage: bool
 
 
 def _position_before(segment: SegmentFile, times: NDArray[np.void], time_ms: int) -> int:
-    """A batch's position, in front of which nothing is of ``time_ms`` or later."""
+    """A batch's position before which no record has ``time_ms`` or a later time."""
     row = int(np.searchsorted(times["timestamp"], time_ms, side="left")) - 1
     if row < 0:
         return 0
@@ -119,7 +119,7 @@ def _first_in(segment: SegmentFile, start: int, time_ms: int, first: int, *, ski
 
 
 class _Looked:
-    """Whole batches: headers first, records only of those that may have the requested time."""
+    """Reads whole batches: headers first, records only of those that may have the requested time."""
 
     def __init__(self, data: NDArray[np.uint8], position: int, time_ms: int, first: int) -> None:
         batches = _kernel.scan_headers(data, position)

@@ -1,4 +1,4 @@
-"""The options of the data source, from Spark's text to values. Refuses unknown ones."""
+"""Parses the options of the data source. Refuses unknown ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SKIP: Final = "skip"
 
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
-"""The JSON spelling of Spark's ``kafka`` source."""
+"""The offset of "latest" in the JSON of Spark's ``kafka`` source."""
 
 SPLIT_BYTES: Final = 128 * 1024 * 1024
 MAP_BYTES: Final = 128 * 1024 * 1024
@@ -47,7 +47,7 @@ _SPARKS: Final = frozenset({"serialization.format"})
 """Options that Spark itself may add."""
 _SELECTIONS: Final = ("topics", "topicsPattern", "partitions", "subscribe", "subscribePattern", "assign")
 _TABLE_OPTION: Final = "option."
-"""Before each name of ``OPTIONS (...)`` in what Spark's catalog passes for a table."""
+"""The prefix that Spark's catalog adds to names in ``OPTIONS (...)`` of a table."""
 
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*(|k|m|g|t)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _UNIT: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -57,8 +57,8 @@ _UNIT: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 class OffsetLimit:
     """Where to begin, or to end (exclusive). Used in this order: ``time_ms``, ``times_ms``, ``offsets``, ``word``.
 
-    ``offsets`` may hold -2 for the first and -1 for the end. ``otherwise_latest``: a time that no record has reached is
-    the end, and not an error. ``is_default``: no option sets it.
+    ``offsets`` may contain -2 for the first and -1 for the end. ``otherwise_latest``: a time that no record has reached
+    is the end instead of an error. ``is_default``: no option sets it.
     """
 
     word: str
@@ -69,10 +69,10 @@ class OffsetLimit:
     is_default: bool = False
 
     def require_all(self, names: Collection[TopicPartition]) -> None:
-        """Refuse offsets or times by partition that are not those of ``names``, one each, as ``kafka`` does.
+        """Require an entry for exactly the partitions ``names``, as ``kafka`` does.
 
         Raises:
-            ConfigError: one is missing, or one too many.
+            ConfigError: one is missing, or one is not in ``names``.
         """
         limits_text = None if self.time_ms is not None else self.times_ms if self.times_ms is not None else self.offsets
         if limits_text is None:
@@ -90,7 +90,7 @@ class OffsetLimit:
 class Options:
     """What to read and how. ``topics``, ``pattern`` and ``partitions`` None: not set; without any: everything.
 
-    ``internal``: without a name Kafka's internal topics are read too (SP-1).
+    ``internal``: read Kafka's internal topics even if they are not named (SP-1).
     """
 
     paths: tuple[str, ...]
@@ -116,7 +116,7 @@ class Options:
     internal: bool = False
 
     def includes(self, name: TopicPartition) -> bool:
-        """Whether a partition is read. An internal topic is, where it is named: a pattern does not, as in Kafka."""
+        """Whether a partition is read. An internal topic has to be named: a pattern does not match it, as in Kafka."""
         if self.partitions is not None:
             return name in self.partitions
         if self.topics is not None:
@@ -202,7 +202,7 @@ class _Texts:
         return self.one_of(name, ("true", "false"), "true" if default else "false") == "true"
 
     def size(self, name: str) -> int | None:
-        """A number, also as ``64m``."""
+        """A number, also in the form ``64m``."""
         text = self.get(name)
         if text is None:
             return None
@@ -296,10 +296,10 @@ def _columns(texts: _Texts, decode: Decode | None) -> tuple[str, ...]:
 
 
 def checked_columns(wanted: list[str], decode: Decode | None = None) -> tuple[str, ...]:
-    """``wanted`` by the names that they have here.
+    """``wanted`` with the data source's spelling of names.
 
     Raises:
-        ConfigError: one is not known, or is there twice.
+        ConfigError: one is unknown, or occurs twice.
     """
     known = [*TYPES, *(() if decode is None else decode.names)]
     names = {name.lower(): name for name in known}
@@ -316,10 +316,7 @@ def checked_columns(wanted: list[str], decode: Decode | None = None) -> tuple[st
 
 
 def _of_table(given: Mapping[str, str]) -> dict[str, str]:
-    """The options of ``CREATE TABLE ...
-
-    OPTIONS (...)``; Spark's catalog adds the table's properties, which are not ours.
-    """
+    """The options of ``CREATE TABLE ... OPTIONS (...)``, without the table properties that Spark's catalog adds."""
     found = {name[len(_TABLE_OPTION) :]: text for name, text in given.items() if name.lower().startswith(_TABLE_OPTION)}
     return {**found, "path": given["location"]} if "location" in given else found
 
@@ -414,7 +411,7 @@ def require_batch(options: Options) -> None:
 
 
 def require_streamable(options: Options) -> None:
-    """Refuse options that a stream cannot keep.
+    """Refuse options that a stream does not support.
 
     Raises:
         ConfigError: an end, the view ``latest``, or two limits.

@@ -1,4 +1,4 @@
-"""A part of a log as JSON has it, on its way to a task, which reads it as a split."""
+"""A part of a log as JSON, for a task, which reads it as a split."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def part_item(log: Log, begin: int, end: int) -> dict[str, Any]:
-    """The offsets ``begin`` to ``end`` (exclusive) of ``log``, as JSON has them."""
+    """The offsets ``begin`` to ``end`` (exclusive) of ``log``, as JSON."""
     segments = [each for each in log.segments if each.end > begin and each.base < end]
     return {
         "topic": log.name.topic,
@@ -29,10 +29,10 @@ def part_item(log: Log, begin: int, end: int) -> dict[str, Any]:
 
 
 def split_of(item: Item) -> TaskSplit:
-    """All of the part that :func:`part_item` made ``item`` of.
+    """The split from an item of :func:`part_item`.
 
     Raises:
-        CleanerdError: a file is gone.
+        CleanerdError: a file does not exist any more.
     """
     segments = tuple(segment_from(fields) for fields in item["segments"])
     name, rules = TopicPartition(item["topic"], item["partition"]), rules_from_item(item["rules"])

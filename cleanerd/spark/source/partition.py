@@ -1,4 +1,4 @@
-"""The value that Spark sends to a task, and the task's use of it."""
+"""The value that Spark sends to a task, and how the task uses it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ PLANNED_ONCE: Final = (
     "or use a table (CREATE TABLE ... USING `kafka-segments`), which is planned for each query"
 )
 PLANNED_BY_BATCH: Final = "start the query again: it continues from its checkpoint"
-"""SP-4: the cure for a log that changed after the reading was planned."""
+"""SP-4: the fix for a log that changed after the reading was planned."""
 
 
 class SplitPartition(InputPartition):
-    """A split, as Spark carries it to a task; None: nothing is to be read."""
+    """A split that Spark sends to a task; None: nothing to read."""
 
     value: TaskSplit | None
 
@@ -39,7 +39,7 @@ class SplitPartition(InputPartition):
 def batches_of(
     partition: InputPartition, options: Options, decoding: Decoding | None, schema: pa.Schema, cure: str
 ) -> Iterator[pa.RecordBatch]:
-    """The batches that a task makes of its partition. ``cure``: for a log that changed since it was planned.
+    """The batches of a task's partition. ``cure``: the fix for a log that changed since it was planned.
 
     Raises:
         CleanerdError: see :func:`~cleanerd.spark.source.read.read_split` and

@@ -1,4 +1,4 @@
-"""Where in a segment batches begin, by its offset index: an entry is trusted if a whole batch is there."""
+"""Where batches begin in a segment, from its offset index: an entry is trusted if a whole batch is there."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def batch_starts(segment: SegmentFile, begin: int, end: int, least_bytes: int) -
 
 
 def _stop(segment: SegmentFile, end: int, entries: Iterable[tuple[int, int]]) -> int:
-    """The first position of ``entries``, whose offsets are ``end`` or higher, where no batch begins below ``end``.
+    """The first position in ``entries`` at or after which no batch begins below ``end``.
 
-    The batch of an entry may begin below its offset, and where a wrapper of an old format begins its header does not
-    say: it has the offset of its last record. What follows it begins above that.
+    The batch of an entry may begin below its offset. A wrapper of an old format has its last record's offset in its
+    header. Later batches begin above that.
     """
     passed = False
     for offset, position in entries:
@@ -79,7 +79,7 @@ def _is_wrapper(batch: _kernel.Batches) -> bool:
 
 
 def offset_entries(segment: SegmentFile) -> NDArray[np.void]:
-    """The offset index, empty where there is none that can be read."""
+    """The offset index; empty if there is no readable one."""
     path = segment.companion(INDEX_SUFFIX)
     try:
         return read_offset_index(bytes_of(path, has_room=True) or b"", str(path))
@@ -88,10 +88,10 @@ def offset_entries(segment: SegmentFile) -> NDArray[np.void]:
 
 
 def time_entries(segment: SegmentFile) -> tuple[NDArray[np.void], bool]:
-    """The time index, empty where there is none that can be read, and whether its last entry is of the segment's end.
+    """The time index, empty if there is no readable one, and whether its last entry is that of the segment's end.
 
-    The broker adds that entry when it closes the segment, and cuts the unused room off. An index that has room was
-    copied before, and more may have been written after its last entry.
+    The broker adds that entry when it closes the segment, and cuts off unused space. An index with unused space was
+    copied before that, and more may have been written after its last entry.
     """
     path = segment.companion(TIMEINDEX_SUFFIX)
     try:
@@ -135,7 +135,7 @@ def batch_at(segment: SegmentFile, position: int) -> _kernel.Batches | None:
 
 
 def _bytes_at(file: io.RawIOBase, position: int, count: int) -> NDArray[np.uint8]:
-    """Fewer where it ends."""
+    """``count`` bytes, or fewer at the end of the file."""
     data = np.empty(count, np.uint8)
     done = 0
     file.seek(position)
@@ -145,7 +145,7 @@ def _bytes_at(file: io.RawIOBase, position: int, count: int) -> NDArray[np.uint8
 
 
 def _first(data: NDArray[np.uint8], position: int) -> _kernel.Batches | None:
-    """The first batch of ``data``, if it is there whole; None: none begins there."""
+    """The first batch of ``data``, if it is complete; None: no batch begins there."""
     size = int.from_bytes(data[8:12].tobytes(), "big") + 12 if len(data) >= 12 else 0
     try:
         return _kernel.scan_headers(data[:size] if size <= len(data) else data, position, verify_crc=True)

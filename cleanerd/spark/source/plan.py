@@ -1,6 +1,6 @@
 """The driver's plan: the logs, with their offsets, cut into splits for the tasks.
 
-The indexes find segments and blocks outside of the requested offsets, which are never read.
+The indexes locate segments and blocks outside of the requested offsets, which are not read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """One log as the tasks know it, and the offsets that are wanted of it: ``begin`` to ``end`` (exclusive).
+    """One log for tasks, and its requested offsets: ``begin`` to ``end`` (exclusive).
 
     ``acknowledged``: up to where markers of transactions count. ``stable``: consumers of committed records see nothing
     from there on.
@@ -54,9 +54,9 @@ class LogRange:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPiece:
-    """A stretch of a segment that begins at a batch: file positions ``start`` to ``stop``. ``reach``: whose, by number.
+    """A part of a segment that begins at a batch: file positions ``start`` to ``stop``.
 
-    ``witness``: the file as it was when it was listed.
+    ``reach``: the number of its log's range. ``witness``: the file as it was when it was listed.
     """
 
     reach: int
@@ -82,7 +82,7 @@ def find_requested(
     """The logs that the options name, sorted. ``rules_of`` a topic: None, the options decide; ``lister``: find_logs.
 
     Raises:
-        ConfigError: a path or a topic is nowhere, or a partition is there twice.
+        ConfigError: a path or a topic does not exist, or a partition exists twice.
         CleanerdError: a directory cannot be listed.
     """
     within: dict[Path, set[TopicPartition] | None] = {}
@@ -104,7 +104,7 @@ def find_requested(
 
 
 def expanded(paths: Sequence[str]) -> list[Path]:
-    """The directories that paths and patterns name, absolute, each once.
+    """The directories of paths and patterns, absolute, without duplicates.
 
     Raises:
         ConfigError: one is empty, or not a path here.
@@ -125,11 +125,11 @@ def expanded(paths: Sequence[str]) -> list[Path]:
 
 
 def reach_of(log: Log, options: Options) -> LogRange:
-    """From where to where ``log`` is read for the view.
+    """The range of ``log`` to read for the view.
 
     Raises:
-        ConfigError: the high watermark is needed and not known; an offset that the log has not.
-        CorruptionError: what has to be read of it is damaged.
+        ConfigError: the high watermark is needed but unknown; an offset that the log does not have.
+        CorruptionError: the data to read is damaged.
         CleanerdError: a file cannot be read.
     """
     whole = options.bound == LOG_END
@@ -163,10 +163,10 @@ def reach_of(log: Log, options: Options) -> LogRange:
 
 
 def pieces_of(number: int, log: Log, reach: LogRange, split_bytes: int) -> list[SegmentPiece]:
-    """The stretches of the segments of ``log`` that hold its ``reach``, of about ``split_bytes`` at most.
+    """The parts of the segments of ``log`` with its ``reach``, of about ``split_bytes`` at most.
 
     Raises:
-        CleanerdError: a file is gone.
+        CleanerdError: a file does not exist any more.
     """
     found = []
     for segment in log.segments:
@@ -184,7 +184,7 @@ def witness_of(segment: SegmentFile) -> Segment:
     """The current file of ``segment``.
 
     Raises:
-        CleanerdError: it is gone.
+        CleanerdError: it does not exist any more.
     """
     if isinstance(segment.path, RemotePath):
         return segment.path.witness(segment.base, sealed=segment.sealed)
@@ -208,7 +208,7 @@ def plan_splits(logs: Sequence[Log], options: Options) -> list[TaskSplit]:
 
 
 def splits_of(logs: Sequence[Log], reaches: Sequence[LogRange], options: Options) -> list[TaskSplit]:
-    """The same for ``reaches`` that are known."""
+    """The same for known ``reaches``."""
     if options.view == LATEST:
         whole = [
             TaskSplit((reach,), tuple(pieces_of(0, log, reach, NO_END)))
@@ -227,7 +227,7 @@ def splits_of(logs: Sequence[Log], reaches: Sequence[LogRange], options: Options
 
 
 def _bytes_of(logs: Sequence[Log], reaches: Sequence[LogRange]) -> int:
-    """The bytes of all segments with some of ``reaches``."""
+    """The bytes of all segments in ``reaches``."""
     return sum(
         segment.size_bytes
         for log, reach in zip(logs, reaches, strict=True)
@@ -237,7 +237,7 @@ def _bytes_of(logs: Sequence[Log], reaches: Sequence[LogRange]) -> int:
 
 
 def _bundles(pieces: Sequence[SegmentPiece], split_bytes: int) -> list[list[SegmentPiece]]:
-    """Neighbours together, up to about ``split_bytes``."""
+    """Groups of neighbours up to about ``split_bytes``."""
     found: list[list[SegmentPiece]] = []
     filled = split_bytes
     for piece in pieces:
@@ -251,7 +251,7 @@ def _bundles(pieces: Sequence[SegmentPiece], split_bytes: int) -> list[list[Segm
 
 
 def _split(reaches: Sequence[LogRange], pieces: Sequence[SegmentPiece]) -> TaskSplit:
-    """With the reaches of these pieces alone."""
+    """A split with the ranges of these pieces only."""
     numbers = sorted({piece.reach for piece in pieces})
     row = {number: at for at, number in enumerate(numbers)}
     renumbered = (SegmentPiece(row[each.reach], each.segment, each.witness, each.start, each.stop) for each in pieces)

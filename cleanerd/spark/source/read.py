@@ -1,9 +1,8 @@
 """A split, read by a task: the records that the view wants, in the order of their offsets.
 
-The retained record of each key: by an offset map, in the task that reads the log.
-
-Two passes: hashes of keys into the map, then the bits of the retained records out of it. Keys that do not fit the map
-are cut into shards, a pass each, and the bits of all shards are merged.
+Retained records are found with an offset map, in the task that reads the log. It has two passes: one puts hashes of
+keys into the map, the other reads the bits of the retained records from it. Keys that do not fit the map are cut into
+shards with a pass each, and the bits of all shards are merged.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 _FIRST_BYTES: Final = 1024 * 1024
 _LEAST_BYTES: Final = 128 * 1024
-"""Any map is content with that."""
+"""The least memory of an offset map."""
 _GROWS: Final = 8
 _MOST_SHARDS: Final = 4096
 _WORD: Final = 64
@@ -87,7 +86,7 @@ class _LatestShards:
         return self._by_chunk(bits)
 
     def _put(self, shard: int) -> None:
-        """The records of one shard's keys, each chunk from a multiple of 64 on."""
+        """Add the records of one shard's keys, each chunk from a multiple of 64 on."""
         ordinal = 0
         for row, rows in enumerate(self._reading.rows(self._hash_key)):
             chunk = rows.decoded.chunk
@@ -128,7 +127,9 @@ def _padded(count: int) -> int:
 def read_split(
     split: TaskSplit, how: ReadOptions, schema: pa.Schema, look: Callable[[SourceRows], None] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The records of ``split`` as batches of ``schema``. ``look`` receives each chunk once, whatever is requested.
+    """The records of ``split`` as batches of ``schema``.
+
+    ``look`` receives each chunk once, including unrequested records.
 
     Raises:
         CorruptionError: damaged bytes that are not to be skipped.

@@ -1,4 +1,4 @@
-"""The chunks of a split, decoded, with what the view wants of each."""
+"""The decoded chunks of a split, with the selection of the view."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ReadOptions:
 
 
 class SourceReading:
-    """The chunks of a split, decoded, with what the view wants of each."""
+    """The decoded chunks of a split, with the selection of the view."""
 
     def __init__(self, split: TaskSplit, how: ReadOptions, schema: pa.Schema) -> None:
         self._split = split
@@ -58,7 +58,7 @@ class SourceReading:
         yield from damages
 
     def rows(self, hash_key: bytes | None = None) -> Iterator[SourceRows]:
-        """Chunk by chunk; its bytes are gone with the next step. ``hash_key``: with hashes of the keys.
+        """The chunks one by one; a chunk's bytes are valid until the next step. ``hash_key``: with hashes of the keys.
 
         Raises:
             CorruptionError, SegmentChangedError, CleanerdError: as :func:`read_split`.
@@ -128,10 +128,10 @@ class SourceReading:
 
 
 class _Places:
-    """Checks that the batches of a segment, in order, have offsets that fit their places: no checksum covers them.
+    """Checks that the batches of a segment are in order and have offsets of their segment, which no checksum covers.
 
-    And a copy that was made during a swap may hold a new segment beside an old one that it was made of: each is right
-    by itself, and both would be given.
+    A copy that was made during a swap may contain a new segment beside its old source: each is valid by itself, and
+    both would be returned.
     """
 
     def __init__(self, segment: SegmentFile, damaged: Callable[[Damage], None]) -> None:
@@ -141,7 +141,7 @@ class _Places:
         self.last_base = -1
 
     def wrong(self, batches: _kernel.Batches) -> NDArray[np.bool_]:
-        """[b]: the batch does not follow the one before it, or reaches into the next segment: damage.
+        """[b]: the batch does not follow the one before it, or overlaps the next segment: damage.
 
         Raises:
             SegmentChangedError: the segment does not exist any more.
@@ -169,7 +169,7 @@ class _Places:
 
 
 def decoder(rules: KeyRules | None, hash_key: bytes | None) -> Callable[[NDArray[np.uint8], int], DecodedBatches]:
-    """How chunks are decoded, checksums verified; with what ``rules`` need of the headers."""
+    """A function that decodes chunks and verifies checksums, with the headers that ``rules`` need."""
 
     def decode(data: NDArray[np.uint8], position: int) -> DecodedBatches:
         chunk = _kernel.decode_chunk(

@@ -1,4 +1,4 @@
-"""Arrow columns from the kernel's: nothing is made per record, and nothing copied that need not be."""
+"""Converts the kernel's columns to Arrow, without objects per record and with few copies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OF_CONTENTS: Final = frozenset({"key", "value", HEADERS})
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatches(ChunkResult):
-    """Whole batches with their records. ``data``: their bytes, gone with the reader's next step."""
+    """Whole batches with their records. ``data``: their bytes, valid until the reader's next step."""
 
     chunk: _kernel.Chunk
     data: NDArray[np.uint8]
@@ -41,7 +41,7 @@ class DecodedBatches(ChunkResult):
 
 @dataclass(frozen=True, slots=True)
 class SourceRows:
-    """The records of a chunk that are wanted: ``keep`` [n]. ``hidden`` [b]: what is not committed, None: nothing."""
+    """The selected records of a chunk: ``keep`` [n]. ``hidden`` [b]: uncommitted batches, None: none."""
 
     decoded: DecodedBatches
     keep: NDArray[np.bool_]
@@ -51,7 +51,7 @@ class SourceRows:
 
     @property
     def is_all(self) -> bool:
-        """Whether every record is wanted."""
+        """Whether every record is selected."""
         return bool(self.keep.all())
 
     def of_records(self, column: NDArray[Any]) -> NDArray[Any]:
@@ -63,7 +63,7 @@ class SourceRows:
         return self.of_records(by_record(self.decoded.chunk.batches, column))
 
     def is_old(self) -> NDArray[np.bool_]:
-        """[n]: of format v0 or v1."""
+        """[n]: the record has format v0 or v1."""
         return by_record(self.decoded.chunk.batches, self.decoded.chunk.batches.magic < 2)
 
 
@@ -112,7 +112,7 @@ def _contents(rows: SourceRows) -> dict[str, Callable[[pa.DataType], pa.Array]]:
 
 
 def headers_column(kind: pa.DataType, found: _kernel.Contents, *, none_is_null: bool = True) -> pa.Array:
-    """Lists of name and value; for a record that has none null, as Spark's own source has it, or an empty list."""
+    """Lists of name and value; without headers null, as in Spark's own source, or an empty list."""
     names = bytes_column(pa.string(), found.header_name_offsets, found.header_name_data, None)
     values = bytes_column(pa.binary(), found.header_value_offsets, found.header_value_data, found.header_value_null)
     pairs = pa.StructArray.from_arrays([_valid(names), values], fields=list(kind.value_type))
@@ -125,7 +125,7 @@ def headers_column(kind: pa.DataType, found: _kernel.Contents, *, none_is_null: 
 def bytes_column(
     kind: pa.DataType, offsets: NDArray[np.int32], data: NDArray[np.uint8], null: NDArray[np.bool_] | None
 ) -> pa.Array:
-    """The kernel's column as Arrow's, nothing copied but the nulls."""
+    """The kernel's column as Arrow's; only the nulls are copied."""
     return pa.Array.from_buffers(kind, len(offsets) - 1, [_validity(null), pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
@@ -146,7 +146,7 @@ def _valid(names: pa.Array) -> pa.Array:
 
 
 def time_column(timestamp_ms: NDArray[np.int64]) -> pa.Array:
-    """Spark's timestamps; null where a record has none (-1), or one beyond the years that Spark knows."""
+    """Spark's timestamps; null if a record has none (-1), or one outside of Spark's range."""
     known = (timestamp_ms >= 0) & (timestamp_ms <= _LATEST_MS)
     kind = pa.timestamp("us", tz="UTC")
     if known.all():
@@ -161,7 +161,7 @@ def _timestamp_type(rows: SourceRows) -> object:
 
 
 def _sequence(rows: SourceRows) -> NDArray[np.int32]:
-    """As in Kafka: counted from the batch's, wrapping after 2^31-1 to 0."""
+    """As in Kafka: the batch's sequence plus the index, wrapping after 2^31-1 to 0."""
     batches, records = rows.decoded.chunk.batches, rows.decoded.chunk.records
     base = rows.of_batches(batches.base_sequence).astype(np.int64)
     delta = rows.of_records(records.offset) - rows.of_batches(batches.base_offset)
@@ -220,11 +220,11 @@ _COLUMNS: Final[dict[str, Callable[[SourceRows], object]]] = {
     ),
     "damaged": lambda _rows: None,
 }
-"""By column: an array [kept], or the value that all rows have."""
+"""By column: an array [kept], or a value for all rows."""
 
 
 def without_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A record without headers has an empty list of them."""
+    """Replace null headers by empty lists."""
     at = batch.schema.get_field_index("headers")
     headers = batch.column(at)
     return batch.set_column(at, batch.schema.field(at), pa.ListArray.from_arrays(headers.offsets, headers.values))

@@ -1,6 +1,6 @@
-"""Up to where a log is stable: the high watermark, or the first transaction that is open there (S-04).
+"""The end of a log's stable part: the high watermark, or the first open transaction below it (S-04).
 
-The newest trusted producer snapshot has the transactions open there; only later batches are read.
+The newest trusted producer snapshot has the open transactions at its offset, so only later batches are read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def stable_end(log: Log, *, skip_damage: bool) -> int:
     """The last stable offset of ``log``, whose high watermark is known.
 
     Raises:
-        CorruptionError: damaged bytes below the high watermark, and not ``skip_damage``.
+        CorruptionError: damaged bytes below the high watermark, unless ``skip_damage``.
         CleanerdError: a file cannot be read.
     """
     high_watermark = log.high_watermark
@@ -37,12 +37,12 @@ def stable_end(log: Log, *, skip_damage: bool) -> int:
         stable, end = _replay(log, high_watermark, snapshot, skip_damage=skip_damage)
         if snapshot.offset <= end:
             return stable
-        # The log was cut after it was written: it describes data that no longer exists.
+        # The log was truncated after this snapshot, which describes data that no longer exists.
     return _replay(log, high_watermark, None, skip_damage=skip_damage)[0]
 
 
 def _replay(log: Log, high_watermark: int, snapshot: Snapshot | None, *, skip_damage: bool) -> tuple[int, int]:
-    """The last stable offset, and where the log ends as far as it was read."""
+    """The last stable offset, and the end of the log that was read."""
     transactions = Transactions(high_watermark)
     since = 0
     if snapshot is not None:
@@ -62,7 +62,7 @@ def _replay(log: Log, high_watermark: int, snapshot: Snapshot | None, *, skip_da
 
 
 def damage_handler(segment: SegmentFile, *, skip: bool) -> Callable[[Damage], None]:
-    """What to do with damage in ``segment``: nothing where an active one ends, else an error, or ``skip`` it."""
+    """The handler of damage in ``segment``: ignored at the end of an active one, else an error, or ``skip`` it."""
 
     def damaged(damage: Damage) -> None:
         if skip or (not segment.sealed and (damage.cut or damage.zeros)):

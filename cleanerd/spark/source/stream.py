@@ -1,7 +1,7 @@
-"""``spark.readStream.format("kafka-segments")``: the closed segments of logs, as far as they are stable, and no more.
+"""``spark.readStream.format("kafka-segments")``: streams the stable part of the closed segments of logs.
 
-A batch is a range of offsets of each partition, as for Spark's ``kafka`` source, and not of files: a cleaning between
-two batches, or between a batch and its second try, changes files and no offset.
+A batch is a range of offsets per partition, as in Spark's ``kafka`` source, and not of files. A cleaning between two
+batches, or between two tries of a batch, changes files but no offsets.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ else:
         SupportsTriggerAvailableNow = object
 
 HAS_LIMITS: Final = SupportsTriggerAvailableNow is not object
-"""Whether this Spark asks how much a batch may read."""
+"""Whether this Spark supports limits per batch."""
 
 Offsets: TypeAlias = dict[str, dict[str, int]]
 """``{"orders": {"0": 23}}``: exclusive ends, as Spark writes them into a checkpoint."""
@@ -45,7 +45,7 @@ _WHOLE: Final = (OffsetLimit("earliest"), OffsetLimit("latest"))
 
 
 class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream of what is closed. Spark calls one instance from beginning to end, and copies of it in tasks."""
+    """A stream of closed segments. Spark calls one instance from beginning to end, and copies of it in tasks."""
 
     def __init__(
         self, options: Options, decoding: Decoding | None, schema: pa.Schema, *, has_limits: bool = HAS_LIMITS
@@ -63,8 +63,8 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins: ``startingOffsets`` and related options.
 
         Raises:
-            ConfigError: an offset that is gone, or of an unknown partition; with Spark 4.1 one above the closed
-            segments.
+            ConfigError: an offset that was removed, or of an unknown partition; with Spark 4.1 one above the closed
+                segments.
             CleanerdError: a directory or file cannot be read, or is damaged.
         """
         found = self._reaches(self._options)
@@ -73,7 +73,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for log, reach in found:
             start = start_of(log, self._options.starting, reach.begin, reach.end, skip_damage=self._options.skip_damage)
             if start > reach.end and not self._has_limits:
-                # It would query the end alone, use it as the end of the first batch, and begin there.
+                # It would query only the end, use it as the end of the first batch, and begin there.
                 raise ConfigError(
                     f"offset {start} of {log.name} is above {reach.end}, where the closed segments end",
                     where="startingOffsets",
@@ -83,10 +83,10 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _by_topic(starts)
 
     def latestOffset(self, start: Offsets | None = None, limit: ReadLimit | None = None) -> Offsets:  # noqa: N802
-        """Up to where the next batch reads: what is closed now, no more than ``limit``, and at least one segment.
+        """The end of the next batch: within the closed segments and ``limit``, but at least one segment.
 
         Raises:
-            ConfigError: the records at the read offset are gone.
+            ConfigError: the records at the read offset were removed.
             CleanerdError: a directory or file cannot be read, or is damaged.
         """
         found = self._reaches(self._options)
@@ -98,7 +98,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return _by_topic(ends)
         self._require_no_data_loss(start, {log.name: log for log, _ in found})
         begins = {log.name: _of(start, log.name, reach.begin) for log, reach in found}
-        # One that ends below what was read is another log, or was cut: nothing that is written from now on is missed.
+        # A log that ends below the read offset is another log, or was truncated: new records will not be missed.
         cut = {log.name for log, _ in found if begins[log.name] > _end_of(log, begins[log.name])}
         ends = {name: end if name in cut else max(end, begins[name]) for name, end in ends.items()}
         if limit is not None:
@@ -106,7 +106,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**{topic: dict(each) for topic, each in start.items()}, **_merged(start, _by_topic(ends))}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Remember what is closed now: this query ends there.
+        """Store the current end of closed segments: this query ends there.
 
         Raises:
             CleanerdError: a directory or file cannot be read, or is damaged.
@@ -114,11 +114,11 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = _by_topic({log.name: reach.end for log, reach in self._reaches(self._options)})
 
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
-        """The end of a batch without limits, as of the last :meth:`latestOffset`: the query's progress."""
+        """The end of a batch without limits at the last :meth:`latestOffset`, for the query's progress."""
         return self._readable
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """By the options ``max...PerTrigger``, of which one can be set."""
+        """The limit from the options ``max...PerTrigger``, of which one can be set."""
         from pyspark.sql.streaming.datasource import (  # noqa: PLC0415 - only Spark 4.2 and later ask
             ReadAllAvailable,
             ReadMaxBytes,
@@ -137,7 +137,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The splits of a batch.
 
         Raises:
-            ConfigError: some of it is gone.
+            ConfigError: some of its records were removed.
             CleanerdError: a directory or file cannot be read, or is damaged.
         """
         found = self._reaches(self._options)
@@ -164,20 +164,20 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return batches_of(partition, self._options, self._decoding, self._schema, PLANNED_BY_BATCH)
 
     def _reaches(self, options: Options) -> list[tuple[Log, LogRange]]:
-        """The logs, each from its beginning to the end of what is closed and stable."""
+        """The logs, each from its beginning to the end of its closed and stable part."""
         whole = replace(options, starting=_WHOLE[0], ending=_WHOLE[1])
         found = []
         for each in find_requested(options):
             log = each
             if log.high_watermark is None and len(log.segments) == 1:
-                # A new partition, of which the checkpoint is to speak in some seconds: nothing of it is closed.
+                # A new partition whose checkpoint entry will come in some seconds: it has no closed segment.
                 log = replace(log, high_watermark=log.segments[0].base)
             reach = reach_of(log, whole)
             found.append((log, replace(reach, end=max(reach.begin, min(reach.end, log.segments[-1].base)))))
         return found
 
     def _require_no_data_loss(self, start: Offsets, logs: dict[TopicPartition, Log]) -> None:
-        """Check that records at ``start`` and after it still exist, unless ``failOnDataLoss`` is false."""
+        """Check that records from ``start`` on still exist, unless ``failOnDataLoss`` is false."""
         if not self._options.fail_on_data_loss:
             return
         known = {str(name): log for name, log in logs.items()}
@@ -189,7 +189,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 first = max(log.log_start, log.segments[0].base)
                 if offset < first:
                     raise _data_loss_error(f"{log.name} begins at {first}, and was read up to {offset}")
-                # Below where it was read it does not end by itself: records written there later would be skipped.
+                # A log that ends below the read offset is an error: records written there later would be skipped.
                 end = _end_of(log, offset)
                 if offset > end:
                     why = "its topic was created again, it was cut, or this is an older copy"
@@ -197,7 +197,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _end_of(log: Log, offset: int) -> int:
-    """Up to where ``log`` is acknowledged; ``offset``, where no checkpoint has it."""
+    """The acknowledged end of ``log``; ``offset`` if no checkpoint has it."""
     first = max(log.log_start, log.segments[0].base)
     return max(first, log.segments[-1].base, offset if log.high_watermark is None else log.high_watermark)
 
@@ -227,7 +227,7 @@ class _Budget:
 
     @classmethod
     def of(cls, limit: ReadLimit) -> _Budget:
-        """Spark's limit, by its fields."""
+        """The budget from Spark's limit."""
         return cls(
             size_bytes=getattr(limit, "max_bytes", None),
             files=getattr(limit, "max_files", None),
@@ -236,7 +236,7 @@ class _Budget:
         )
 
     def take(self, size_bytes: int, offsets: int) -> int:
-        """How many of ``offsets``, in a segment of ``size_bytes``, fit: the first segment always does."""
+        """How many of ``offsets`` in a segment of ``size_bytes`` fit; the first segment always does."""
         left_bytes, left_files, left_offsets = self._left
         fits = (left_bytes is None or size_bytes <= left_bytes) and (left_files is None or left_files > 0)
         taken = min(offsets, left_offsets) if left_offsets is not None else offsets if fits or not self._taken else 0
@@ -251,7 +251,7 @@ class _Budget:
 def _limited(
     logs: Sequence[Log], begins: dict[TopicPartition, int], ends: dict[TopicPartition, int], budget: _Budget
 ) -> dict[TopicPartition, int]:
-    """Ends that the budget allows: a segment of each log in turn, so that none waits for another."""
+    """Ends within the budget: a segment of each log in turn, so that all logs progress."""
     if sum(max(ends[name] - begins[name], 0) for name in ends) < budget.least_offsets:
         return begins
     reached = {name: min(begins[name], ends[name]) for name in ends}
@@ -278,7 +278,7 @@ def _by_topic(offsets: dict[TopicPartition, int]) -> Offsets:
 
 
 def _merged(first: Offsets, second: Offsets) -> Offsets:
-    """The second over the first; Spark takes other text for other data, so the order is always the same."""
+    """The second over the first, in a fixed order, because Spark treats other text as other data."""
     return {topic: {**first.get(topic, {}), **each} for topic, each in second.items()}
 
 

@@ -1,7 +1,7 @@
-"""Which data is committed, for one task: its transactions' markers come later.
+"""Which data of a task is committed, although its transactions' markers come later.
 
-A transaction ends with the next marker of its producer. So data before a split does not matter, and later data is read
-only up to the markers of the transactions that reach out of the split: none in a log without transactions.
+A transaction ends with the next marker of its producer. So data before a split does not matter. Later data is read only
+up to the markers of the transactions that extend beyond the split: none in a log without transactions.
 """
 
 from __future__ import annotations
@@ -30,18 +30,17 @@ _AHEAD_BYTES: Final = 256 * 1024
 
 
 def control_batches(batches: _kernel.Batches) -> NDArray[np.bool_]:
-    """[b]: markers of transactions, and what cleaning left of them."""
+    """[b]: markers of transactions, including emptied ones."""
     control: NDArray[np.bool_] = (batches.magic == 2) & ((batches.attributes & CONTROL) != 0)
     return control
 
 
 class Markers:
-    """The markers of one log, in the order of offsets; chunks are checked in that order too.
+    """The markers of one log, in the order of offsets; chunks have to be checked in that order.
 
-    ``end``: the search ends at this offset, as later data is not acknowledged: a transaction without a marker below is
-    open.
-    ``skip_damage``: data whose marker was lost in unreadable bytes is treated as not committed; else such bytes are an
-    error, wherever they are.
+    ``end``: the search ends at this offset, since later data is not acknowledged: a transaction without a marker below
+    is open. ``skip_damage``: data whose marker was in unreadable bytes is treated as not committed; otherwise such
+    bytes are an error.
     """
 
     def __init__(self, end: int, *, skip_damage: bool) -> None:
@@ -60,8 +59,8 @@ class Markers:
         ``stop`` is the position in ``segment`` behind ``batches``.
 
         Raises:
-            CorruptionError: the markers come after unreadable bytes, and these are not to be skipped.
-            SegmentChangedError: ``segment`` is gone.
+            CorruptionError: the markers come after unreadable bytes, unless ``skip_damage``. SegmentChangedError:
+                ``segment`` does not exist any more.
             CleanerdError: a file cannot be read.
         """
         if not len(batches):
@@ -107,7 +106,7 @@ class Markers:
         self._is_over = self._is_over or last + 1 >= self._end
 
     def _read_on(self, segment: SegmentFile, stop: int) -> Iterator[_kernel.Batches]:
-        """The headers behind ``stop``, to the end of the log."""
+        """The headers after ``stop``, to the end of the log."""
         segments = list_complete(segment.path.parent).segments
         if segment.base not in {each.base for each in segments}:
             # Its markers may be in a segment that begins before it now.
@@ -123,5 +122,5 @@ class Markers:
                 yield batches
 
     def _damage_handler(self, segment: SegmentFile) -> Callable[[Damage], None]:
-        """Damage here is an error of its own: the task may not read the records so far."""
+        """Damage here is a separate error: the task may not need the records so far."""
         return damage_handler(segment, skip=self._skip_damage)

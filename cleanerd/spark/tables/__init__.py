@@ -1,4 +1,4 @@
-"""The latest state of topics as a Delta or Iceberg table: written once, then kept up to date by what is new in the log.
+"""The latest state of topics as a Delta or Iceberg table: written once, then updated from new records.
 
 ``target.py`` names the table, ``opened.py`` has its operations; ``delta.py`` and ``iceberg.py`` commit files there,
 ``remembered.py`` is the state in a commit. ``latest.py``, ``filter_superseded.py`` and ``finish.py`` are the work of

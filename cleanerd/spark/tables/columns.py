@@ -1,4 +1,4 @@
-"""The columns of a table: those of a snapshot, and what decided between the records of a key."""
+"""The columns of a table: those of a snapshot, and the fields that decide between the records of a key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROWS: Final = pa.schema([*STATE, pa.field("version", pa.int64()), pa.field("is_t
 
 
 def other_columns(schema: pa.Schema, ours: pa.Schema) -> list[str]:
-    """Names that a table of ``schema`` and we have differently, in whatever words its format has for types."""
+    """Names of columns that differ between a table of ``schema`` and ours, whatever the format's names of types are."""
     theirs, own = ({field.name: _plain(field.type) for field in each} for each in (schema, ours))
     differ = [name for name in {**own, **theirs} if own.get(name) != theirs.get(name)]
     return differ or ([] if schema.names == ours.names else ["their order"])

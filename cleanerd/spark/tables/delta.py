@@ -1,4 +1,4 @@
-"""A Delta table, by delta-rs: files that tasks wrote, in and out by one commit of its log."""
+"""A Delta table with delta-rs: one commit of its log adds and removes files that tasks wrote."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from cleanerd.spark.tables.files import WrittenFile
 
 _STEPS: Final = (1, 100, None)
-"""Limit of the newest commits that are searched for one of cleanerd's."""
+"""How many of the newest commits are searched for one of cleanerd's; None: all."""
 _UNDONE: Final = "RESTORE"
 _OF_URLS: Final = ("#", "?", "%")
-"""It writes such a table, and then finds no history of it, or its files elsewhere."""
+"""Characters with which delta-rs writes a table but then finds no history or files."""
 _LOG: Final = "_delta_log"
 _ENTRY: Final = re.compile(r"[0-9]+\.json|.*\.parquet|_last_checkpoint|.*\.crc")
 """The entry in the log of a table with a commit. A process killed in the first commit leaves other files, or none."""
 
 
 class DeltaOpen(OpenTable):
-    """See :class:`OpenTable`; ``table`` is None where there is none yet."""
+    """See :class:`OpenTable`; ``table`` is None if there is none yet."""
 
     def __init__(self, root: str, columns: pa.Schema, table: DeltaTable | None) -> None:
         self._root = root
@@ -49,7 +49,7 @@ class DeltaOpen(OpenTable):
 
     @classmethod
     def at(cls, uri: str, columns: pa.Schema) -> DeltaOpen:
-        """The table there; raises as :meth:`Delta.open`."""
+        """The table at ``uri``; raises as :meth:`Delta.open`."""
         root = unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
         root = root if SEPARATOR in root else os.path.abspath(root)
         where = shown_url(root) if SEPARATOR in root else root
@@ -117,7 +117,7 @@ class DeltaOpen(OpenTable):
             return any(each.get(kind, {}).get("dataChange", False) for each in actions for kind in ("add", "remove"))
 
     def require_ours(self) -> None:
-        """And without a partitioning, which cleanerd's files do not support."""
+        """Also refuses partitioning, which cleanerd's files do not support."""
         super().require_ours()
         if self._table_now.metadata().partition_columns:
             raise partitioned(self.where)
@@ -144,7 +144,7 @@ class DeltaOpen(OpenTable):
     def commit(self, added: Sequence[WrittenFile], removed: Sequence[TableFile], remember: TableState) -> None:
         """One entry of the log, on top of the one that was read, or none."""
         now_ms = time.time_ns() // 1_000_000
-        # The second writer has to begin again: the files that it read have changed.
+        # A second writer has to begin again, because the files that it read have changed.
         properties = CommitProperties(custom_metadata={PROPERTY: remember.to_text()}, max_commit_retries=0)
         adds = [_add(each, now_ms) for each in added]
         schema = Schema.from_arrow(self.columns)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _GROUP_BYTES: Final = 64 << 20
 _GROUP_ROWS: Final = 1 << 20
 _FILE_BYTES: Final = 512 << 20
-"""Bytes of columns in memory: a change of one row rewrites its whole file."""
+"""Limit of columns in memory: changing one row rewrites its whole file."""
 _READ_ROWS: Final = 1 << 16
 _BOUNDED: Final = ("topic", "partition", "offset")
 
@@ -110,7 +110,7 @@ class _Writer:
 
 
 def write_rows(place: FilesPlace, batches: Iterable[pa.RecordBatch], columns: pa.Schema = ROWS) -> list[WrittenFile]:
-    """Write ``batches`` of ``columns`` as new files of ``place``; none without rows.
+    """Write ``batches`` of ``columns`` as new files of ``place``; none without rows. Removes them after an exception.
 
     Nothing stays of them when anything is raised.
 
@@ -129,7 +129,7 @@ def write_rows(place: FilesPlace, batches: Iterable[pa.RecordBatch], columns: pa
 
 
 def read_columns(place: FilesPlace, path: str, names: list[str]) -> pa.Table:
-    """Columns of a file, in the types of :data:`ROWS` but for keys, which may be more than two gigabytes.
+    """Columns of a file, in the types of :data:`ROWS`, except keys, which may exceed two gigabytes.
 
     Raises:
         CleanerdError: it cannot be read, or has other columns.
@@ -142,7 +142,7 @@ def read_columns(place: FilesPlace, path: str, names: list[str]) -> pa.Table:
 def without(
     place: FilesPlace, path: str, drop: NDArray[np.bool_], columns: pa.Schema = ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, which has ``columns``, but those to ``drop`` [n].
+    """The rows of a file, which has ``columns``, except those to ``drop`` [n].
 
     Raises:
         CleanerdError: it cannot be read, or has other columns.

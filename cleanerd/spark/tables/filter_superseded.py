@@ -1,4 +1,4 @@
-"""A file of the table, held by a task against what is new: which of its rows stay."""
+"""Compares a file of the table with new records, in a task: which of its rows stay."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def sift(item: Item) -> Iterator[pa.RecordBatch]:
     """Rewrite a file of the table without superseded rows; returns nothing if there are none.
 
     ``changes``: by partition the files with the ``new`` retained records, deleted keys too; its ``log_start``; the
-    ``part`` of the log that must contain a tombstone of the table for it to be retained. Returns the number of
-    ``replaced`` rows, of those ``below`` the log start, by partition, the new ``files``, and the offsets of superseded
-    new records: ``beaten``.
+    ``part`` of the log in which a tombstone of the table must exist to be retained. Returns the number of ``replaced``
+    rows, of those ``below`` the log start, by partition, the new ``files``, and the offsets of superseded new records:
+    ``beaten``.
 
     Raises:
         CleanerdError: a file cannot be read or written.
@@ -82,7 +82,7 @@ def _read_new(place: FilesPlace, paths: Sequence[str]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _Ranks:
-    """[n] each: what decides between the records of a key."""
+    """[n] each: the fields that decide between the records of a key."""
 
     has_version: NDArray[np.bool_]
     version: NDArray[np.int64]
@@ -95,7 +95,7 @@ class _Ranks:
         return cls(present, pc.fill_null(version, 0).to_numpy(), table.column("offset").to_numpy())
 
     def above(self, other: _Ranks) -> NDArray[np.bool_]:
-        """[n]: ours is higher."""
+        """[n]: this rank is higher."""
         more = (self.version > other.version) | ((self.version == other.version) & (self.offset > other.offset))
         above: NDArray[np.bool_] = (self.has_version & ~other.has_version) | (
             (self.has_version == other.has_version) & more
@@ -114,7 +114,7 @@ def _compare(old: pa.Table, new: pa.Table, part: Mapping[str, Any]) -> tuple[NDA
     rival = new.take(pc.drop_null(at))
     beats = _Ranks.of(there).above(_Ranks.of(rival))
     deleted = there.column("is_tombstone").to_numpy(zero_copy_only=False)
-    # A tombstone that the log has forgotten wins nothing any more, as in a snapshot of now.
+    # A tombstone that the log has removed wins nothing any more, as in a current snapshot.
     asked = np.flatnonzero(beats & deleted)
     if len(asked):
         offsets = there.column("offset").to_numpy()[asked]

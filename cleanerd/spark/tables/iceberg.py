@@ -1,4 +1,4 @@
-"""An Iceberg table, by pyiceberg: files that tasks wrote, in and out by one snapshot."""
+"""An Iceberg table with pyiceberg: one snapshot adds and removes files that tasks wrote."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NEVER: Final = "0"
 
 
 class IcebergOpen(OpenTable):
-    """See :class:`OpenTable`. ``table`` is the table, or what is to become one by its first transaction, ``making``."""
+    """See :class:`OpenTable`. ``table``: the table, or the one that its first transaction ``making`` creates."""
 
     def __init__(self, where: str, columns: pa.Schema, table: Table, making: Transaction | None) -> None:
         self.where = where
@@ -78,7 +78,7 @@ class IcebergOpen(OpenTable):
         return self._table.schema().as_arrow()
 
     def stored_state(self) -> TableState | None:
-        """From the newest snapshot of ours among those that what is there now follows from."""
+        """From cleanerd's newest snapshot among the ancestors of the current one."""
         changed = ""
         for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):
             text = None if snapshot.summary is None else snapshot.summary.additional_properties.get(PROPERTY)
@@ -93,7 +93,7 @@ class IcebergOpen(OpenTable):
         return None
 
     def require_ours(self) -> None:
-        """And without a partitioning."""
+        """Also refuses partitioning."""
         super().require_ours()
         if len(self._table.spec().fields):
             raise partitioned(self.where)
@@ -125,7 +125,7 @@ class IcebergOpen(OpenTable):
         """One snapshot on top of the one that was read, or none."""
         transaction = self._table.transaction() if self._making is None else self._making
         if self._making is None:
-            # In this process alone: the second writer has to begin again, because the files that it read have changed.
+            # Per process: a second writer has to begin again, because the files that it read have changed.
             self._table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = _NEVER
         with _translated_errors("cannot be written", self.where), transaction:
             if transaction.table_metadata.name_mapping() is None:

@@ -1,4 +1,4 @@
-"""A part of a log, read by a task: of each key the record that wins there, written as a file of the table."""
+"""Reads a part of a log in a task: writes each key's winner as a file of the table."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def telling(document: Mapping[str, Any]) -> pa.RecordBatch:
 
 
 def write_latest(item: Item) -> Iterator[pa.RecordBatch]:
-    """Write of each key of a part of a log the committed record that wins there, deleted keys too if ``tombstones``.
+    """Write the committed winner of each key of a part of a log, deleted keys too if ``tombstones``.
 
-    Returns ``number``, the ``files``, how many records and markers are ``stored``, wanted or not, and how many keys and
-    values were ``undecoded``.
+    Returns ``number``, the ``files``, how many records and markers are ``stored``, selected or not, and how many keys
+    and values were ``undecoded``.
 
     Raises:
-        CorruptionError: the log has bytes that cannot be read; or more cannot be decoded than may be.
+        CorruptionError: the log has unreadable bytes; or more is undecodable than allowed.
         CleanerdError: a file cannot be read or written.
     """
     split = split_of(item["part"])
@@ -73,10 +73,10 @@ def write_latest(item: Item) -> Iterator[pa.RecordBatch]:
 
 
 def stored_of(item: Item, wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """[n]: the log, of which ``item`` is all, still has a record at each of the offsets ``wanted`` [n], ascending.
+    """[n]: whether the log, completely in ``item``, still has a record at each offset in ``wanted`` [n], ascending.
 
     Raises:
-        CorruptionError, CleanerdError: what has to be read of it cannot be.
+        CorruptionError, CleanerdError: a segment cannot be read.
     """
     found = np.zeros(len(wanted), np.bool_)
     bases = np.array([fields[1] for fields in item["segments"]], np.int64)

@@ -1,12 +1,10 @@
 """The latest state of logs into a table: all of it, or what has changed since the table's last commit.
 
 Tasks write files that no reader sees. One commit at the end adds them, removes old ones, and stores the table's
-offsets. So a run that ends earlier has done nothing, and a repeated run changes nothing.
-
-A new record supersedes the row of its key by the topic's rules, as in a snapshot of the whole log. The new part alone
-suffices if no record that would decide otherwise can be gone: ``refusals.py``.
-
-A file of new winners, made one of the table by a task: without those that lost, and the deleted keys.
+offsets. So an interrupted run has no effect, and a repeated run changes nothing. A new record supersedes the row of its
+key by the topic's rules, as in a snapshot of the whole log. The new part alone is enough if no deciding record can have
+been removed: ``refusals.py``. A task turns a file of new winners into one of the table, without superseded records and
+deleted keys.
 """
 
 from __future__ import annotations
@@ -79,7 +77,7 @@ _OFTEN: Final = 10
 class Merged:
     """The result of a merge for a partition: the log from ``begin`` to ``end_offset`` (exclusive) was new.
 
-    ``written`` rows were added, ``removed`` ones removed; a replaced row is one of both. ``undecoded``: new keys and
+    ``written``: added rows; ``removed``: removed ones; a replaced row counts in both. ``undecoded``: new keys and
     values that could not be decoded.
     """
 
@@ -106,12 +104,12 @@ def write_table(
     now_ms: int | None = None,
     large_bytes: int = LARGE_BYTES,
 ) -> list[SnapshotResult]:
-    """Make the latest state of ``logs`` the table, in one commit. ``replace_all``: in place of all that is in it now.
+    """Write the latest state of ``logs`` as the table, in one commit. ``replace_all``: replace its content.
 
     By the tasks of ``session``, a task a partition, or by this process. ``tombstones`` and ``whole_log`` are those of
     :func:`~cleanerd.spark.snapshot.write_snapshot`; of topics with versions deleted keys are always rows of the table.
-    ``now_ms``: None, the clock's. ``decoding``: what makes the further columns, if the table is open with some.
-    A log of more than ``large_bytes`` is read by many tasks.
+    ``now_ms``: None, the clock's. ``decoding``: what makes the further columns, if the table is open with some. A log
+    of more than ``large_bytes`` is read by many tasks.
 
     Raises:
         ConfigError: the table exists, and ``replace_all`` is not set; the high watermark of a log is not known.
@@ -162,7 +160,7 @@ def _write_all(
     advance: Callable[[int], None],
     large_bytes: int,
 ) -> dict[int, dict[str, Any]]:
-    """As :func:`_write`, for whole logs: a large one by many tasks."""
+    """As :func:`_write`, for whole logs: a large one with many tasks."""
     large = [number for number, part in enumerate(parts) if session and size_of_all([part.log]) > large_bytes]
     small = {number for number in range(len(parts)) if number not in large}
     found = _write(tasks, parts, lambda part: part.topic.keep_deleted, session, advance, small)
@@ -179,14 +177,14 @@ def _write_all(
 
 
 def _result(part: LogPart, summary: Mapping[str, Any] | None, *, tombstones: bool) -> SnapshotResult:
-    """Deleted keys are included if they were requested."""
+    """The result of a partition; deleted keys are included if they were requested."""
     keys = sum(file.rows - (0 if tombstones else file.tombstones) for file in summary["files"]) if summary else 0
     undecoded = summary["undecoded"] if summary else 0
     return SnapshotResult(part.log.name, part.log.rules.strategy, part.first, part.end, keys, undecoded)
 
 
 def _require_decoded(decoding: Decoding | None, summary: Mapping[int, Mapping[str, Any]]) -> None:
-    """All tasks together: each has checked its own."""
+    """Check the limit of undecodable values over all tasks: each has only checked its own."""
     if decoding is not None:
         require_within(decoding.limit, sum(each["undecoded"] for each in summary.values()))
 
@@ -202,7 +200,9 @@ def merge_into(
     advance: Callable[[int], None] = ignore_progress,
     now_ms: int | None = None,
 ) -> list[Merged]:
-    """Bring the table up to date with ``logs``, in one commit: what is new in them since the offsets that it remembers.
+    """Update the table with the new records of ``logs`` since its offsets, in one commit.
+
+    Other partitions do not change.
 
     Other partitions in it stay as they are. ``retention_ms``: the ``delete.retention.ms`` of a topic. ``now_ms``: None,
     the clock's.
@@ -278,14 +278,14 @@ def _new_parts(
     topics: Sequence[Topic],
     now_ms: int,
 ) -> list[LogPart]:
-    """The new part of each of ``logs``; everything of logs that the table lacks."""
+    """The new part of each of ``logs``; all of a log that the table does not have."""
     begins = []
     for log, topic in zip(logs, topics, strict=True):
         was, mark = before.topics.get(log.name.topic), before.marks.get(log.name)
         if was is not None:
             refusals.require_same_topic(table.where, log, was, topic)
         begins.append(first_of(log) if mark is None else mark.end_offset)
-    # Transactions open at the watermark are above it: nothing below is requested.
+    # Transactions open at the watermark are above it, so nothing below is needed.
     tails = [
         replace(log, segments=tuple(each for each in log.segments if each.end > begin) or log.segments[-1:])
         for log, begin in zip(logs, begins, strict=True)
@@ -330,7 +330,7 @@ def _write(
             size_bytes = sum(each.size_bytes for each in part.log.segments if each.end > part.begin)
             items.append((size_bytes, {"number": number, "part": item, "tombstones": tombstones(part)}))
     found = {}
-    # Without a session one after the other, so that the progress is visible.
+    # Without a session one by one, so that the progress is visible.
     for bundle in [[each] for each in items] if session is None else [items]:
         found.update({summary["number"]: summary for summary in tasks.run(write_latest, bundle)})
         if session is None:
@@ -341,7 +341,7 @@ def _write(
 def _sift(
     tasks: Tasks, table: OpenTable, parts: Sequence[LogPart], new: dict[int, dict[str, Any]]
 ) -> tuple[dict[str, TableFile], list[dict[str, Any]]]:
-    """The results of ``sift`` for the table's files, by path, that may have rows of changed partitions."""
+    """The results of ``sift`` for the table's files that may have rows of changed partitions, by path."""
     changes: dict[TopicPartition, dict[str, Any]] = {}
     for number, part in enumerate(parts):
         paths = [file.path for file in new.get(number, {"files": ()})["files"]]
@@ -373,7 +373,7 @@ def _sift(
 def _finish(
     tasks: Tasks, parts: Sequence[LogPart], new: dict[int, dict[str, Any]], sifted: Sequence[dict[str, Any]]
 ) -> dict[int, list[WrittenFile]]:
-    """The new files as the table gets them, by the number of their part."""
+    """The new files for the table, by the number of their part."""
     added: dict[int, list[WrittenFile]] = {}
     items, owners = [], {}
     for number, summary in new.items():
@@ -394,7 +394,7 @@ def _finish(
 
 
 def _is_worth(before: TableState, parts: Sequence[LogPart], retention_ms: Callable[[str], int]) -> bool:
-    """Whether there is something to remember though no row changes: new offsets, or that there are none for long."""
+    """Whether to store a commit without changed rows: new offsets, or an old watermark."""
     for part in parts:
         mark = before.marks.get(part.log.name)
         if mark is None or (mark.log_start, mark.end_offset) != (part.first, part.end):

@@ -1,4 +1,4 @@
-"""A table that is open: what the formats have in common."""
+"""An open table: the common part of the formats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A file that the table's last commit names. ``handle``: what its format needs to take it out again.
+    """A file in the table's last commit. ``handle``: what its format needs to remove it.
 
     ``least`` and ``most``: bounds of topic and partition of its rows, if its writer stored them.
     """
@@ -34,7 +34,7 @@ class TableFile:
     most: Mapping[str, Any]
 
     def may_hold(self, name: TopicPartition) -> bool:
-        """Whether rows of a partition may be in it."""
+        """Whether it may have rows of a partition."""
         for column, value in (("topic", name.topic), ("partition", name.partition)):
             least, most = self.least.get(column), self.most.get(column)
             if (least is not None and value < least) or (most is not None and value > most):
@@ -43,7 +43,7 @@ class TableFile:
 
 
 class OpenTable(ABC):
-    """A table as its last commit left it, or one that is to be made."""
+    """A table at its last commit, or one to be created."""
 
     columns: pa.Schema
     """The columns to write: :data:`~cleanerd.spark.tables.columns.ROWS`, and decoded ones."""
@@ -75,13 +75,13 @@ class OpenTable(ABC):
         """Its files.
 
         Raises:
-            RefusedError: other writers left what we cannot rewrite.
+            RefusedError: another writer left files that cleanerd cannot rewrite.
             CleanerdError: the table cannot be read.
         """
 
     @abstractmethod
     def commit(self, added: Sequence[WrittenFile], removed: Sequence[TableFile], remember: TableState) -> None:
-        """One commit: all of it or nothing; the first one makes the table.
+        """Commit atomically; the first commit creates the table.
 
         Raises:
             RefusedError: another writer has committed since this table was opened.
@@ -89,7 +89,7 @@ class OpenTable(ABC):
         """
 
     def require_ours(self) -> None:
-        """Nothing, when the table has the columns that we write.
+        """Check that the table has the columns to write.
 
         Raises:
             RefusedError: it has others, or is partitioned.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """A log, or what is new in it."""
+    """A log, or its new part."""
 
     log: Log
     first: int
@@ -50,7 +50,7 @@ class LogPart:
 
 
 def topics_of(logs: Sequence[Log], *, tombstones: bool) -> list[Topic]:
-    """The topic of each of ``logs``; one of its partitions may have its id."""
+    """The topic of each of ``logs``; the topic id may be in only one of its partitions."""
     found: dict[str, Topic] = {}
     for log in logs:
         known = found.get(log.name.topic)
@@ -61,7 +61,7 @@ def topics_of(logs: Sequence[Log], *, tombstones: bool) -> list[Topic]:
 
 
 def topic_id_of(log: Log) -> str | None:
-    """Hexadecimal, None if its directory has no id.
+    """The topic id in hexadecimal, None if its directory has none.
 
     Raises:
         CorruptionError: the id's file does not parse.
@@ -73,7 +73,7 @@ def topic_id_of(log: Log) -> str | None:
 
 
 def first_of(log: Log) -> int:
-    """The first offset that it holds."""
+    """The first offset of the log."""
     return max(log.log_start, log.segments[0].base)
 
 
@@ -104,4 +104,4 @@ def as_of(log: Log, now_ms: int) -> int:
     try:
         return min(now_ms, os.stat(path).st_mtime_ns // 1_000_000)
     except OSError:
-        return now_ms  # none: the whole log was requested
+        return now_ms  # no checkpoint: the whole log was requested

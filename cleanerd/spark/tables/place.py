@@ -1,4 +1,4 @@
-"""The place of a table's files, for tasks on any machine: they read and write through the table's own library."""
+"""The place of a table's files, for tasks on any machine, which use the table's own library."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class FilesPlace(ABC):
             yield file
 
     def remove(self, path: str) -> None:
-        """Delete a file that no commit names; should that fail, it is one more that a vacuum finds."""
+        """Delete a file that no commit names; if that fails, a vacuum finds it."""
         with contextlib.suppress(Exception):
             self._remove(path)
 
@@ -76,11 +76,11 @@ class DeltaPlace(FilesPlace):
     root: str
 
     def to_item(self) -> Item:
-        """With what it is."""
+        """Also names its kind."""
         return {"delta": self.root}
 
     def new_path(self) -> str:
-        """Beside all the others."""
+        """In the table's directory."""
         return f"{PREFIX}{uuid.uuid4()}.snappy.parquet"
 
     def _system(self) -> Any:
@@ -114,17 +114,20 @@ class DeltaPlace(FilesPlace):
 
 @dataclass(frozen=True, slots=True)
 class IcebergPlace(FilesPlace):
-    """Paths are whole; new ones are in the ``data`` of ``location``. ``properties``: those of the catalog."""
+    """Paths are absolute; new ones are in the ``data`` directory of ``location``.
+
+    ``properties``: those of the catalog.
+    """
 
     location: str
     properties: Mapping[str, str]
 
     def to_item(self) -> Item:
-        """With what it is."""
+        """Also names its kind."""
         return {"iceberg": self.location, "properties": dict(self.properties)}
 
     def new_path(self) -> str:
-        """The directory that Iceberg's writers use."""
+        """In the directory that Iceberg's writers use."""
         return f"{self.location.rstrip('/')}/data/{PREFIX}{uuid.uuid4()}.snappy.parquet"
 
     def _io(self) -> Any:
@@ -143,7 +146,7 @@ class IcebergPlace(FilesPlace):
 
 
 def place_from(item: Mapping[str, Any]) -> FilesPlace:
-    """The place that :meth:`FilesPlace.to_item` made ``item`` of."""
+    """The reverse of :meth:`FilesPlace.to_item`."""
     return DeltaPlace(item["delta"]) if "delta" in item else IcebergPlace(item["iceberg"], item["properties"])
 
 

@@ -1,4 +1,4 @@
-"""When new records do not show the latest state any more, so that only the whole log does."""
+"""Refusals: new records do not show the latest state any more, so the whole log has to be read."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 _REPLACE_HINT: Final = "--replace writes the table again, in one commit"
 _SKEW_MS: Final = 60_000
-"""So far the broker's clock may be from ours."""
+"""Tolerance between the broker's clock and ours."""
 
 
 def require_same_topic(where: str, log: Log, was: Topic, now: Topic) -> None:
-    """Nothing, when the rows of ``log`` in the table were made by the rules of now, and of this very topic.
+    """Check that the rows of ``log`` in the table are of the same topic and by the current rules.
 
     Raises:
-        RefusedError: another strategy, another topic of that name, or deleted keys were kept and are not, or not kept.
+        RefusedError: another strategy, another topic of that name, or deleted keys were kept and are not, or vice
+            versa.
     """
     if was.rules != now.rules:
         raise _refused(
@@ -46,10 +47,10 @@ def require_same_topic(where: str, log: Log, was: Topic, now: Topic) -> None:
 
 
 def require_one_topic(where: str, log: Log, topic: Topic) -> None:
-    """Nothing, when ``log`` is a partition of ``topic``, as others of that name are.
+    """Check that ``log`` belongs to ``topic``, as other logs of that name do.
 
     Raises:
-        RefusedError: it was left over from a topic of that name which was deleted.
+        RefusedError: it is left over from a deleted topic of that name.
     """
     found = topic_id_of(log)
     if None not in (found, topic.topic_id) and found != topic.topic_id:
@@ -62,10 +63,10 @@ def require_one_topic(where: str, log: Log, topic: Topic) -> None:
 
 
 def require_acknowledged(where: str, remembered: TableState) -> None:
-    """Nothing, when all records in the table were acknowledged.
+    """Check that all records in the table were acknowledged.
 
     Raises:
-        RefusedError: they need not be: the leader may have cut them off, and written others.
+        RefusedError: the leader may have truncated some, and written others.
     """
     if remembered.whole_log:
         raise _refused("the table was written with --whole-log: what was not acknowledged may be gone since", where)
@@ -94,8 +95,8 @@ def require_range(where: str, log: Log, mark: Watermark, begin: int, end: int) -
 def require_not_cut(where: str, log: Log, mark: Watermark, epochs: Sequence[EpochStart]) -> None:
     """Check that the table's last offset still has its leader epoch, if that is known.
 
-    ``epochs``: where those of the log begin. After a truncation the new leader writes in a new epoch; so a log that has
-    grown again beyond ``mark`` is recognized.
+    ``epochs``: where those of the log begin. After a truncation the new leader writes in a new epoch, which also
+    detects a log that has grown beyond ``mark`` again.
 
     Raises:
         RefusedError: it was truncated below ``mark``, and now has other records.
@@ -110,7 +111,7 @@ def require_not_cut(where: str, log: Log, mark: Watermark, epochs: Sequence[Epoc
 
 
 def changed_by_another(what: str, where: str) -> RefusedError:
-    """``what`` another writer's commit is called."""
+    """The error after another writer's commit, which is called ``what``."""
     return _refused(
         f"another writer changed rows of the table since ({what}): merging would not give the latest state",
         where,
@@ -118,14 +119,14 @@ def changed_by_another(what: str, where: str) -> RefusedError:
 
 
 def partitioned(where: str) -> RefusedError:
-    """By another writer, as we make none."""
+    """The error for a partitioned table, which another writer made."""
     return RefusedError(
         "another writer left a partitioning there", where=where, hint="rewrite it without one, or name a new table"
     )
 
 
 def require_complete(where: str, log: Log, mark: Watermark, missing: int, *, now_ms: int, retention_ms: int) -> None:
-    """Check that no tombstone can have come and gone since ``mark``, if ``missing`` offsets have no record.
+    """Check that no tombstone can have been written and removed since ``mark``, if ``missing`` offsets have no record.
 
     A cleaning gives a tombstone its horizon, ``retention_ms`` later, and a later one removes it. Data above the mark
     was cleaned after it, if at all. Without missing offsets there was no cleaning.
@@ -144,7 +145,7 @@ def require_complete(where: str, log: Log, mark: Watermark, missing: int, *, now
 
 
 def winners_gone(where: str, log_start: int, name: str) -> RefusedError:
-    """Rows of a versioned topic are below the log start: a record that they superseded may be retained now."""
+    """The error if rows of a versioned topic are below the log start: records that they superseded may win now."""
     return _refused(
         f"records of {name} that had won lie below the log start {log_start} now: which older ones win instead, only "
         "all of the log tells",
@@ -153,7 +154,7 @@ def winners_gone(where: str, log_start: int, name: str) -> RefusedError:
 
 
 def unknown(where: str) -> RefusedError:
-    """No commit of the table is cleanerd's, or it was restored to an earlier version."""
+    """The error if no commit of the table is cleanerd's, or it was restored to an earlier version."""
     return _refused("the table does not state its offsets", where)
 
 

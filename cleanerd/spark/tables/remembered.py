@@ -27,9 +27,10 @@ UNKNOWN_EPOCH: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """``topic_id``: hexadecimal, None if the partition's directory has none. ``keep_deleted``: their rows stay.
+    """``topic_id``: hexadecimal, None if the partition's directory has none.
 
-    They are needed where versions decide: a later record may lose against a tombstone.
+    ``keep_deleted``: rows of deleted keys stay. They are needed if versions decide: a later record may lose to a
+    tombstone.
     """
 
     topic_id: str | None
@@ -37,13 +38,13 @@ class Topic:
     keep_deleted: bool
 
     def after(self, before: Topic | None) -> Topic:
-        """With the earlier id if there is none now: a copy need not have its file."""
+        """With the earlier id if there is none now: a copy may lack its file."""
         return self if before is None or self.topic_id is not None else replace(self, topic_id=before.topic_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """The table has the log from ``log_start`` to ``end_offset`` (exclusive) as of ``as_of_ms``.
+    """The table contains the log from ``log_start`` to ``end_offset`` (exclusive) as of ``as_of_ms``.
 
     ``leader_epoch``: that of the last of these offsets, -1 if unknown.
     """
@@ -56,9 +57,9 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """``whole_log``: with records that were not acknowledged, which may have been truncated since.
+    """The state. ``whole_log``: with records that were not acknowledged, which may have been truncated since.
 
-    ``run``: which commit it is of. The same log by other schemas makes other rows with all else alike.
+    ``run``: identifies the commit, because the same log with other schemas gives other rows.
     """
 
     topics: Mapping[str, Topic]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def write_found(
     session: SparkSession, logs: Sequence[Log], walks: Sequence[HeaderSummary], how: Item, *, tombstones: bool
 ) -> DataFrame:
-    """Tasks that write of each key of ``logs`` the record that wins it: a file for a log and task.
+    """Tasks that write the winner of each key of ``logs``: a file per log and task.
 
     ``how`` has the ``place``, the ``columns`` and the ``decoding``. Returns the ``files``, the number of their ``log``,
     and how many keys and values were ``undecoded``.
@@ -53,8 +53,8 @@ def write_segments(
     ``how``: as for :func:`write_found`.
 
     Raises:
-        CorruptionError: more cannot be decoded than may be.
-        SegmentChangedError: a segment is not what it was when its winners were found.
+        CorruptionError: more is undecodable than allowed. SegmentChangedError: a segment has changed since its winners
+            were found.
         CleanerdError: a file cannot be read or written.
     """
     for log, found in groupby(by_file(batches), lambda each: int(items[each[0]]["log"])):
@@ -66,10 +66,10 @@ def write_segments(
 
 
 def _read(item: Item, wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-    """The records at the offsets ``wanted`` [n], ascending, of the one segment of ``item``.
+    """The records at the offsets ``wanted`` [n], ascending, of the segment in ``item``.
 
     Raises:
-        SegmentChangedError: some are gone.
+        SegmentChangedError: some were removed.
         CleanerdError: it cannot be read.
     """
     split = split_of({**item, "begin": int(wanted[0]), "end": int(wanted[-1]) + 1})

@@ -24,14 +24,14 @@ class Delta:
     uri: str
 
     def require_installed(self) -> None:
-        """Nothing, where what it needs is installed; raises as :meth:`open`."""
+        """Check that its packages are installed; raises as :meth:`open`."""
         _require("deltalake")
 
     def open(self, columns: pa.Schema | None = None) -> OpenTable:
         """Open it. ``columns``: those to write, None: a snapshot's without decoding.
 
         Raises:
-            ConfigError: ``cleanerd[tables]`` is not installed, or no table can be there.
+            ConfigError: ``cleanerd[tables]`` is not installed, or the path cannot have a table.
             CleanerdError: it cannot be read.
         """
         self.require_installed()
@@ -46,26 +46,26 @@ class Delta:
         return self.uri
 
     def undecoded(self) -> Delta:
-        """The table of what could not be decoded."""
+        """The table of undecodable values."""
         return Delta(f"{self.uri.rstrip('/')}{_UNDECODED_SUFFIX}")
 
 
 @dataclass(frozen=True, slots=True)
 class Iceberg:
-    """An Iceberg table by its name, ``NAMESPACE.NAME``, in a catalog that pyiceberg's own configuration has."""
+    """An Iceberg table by its name, ``NAMESPACE.NAME``, in a catalog from pyiceberg's configuration."""
 
     name: str
     catalog: str = "default"
 
     def require_installed(self) -> None:
-        """Nothing, where what it needs is installed; raises as :meth:`open`."""
+        """Check that its packages are installed; raises as :meth:`open`."""
         _require("pyiceberg")
 
     def open(self, columns: pa.Schema | None = None) -> OpenTable:
         """Open it. ``columns``: those to write, None: a snapshot's without decoding.
 
         Raises:
-            ConfigError: ``cleanerd[tables]`` is not installed, no such catalog, or no name of a table.
+            ConfigError: ``cleanerd[tables]`` is not installed, or the catalog or the name is invalid.
             CleanerdError: it cannot be read.
         """
         self.require_installed()
@@ -80,7 +80,7 @@ class Iceberg:
         return self.name
 
     def undecoded(self) -> Iceberg:
-        """The table of what could not be decoded."""
+        """The table of undecodable values."""
         return Iceberg(f"{self.name}{_UNDECODED_SUFFIX}", self.catalog)
 
 

@@ -1,4 +1,4 @@
-"""The work of tasks, done by those of a session or by this process, and the files that it leaves."""
+"""Runs tasks in a session or in this process, and tracks the files that they write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Tasks:
-    """Work for the tasks of a session or, without one, for this process; and what it has written so far."""
+    """Work for the tasks of a session or, without one, for this process; and the files written so far."""
 
     def __init__(self, session: SparkSession | None, table: OpenTable, decoding: Decoding | None) -> None:
         self._session = session

@@ -1,6 +1,6 @@
-"""The side table of a table: the rows in it whose key or value could not be decoded, with the reason.
+"""The side table of a table: rows whose key or value could not be decoded, with the reason.
 
-It is made from the table after each commit, and states the same offsets. If a run is killed between the two, the side
+It is made from the table after each commit, and has the same offsets. If a run is killed between the two, the side
 table is older, and the next run makes it again.
 """
 
@@ -29,11 +29,11 @@ _WHERE = ["topic", "partition", "offset"]
 
 
 def write_undecoded(target: Delta | Iceberg, columns: pa.Schema) -> None:
-    """Bring the side table of the table ``target``, which has ``columns``, to where the table is.
+    """Update the side table of the table ``target``, which has ``columns``.
 
     Raises:
         RefusedError: another writer writes the side table.
-        CleanerdError: a file cannot be read or written; the table itself is as it should be.
+        CleanerdError: a file cannot be read or written; the table itself is complete.
     """
     table, side = target.open(columns), target.undecoded().open(SIDE)
     now = table.stored_state()
@@ -56,7 +56,7 @@ def write_undecoded(target: Delta | Iceberg, columns: pa.Schema) -> None:
 
 
 def _is_of(side: OpenTable, now: TableState) -> bool:
-    """Whether it was made of that commit, and it is unchanged since."""
+    """Whether it was made from that commit, and is unchanged since."""
     try:
         return side.stored_state() == now
     except (ConfigError, RefusedError):
@@ -70,7 +70,7 @@ def _rows(table: OpenTable) -> Iterator[pa.RecordBatch]:
 
 
 def _of_file(place: FilesPlace, file: TableFile, sources: list[str]) -> Iterator[pa.RecordBatch]:
-    """Row groups without a reason are not read but for their statistics."""
+    """Rows with a reason; of row groups without any, only the statistics are read."""
     names = [*_WHERE, *sources, *(error_name(source) for source in sources)]
     with place.reading(file.path) as opened, translated_errors("cannot be read as a file of this table", file.path):
         parquet = pq.ParquetFile(opened)

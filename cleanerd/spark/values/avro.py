@@ -1,12 +1,10 @@
-"""Avro: bytes by the writer's schema into a column of the reader's, as Avro's rules for resolution have it.
+"""Avro: decodes bytes by the writer's schema into a column of the reader's, by Avro's resolution rules.
 
-fastavro reads and resolves. This module applies logical types itself, by the reader's schema (a time beyond Python's
-years is not an error), and refuses schemas with which fastavro would run without end.
+fastavro reads and resolves. This module applies logical types itself, by the reader's schema (a time outside of
+Python's range is not an error), and refuses schemas with which fastavro would not terminate.
 
-Defaults of Avro's fields, as values.
-
-Defaults are written in JSON: bytes are text there, a 7 may be a double, and a record omits fields with defaults of
-their own. fastavro returns them unchanged, the same object for every record, and refuses schemas that Java writes
+Defaults of Avro's fields are written in JSON: bytes are text there, a 7 may be a double, and a record omits fields with
+defaults. fastavro returns them unchanged, the same object for every record, and refuses schemas that Java writes
 (``"type": "double", "default": 0``). So it gets schemas without defaults, and the values are set here.
 """
 
@@ -36,14 +34,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 ASIDE: Final = "cleanerd.default"
-"""Where a field's default waits: fastavro keeps attributes that it does not know."""
+"""The attribute that stores a field's default: fastavro keeps unknown attributes."""
 _DEFAULT: Final = "default"
 _FLOAT_NAMES: Final = ("NaN", "Infinity", "-Infinity")
 _INTEGER_LIMITS: Final = {"int": 2**31, "long": 2**63}
 
 
 def strip_defaults(node: Any) -> Any:
-    """A schema, as JSON, with each field's default under :data:`ASIDE`; that of an enum is none of a field."""
+    """A schema, as JSON, with each field's default moved to :data:`ASIDE`; an enum's default is not a field's."""
     if isinstance(node, list):
         return [strip_defaults(each) for each in node]
     if not isinstance(node, dict):
@@ -62,7 +60,7 @@ def _without(field: Any) -> Any:
 
 
 def restore_defaults(fields: list[Any], of: Callable[[Any], Any], label: str) -> None:
-    """Give the ``fields`` of a record, as fastavro has parsed it, the values of their defaults.
+    """Give the ``fields`` of a record, as parsed by fastavro, the values of their defaults.
 
     ``of``: a type that is named or written out, as a dictionary or the list of a union.
 
@@ -103,7 +101,7 @@ def _value(node: Any, default: Any, of: Callable[[Any], Any]) -> Any:  # noqa: P
 
 
 def _first(union: list[Any], default: Any, of: Callable[[Any], Any]) -> Any:
-    """By the first type of a union that it is a value of; Avro before 1.12 has only the very first."""
+    """The first type of a union that the value fits; Avro before 1.12 uses only the very first."""
     for each in union:
         try:
             return _value(each, default, of)
@@ -127,7 +125,7 @@ _PLAIN: Final = {
     "bytes": pa.binary(), "string": pa.string(),
 }  # fmt: skip
 _OWN_NAMES: Final = frozenset({*_PLAIN, "null"})
-"""No other type may have such a name."""
+"""Names that no other type may have."""
 
 _TIMES: Final = {
     "timestamp-millis": micros_shape(1000),
@@ -138,7 +136,7 @@ _TIMES: Final = {
     "local-timestamp-nanos": micros_shape(1000, divide=True, kind=LOCAL_MICROS),
 }
 _COUNTED: Final = frozenset({*_TIMES, "time-millis", "time-micros", "date"})
-"""The same number means another moment under each of them."""
+"""The same number means different times under each of them."""
 
 _MARKS: Final = ("__fastavro_parsed__", "__named_schemas")
 _OF_PYTHON: Final = {
@@ -149,7 +147,7 @@ _WIDER: Final = ({"int", "long"}, {"float", "double"})
 
 
 class Parsed:
-    """A schema, and the types that it names."""
+    """A schema, and its named types."""
 
     def __init__(self, schema: Schema, label: str) -> None:
         self.names: dict[str, Any] = {}
@@ -163,14 +161,14 @@ class Parsed:
             raise UndecodableError(
                 f"{label} is not an Avro schema: {type(error).__name__}: {str(error)[:200]}"
             ) from None
-        for name in self.names.keys() & _OWN_NAMES:  # fastavro takes it, and reads the other one
+        for name in self.names.keys() & _OWN_NAMES:  # fastavro accepts it, but uses the other one
             raise UndecodableError(
                 f"{label} is not an Avro schema: it names a type {name}, as one of Avro's own is named"
             )
         self.label = label
 
     def of(self, node: Any) -> Any:
-        """A name as what it names; a union as a list, all else as a dictionary."""
+        """The type for a name; a union as a list, others as a dictionary."""
         if isinstance(node, str):
             return self.names.get(node, {"type": node})
         if isinstance(node, dict) and isinstance(node["type"], list | dict):
@@ -198,10 +196,10 @@ class AvroReader:
         self.kind = self._shape.kind
 
     def decoder(self, writer: Schema | None, label: str) -> Callable[[bytes, Sequence[int]], Any]:
-        """How values that were written with ``writer`` are decoded; None: with the reader's own.
+        """A decoder for values written with ``writer``; None: with the reader's own schema.
 
         Raises:
-            UndecodableError: nothing that was written with it can be.
+            UndecodableError: values of that schema cannot be decoded.
         """
         written = self._reader if writer is None else Parsed(writer, label)
         _require_finite(written, written.root, Budget(label))
@@ -284,7 +282,7 @@ def _shape(schema: Parsed, node: Any, budget: Budget) -> ColumnShape:
 
 
 def _logical_shape(node: Any, plain: ColumnShape) -> ColumnShape:
-    """By Avro's rules a logical type that does not fit its type is none."""
+    """By Avro's rules a logical type that does not fit its type is ignored."""
     kind, logical = node["type"], node.get("logicalType")
     if logical == "decimal" and kind in ("bytes", "fixed"):
         precision, scale = node.get("precision"), node.get("scale", 0)
@@ -298,7 +296,7 @@ def _logical_shape(node: Any, plain: ColumnShape) -> ColumnShape:
 
 
 def _union_shape(schema: Parsed, union: list[Any], budget: Budget) -> ColumnShape:
-    """One type beside null is that type; several are a struct with a field for each, of which one is not null."""
+    """One type beside null is that type; several become a struct with a field for each, of which one is not null."""
     members = [each for each in map(schema.of, union) if each["type"] != "null"]
     kinds = {each["type"] for each in members}
     if kinds in _WIDER and not any("logicalType" in each for each in members):
@@ -326,9 +324,9 @@ def _union_shape(schema: Parsed, union: list[Any], budget: Budget) -> ColumnShap
 
 
 def _require_finite(schema: Parsed, node: Any, budget: Budget) -> int:
-    """The least bytes of a value. Types within themselves are refused, and lists of what takes no bytes.
+    """The least bytes of a value. Recursive types, and lists of items without bytes, are refused.
 
-    A few bytes may claim a list of 2^60 items; and a type within itself is as deep as its bytes say.
+    A few bytes may claim a list of 2^60 items; and a recursive type is as deep as its bytes say.
     """
     budget.spend()
     node = schema.of(node)
@@ -369,7 +367,7 @@ def _require_same_units(writer: Parsed, reader: Parsed, written: Any, read: Any,
 
 
 def _require_same_unit(writer: Parsed, reader: Parsed, written: Any, read: Any, budget: Budget) -> None:
-    """The same of two types, neither of them a union."""
+    """The same for two types, neither of them a union."""
     was, now = written.get("logicalType"), read.get("logicalType")
     if was != now and (was in _COUNTED and now in _COUNTED):
         raise UndecodableError(f"{budget.label} has {was} where the column's schema has {now}")
@@ -388,13 +386,13 @@ def _require_same_unit(writer: Parsed, reader: Parsed, written: Any, read: Any, 
 
 
 def _members(schema: Parsed, node: Any) -> list[Any]:
-    """A type alone, or those of a union."""
+    """A single type, or those of a union."""
     node = schema.of(node)
     return [schema.of(each) for each in node] if isinstance(node, list) else [node]
 
 
 def _without_logical(schema: Parsed) -> Any:
-    """The schema for fastavro: types alone, each named one written out where it is first met."""
+    """The schema for fastavro: only types, each named one written out at its first use."""
     named: set[str] = set()
 
     def plain(node: Any) -> Any:

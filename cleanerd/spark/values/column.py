@@ -1,4 +1,4 @@
-"""A column of bytes as a column with fields: the one place where keys and values are decoded.
+"""Decodes a column of bytes, keys or values, into a column with fields.
 
 Undecodable values become null, with the reason beside them. A null value, a tombstone, stays null without one.
 """
@@ -33,25 +33,25 @@ _READERS: Final = {
 
 
 class SchemaReader(Protocol):
-    """A reader's schema: the type of the column, and decoders for what was written with other schemas."""
+    """A reader's schema: the type of the column, and decoders for other writers' schemas."""
 
     kind: pa.DataType
 
     def decoder(self, writer: Schema | None, label: str) -> Callable[[bytes, Sequence[int]], Any]:
-        """How values that were written with ``writer`` are decoded; they get the bytes, and message indexes.
+        """A decoder for values written with ``writer``; it gets the bytes, and message indexes.
 
         Raises:
-            UndecodableError: nothing that was written with it can be.
+            UndecodableError: values of that schema cannot be decoded.
         """
 
 
 @lru_cache(maxsize=64)
 def reader_of(schema: Schema, label: str, message: str | None) -> SchemaReader:
-    """The decoder of the reader's schema ``schema``, called ``label`` in messages.
+    """The decoder for the reader's schema ``schema``, named ``label`` in messages.
 
     Raises:
         ConfigError: the extra that it needs is missing.
-        UndecodableError: it makes no column.
+        UndecodableError: it does not give a column.
     """
     require_installed(schema.kind)
     module, name = _READERS[schema.kind]
@@ -63,7 +63,7 @@ def reader_of(schema: Schema, label: str, message: str | None) -> SchemaReader:
 
 @contextmanager
 def _undecodable_on_error(label: str) -> Iterator[None]:
-    """In the block: whatever a strange schema makes of a library is :class:`UndecodableError`."""
+    """Convert a library's exceptions for a strange schema to :class:`UndecodableError`."""
     try:
         yield
     except (UndecodableError, CleanerdError, MemoryError):
@@ -74,7 +74,7 @@ def _undecodable_on_error(label: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class DecodedValues:
-    """``values`` [n] of the reader's type; ``reasons`` [n]: text where a value is null because it cannot be decoded."""
+    """``values`` [n] of the reader's type; ``reasons`` [n]: a text if a value is null because it is undecodable."""
 
     values: pa.Array
     reasons: pa.Array
@@ -82,7 +82,7 @@ class DecodedValues:
 
 
 class ValueColumn:
-    """Decodes columns of one reader's schema. ``schemas``: finds the writers' ones; None: without framing."""
+    """Decodes columns with one reader's schema. ``schemas``: finds the writers' schemas; None: without framing."""
 
     def __init__(self, schema: Schema, label: str, message: str | None, schemas: Schemas | None) -> None:
         self._reader = reader_of(schema, label, message)
@@ -110,7 +110,7 @@ class ValueColumn:
                 try:
                     value = self._one(data)
                 except UndecodableError as error:
-                    # A name in a schema may hold half a character, which no column of text does.
+                    # A name in a schema may contain half a character, which a text column cannot.
                     reason = str(error).strip().encode(errors="replace").decode()
             values.append(value)
             reasons.append(reason)
@@ -122,7 +122,7 @@ class ValueColumn:
             return _array(values, self.kind)
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
             pass
-        # One of them is out of its type's range: which?
+        # One of them is out of its type's range: find it.
         for row, value in enumerate(values):
             try:
                 _array([value], self.kind)

@@ -1,4 +1,4 @@
-"""The options for decoding: which columns, by which schemas."""
+"""The options for decoding: the columns and their schemas."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ NONE: Final = "none"
 FRAMINGS: Final = (CONFLUENT, NONE)
 SOURCES: Final = ("key", "value")
 LIMIT: Final = 10_000
-"""Limit of undecodable keys and values before a run gives up."""
+"""Limit of undecodable keys and values before a run is ended."""
 
 
 def decoded_name(source: str) -> str:
-    """The column with the fields of ``source``, a key or a value."""
+    """The name of the column with the fields of ``source``, a key or a value."""
     return f"{source}_decoded"
 
 
 def error_name(source: str) -> str:
-    """The column with the reason why it could not be decoded."""
+    """The name of the column with the reason why it could not be decoded."""
     return f"{source}_error"
 
 
 EXTRA: Final = {name: source for source in SOURCES for name in (decoded_name(source), error_name(source))}
-"""The further columns, each with the one that it is made of."""
+"""The additional columns, each with its source column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Decode:
     limit: int = LIMIT
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for what makes no sense."""
+        """Raises ConfigError for invalid options."""
         for each in self.sources:
             if each not in SOURCES:
                 raise ConfigError(f"{each!r} is none of {', '.join(SOURCES)}", where="decode")
@@ -83,5 +83,5 @@ class Decode:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The further columns, in their order."""
+        """The additional columns, in their order."""
         return tuple(name for each in self.sources for name in (decoded_name(each), error_name(each)))

@@ -1,9 +1,4 @@
-"""Which columns are decoded and by what: as options set it, and as tasks get it, with the readers' schemas found.
-
-The driver finds the readers' schemas, once: all tasks make the same columns, whatever is registered meanwhile.
-
-A registry or a directory: the one that an option names, and the one that a task got.
-"""
+"""Which columns are decoded with which schemas, in options and for tasks."""
 
 from __future__ import annotations
 
@@ -43,13 +38,13 @@ def schemas_from(item: Any) -> Schemas:
 
 @lru_cache(maxsize=16)
 def _registry(url: str) -> Registry:
-    """One for all tasks of a process: its cached answers need not be requested again."""
+    """One for all tasks of a process, so that cached answers are shared."""
     return Registry(url)
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedColumn:
-    """``source``: key or value. ``schema``: the reader's, which messages call ``label``."""
+    """A column: ``source``: key or value. ``schema``: the reader's, named ``label`` in messages."""
 
     source: str
     schema: Schema
@@ -60,7 +55,7 @@ class DecodedColumn:
         """The type of the column.
 
         Raises:
-            ConfigError: the schema makes none, or an extra is missing.
+            ConfigError: the schema does not give a column, or an extra is missing.
         """
         try:
             return reader_of(self.schema, self.label, self.message).kind
@@ -70,7 +65,7 @@ class DecodedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """The decoding for tasks. ``framed``: values name their writer's schema."""
+    """The decoding for tasks. ``framed``: values contain the id of their writer's schema."""
 
     columns: tuple[DecodedColumn, ...]
     schemas: Schemas
@@ -89,7 +84,7 @@ class Decoding:
         ]
 
     def added_to(self, schema: pa.Schema) -> pa.Schema:
-        """``schema`` with the further columns behind."""
+        """``schema`` with the additional columns at the end."""
         return pa.schema([*schema, *self.fields()])
 
     def to_item(self) -> dict[str, Any]:
@@ -111,8 +106,8 @@ def resolved(decode: Decode, topics: Collection[str]) -> Decoding:
     """The decoding for tasks, with the readers' current schemas.
 
     Raises:
-        ConfigError: a schema does not exist or makes no column, ``topics`` have different ones, or an extra is not
-            installed.
+        ConfigError: a schema does not exist or does not give a column, ``topics`` have different ones, or an extra is
+            not installed.
         CleanerdError: the registry does not answer.
     """
     schemas = schemas_at(decode.schemas)
@@ -140,7 +135,7 @@ def _column(decode: Decode, schemas: Schemas, source: str, topics: list[str]) ->
 
 
 class BatchDecoder:
-    """Decodes batches of a task, and counts what it cannot; None: there is nothing to decode."""
+    """Decodes batches of a task, and counts undecodable values; None: there is nothing to decode."""
 
     def __init__(self, decoding: Decoding | None) -> None:
         self._limit = 0 if decoding is None else decoding.limit
@@ -153,10 +148,10 @@ class BatchDecoder:
         self.failed = 0
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Each with the columns of :meth:`Decoding.fields` behind its own.
+        """Each batch with the columns of :meth:`Decoding.fields` after its own.
 
         Raises:
-            CorruptionError: more than the limit cannot be decoded.
+            CorruptionError: more than the limit is undecodable.
             CleanerdError: a registry does not answer; and what ``batches`` raises.
         """
         for batch in batches:
@@ -176,14 +171,14 @@ def require_within(limit: int, failed: int) -> None:
     """Check that this number of failures is allowed.
 
     Raises:
-        CorruptionError: they may not.
+        CorruptionError: it is not.
     """
     if failed > limit:
         raise over_limit(limit, f"it is {failed}")
 
 
 def over_limit(limit: int, more: str) -> CorruptionError:
-    """Too much cannot be decoded."""
+    """The error if too much is undecodable."""
     return CorruptionError(
         f"more than {limit} keys or values cannot be decoded; {more}",
         where="undecodedLimit",

@@ -28,7 +28,7 @@ _VERSION: Final = re.compile(r"(.+)\.([0-9]+)", re.ASCII)
 
 
 class SchemaFolder(Schemas):
-    """``files``: text by path below the directory ``where``."""
+    """Schemas in a directory. ``files``: text by path below the directory ``where``."""
 
     def __init__(self, where: str, files: Mapping[str, str]) -> None:
         self.where = where
@@ -40,10 +40,10 @@ class SchemaFolder(Schemas):
 
     @classmethod
     def read(cls, place: str) -> SchemaFolder:
-        """The directory as it is now.
+        """The current content of the directory.
 
         Raises:
-            ConfigError: it is not there, or holds no schemas, or too much.
+            ConfigError: it does not exist, or contains no schemas, or too many.
             CleanerdError: it cannot be read.
         """
         if SEPARATOR in place and not place.startswith("file:"):

@@ -1,7 +1,7 @@
-"""JSON: values into the columns that a JSON Schema describes.
+"""JSON: decodes values into the columns that a JSON Schema describes.
 
-Fields that the schema does not name are omitted; values of open types (none, several) are JSON text. The types of named
-fields are required; other rules (lengths, patterns, required) are the producer's task.
+Fields that the schema does not name are omitted; values of open types (none, several) become JSON text. The types of
+named fields are required; other rules (lengths, patterns, required) are not checked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class JsonReader:
         self.kind = self._shape.kind
 
     def decoder(self, writer: Schema | None, label: str) -> Callable[[bytes, Sequence[int]], Any]:
-        """The same for every writer, as JSON describes itself. ``writer`` has to be JSON too."""
+        """The same for every writer, because JSON describes itself. ``writer`` has to be JSON too."""
         del writer, label
         change = self._shape.convert
 
@@ -50,7 +50,7 @@ class JsonReader:
 
 
 class _Shapes:
-    """Shapes of the schemas in ``documents``, by name; the schema itself has none."""
+    """The shapes of schemas in ``documents``, by name; the main schema has no name."""
 
     def __init__(self, documents: dict[str, Any], budget: Budget) -> None:
         self._documents = documents
@@ -97,7 +97,7 @@ class _Shapes:
         return _text() if found is None else _checked(dict, "object", found)
 
     def _beside_null(self, node: dict[str, Any]) -> Any:
-        """The only schema beside null, if there is exactly one."""
+        """The single schema beside null, if there is exactly one."""
         for word in ("oneOf", "anyOf"):
             members = node.get(word)
             if isinstance(members, list):
@@ -121,7 +121,7 @@ class _Shapes:
 
 
 def _named(name: str, shape: ColumnShape) -> ColumnShape:
-    """With the field in the reason."""
+    """Adds the field's name to the reason."""
     change = shape.convert
     if change is None:
         return shape
@@ -164,7 +164,7 @@ def _number(value: Any) -> float:
         found = float(value)
     except OverflowError:
         found = math.inf
-    if math.isinf(found):  # JSON cannot write it: it was 1e400
+    if math.isinf(found):  # JSON cannot represent it: it was 1e400
         raise UndecodableError(" is beyond all numbers of 64 bits")
     return found
 
@@ -188,7 +188,7 @@ def _no_number(text: str) -> Any:
 
 
 def _text() -> ColumnShape:
-    """Whatever it is, as JSON."""
+    """Any value, as JSON text."""
     return ColumnShape(pa.string(), _as_text)
 
 
@@ -197,7 +197,7 @@ def _as_text(value: Any) -> str:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError:
         raise UndecodableError(" has a number beyond all of 64 bits") from None
-    except RecursionError:  # a value that could just be read is one level too deep to be written
+    except RecursionError:  # a value that could just be parsed is one level too deep to be written
         raise UndecodableError(" is nested too deeply") from None
 
 

@@ -1,7 +1,7 @@
-"""Protobuf: bytes into the columns of a message. Field numbers resolve, so they are read by the reader's schema.
+"""Protobuf: decodes bytes into the columns of a message.
 
-The writer's schema only shows a record's message type. The compiler of grpcio-tools compiles ``.proto`` text, in a
-process of its own and with a time limit.
+Field numbers identify fields, so values are read by the reader's schema. The writer's schema only shows a record's
+message type. The compiler of grpcio-tools compiles ``.proto`` text, in a separate process with a time limit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _KNOWN: Final = (any_pb2, duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wr
 
 _COMPILE_SECONDS: Final = 60
 _MAIN: Final = "cleanerd.value.proto"
-"""The schema's file name for the compiler; it has none of its own."""
+"""The schema's file name for the compiler, since a registered schema has none."""
 
 _OF: Final = {
     "int32": pa.int32(), "sint32": pa.int32(), "sfixed32": pa.int32(),
@@ -53,7 +53,7 @@ _OF: Final = {
     "uint64": pa.decimal128(20, 0), "fixed64": pa.decimal128(20, 0),
     "bool": pa.bool_(), "float": pa.float32(), "double": pa.float64(), "string": pa.string(), "bytes": pa.binary(),
 }  # fmt: skip
-"""Without a sign they are a size wider: Spark has numbers with one only."""
+"""Arrow types of Protobuf's; unsigned ones get the next larger size, since Spark has only signed numbers."""
 
 _GOOGLE: Final = "google.protobuf."
 _GOOGLE_FILES: Final = "google/protobuf/"
@@ -69,7 +69,7 @@ _TYPES: Final = {
 
 
 class ProtobufReader:
-    """Values of a column that is the message ``message`` of the schema; None: its first."""
+    """Values of a column with the message ``message`` of the schema; None: its first."""
 
     def __init__(self, schema: Schema, label: str, message: str | None = None) -> None:
         self._schema = schema
@@ -90,10 +90,10 @@ class ProtobufReader:
         self.kind = shape.kind
 
     def decoder(self, writer: Schema | None, label: str) -> Callable[[bytes, Sequence[int]], Any]:
-        """How values are decoded whose writer had ``writer``; None: the reader's own, and no message indexes.
+        """A decoder for values of ``writer``; None: the reader's own schema, without message indexes.
 
         Raises:
-            UndecodableError: nothing that was written with it can be.
+            UndecodableError: values of that schema cannot be decoded.
         """
         full_name = self._message.full_name
         opened = _pool_of(_with_numbers(file) for file in _files_of(self._schema, self._label))
@@ -143,7 +143,7 @@ def _message_shape(message: Descriptor, budget: Budget) -> ColumnShape:
 
 
 def _field(field: FieldDescriptor, budget: Budget) -> tuple[ColumnShape, Callable[[Any], Any]]:
-    """Its shape, and how it is got from a message: null where it has presence and is not there."""
+    """Its shape, and a function to get it from a message: null if it has presence and is missing."""
     name = field.name
     inner = field.message_type
     if inner is not None and inner.GetOptions().map_entry and field.is_repeated:
@@ -196,7 +196,7 @@ def _as_json(value: Any) -> str:
 def _at(
     file: descriptor_pb2.FileDescriptorProto, pool: descriptor_pool.DescriptorPool, indexes: Sequence[int], label: str
 ) -> Descriptor:
-    """The message that the indexes lead to: that of the file, then that within it, and so on."""
+    """The message that the indexes select: first in the file, then within that message, and so on."""
     within: Any = file.message_type
     names = [file.package] if file.package else []
     for index in indexes:
@@ -215,10 +215,10 @@ def _names(file: descriptor_pb2.FileDescriptorProto) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _compiled(schema: Schema, label: str) -> tuple[descriptor_pb2.FileDescriptorProto, descriptor_pool.DescriptorPool]:
-    """The schema's own file, and a pool with all that it needs.
+    """The schema's own file, and a pool with all files that it needs.
 
     Raises:
-        UndecodableError: the compiler does not take it.
+        UndecodableError: the compiler refuses it.
     """
     files = _files_of(schema, label)
     try:
@@ -232,7 +232,7 @@ def _compiled(schema: Schema, label: str) -> tuple[descriptor_pb2.FileDescriptor
 
 @lru_cache(maxsize=256)
 def _files_of(schema: Schema, label: str) -> list[descriptor_pb2.FileDescriptorProto]:
-    """The files that the schema needs, each after its own imports, and last its own."""
+    """The files that the schema needs, each after its imports, its own last."""
     files = _described(schema, label)
     return _from_text(schema, label) if files is None else files
 
@@ -246,7 +246,7 @@ def _pool_of(files: Iterable[descriptor_pb2.FileDescriptorProto]) -> descriptor_
 
 
 def _with_numbers(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.FileDescriptorProto:
-    """The same with enums as the numbers that they are: of proto2 one without a name would be left out on reading."""
+    """The file with enums as numbers: otherwise proto2 values without a name would be dropped."""
     if file.name.startswith(_GOOGLE_FILES):
         return file
     opened = descriptor_pb2.FileDescriptorProto()
@@ -309,7 +309,7 @@ def _descriptor(text: str, name: str) -> descriptor_pb2.FileDescriptorProto | No
 
 
 def _from_text(schema: Schema, label: str) -> list[descriptor_pb2.FileDescriptorProto]:
-    """The files that the compiler makes of ``.proto`` texts, each after what it imports."""
+    """The compiled files of ``.proto`` texts, each after its imports."""
     with tempfile.TemporaryDirectory(prefix="cleanerd-proto-") as directory:
         root = Path(directory)
         for name, text in (*schema.references, (_MAIN, schema.text)):
@@ -330,7 +330,7 @@ def _from_text(schema: Schema, label: str) -> list[descriptor_pb2.FileDescriptor
 
 
 def _write(root: Path, name: str, text: str, label: str) -> None:
-    """Where the compiler finds it; a name that leads elsewhere is none."""
+    """Write it where the compiler finds it; refuses a name that leads elsewhere."""
     parts = name.split("/")
     if name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in parts):
         raise UndecodableError(f"{label} needs {name[:100]!r}, which is not a file name")

@@ -1,9 +1,8 @@
-"""A schema registry that speaks Confluent's REST API. Only reads.
+"""A schema registry that speaks Confluent's REST API.
 
-Transient failures - throttling, a broken connection, half an answer, none in time - are tried again. Lasting ones are
-an error of the whole query, never a reason for the side table: the record may be right.
-
-How a registry behind https is recognised, and we by it: files that the environment names.
+Only reads. Transient failures (throttling, a broken connection, an incomplete or late answer) are retried. Lasting ones
+are an error of the whole query instead of a reason for the side table, because the record may be valid. For https the
+environment names files with certificates.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 AUTHORITY: Final = "CLEANERD_SCHEMA_REGISTRY_CA"
-"""A PEM file: the registry's certificate is trusted by it alone; without it, by what the machine trusts."""
+"""A PEM file with the only trusted certificates; without it, the machine's are trusted."""
 CERTIFICATE: Final = "CLEANERD_SCHEMA_REGISTRY_CERTIFICATE"
-"""A PEM file: our certificate and those up to its authority; our key too, where no other file has it."""
+"""A PEM file: our certificate with its chain; also our key, if no other file has it."""
 KEY: Final = "CLEANERD_SCHEMA_REGISTRY_KEY"
 KEY_PASSWORD: Final = "CLEANERD_SCHEMA_REGISTRY_KEY_PASSWORD"  # noqa: S105 - the name of a variable
 
 
 def tls_from_environment() -> ssl.SSLContext | None:
-    """The settings in the environment, or None.
+    """The TLS settings from the environment, or None.
 
     Raises:
-        ConfigError: a file cannot be read or holds something else, or there is a key and no certificate.
+        ConfigError: a file cannot be read or has another content, or there is a key without a certificate.
     """
     authority, certificate, key = (os.environ.get(name) or None for name in (AUTHORITY, CERTIFICATE, KEY))
     if authority is None and certificate is None and key is None:
@@ -51,7 +50,7 @@ def tls_from_environment() -> ssl.SSLContext | None:
         raise _unusable(AUTHORITY, authority, error) from error
     if certificate is not None:
         try:
-            # A key without a password does not need it, and no key may ask at a terminal.
+            # A key without a password does not need it, and no key may ask on the terminal.
             context.load_cert_chain(certificate, key, lambda: os.environ.get(KEY_PASSWORD, ""))
         except (OSError, ValueError) as error:
             raise _unusable(CERTIFICATE, certificate, error) from error
@@ -87,7 +86,7 @@ PASSWORD: Final = "CLEANERD_SCHEMA_REGISTRY_PASSWORD"  # noqa: S105 - the name o
 TRIES: Final = 6
 ANSWER_SECONDS: Final = "CLEANERD_SCHEMA_REGISTRY_ANSWER_SECONDS"
 _ANSWER_SECONDS: Final = 10.0
-"""Default limit for a whole answer."""
+"""Default limit for a complete answer."""
 
 _MOST_REFERENCES: Final = 200
 _NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403
@@ -95,7 +94,7 @@ _UNKNOWN: Final = (_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA)
 
 
 class _TryAgain(Exception):  # noqa: N818 - none that leaves this module
-    """A failure that may pass; ``after``: the pause in seconds that the registry requests."""
+    """A temporary failure; ``after``: the pause in seconds that the registry requests."""
 
     def __init__(self, why: str, after: float = 0.0) -> None:
         super().__init__(why)
@@ -163,7 +162,7 @@ class Registry(Schemas):
         return Schema(kind, self._text(found, label), tuple(references.items()))
 
     def _collect(self, found: dict[str, Any], references: dict[str, str], label: str, depth: int) -> None:
-        """Its references, each after its own."""
+        """Collect its references, each after its own references."""
         for each in found.get("references") or ():
             try:
                 name, subject, version = str(each["name"]), str(each["subject"]), str(each["version"])
@@ -228,7 +227,7 @@ class Registry(Schemas):
 
 
 def _get(url: str, answer_seconds: float) -> tuple[int, bytes, str]:
-    """Status, body and ``Retry-After``. In a thread of its own: a notebook has an event loop already."""
+    """Status, body and ``Retry-After``. In a separate thread, because a notebook already has an event loop."""
     tls = tls_from_environment()
     answer: list[tuple[int, bytes, str]] = []
     failed: list[BaseException] = []
@@ -241,7 +240,7 @@ def _get(url: str, answer_seconds: float) -> tuple[int, bytes, str]:
 
     thread = threading.Thread(target=ask, name="cleanerd-registry", daemon=True)
     thread.start()
-    thread.join(3 * answer_seconds)  # should a name server hang
+    thread.join(3 * answer_seconds)  # in case a name server hangs
     if answer:
         return answer[0]
     why = failed[0] if failed else None

@@ -23,7 +23,7 @@ NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     PROTOBUF: ("google.protobuf", "grpc_tools"),
     JSON: (),
 }
-"""Packages of the extra ``values``, by what they decode."""
+"""Packages of the extra ``values``, by the kind that they decode."""
 
 MOST_BYTES: Final = 4 << 20
 """Limit of a schema's text, or of all files in a directory of schemas."""
@@ -38,7 +38,10 @@ class UndecodableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """``kind``: one of :data:`KINDS`. ``references``: name and text of what it needs, each after what itself needs."""
+    """``kind``: one of :data:`KINDS`.
+
+    ``references``: name and text of schemas that it needs, each after its own references.
+    """
 
     kind: str
     text: str
@@ -63,7 +66,7 @@ class NamedSchema:
 
 
 class Schemas(ABC):
-    """A place that has schemas: a registry, or a directory."""
+    """A source of schemas: a registry, or a directory."""
 
     where: str
     """Its name in messages."""
@@ -73,7 +76,7 @@ class Schemas(ABC):
         """The schema with which a record was written; None: there is none with that id.
 
         Raises:
-            CleanerdError: the registry does not answer, or not as a registry does: whether there is one is not known.
+            CleanerdError: the registry does not answer, or gives an invalid answer, so it is unknown.
         """
 
     @abstractmethod
@@ -91,7 +94,7 @@ class Schemas(ABC):
 
 
 def require_installed(kind: str) -> None:
-    """Nothing, where what decodes ``kind`` is installed.
+    """Check that the package for ``kind`` is installed.
 
     Raises:
         ConfigError: the extra ``values`` is missing.
@@ -104,7 +107,7 @@ def require_installed(kind: str) -> None:
 def _is_there(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # its parent is missing too
+    except ModuleNotFoundError:  # its parent package is missing too
         return False
 
 

@@ -1,4 +1,4 @@
-"""A schema's form of a value: an Arrow type, and the conversion from a library's result."""
+"""The shape of a value by its schema: an Arrow type, and the conversion from a library's result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Convert: TypeAlias = "Callable[[Any], Any] | None"
-"""From what a library decodes to what Arrow takes; None: it is that already. Nulls never get there.
+"""Converts a library's value to one for Arrow; None: no conversion. It is not called for nulls.
 
 Raises:
     UndecodableError: it is not a value of the type.
@@ -25,10 +25,10 @@ LOCAL_MICROS: Final = pa.timestamp("us")
 MOST_DIGITS: Final = 38
 """Spark's limit of a decimal's digits."""
 MOST_TEXT_DIGITS: Final = 4000
-"""Limit of digits of a decimal in text: Python converts no longer one, and a schema may name any."""
+"""Limit of digits of a decimal as text: Python converts no longer ones, but a schema may name any number."""
 
 MOST_NODES: Final = 10_000
-"""Fields and types of a schema, each counted where it is used: a few small types can name each other very often."""
+"""Limit of fields and types of a schema, counted at each use: small types can refer to each other very often."""
 MOST_LEVELS: Final = 64
 
 
@@ -49,20 +49,20 @@ class Budget:
         self._within: list[str] = []
 
     def spend(self) -> None:
-        """One node more.
+        """Count one more node.
 
         Raises:
-            UndecodableError: it is one too many.
+            UndecodableError: there are too many.
         """
         self._nodes += 1
         if self._nodes > MOST_NODES:
             raise UndecodableError(f"{self.label}: more than {MOST_NODES} fields")
 
     def enter(self, name: str) -> None:
-        """Into a named type, until :meth:`leave`.
+        """Enter a named type, until :meth:`leave`.
 
         Raises:
-            UndecodableError: it is within itself, or too deep.
+            UndecodableError: it is recursive, or too deep.
         """
         if name in self._within:
             raise UndecodableError(f"{self.label}: {name} contains itself, which no column can")
@@ -71,12 +71,12 @@ class Budget:
         self._within.append(name)
 
     def leave(self) -> None:
-        """Out of it again."""
+        """Leave the type again."""
         self._within.pop()
 
 
 def record_shape(name: str, fields: Mapping[str, ColumnShape]) -> ColumnShape:
-    """A struct, from a mapping by name. One without fields becomes true: no table has empty ones.
+    """A struct, from a mapping by name. One without fields becomes true, because tables have no empty structs.
 
     Raises:
         UndecodableError: two fields have names that differ in case only, which Spark treats as equal.
@@ -125,7 +125,7 @@ def map_shape(item: ColumnShape, key: pa.DataType | None = None) -> ColumnShape:
 
 
 def micros_shape(factor: int, *, divide: bool = False, kind: pa.DataType = UTC_MICROS) -> ColumnShape:
-    """A time from a count: ``factor`` microseconds each or, if ``divide``, that many to a microsecond."""
+    """A time from a count: ``factor`` microseconds each, or with ``divide``, ``factor`` counts per microsecond."""
 
     def convert(value: int) -> int:
         found = value // factor if divide else value * factor
@@ -137,7 +137,7 @@ def micros_shape(factor: int, *, divide: bool = False, kind: pa.DataType = UTC_M
 
 
 def decimal_shape(precision: int, scale: int) -> ColumnShape:
-    """A decimal from its unscaled bytes, big-endian; as text, where it has more digits than Spark.
+    """A decimal from its unscaled bytes, big-endian; as text if it has more digits than Spark supports.
 
     Raises:
         UndecodableError: it has more than :data:`MOST_TEXT_DIGITS`.

@@ -20,11 +20,11 @@ SIDE: Final = pa.schema([
     ("bytes", pa.binary()),
     ("reason", pa.string()),
 ])  # fmt: skip
-"""``column``: key or value. ``bytes``: all of it, as it is in the log."""
+"""Columns of the side table. ``column``: key or value. ``bytes``: its complete content in the log."""
 
 
 def undecoded_rows(batch: pa.RecordBatch, topic: str | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of the side table from ``batch``; ``topic``: that of all its rows, which have no such column."""
+    """The rows of the side table from ``batch``; ``topic``: the topic of all rows, if they have no such column."""
     for source in SOURCES:
         name = error_name(source)
         if name not in batch.schema.names:
