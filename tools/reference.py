@@ -5,7 +5,6 @@ They are made from the program, so they cannot disagree with it; tests/packaging
 
 from __future__ import annotations
 
-import ast
 import inspect
 from dataclasses import fields
 from pathlib import Path
@@ -13,13 +12,19 @@ from typing import TYPE_CHECKING, Final, get_args
 
 import click
 
-from cleanerd.cleaner import reclaimable, result
+from cleanerd.admin.delegate import Action
+from cleanerd.cleaner.reclaimable import Method
+from cleanerd.cleaner.result import Outcome, RemovedRecords
 from cleanerd.cli.main import cli
 from cleanerd.cli.options import common_options
+from cleanerd.config.delegation import State
 from cleanerd.config.keys import DAEMON_FIELDS, TOPIC_FIELDS, kind_of, valid_values
 from cleanerd.daemon import view
+from cleanerd.daemon.discovery.modes import Configured
 from cleanerd.daemon.log_events import EVENTS
 from cleanerd.errors import Cause
+from cleanerd.spark import audit, divergence
+from cleanerd.verify.finding import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -156,70 +161,61 @@ def _setting(item: tuple[str, FieldInfo]) -> tuple[str, str, str, str]:
     return f"`{key}`", _cell(example), _cell(valid_values(field)), _cell(" ".join((field.description or "").split()))
 
 
-MODELS: Final = (
-    ("`status` and `/status`: the whole", view.DaemonView),
-    ("`status` and `/status`: an entry of `partitions`", view.PartitionView),
-    ("`status` and `/status`: an entry of `log_dirs`", view.LogDirView),
-    ("`status` and `/status`: an entry of `running`", view.RunningView),
-    ("`status` and `/status`: `quarantine` of a partition", view.QuarantineView),
-    ("`clean`, `stage`, `apply` and `spark clean`: an entry of `partitions`", result.CleaningResult),
-)
-"""Title and dataclass of each JSON object; ``to_json`` of the dataclass has its fields."""
+JSON_FIELDS: Final = Path(__file__).with_name("json_fields.txt")
+_VALUES: Final = {
+    "Action": get_args(Action),
+    "AuditKinds": tuple(audit.KINDS),
+    "Cause": tuple(Cause),
+    "Configured": get_args(Configured),
+    "DivergenceKinds": tuple(divergence.KINDS),
+    "Method": get_args(Method),
+    "Outcome": get_args(Outcome),
+    "Outlook": get_args(view.Outlook),
+    "PartitionMode": get_args(view.PartitionMode),
+    "PartitionPhase": get_args(view.PartitionPhase),
+    "Removed": tuple(each.name for each in fields(RemovedRecords)),
+    "RunPhase": get_args(view.RunPhase),
+    "Severity": tuple(Severity),
+    "State": get_args(State),
+    "Trigger": get_args(view.Trigger),
+}
+"""Name in json_fields.txt -> the values that the program has for it."""
+
+
+def json_objects() -> dict[str, list[tuple[str, str, str]]]:
+    """Title of each JSON object -> name, type and meaning of its fields."""
+    sections = JSON_FIELDS.read_text(encoding="utf-8").format(
+        **{name: _literals(values) for name, values in _VALUES.items()}
+    )
+    found = {}
+    for section in sections.split("\n## ")[1:]:
+        title, *lines = section.strip().splitlines()
+        rows = [tuple(cell.strip() for cell in line.split(" | ")) for line in lines]
+        found[title] = [(name, kind, meaning) for name, kind, meaning in rows]
+    return found
 
 
 def json_fields() -> str:
-    """The fields of the results of ``--json``, from the dataclasses."""
+    """The fields of the results of ``--json``."""
     lines = [
         "# JSON fields",
         "",
         "`--json` prints one object. It begins with `schema`, which is 1. Later releases may add fields. They",
-        "remove none within a major version. An error is `error`: `message`, `where`, `hint` and `exit_code`.",
+        "remove none within a major version.",
         "",
         "* `..._ms` is a time since the epoch, or a duration, in milliseconds. `..._bytes` is a size.",
         "* A field is null if its value is not known, or does not apply.",
         "* Offsets that end a range are exclusive.",
         "",
     ]
-    for title, model in MODELS:
-        rows = [(f"`{each.name}`", _json_type(str(each.type))) for each in fields(model)]
-        if model is result.CleaningResult:
-            rows = [row for row in rows if row[0] not in {"`name`", "`error`"}]
-            rows = [("`topic`", "text"), ("`partition`", "number"), *rows, ("`cause`", _literals(Cause) + " or null")]
-        if model is view.PartitionView:
-            rows.append(("`state`", "the same as `phase`"))
-        lines += [f"## {title}", "", *table(("field", "type"), rows), ""]
+    for title, rows in json_objects().items():
+        cells = ((f"`{name}`", kind, meaning) for name, kind, meaning in rows)
+        lines += [f"## {title}", "", *table(("field", "type", "meaning"), cells), ""]
     return "\n".join(lines)
-
-
-_TYPES: Final = {"int": "number", "float": "number", "str": "text", "bool": "true or false", "None": "null"}
-_VALUES: Final = {
-    each: getattr(module, each)
-    for module, names in (
-        (view, ("PartitionPhase", "Outlook", "PartitionMode", "Trigger", "RunPhase")),
-        (result, ("Outcome",)),
-        (reclaimable, ("Method",)),
-    )
-    for each in names
-}
 
 
 def _literals(values: Iterable[str]) -> str:
     return ", ".join(f"`{each}`" for each in values)
-
-
-def _json_type(annotation: str) -> str:
-    """The type in JSON of a field's annotation."""
-    parts = []
-    for part in annotation.split(" | "):
-        if part in _VALUES:
-            parts.append(_literals(get_args(_VALUES[part])))
-        elif part.startswith("Literal["):
-            parts.append(_literals(ast.literal_eval(part.removeprefix("Literal"))))
-        elif part.startswith("tuple"):
-            parts.append("array")
-        else:
-            parts.append(_TYPES.get(part, "object"))
-    return " or ".join(parts)
 
 
 def log_events() -> str:
