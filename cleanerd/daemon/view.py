@@ -333,7 +333,7 @@ class DaemonView:
 
     ``map_utilization``: the fullest offset map of any last cleaning; ``last_round_ms``: when the scheduler last scanned
     everything, ``round_every_ms``: its interval (log.cleaner.backoff.ms). ``differing_partitions``: how many have
-    another latest state than another replica (U-90).
+    another latest state than another replica (U-90). ``has_peers``: ``/cluster`` has the other daemons.
     """
 
     version: str
@@ -361,6 +361,7 @@ class DaemonView:
     differing_partitions: int = 0
     canary: CanaryView | None = None
     erasures: tuple[ErasureView, ...] = ()
+    has_peers: bool = False
 
     def named(self, name: str) -> PartitionView | None:
         """``TOPIC-N``, found without a scan (D-15): ``partitions`` ascend by topic, partition and log directory."""

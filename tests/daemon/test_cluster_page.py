@@ -47,6 +47,8 @@ def test_two_daemons(root: Path) -> None:
                 while "of 2 answered" not in (page := await asyncio.to_thread(text)):
                     await asyncio.sleep(0.1)
             assert f"127.0.0.1:{served.port}" in page
+            assert service.view().has_peers, "the status page links to it"
+            assert 'href="./"' in page, "and back"
             assert "2 daemons of 2 answered" in page
             assert "not delegated (1):" in page
 

@@ -137,6 +137,16 @@ def test_open_erasures_have_a_tile(page: Page) -> None:
         assert "Open erasures" not in text(page, "#summary")
 
 
+@pytest.mark.long
+def test_the_cluster_page_is_linked_where_peers_are_configured(page: Page) -> None:
+    link = "[...document.querySelectorAll('#tabs a')].filter(each => !each.hidden && each.innerText === 'Cluster')"
+    with serving(view(has_peers=True)) as served:
+        page.open(f"{served.url}/")
+        assert page.run(f"{link}.map(each => each.pathname)") == ["/cluster"]
+        served.stage.change(lambda v: replace(v, has_peers=False, made_ms=v.made_ms + 1))
+        page.wait(f"{link}.length === 0")
+
+
 # ---- one partition ----
 
 

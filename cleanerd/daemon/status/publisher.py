@@ -198,6 +198,7 @@ class Publisher:
             round_every_ms=daemon.log_cleaner_backoff_ms,
             differing_partitions=differing.count,
             erasures=self._erasures(),
+            has_peers=daemon.cleanerd_cluster_peers != (),
         )
 
     def _unhealthy_reason(self) -> str:

@@ -128,7 +128,9 @@ export function drawTabs(parent, views, view, status) {
   } : {};
   if (!parent.children.length) {
     parent.append(...views.map(([path, label]) => h("a", { href: viewLink(path), "data-inside": true, "data-view": path }, label, h("b"))));
+    parent.append(h("a", { href: viewLink("cluster"), hidden: true }, "Cluster", h("b")));
   }
+  parent.lastChild.hidden = !status?.has_peers;
   for (const link of parent.children) {
     const path = link.dataset.view;
     setAttribute(link, "aria-current", path === view || (view === "partition" && path === "") ? "page" : null);
