@@ -28,7 +28,7 @@ from cleanerd.policy.retain import (
     BATCH_PROTECTED,
     BATCH_REBUILT,
 )
-from cleanerd.policy.tombstone import expired, has_horizon, next_horizon_ms, tombstones
+from cleanerd.policy.tombstone import expired, has_horizon, next_horizon_ms, safe_horizon_ms, tombstones
 from cleanerd.policy.transaction import (
     ABORT,
     ABORTED_DATA,
@@ -342,8 +342,11 @@ class SegmentEvidence:
         if any_of & HAS_DELETE_HORIZON:
             flags[has_horizon(attributes)] |= BATCH_HAS_HORIZON
             expiry_ms = self._plan.expiry_of(batches.last_offset)
-            flags[expired(attributes, batches.base_timestamp, expiry_ms)] |= BATCH_EXPIRED
-            horizons = (self.next_horizon_ms, next_horizon_ms(attributes, batches.base_timestamp, expiry_ms))
+            horizon_ms = batches.base_timestamp
+            if self._plan.waits:
+                horizon_ms = safe_horizon_ms(horizon_ms, batches.max_timestamp)
+            flags[expired(attributes, horizon_ms, expiry_ms)] |= BATCH_EXPIRED
+            horizons = (self.next_horizon_ms, next_horizon_ms(attributes, horizon_ms, expiry_ms))
             self.next_horizon_ms = min((horizon for horizon in horizons if horizon is not None), default=None)
         flags[self._plan.last_records.protected(batches, ordered=ordered)] |= BATCH_PROTECTED
         if is_legacy(batches):
@@ -351,6 +354,7 @@ class SegmentEvidence:
                 batches,
                 mtime_ms=self.source.segment.mtime_ns // 1_000_000,
                 legacy_horizon_ms=self._plan.legacy_horizon_ms,
+                waits=self._plan.waits,
                 convert=self._plan.convert_legacy,
             )
         if any_of & (TRANSACTIONAL | CONTROL):

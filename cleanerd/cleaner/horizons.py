@@ -13,7 +13,7 @@ import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.format.index import TXN_ENTRY
-from cleanerd.policy.tombstone import has_horizon, next_horizon_ms, tombstones
+from cleanerd.policy.tombstone import has_horizon, next_horizon_ms, safe_horizon_ms, tombstones
 from cleanerd.policy.transaction import COMMIT, AbortedTransactions, OpenTransactions, events_of
 
 if TYPE_CHECKING:
@@ -32,8 +32,12 @@ def next_purge_ms(
     segments: Sequence[Segment],
     expiry_ms: int,
     progress: Callable[[int], None] = lambda _bytes: None,
+    *,
+    waits: bool,
 ) -> int | None:
     """The earliest horizon in ``segments``; ``expiry_ms`` if one has passed, None when there is none (C-47..C-49).
+
+    ``waits``: more than the clock decides about tombstones, so none goes before its own time (U-92).
 
     A horizon stays in its batch after its tombstones were removed, so one cleaning has to check a passed one. A marker
     without a horizon whose transaction has no batch left waits for a cleaning that sets one, so it is due now (R534-6).
@@ -46,7 +50,10 @@ def next_purge_ms(
     for segment in segments:
         for batches in reader.headers(segment):
             # Any horizon above -1, the past included.
-            found = next_horizon_ms(batches.attributes, batches.base_timestamp, -1)
+            horizon_ms = batches.base_timestamp
+            if waits:
+                horizon_ms = safe_horizon_ms(horizon_ms, batches.max_timestamp)
+            found = next_horizon_ms(batches.attributes, horizon_ms, -1)
             if found is not None:
                 earliest = found if earliest is None else min(earliest, found)
             if _ends_nothing(batches, transactions).any():
@@ -75,8 +82,9 @@ def held_count(
     def counted(data: NDArray[np.uint8], position: int) -> _kernel.Batches:
         nonlocal count
         batches = _kernel.scan_headers(data, position)
-        waits = has_horizon(batches.attributes) & (batches.base_timestamp <= now_ms)
-        may_go = batches.base_timestamp <= bound.expiry_ms(now_ms)
+        horizon_ms = safe_horizon_ms(batches.base_timestamp, batches.max_timestamp)
+        waits = has_horizon(batches.attributes) & (horizon_ms <= now_ms)
+        may_go = horizon_ms <= bound.expiry_ms(now_ms)
         if bound.below_offset is not None:
             may_go &= batches.last_offset < bound.below_offset
         for row in np.flatnonzero(waits & ~may_go).tolist():

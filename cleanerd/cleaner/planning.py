@@ -77,7 +77,9 @@ def make_plan(
         now_ms=options.now_ms,
         expiry_ms=found.expiry.expiry_ms(options.now_ms),
         expires_below=found.expiry.below_offset,
-        delete_retention_ms=config.delete_retention_ms + options.clock_doubt_ms,
+        waits=found.expiry.waits,
+        delete_retention_ms=config.delete_retention_ms
+        + max(options.clock_doubt_ms, found.expiry.begin_ms(options.now_ms) - options.now_ms),
         last_records=last_records,
         producers_expired_ms=options.now_ms + resources.producer_id_expiration_ms,
         aborted=decided_aborted(log, reader, bound, may_be_torn=may_be_torn),

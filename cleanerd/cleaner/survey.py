@@ -256,7 +256,7 @@ def _unless_purge_is_due(
     elif options.force and not options.indexes_only:
         clean = [segment for segment in log.segments[:-1] if segment.base < end_offset]
         with SegmentReader.open(str(log.path)) as reader:
-            due_ms = next_purge_ms(reader, clean, expiry.expiry_ms(options.now_ms))
+            due_ms = next_purge_ms(reader, clean, expiry.expiry_ms(options.now_ms), waits=expiry.waits)
     else:
         return against
     if expiry.holds(due_ms, options.now_ms):

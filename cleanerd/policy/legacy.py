@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cleanerd.policy.retain import BATCH_EXPIRED, BATCH_NO_HORIZON, BATCH_REBUILT
+from cleanerd.policy.tombstone import safe_horizon_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,17 +37,22 @@ def horizon_ms(clean_mtimes_ms: Sequence[int], delete_retention_ms: int, bound_m
     return horizon if bound_ms is None else min(horizon, bound_ms - delete_retention_ms)
 
 
-def batch_flags(batches: _kernel.Batches, *, mtime_ms: int, legacy_horizon_ms: int, convert: bool) -> NDArray[np.uint8]:
+def batch_flags(
+    batches: _kernel.Batches, *, mtime_ms: int, legacy_horizon_ms: int, waits: bool, convert: bool
+) -> NDArray[np.uint8]:
     """[b] uint8 of ``BATCH_*``: how v0 and v1 batches of a segment differ; 0 for v2.
 
-    Their tombstones are removed unless the segment was modified after the horizon (C-35, C-45.6). With ``convert``,
-    retained batches become v2 (F-3.3) and get a delete horizon. Otherwise the format stays (F-3.2), and only a wrapper
-    with messages of another magic is rebuilt (KAFKA-4298).
+    Their tombstones are removed unless the segment was modified after the horizon (C-35, C-45.6), nor, where they wait
+    for replicas (``waits``), before their own time (U-92). With ``convert``, retained batches become v2 (F-3.3) and get
+    a delete horizon. Otherwise the format stays (F-3.2), and only a wrapper with messages of another magic is rebuilt
+    (KAFKA-4298).
     """
     old = batches.magic < 2
     flags = np.zeros(len(batches), dtype=np.uint8)
-    if mtime_ms <= legacy_horizon_ms:
-        flags[old] |= BATCH_EXPIRED
+    written_ms = np.full(len(batches), mtime_ms)
+    if waits:
+        written_ms = safe_horizon_ms(written_ms, batches.max_timestamp)
+    flags[old & (written_ms <= legacy_horizon_ms)] |= BATCH_EXPIRED
     if convert:
         flags[old] |= BATCH_REBUILT
     else:

@@ -83,7 +83,7 @@ class ExpiryBound:
     Horizons of batches that reach ``below_offset`` or a higher offset have not passed either; None: the offset does not
     matter.
     ``missing_ends``: per missing broker the end of its log, where its daemon reports that. ``log_end``: the end of this
-    log, if known.
+    log, if known. ``newest_ms``: the time of the metadata log's last batch.
     """
 
     at_ms: int | None = None
@@ -94,6 +94,16 @@ class ExpiryBound:
     below_offset: int | None = None
     missing_ends: tuple[tuple[int, int], ...] = field(default=(), compare=False)
     log_end: int | None = field(default=None, compare=False)
+    newest_ms: int = field(default=UNKNOWN_MS, compare=False)
+
+    @property
+    def waits(self) -> bool:
+        """Whether more than the clock decides."""
+        return self.at_ms is not None
+
+    def begin_ms(self, now_ms: int) -> int:
+        """The retention of a new horizon begins here: no earlier than the time that ISRs are known by (U-92)."""
+        return max(now_ms, self.newest_ms) if self.waits else now_ms
 
     def expiry_ms(self, now_ms: int) -> int:
         """Batches with a horizon up to this time have expired (U-70)."""
@@ -198,13 +208,16 @@ class TopicReplicas:
         """
         ignored |= self.ignored
         found = self._bound_of_isr(partition, now_ms, ignored)
-        if self.peers is None or clean_offset is None or found is BY_CLOCK:
+        if found is BY_CLOCK:
+            return found
+        found = replace(found, newest_ms=self.facts.newest_ms)
+        if self.peers is None or clean_offset is None:
             return found
         of_peers = self._bound_of_peers(self.peers, partition, now_ms, ignored, clean_offset)
         bound = lowest([found, of_peers])
         if bound.peers and set(bound.peers) <= set(found.missing):  # less clean as they are away: say that
             bound = replace(found, at_ms=bound.at_ms)
-        return replace(bound, below_offset=clean_offset)
+        return replace(bound, below_offset=clean_offset, newest_ms=found.newest_ms)
 
     def is_alone(self, partition: int) -> bool:
         """Whether the metadata log shows a single replica."""

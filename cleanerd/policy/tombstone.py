@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from cleanerd._kernel import FLAG_HAS_VALUE, FLAG_TOMBSTONE, FLAG_TOMBSTONE_HEADER
 from cleanerd.format.batch import HAS_DELETE_HORIZON
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from cleanerd.policy.rules import TombstoneMode
 
 LONG_MAX = 2**63 - 1
+
+LATEST_MS: Final = 10**13
+"""In the year 2286: a larger timestamp is in microseconds or nanoseconds."""
 
 
 def tombstones(
@@ -47,6 +51,15 @@ def has_horizon(attributes: NDArray[np.int16]) -> NDArray[np.bool_]:
     """[b] bool: the batch has a delete horizon, which is never changed (C-49)."""
     result: NDArray[np.bool_] = (attributes & HAS_DELETE_HORIZON) != 0
     return result
+
+
+def safe_horizon_ms(base_timestamp: NDArray[np.int64], max_timestamp: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[b] int64: the horizons of batches that have one and wait for replicas: not before their own time (U-92).
+
+    A host whose clock is behind sets a horizon before the tombstone was written. An ISR that was full in between proves
+    nothing.
+    """
+    return np.maximum(base_timestamp, np.where(max_timestamp < LATEST_MS, max_timestamp, -1))
 
 
 def expired(

@@ -89,6 +89,61 @@ def test_old_formats(tmp_path: Path, magic: int, full_ms: int, goes: bool) -> No
     assert result.removed.tombstone == int(goes)
 
 
+WRITTEN = HORIZON + 50_000
+
+
+@pytest.mark.parametrize(
+    ("batch", "settings"),
+    [
+        pytest.param(encode_batch([Record(b"k", None, WRITTEN)], delete_horizon=HORIZON), {}, id="tombstone"),
+        pytest.param(
+            encode_marker(0, commit=False, producer_id=7, timestamp=WRITTEN, delete_horizon=HORIZON), {}, id="marker"
+        ),
+        pytest.param(
+            encode_legacy(0, b"k", None, magic=1, timestamp=WRITTEN - 500), {"delete_retention_ms": 500}, id="v1"
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    ("full_ms", "goes"), [(WRITTEN + MARGIN_MS - 1, False), (WRITTEN + MARGIN_MS, True), (None, True)]
+)
+def test_a_horizon_of_a_clock_that_was_behind(
+    tmp_path: Path, batch: bytes, settings: dict[str, int], full_ms: int | None, goes: bool
+) -> None:
+    """U-92: it lies before the tombstone's own time. A replica that was in the ISR in between need not have it."""
+    rest = encode_batch([Record(b"z", b"1", T0)], base_offset=1)
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: batch, 1: rest, 2: b""}, cleaner_offset=2)})
+    for base, time_ms in ((0, T0), (1, WRITTEN + 10_000)):
+        os.utime(path / NAME / f"{base:020d}.log", ns=(time_ms * 10**6,) * 2)
+    topic = waiting(config(**settings), full_ms)
+    result = clean(path, CleaningOptions(NOW, purge=True), topic)
+    assert result.dropped.tombstone + result.dropped.marker == int(goes)
+    if batch[16:17] == b"\x02":
+        assert result.next_purge_ms == (None if goes else WRITTEN)
+
+
+@pytest.mark.parametrize("unit", [1000, 1_000_000])
+def test_a_time_in_another_unit(tmp_path: Path, unit: int) -> None:
+    """U-92, OP-18: in microseconds or nanoseconds it holds nothing back."""
+    batch = encode_batch([Record(b"k", None, T0 * unit)], delete_horizon=HORIZON)
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: batch, 1: b""})})
+    topic = waiting(config(), HORIZON + MARGIN_MS)
+    assert clean(path, CleaningOptions(NOW, force=True, from_start=True), topic).dropped.tombstone == 1
+
+
+@pytest.mark.parametrize(("newest_ms", "begins"), [(NOW + MARGIN_MS, NOW + MARGIN_MS), (NOW - 1, NOW), (-1, NOW)])
+def test_a_new_horizon_by_the_later_clock(tmp_path: Path, newest_ms: int, begins: int) -> None:
+    """U-92: the metadata log's time counts, where this host's clock is behind; with one replica the clock alone."""
+    batches = encode_batch([Record(b"k", None, T0)])
+    topic = config(delete_retention_ms=1000)
+    facts = ReplicaFacts({}, newest_ms, newest_ms)
+    short = replace(topic, replicas=TopicReplicas(facts, {0: Replicas(BOTH, FIRST, T0, T0)}))
+    alone = replace(topic, replicas=TopicReplicas(facts, {0: Replicas(FIRST, FIRST)}))
+    for name, config_of, expected in (("short", short, begins), ("alone", alone, NOW)):
+        path = make_log_dir(tmp_path / name, {NAME: Partition({0: batches, 1: b""})})
+        assert clean(path, CleaningOptions(NOW, force=True), config_of).next_purge_ms == expected + 1000
+
+
 @pytest.mark.parametrize(("shown", "goes"), [(7, True), (8, False)])
 def test_a_topic_that_was_created_again(tmp_path: Path, shown: int, goes: bool) -> None:
     """U-70: beside a running broker the metadata log may still show the older topic, of one replica."""
@@ -175,8 +230,8 @@ def test_it_waits_for_less_clean_replicas(tmp_path: Path, peer_point: int | str,
     """U-79: below its own clean point, if no replica is less clean. Batches above it may have come with a horizon."""
     horizon = NOW - 2 * 24 * 60 * 60_000
     tombstone, marker = (
-        lambda at: encode_batch([Record(b"k%d" % at, None, T0)], base_offset=at, delete_horizon=horizon),
-        lambda at: encode_marker(at, commit=False, producer_id=at, delete_horizon=horizon),
+        lambda at: encode_batch([Record(b"k%d" % at, None, horizon)], base_offset=at, delete_horizon=horizon),
+        lambda at: encode_marker(at, commit=False, producer_id=at, timestamp=horizon, delete_horizon=horizon),
     )
     rest = encode_batch([Record(b"z", b"1", T0)], base_offset=4)
     segments = {0: tombstone(0) + marker(1), 2: tombstone(2) + marker(3) + rest, 5: b""}

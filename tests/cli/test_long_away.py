@@ -220,14 +220,14 @@ def held_by_broker_2(root: Path) -> Path:
     """Three tombstones and markers that wait for broker 2, in a log that ends at offset 6."""
     path = broker_1(root, (30.0, (change(ID, 0, isr=[1]),)), (0.0, (NO_OP,)))
     now_ms = time.time_ns() // 1_000_000
-    at = {hours: now_ms + hours * HOUR_MS for hours in (-40, -10, 1)}
+    at = {hours: now_ms + hours * HOUR_MS for hours in (-48, -40, -10, 1)}
     log = path / "orders-0" / f"{0:020d}.log"
-    held = [Record(b"a", None, now_ms), Record(b"b", None, now_ms), Record(b"c", b"value", now_ms)]
+    held = [Record(b"a", None, at[-48]), Record(b"b", None, at[-48]), Record(b"c", b"value", at[-48])]
     log.write_bytes(
         encode_batch(held, base_offset=0, delete_horizon=at[-10])
-        + encode_marker(3, commit=False, producer_id=7, delete_horizon=at[-10])
-        + encode_batch([Record(b"d", None, now_ms)], base_offset=4, delete_horizon=at[-40])
-        + encode_batch([Record(b"e", None, now_ms)], base_offset=5, delete_horizon=at[1])
+        + encode_marker(3, commit=False, producer_id=7, timestamp=at[-48], delete_horizon=at[-10])
+        + encode_batch([Record(b"d", None, at[-48])], base_offset=4, delete_horizon=at[-40])
+        + encode_batch([Record(b"e", None, at[-48])], base_offset=5, delete_horizon=at[1])
     )
     (path / "orders-0" / f"{1:020d}.log").rename(path / "orders-0" / f"{6:020d}.log")
     write_checkpoint(path / HIGH_WATERMARKS, {"orders-0": 6})

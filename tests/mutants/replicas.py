@@ -20,6 +20,25 @@ MOVED = "tests/cli/test_long_away.py::test_moved_aside"
 
 REPLICAS = (
     Mutant(
+        "a-horizon-before-the-tombstones-own-time-counts",
+        "U-92",
+        "cleanerd/policy/tombstone.py",
+        "return np.maximum(base_timestamp, np.where(max_timestamp < LATEST_MS, max_timestamp, -1))",
+        "return base_timestamp",
+        ("tests/cleaner/test_replicas.py::test_a_horizon_of_a_clock_that_was_behind",),
+    ),
+    Mutant(
+        "a-horizon-begins-by-a-clock-that-is-behind",
+        "U-92",
+        RULE,
+        "return max(now_ms, self.newest_ms) if self.waits else now_ms",
+        "return now_ms",
+        (
+            "tests/cleaner/test_replicas.py::test_a_new_horizon_by_the_later_clock",
+            "tests/policy/test_replicas.py::test_histories_with_clocks_that_were_behind",
+        ),
+    ),
+    Mutant(
         "unknown-replicas-are-no-warning-of-the-daemon",
         "U-70",
         "cleanerd/daemon/discovery/log_dir_scanner.py",

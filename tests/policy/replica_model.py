@@ -8,7 +8,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from cleanerd.policy.replicas import ReplicaFacts, Replicas, TopicReplicas
+from cleanerd.policy.tombstone import safe_horizon_ms
 
 MARGIN_MS = 40
 RETENTION_MS = 5
@@ -16,13 +19,17 @@ RETENTION_MS = 5
 
 @dataclass
 class Entry:
-    """A record, or with ``marker`` the end of the transaction ``txn``; ``horizon``: its delete horizon."""
+    """A record, or with ``marker`` the end of the transaction ``txn``; ``horizon``: its delete horizon.
+
+    ``time``: by its producer's clock.
+    """
 
     key: str
     value: int | None
     txn: int = 0
     marker: str = ""
     horizon: int | None = None
+    time: int = -1
 
 
 @dataclass
@@ -41,15 +48,30 @@ class World:
     """One history. ``step`` does something at random; ``settle`` ends all outages and cleans until nothing waits.
 
     ``adds_often``: replicas are added while others are less clean, and the leader changes while they fetch.
-    ``asks_peers``: the clean points of the other brokers are known (U-79).
+    ``asks_peers``: the clean points of the other brokers are known (U-79). ``clocks_are_set``: the clocks of brokers
+    are far behind at first, and are set right later (U-92); ``has_times``: the records' own times are right,
+    ``knows_newest``: the time of the metadata log is known.
     """
 
-    def __init__(self, seed: int, *, adds_often: bool = False, asks_peers: bool = False) -> None:
-        self.adds_often, self.asks_peers = adds_often, asks_peers
+    def __init__(
+        self,
+        seed: int,
+        *,
+        adds_often: bool = False,
+        asks_peers: bool = False,
+        clocks_are_set: bool = False,
+        has_times: bool = True,
+        knows_newest: bool = True,
+    ) -> None:
+        self.adds_often, self.asks_peers, self.clocks_are_set = adds_often, asks_peers, clocks_are_set
+        self.has_times, self.knows_newest = has_times, knows_newest
         self.dice = random.Random(seed)
         self.brokers = {
             number: Broker(skew=self.dice.randint(-20, 20)) for number in range(1, self.dice.choice((3, 4)))
         }
+        if clocks_are_set:
+            for broker in self.brokers.values():
+                broker.skew -= self.dice.choice((0, 400))
         self.assigned, self.leader, self.now = frozenset(self.brokers), 1, 1000
         self.isr = set(self.brokers)
         self.seen = Replicas(frozenset(), frozenset()).changed(self.assigned, frozenset(self.isr), self.now)
@@ -75,6 +97,8 @@ class World:
 
     def append(self, entry: Entry) -> None:
         leader = self.brokers[self.leader]
+        if self.has_times:
+            entry.time = self.now + self.dice.randint(-20, 20)
         leader.log[leader.end] = entry
         self.whole[leader.end] = Entry(**vars(entry))
         leader.end += 1
@@ -172,6 +196,7 @@ class World:
         broker = self.brokers[number]
         now = self.now + broker.skew
         bound = self.bound(number).bound(0, now, clean_offset=broker.clean)
+        begin = bound.begin_ms(now) if self.knows_newest else now
         expires_below = broker.end if bound.below_offset is None else bound.below_offset
         below = {at: each for at, each in sorted(broker.log.items()) if at < broker.high}
         ends = {each.txn: each.marker for each in below.values() if each.marker}
@@ -187,12 +212,12 @@ class World:
                 goes_by_horizon
                 and each.horizon is not None
                 and at < expires_below
-                and bound.expiry_ms(now) >= each.horizon
+                and bound.expiry_ms(now) >= safe_horizon_ms(np.array([each.horizon]), np.array([each.time]))[0]
             ):
                 del broker.log[at]
                 self.expired += 1
             elif goes_by_horizon and each.horizon is None:
-                each.horizon = now + RETENTION_MS
+                each.horizon = begin + RETENTION_MS
         broker.clean = max(broker.clean, stable)
 
     # ---- what is true, and what is seen
@@ -203,6 +228,7 @@ class World:
             self.read_metadata(self.now - self.dice.choice((0, 5, 30)))
         roll, number = self.dice.random(), self.dice.choice(sorted(self.brokers))
         broker = self.brokers[number]
+        self.set_clock(broker)
         if roll < 0.3:
             self.write()
         elif roll < 0.5:
@@ -225,9 +251,13 @@ class World:
         else:
             self.add()
 
+    def set_clock(self, broker: Broker) -> None:
+        if self.clocks_are_set and broker.skew < -20 and self.dice.random() < 0.05:
+            broker.skew = 0
+
     def settle(self) -> None:
         for broker in self.brokers.values():
-            broker.up = True
+            broker.up, broker.skew = True, max(broker.skew, -20)
         if not self.brokers[self.leader].up or self.leader not in self.isr:
             self.elect()
         if self.open is not None:

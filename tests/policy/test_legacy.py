@@ -21,7 +21,9 @@ LOG = (
 
 def flags(*, mtime_ms: int, convert: bool) -> list[int]:
     batches = _kernel.decode_chunk(np.frombuffer(LOG, np.uint8), 0).batches
-    found: list[int] = batch_flags(batches, mtime_ms=mtime_ms, legacy_horizon_ms=100, convert=convert).tolist()
+    found: list[int] = batch_flags(
+        batches, mtime_ms=mtime_ms, legacy_horizon_ms=100, waits=False, convert=convert
+    ).tolist()
     return found
 
 
@@ -55,7 +57,7 @@ def actions(*, mtime_ms: int, convert: bool, newest: int = 0b11111) -> list[int]
         cleaned_records=5,
     )
     batches = chunk.batches
-    marks = batch_flags(batches, mtime_ms=mtime_ms, legacy_horizon_ms=100, convert=convert)
+    marks = batch_flags(batches, mtime_ms=mtime_ms, legacy_horizon_ms=100, waits=False, convert=convert)
     found: list[int] = retain(evidence, batches.first_record, marks).actions.tolist()
     return found
 

@@ -173,6 +173,19 @@ def test_added_replicas_without_the_clean_points() -> None:
     assert any(play(seed, adds_often=True)[1] for seed in range(2000))
 
 
+@pytest.mark.parametrize("has_times", [True, False])
+def test_histories_with_clocks_that_were_behind(has_times: bool) -> None:
+    """U-92: the same where a clock was behind for longer than the retention, also where records have no times."""
+    found = {seed: play(seed, clocks_are_set=True, has_times=has_times) for seed in range(at_length(1000))}
+    assert [seed for seed, (_, is_wrong, holds) in found.items() if is_wrong or holds] == []
+    assert sum(expired for expired, _, _ in found.values()) > at_length(1000)
+
+
+def test_clocks_that_were_behind_by_the_clock_alone() -> None:
+    """What U-92 is for: in these histories a key comes back."""
+    assert any(play(seed, clocks_are_set=True, has_times=False, knows_newest=False)[1] for seed in range(1000))
+
+
 OWN_POINT, LESS, MORE = 5, 4, 6
 DAY_MS = 24 * 60 * MINUTE_MS
 

@@ -266,7 +266,7 @@ def _horizons(job: CleaningJob) -> JobDone:
     job.progress.phase("index", sum(segment.size_bytes for segment in clean))
     with SegmentReader.open(str(log.path), chunk_bytes=resources.chunk_bytes) as reader:
         # A passed horizon is reported unchanged: converted to a clock that is ahead, it would be delayed.
-        found_ms = next_purge_ms(reader, clean, 0, job.progress.advance)
+        found_ms = next_purge_ms(reader, clean, 0, job.progress.advance, waits=found.expiry.waits)
     state = job.store.load(job.look.log_dir, log) or PartitionState(None, None, None)
     job.store.save(job.look.log_dir, log, replace(state, next_purge_ms=found_ms, purge_as_of=end))
     return JobDone(job, job.clock.now_ms(), horizons=True, next_purge_ms=found_ms)
