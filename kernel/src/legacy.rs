@@ -64,20 +64,15 @@ impl<'a> Messages<'a> {
     /// Calls `visit` with each message, having checked it.
     pub fn for_each(&self, mut visit: impl FnMut(usize, &Message<'a>) -> Result<(), Reason>) -> Result<(), Reason> {
         let mut rest = self.plain;
-        let mut previous = NONE;
         for index in 0..self.header.records() {
             let (bytes, after) = split(rest).ok_or_else(|| Reason::record("message is cut", index))?;
             rest = after;
             let mut message = parse(bytes, self.verify_crc).map_err(|text| Reason::record(text, index))?;
             self.check(bytes, &message).map_err(|text| Reason::record(text, index))?;
             message.offset = message.offset.wrapping_add(self.shift); // at most the last one, see below
-            if message.offset < previous {
-                return Err(Reason::record("offsets go back", index));
-            }
             if message.offset > self.header.last_offset() {
                 return Err(Reason::record("offset passes that of the wrapper", index));
             }
-            previous = message.offset;
             if self.wrapped && message.magic == 1 && self.header.has(LOG_APPEND_TIME) {
                 message.timestamp = self.header.max_timestamp;
             }
@@ -100,7 +95,8 @@ impl<'a> Messages<'a> {
 /// What the frames inside a wrapper say.
 struct Extent {
     count: usize,
-    first_offset: i64,
+    /// The first one, unless they go back.
+    lowest_offset: i64,
     last_offset: i64,
     /// Of whole messages. A cut one at the end is no error, as with Kafka.
     bytes: usize,
@@ -108,7 +104,7 @@ struct Extent {
 
 impl Extent {
     fn of(plain: &[u8]) -> Result<Self, Reason> {
-        let mut extent = Self { count: 0, first_offset: 0, last_offset: 0, bytes: 0 };
+        let mut extent = Self { count: 0, lowest_offset: i64::MAX, last_offset: 0, bytes: 0 };
         let mut rest = plain;
         while let Some((offset, size)) = read_frame(rest) {
             if size < SMALLEST_SIZE[0] {
@@ -117,9 +113,7 @@ impl Extent {
             let Some((message, after)) = split(rest) else {
                 break;
             };
-            if extent.count == 0 {
-                extent.first_offset = offset;
-            }
+            extent.lowest_offset = extent.lowest_offset.min(offset);
             extent.last_offset = offset;
             extent.count += 1;
             extent.bytes += message.len();
@@ -145,7 +139,7 @@ impl Extent {
             _ => 0,
         };
         let base_offset =
-            self.first_offset.checked_add(shift).filter(|base| *base >= 0).ok_or("negative offset inside")?;
+            self.lowest_offset.checked_add(shift).filter(|base| *base >= 0).ok_or("negative offset inside")?;
         let span = wrapper.checked_sub(base_offset).and_then(|span| i32::try_from(span).ok()).filter(|span| *span >= 0);
         let last_offset_delta = span.ok_or("offset inside is not within 2^31-1 of the wrapper's")?;
         let record_count = i32::try_from(self.count).map_err(|_| "more than 2^31-1 messages")?;

@@ -56,7 +56,7 @@ impl Rewrite<'_> {
                     let horizon = set.then_some(self.request.delete_horizon);
                     self.convert(&messages.header, &kept, first, horizon, (codecs, rebuilt))
                 } else {
-                    self.rebuild_legacy(&messages.header, &kept, first, (codecs, rebuilt))
+                    self.rebuild_legacy(&messages.header, &kept, (codecs, rebuilt))
                 }
             }
         }
@@ -96,13 +96,13 @@ impl Rewrite<'_> {
         (codecs, plain): (&mut Codecs, &mut Vec<u8>),
     ) -> Result<(), Reason> {
         let base_timestamp = horizon.unwrap_or(first.timestamp);
+        let rebuilt = rebuilt_header(source, kept);
         for message in kept {
-            write_record(plain, message, message.timestamp.wrapping_sub(base_timestamp), first.offset)?;
+            write_record(plain, message, message.timestamp.wrapping_sub(base_timestamp), rebuilt.base_offset)?;
         }
         let start = self.begin_batch();
         codecs.compress(source.codec(), plain, &mut self.written.data)?;
         let horizon = if horizon.is_some() { HAS_DELETE_HORIZON } else { 0 };
-        let rebuilt = rebuilt_header(source, kept, first);
         let (cleared, max_timestamp) = largest_time(source, rebuilt.max_timestamp, self.least_max_timestamp());
         let header = Header {
             magic: 2,
@@ -119,10 +119,9 @@ impl Rewrite<'_> {
         &mut self,
         source: &Header,
         kept: &[Message<'_>],
-        first: &Message<'_>,
         (codecs, plain): (&mut Codecs, &mut Vec<u8>),
     ) -> Result<(), Reason> {
-        let mut header = rebuilt_header(source, kept, first);
+        let mut header = rebuilt_header(source, kept);
         if source.magic == 0 {
             // Magic 0 has no times, and those that messages of magic 1 inside of it had are gone.
             header.max_timestamp = header::NONE;
@@ -130,7 +129,12 @@ impl Rewrite<'_> {
         let append_time = source.has(LOG_APPEND_TIME);
         let time_bit = if append_time { LOG_APPEND_TIME as u8 } else { 0 };
         let wrapped = source.codec() != codec::NONE;
-        let subtract = if wrapped && source.magic == 1 { first.offset } else { 0 };
+        let relative = wrapped && source.magic == 1;
+        // A reader counts back from the wrapper's offset, which is that of the last message inside.
+        if relative && kept.last().is_some_and(|last| last.offset < header.last_offset()) {
+            return Err(Reason::batch("offsets go back"));
+        }
+        let subtract = if relative { header.base_offset } else { 0 };
         for message in kept {
             let inner = Message {
                 magic: source.magic,
@@ -168,14 +172,16 @@ fn kept<'a>(messages: &Messages<'a>, keep: &[u64], first_bit: usize) -> Result<V
     Ok(kept)
 }
 
-/// From the first kept message to the last, with the largest timestamp of theirs or the wrapper's append time.
-fn rebuilt_header(source: &Header, kept: &[Message<'_>], first: &Message<'_>) -> Header {
-    let last_offset = kept.last().map_or(first.offset, |last| last.offset);
+/// From the lowest offset of the kept messages to the highest, with the largest timestamp of theirs or the wrapper's append
+/// time.
+fn rebuilt_header(source: &Header, kept: &[Message<'_>]) -> Header {
+    let lowest = kept.iter().map(|message| message.offset).fold(i64::MAX, i64::min);
+    let highest = kept.iter().map(|message| message.offset).fold(header::NONE, i64::max);
     let largest = kept.iter().map(|message| message.timestamp).fold(header::NONE, i64::max);
     Header {
-        base_offset: first.offset,
+        base_offset: lowest,
         // Within the source's offsets, as the count is.
-        last_offset_delta: i32::try_from(last_offset - first.offset).unwrap_or(i32::MAX),
+        last_offset_delta: i32::try_from(highest - lowest).unwrap_or(i32::MAX),
         max_timestamp: if source.has(LOG_APPEND_TIME) { source.max_timestamp } else { largest },
         record_count: i32::try_from(kept.len()).unwrap_or(i32::MAX),
         ..source.clone()

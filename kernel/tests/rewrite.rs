@@ -1,10 +1,11 @@
 //! The header of a rebuilt batch: what stays, what is computed anew.
 
 use cleanerd_kernel::Error;
-use cleanerd_kernel::codec;
+use cleanerd_kernel::codec::{self, Codecs};
 use cleanerd_kernel::crc32c;
 use cleanerd_kernel::decode::{FLAG_HAS_KEY, FLAG_TOMBSTONE, Options, decode_chunk};
 use cleanerd_kernel::header::{CRC_START, HAS_DELETE_HORIZON, HEADER_BYTES, Header, LOG_APPEND_TIME, seal};
+use cleanerd_kernel::legacy::{Message, write_message, write_wrapper};
 use cleanerd_kernel::rewrite::{ACTION_REBUILD, ACTION_SET_HORIZON, Request, rewrite_chunk};
 use cleanerd_kernel::varint::{write_varint, write_varlong};
 
@@ -196,4 +197,29 @@ fn lz4_blocks_are_as_large_as_the_source() {
     let large = packed(codec::LZ4, |payload| payload[5..7].copy_from_slice(&[0x70, 0x73]));
     assert_eq!(rebuilt(&large, 0b101, ACTION_REBUILD)[HEADER_BYTES + 5], 0x70);
     assert_eq!(rebuilt(&packed(codec::LZ4, |_| ()), 0b101, ACTION_REBUILD)[HEADER_BYTES + 5], 0x40);
+}
+
+/// U-45: a reader of v1 counts back from the wrapper's offset, so its last message has to have the highest one inside.
+#[test]
+fn a_wrapper_ends_with_its_highest_offset() {
+    for magic in [0, 1] {
+        let mut plain = Vec::new();
+        for offset in [2, 1, 3] {
+            let message = Message { magic, offset, timestamp: 10, key: Some(b"k"), value: None };
+            write_message(&mut plain, &message, 0).unwrap();
+        }
+        let wrapper = Message { magic, offset: 3, timestamp: 10, key: None, value: None };
+        let mut log = Vec::new();
+        write_wrapper(&mut log, &wrapper, codec::GZIP, &plain, &mut Codecs::default()).unwrap();
+        for (keep, convert_legacy) in [(0b101, true), (0b101, false), (0b011, true), (0b011, false)] {
+            let request = Request { keep_bits: &[keep], convert_legacy, ..request(&log) };
+            let found = rewrite_chunk(&log, 0, &request);
+            if magic == 1 && keep == 0b011 && !convert_legacy {
+                assert!(matches!(found, Err(Error::Corrupt(_))));
+                continue;
+            }
+            let offsets = decode_chunk(&found.unwrap().data, 0, &Options::default()).unwrap().records.offset;
+            assert_eq!(offsets, if keep == 0b101 { [2, 3] } else { [2, 1] }, "{magic} {convert_legacy}");
+        }
+    }
 }

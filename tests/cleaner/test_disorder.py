@@ -252,13 +252,49 @@ def test_equal_offsets_inside_of_a_wrapper(root: Path, magic: int, convert: bool
         assert again.error is None
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_offsets_that_go_back_inside_of_a_wrapper_are_refused(root: Path, magic: int) -> None:
-    """U-45: rebuilt, its offset would be below one inside, which a reader would then pass over. The way out exists."""
+@pytest.mark.parametrize("convert", [True, False])
+@pytest.mark.parametrize("seed", range(20))
+def test_offsets_that_go_back_inside_of_a_wrapper(root: Path, seed: int, convert: bool) -> None:
+    """U-45: cleaned in the order of the log, so that both readers see the same; or refused, and nothing changes."""
+    rng = random.Random(seed)
+    magic, values = rng.choice((0, 1)), count()
+    inner = [*rng.sample(range(2, 7), 5), 7]
+    rows = [
+        (offset, rng.choice((b"a", b"b", b"c")), None if rng.random() < 0.2 else b"%d" % next(values))
+        for offset in (*inner, 8, 9)
+    ]
+    data = wrapper(magic, *rows[:6]) + b"".join(Batch(row[0], (row,), row[0]).encoded() for row in rows[6:])
+    make_log_dir(root, {NAME: Partition({2: data, 10: Batch(10, ((10, b"tail", b"t"),), 10).encoded()})})
+    values_of = {offset: (key, value) for offset, key, value in rows}
+    views = [view(rows, by_offset=by_offset) for by_offset in (False, True)]
+    for turn in range(3):
+        before = tree(root)
+        options = CleaningOptions(now_ms=NOW + turn * 10 * DAY_MS, from_start=True, force=True)
+        result = clean(root, options, config(delete_retention_ms=1000), replace(resources(), convert_legacy=convert))
+        if result.error is not None:
+            assert not convert
+            assert magic == 1
+            assert "offsets go back (batch at offset 7)" in result.reason
+            assert "kafka-delete-records.sh" in str(result.error)
+            assert tree(root) == before
+            return
+        chunk = _kernel.decode_chunk(np.frombuffer((root / NAME / f"{2:020d}.log").read_bytes(), np.uint8), 0)
+        after = [(offset, *values_of[offset]) for offset in chunk.records.offset.tolist()]
+        assert [view(after, by_offset=by_offset) for by_offset in (False, True)] == views
+        if turn == 0:
+            assert after == cleaned(rows, len(rows))
+        assert verify_partition(root / NAME, VerifyRequest(options.now_ms)).findings.errors == 0
+
+
+@pytest.mark.parametrize(("magic", "convert", "is_cleaned"), [(0, False, True), (1, True, True), (1, False, False)])
+def test_a_wrapper_whose_last_message_goes(root: Path, magic: int, convert: bool, is_cleaned: bool) -> None:
+    """U-45: v1 counts back from the wrapper's offset, so its last message has to have the highest one."""
     old = wrapper(magic, (3, b"a", b"1"), (2, b"a", b"2"), (4, b"b", b"3"))
-    make_log_dir(root, {NAME: Partition({2: old, 5: Batch(5, ((5, b"tail", b"t"),), 5).encoded()})})
+    rest = Batch(5, ((5, b"b", b"4"),), 5).encoded()
+    make_log_dir(root, {NAME: Partition({2: old + rest, 6: Batch(6, ((6, b"tail", b"t"),), 6).encoded()})})
     before = tree(root)
-    result = clean(root, CleaningOptions(now_ms=NOW, from_start=True, force=True))
-    assert "offsets go back (batch at offset 4, record 1)" in result.reason
-    assert "kafka-delete-records.sh" in str(result.error)
-    assert tree(root) == before
+    options = CleaningOptions(now_ms=NOW, from_start=True, force=True)
+    result = clean(root, options, config(), replace(resources(), convert_legacy=convert))
+    assert (result.error is None) == is_cleaned
+    assert result.dropped.superseded == int(is_cleaned)
+    assert (tree(root) == before) != is_cleaned

@@ -14,7 +14,7 @@ from tests.differential.duel import NAME, clean_ours, digest, prepare
 from tests.differential.history import NOW, T0, History, Turn, batch, log
 from tests.kafka.judge import JudgeError, Round
 from tests.kafka.log_spec import Batch, Segment
-from tests.support.logs import Record, encode_batch, encode_record
+from tests.support.logs import Record, encode_batch, encode_legacy, encode_record, encode_wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,6 +96,27 @@ def test_cleaned_by_ours_alone(judge_43: Judge, work: Path, name: str) -> None:
     assert [record.key for each in judge_43.dump(work / "ours" / str(NAME)).batches for record in each.records] == [
         b"k1", b"k2", b"k0", b"a"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("later", "kept", "theirs_cleans"),
+    [
+        ("k2=2 a=2", [(2, b"k0"), (1, b"k1"), (4, b"k2")], False),
+        ("k0=2 a=2", [(1, b"k1"), (3, b"k2"), (4, b"k0")], True),
+    ],
+)
+def test_a_wrapper_whose_offsets_go_back(
+    judge_43: Judge, work: Path, later: str, kept: list[tuple[int, bytes]], theirs_cleans: bool
+) -> None:
+    """U-45: what Kafka's builder takes is the same in both logs; the rest is cleaned by ours alone, without loss."""
+    inner = [encode_legacy(at, each.key, b"v", timestamp=T0) for at, each in zip((1, 0, 2), THREE, strict=True)]
+    wrapper = Batch(base=1, last=3, raw=encode_wrapper(3, b"".join(inner), timestamp=T0))
+    tried = _try(judge_43, work, log([batch(0, "a=1"), wrapper], [batch(4, later)]), None)
+    assert (tried.theirs is None) == theirs_cleans
+    assert tried.ours.error is None
+    for side in ("ours", "theirs") if theirs_cleans else ("ours",):
+        batches = judge_43.dump(work / side / str(NAME)).batches
+        assert [(record.offset, record.key) for each in batches for record in each.records] == [*kept, (5, b"a")]
 
 
 def test_a_cut_segment(judge_43: Judge, work: Path) -> None:

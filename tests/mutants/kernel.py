@@ -14,6 +14,14 @@ LIKE_A_VERSIONED_HASH_MAP = ("kernel/tests/offset_map.rs::with_versions_like_a_h
 
 KERNEL = (
     Mutant(
+        "a-wrapper-ends-below-an-offset-inside",
+        "U-45",
+        "kernel/src/rewrite_legacy.rs",
+        "if relative && kept.last()",
+        "if !wrapped && kept.last()",
+        ("kernel/tests/rewrite.rs::a_wrapper_ends_with_its_highest_offset",),
+    ),
+    Mutant(
         "base-offset-from-the-first-survivor",
         "C-52",
         SURVIVORS,
