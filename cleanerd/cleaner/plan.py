@@ -63,13 +63,13 @@ class CleaningPlan:
     From ``lasting_start_offset`` on, at most the log start offset, records return after a broker's crash. Records from
     ``first_dirty_offset`` to ``end_offset`` are indexed; later ones are always retained (C-45.1). Horizons up to
     ``expiry_ms`` have passed; it is below ``now_ms`` while tombstones wait for a replica (U-70). From the offset
-    ``expires_below`` on none has passed; None: no such offset (U-79). ``waits``: more than the clock decides. ``last_records``: the batches with active
-    producers' state; at ``producers_expired_ms`` they have expired unless they write again. ``aborted``: the aborted
-    transactions up to the end of the log, by its indexes. ``legacy_horizon_ms``: segment files older than that may lose
-    their v0 and v1 tombstones (C-30). ``map_dir``, ``map_file_bytes``, ``map_reserve_bytes``: the directory for keys
-    that do not fit the map, "" for none, the largest file there, and the free space to leave, None for a tenth of that
-    disk. ``convert_legacy``: retained batches in these formats become v2 (U-18). ``hash_key`` makes the key hash of
-    this plan unpredictable for producers.
+    ``expires_below`` on none has passed; None: no such offset (U-79). ``waits``: more than the clock decides.
+    ``last_records``: the batches with active producers' state; at ``producers_expired_ms`` they have expired unless
+    they write again. ``aborted``: the aborted transactions up to the end of the log, by its indexes.
+    ``legacy_horizon_ms``: segment files older than that may lose their v0 and v1 tombstones (C-30). ``map_dir``,
+    ``map_file_bytes``, ``map_reserve_bytes``: the directory for keys that do not fit the map, "" for none, the largest
+    file there, and the free space to leave, None for a tenth of that disk. ``convert_legacy``: retained batches in
+    these formats become v2 (U-18). ``hash_key`` makes the key hash of this plan unpredictable for producers.
     """
 
     plan_id: str

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 FORCED_SCAN_MS: Final = 600_000
 """Every partition is scanned this often, even if its directory is unchanged."""
 
+CONFIG_APPLIED_MS: Final = 30_000
+"""A running broker has applied a changed configuration by then."""
+
 
 @dataclass(slots=True)
 class DirectorySnapshot:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import pytest
 
 from cleanerd.broker.live_broker import LiveBroker
 from cleanerd.config.load import load_settings
+from cleanerd.daemon.directory_snapshot import CONFIG_APPLIED_MS
 from cleanerd.daemon.discovery.facts_cache import FactsCache
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.limits import DaemonLimits
@@ -38,7 +40,7 @@ from tests.daemon.service import COMPACT, assignments, broker, is_clean, look_co
 from tests.segments.metadata_logs import ID1
 from tests.segments.replica_records import log_of, partition
 from tests.support.fake_agent import FakeAgent, wait
-from tests.support.format_bytes import metadata, topic
+from tests.support.format_bytes import config, metadata, topic
 from tests.support.log_dirs import make_log_dir
 from tests.swap.live_round import held
 from tests.swap.offline_round import two_groups
@@ -130,6 +132,27 @@ def test_a_topics_partitions_share_its_configuration(root: Path) -> None:
         three, four = (look.config for look in changed if isinstance(look, PartitionScan))
         assert three is four
         assert (three.delete_retention_ms, one.delete_retention_ms != 12345) == (12345, True)
+
+
+def test_a_configuration_that_the_broker_applies_later(root: Path) -> None:
+    """D-21: the metadata log shows it before the broker applies it. A scan between the two is not the last one."""
+
+    def retention_ms(at_ms: int) -> int | None:
+        looks = scanner.scan(replace(context, now_ms=lambda: at_ms)).looks
+        return next((each.config.delete_retention_ms for each in looks if isinstance(each, PartitionScan)), None)
+
+    with broker(root, 1) as agent:
+        created = (0, (topic("orders", ID1), partition(ID1, 0, [1], [1])))
+        log_of(root / "__cluster_metadata-0", created)
+        scanner, context = LogDirScanner(root, facts=FactsCache(share=0)), look_context(root)
+        now_ms = time.time_ns() // 1_000_000
+        assert retention_ms(now_ms) == 86_400_000
+        changed = (1, (config(2, "orders", "delete.retention.ms", "12345"),))
+        log_of(root / "__cluster_metadata-0", created, changed)
+        assert retention_ms(now_ms) == 86_400_000
+        agent.settings["delete.retention.ms"] = "12345"
+        assert retention_ms(now_ms + CONFIG_APPLIED_MS) == 12345
+        assert retention_ms(now_ms + CONFIG_APPLIED_MS) is None
 
 
 @pytest.mark.parametrize("running", ["agent", "no agent", "nobody"])

@@ -650,4 +650,12 @@ DAEMON = (
         "    if young is None:\n        times +=",
         ("tests/cli/test_explain.py::test_timestamps_in_another_unit",),
     ),
+    Mutant(
+        "a-scan-before-the-broker-applied-a-configuration-is-the-last",
+        "D-21",
+        "cleanerd/daemon/discovery/log_dir_scanner.py",
+        "seen.again_ms = min(seen.again_ms, now_ms + CONFIG_APPLIED_MS)",
+        "seen.again_ms = seen.again_ms",
+        ("tests/daemon/test_log_dir_looker.py::test_a_configuration_that_the_broker_applies_later",),
+    ),
 )

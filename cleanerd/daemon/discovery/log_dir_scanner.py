@@ -22,7 +22,7 @@ import structlog
 
 from cleanerd.broker.live_broker import LiveBroker
 from cleanerd.broker.mode import SINGLE_TRY, ModeChoice, choose_mode
-from cleanerd.daemon.directory_snapshot import FORCED_SCAN_MS, DirectorySnapshot, files_in, mtime_ns
+from cleanerd.daemon.directory_snapshot import CONFIG_APPLIED_MS, FORCED_SCAN_MS, DirectorySnapshot, files_in, mtime_ns
 from cleanerd.daemon.discovery.daemon_lock import DaemonLock
 from cleanerd.daemon.discovery.facts_cache import FactsCache
 from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, failed_scan
@@ -304,6 +304,9 @@ class LogDirScanner:
         # If this scan's result is dropped, the next one has to see changes since the job.
         seen.settled, seen.jobs_ended = seen.settled and by_job <= context.jobs_ended, by_job
         seen.inherit_since(before)
+        if before is not None and known is not before.config and known != before.config:
+            # The broker applies a changed configuration after it is in the files: this scan may still have the old one.
+            seen.again_ms = min(seen.again_ms, now_ms + CONFIG_APPLIED_MS)
         self._seen[name] = seen
         return look
 
