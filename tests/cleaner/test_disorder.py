@@ -296,5 +296,5 @@ def test_a_wrapper_whose_last_message_goes(root: Path, magic: int, convert: bool
     options = CleaningOptions(now_ms=NOW, from_start=True, force=True)
     result = clean(root, options, config(), replace(resources(), convert_legacy=convert))
     assert (result.error is None) == is_cleaned
-    assert result.dropped.superseded == int(is_cleaned)
+    assert result.removed.superseded == int(is_cleaned)
     assert (tree(root) == before) != is_cleaned

@@ -117,7 +117,7 @@ def test_a_horizon_of_a_clock_that_was_behind(
         os.utime(path / NAME / f"{base:020d}.log", ns=(time_ms * 10**6,) * 2)
     topic = waiting(config(**settings), full_ms)
     result = clean(path, CleaningOptions(NOW, purge=True), topic)
-    assert result.dropped.tombstone + result.dropped.marker == int(goes)
+    assert result.removed.tombstone + result.removed.marker == int(goes)
     if batch[16:17] == b"\x02":
         assert result.next_purge_ms == (None if goes else WRITTEN)
 
@@ -128,7 +128,7 @@ def test_a_time_in_another_unit(tmp_path: Path, unit: int) -> None:
     batch = encode_batch([Record(b"k", None, T0 * unit)], delete_horizon=HORIZON)
     path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: batch, 1: b""})})
     topic = waiting(config(), HORIZON + MARGIN_MS)
-    assert clean(path, CleaningOptions(NOW, force=True, from_start=True), topic).dropped.tombstone == 1
+    assert clean(path, CleaningOptions(NOW, force=True, from_start=True), topic).removed.tombstone == 1
 
 
 @pytest.mark.parametrize(("newest_ms", "begins"), [(NOW + MARGIN_MS, NOW + MARGIN_MS), (NOW - 1, NOW), (-1, NOW)])
