@@ -32,9 +32,9 @@ def test_the_last_day_is_four_pictures(page: Page, busy_daemon: Served) -> None:
     page.open(f"{busy_daemon.url}/")
     page.wait("document.querySelectorAll('#trend svg').length === 4")
     labels = page.run("[...document.querySelectorAll('#trend svg')].map(e => e.getAttribute('aria-label'))")
-    assert [label.split(":")[0] for label in labels] == ["Reclaimed", "Dirty", "Cleans", "Lock held"]
+    assert [label.split(":")[0] for label in labels] == ["Reclaimed", "Dirty", "Cleanings", "Lock held"]
     cleans = [number for number in day.cleans if number is not None]
-    assert f"Cleans: {sum(cleans)} in a day; the most in 10 min {max(cleans)}" in labels
+    assert f"Cleanings: {sum(cleans)} in a day; the most in 10 min {max(cleans)}" in labels
     bars = page.run("[...document.querySelectorAll('#trend svg')].map(e => e.querySelectorAll('rect').length)")
     wanted = [sum(bool(number) for number in column) for column in (day.reclaimed_bytes, day.cleans, day.held_us)]
     assert [bars[0], bars[2], bars[3]] == wanted

@@ -26,6 +26,12 @@ MOST_BYTES: Final = 200 * 1024
 PICTURES: Final = {"status": "", "partition": f"partition/{BY_VERSION}-0"}
 """Name -> address on the page."""
 
+_MOMENTS: Final = {
+    "status": "!document.querySelector('#summary').innerText.includes('0 B dirty')",
+    "partition": "document.querySelector('.title')?.innerText.includes('idle')"
+    " && document.querySelector('.verdict')?.innerText.includes('not cleaned now')",
+}
+"""Name -> what has to be true: a list with work, and a partition between two cleanings."""
 WIDTH, HEIGHT = 1280, 760
 _CLEANS: Final = 40
 """So many make a page that has something to show."""
@@ -54,6 +60,7 @@ def _picture(page: Page, url: str, path: Path, address: str) -> Path:
     page.look(width=WIDTH, height=HEIGHT)
     page.open(url + address)
     page.wait("document.querySelector('main').innerText.trim().length > 200")
+    page.wait(_MOMENTS[path.stem])
     page.shoot(path)
     assert path.stat().st_size < MOST_BYTES, f"{path}: {path.stat().st_size} bytes"
     return path

@@ -80,7 +80,7 @@ function total(clean) {
 
 export function historyTable({ onOpen, onSort }) {
   return new Table({
-    label: "Cleans that ended", columns: COLUMNS, kind: "history", onOpen, onSort,
+    label: "Finished cleanings", columns: COLUMNS, kind: "history", onOpen, onSort,
     key: (row) => `${nameOf(row)} ${row.started_ms} ${row.ended_ms}`,
     link: (row) => partitionLink(row.topic, row.partition),
   });
@@ -99,7 +99,7 @@ export function historyView(container, moved) {
   let text = query.q ?? "";
   const filter = h("input", {
     type: "search", id: "filter", placeholder: "Filter: topic, outcome, reason ...  ( / )", value: text,
-    "aria-label": "Filter cleans", autocomplete: "off", spellcheck: "false",
+    "aria-label": "Filter cleanings", autocomplete: "off", spellcheck: "false",
     on: { input: () => { text = filter.value; keep({ q: text }); draw(); } },
   });
   const found = h("p", { class: "found", role: "status" });
@@ -118,10 +118,10 @@ export function historyView(container, moved) {
       return words.every((word) => all.includes(word));
     });
     table.setSort(sort.replace(/^-/, ""), sort.startsWith("-"));
-    setText(found, rows.length === status.history.length ? "" : `${count(rows.length)} of ${count(status.history.length)} cleans`);
+    setText(found, rows.length === status.history.length ? "" : `${count(rows.length)} of ${count(status.history.length)} cleanings`);
     table.element.hidden = !rows.length;
     empty.hidden = rows.length > 0;
-    setText(empty.firstChild, status.history.length ? "No clean matches this filter." : "No clean has ended since the daemon began.");
+    setText(empty.firstChild, status.history.length ? "No cleaning matches this filter." : "No cleaning has ended since the daemon started.");
     table.setRows(rows);
   }
 

@@ -5,6 +5,7 @@ import { absolute, bytes, count, duration, isGuess, percent, reclaimable, reclai
 import { historyTable, makeShrink, sortCleans } from "./cleans.js";
 import { isOverdue, nameOf } from "./partitions.js";
 import { quarantineCard } from "./places.js";
+import { STALE } from "./poll.js";
 import { at, viewLink } from "./route.js";
 import { runningCards, TRIGGERS } from "./running.js";
 
@@ -26,7 +27,7 @@ export function partitionView(container, moved, name) {
   const log = h("div");
   const why = h("div");
   const table = historyTable({ onOpen: moved, onSort: (id) => { sort = sort === `-${id}` ? id : `-${id}`; draw(); } });
-  const past = h("section", { class: "card flush" }, h("h2", {}, "Cleans since the daemon began"), table.element);
+  const past = h("section", { class: "card flush" }, h("h2", {}, "Cleanings since the daemon started"), table.element);
   const settings = h("div");
   container.append(
     h("p", { class: "back" }, h("a", { href: viewLink(""), "data-inside": true, on: { click: back } }, "\u2190 Partitions")),
@@ -54,6 +55,8 @@ export function partitionView(container, moved, name) {
     answer = found ?? answer;
     answerError = error;
     draw();
+    const shown = status?.partitions.find((each) => nameOf(each) === name);
+    if (found?.daemon && shown && found.daemon.phase !== shown.state) dispatchEvent(new Event(STALE));
   }
 
   function draw() {
@@ -103,28 +106,28 @@ function title(partition) {
 function logCard(partition) {
   const dirty = bar("dirty tall");
   dirty.set(partition.dirty_ratio);
-  return card("The log",
+  return card("The log at the last scan",
     dirty.element,
-    h("p", { class: "quiet-text" }, partition.size_bytes === null ? "Not measured: cleanerd has not looked at this log." : `${percent(partition.dirty_ratio, 1)} dirty: ${bytes(partition.dirty_bytes)} not cleaned yet, of ${bytes(partition.size_bytes)} in all`),
+    h("p", { class: "quiet-text" }, partition.size_bytes === null ? "Not measured: cleanerd has not scanned this log." : `${percent(partition.dirty_ratio, 1)} dirty: ${bytes(partition.dirty_bytes)} not cleaned yet, of ${bytes(partition.size_bytes)} in all`),
     facts([
-      ["To reclaim", isGuess(partition) || partition.reclaimable_bytes === null ? "not known yet" : `${reclaimable(partition)} (${reclaimableHow(partition)})`],
+      ["Reclaimable", isGuess(partition) || partition.reclaimable_bytes === null ? "not known yet" : `${reclaimable(partition)} (${reclaimableHow(partition)})`],
       ["Clean below offset", count(partition.clean_offset)],
-      ["May be cleaned up to", count(partition.bound_offset)],
+      ["Cleanable up to", count(partition.bound_offset)],
       ["Due by max.compaction.lag.ms", partition.overdue_at_ms === null ? null : time(partition.overdue_at_ms)],
       ["Next tombstone removal", partition.next_purge_ms === null ? null : time(partition.next_purge_ms)],
       ["Tombstones wait for", partition.waits_for?.length ? `broker ${partition.waits_for.join(", ")}, out of the ISR${partition.waits_since_ms === null ? "" : ` since ${absolute(partition.waits_since_ms)}`}${(partition.waits_at ?? []).map(([broker, end]) => `; broker ${broker} at ${count(end)} of ${count(partition.log_end_offset)}`).join("")}` : null],
       ["Delegated", partition.delegated === null ? "not needed: Kafka's own rules" : partition.delegated ? "yes: Kafka's cleaner is kept away" : "no: Kafka's cleaner would undo its strategy"],
-      ["Fingerprint", h("span", { class: "mono" }, partition.fingerprint, partition.fingerprint_changed ? " (changed since the last clean)" : "")],
+      ["Fingerprint", h("span", { class: "mono" }, partition.fingerprint, partition.fingerprint_changed ? " (changed since the last cleaning)" : "")],
     ]),
     partition.delegated === false ? h("p", {}, "Keep Kafka's cleaner away: ", command(`cleanerd delegate ${partition.topic}`)) : null);
 }
 
 function lastCard(partition) {
   const last = partition.last_clean;
-  if (!last) return card("Last clean", h("p", { class: "quiet-text" }, "cleanerd has not cleaned it since the daemon began."));
+  if (!last) return card("Last cleaning", h("p", { class: "quiet-text" }, "cleanerd has not cleaned it since the daemon started."));
   const shrink = makeShrink();
   shrink.set(last.bytes_before, last.bytes_after);
-  return card("Last clean", shrink.element, facts([
+  return card("Last cleaning", shrink.element, facts([
     ["Ended", time(last.ended_ms)],
     ["Outcome", last.outcome],
     ["Took", duration(last.ended_ms - last.started_ms)],
@@ -159,7 +162,7 @@ function limits(answer) {
   const known = Object.entries(answer.limits ?? {}).sort(([, a], [, b]) => a - b);
   if (!known.length) return null;
   return h("table", { class: "plain" },
-    h("caption", {}, "May be cleaned up to the lowest of these, rounded down to a segment"),
+    h("caption", {}, "Cleanable up to the lowest of these, rounded down to a segment"),
     h("tbody", {}, known.map(([name, offset]) => h("tr", { class: name === answer.limited_by ? "decides" : null },
       h("th", { scope: "row" }, name, name === answer.limited_by ? " (decides)" : ""), h("td", { class: "num" }, count(offset))))));
 }

@@ -58,7 +58,7 @@ const SORTS = {
   next: (a, b) => (nextTime(a) ?? Infinity) - (nextTime(b) ?? Infinity),
 };
 const SORT_NAMES = {
-  "": "What needs attention first", "-reclaim": "Most to reclaim", "-dirty": "Highest dirty ratio", "-size": "Largest",
+  "": "What needs attention first", "-reclaim": "Most reclaimable", "-dirty": "Highest dirty ratio", "-size": "Largest",
   name: "Name", next: "Next deadline or tombstone removal", state: "State", strategy: "Strategy", mode: "Mode",
 };
 
@@ -113,7 +113,7 @@ const COLUMNS = [
     },
   },
   {
-    id: "reclaim", label: "To reclaim", class: "c-reclaim num", title: "What a clean would save",
+    id: "reclaim", label: "Reclaimable", class: "c-reclaim num", title: "What a cleaning would save",
     make(cell) {
       return (row) => {
         setText(cell, reclaimableShort(row));
@@ -266,7 +266,7 @@ export function partitionsView(container, moved) {
     }
     const told = status.ready
       ? "No compacted partition in these log directories. Topics whose cleanup.policy contains compact appear here by themselves: beside a broker without the agent 5 minutes after they were made or changed."
-      : "The log directories are being looked at for the first time.";
+      : "The log directories are being scanned for the first time.";
     empty.replaceChildren(h("p", {}, told));
   }
 

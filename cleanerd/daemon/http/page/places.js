@@ -79,7 +79,7 @@ function logDirCard(logDir, sum) {
       ["Mode", logDir.mode_reason ? `${logDir.mode} (${logDir.mode_reason})` : logDir.mode],
       ["Partitions", h("a", { href: viewLink("", { q: logDir.path }), "data-inside": true, "data-focus": logDir.path }, plural(sum.number, "partition"))],
       ["Dirty", bytes(sum.dirty)],
-      ["To reclaim", bytes(sum.reclaim)],
+      ["Reclaimable", bytes(sum.reclaim)],
       ["Kafka's cleaner", logDir.kafka_cleaner],
       ...agentFacts(logDir.agent),
     ]));

@@ -7,6 +7,8 @@ const SEEN_MS = 2000;
 const HIDDEN_MS = 30000;
 const LONGEST_MS = 30000;
 const ANSWER_MS = 10000;
+/** An event of the window: the page shows something older than another answer, so the status is read at once. */
+export const STALE = "stale-status";
 
 export class Poller {
   #etag = null;
@@ -22,7 +24,7 @@ export class Poller {
     document.addEventListener("visibilitychange", () => {
       if (!document.hidden) this.ask();
     });
-    addEventListener("online", () => this.ask());
+    for (const event of ["online", STALE]) addEventListener(event, () => this.ask());
   }
 
   async ask() {

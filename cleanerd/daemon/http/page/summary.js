@@ -48,11 +48,11 @@ export function drawSummary(parent, status) {
     tile(wrong.length ? "Needs attention" : "Health", wrong.length ? h("ul", { class: "wrong" }, wrong.map(([number, word, href]) => (
       h("li", {}, h("a", { href, "data-inside": true, "data-focus": word }, h("b", {}, count(number)), ` ${word}`))))) : h("b", { class: "big good-text" }, "All well"),
     wrong.length ? "" : "nothing overdue, nothing in quarantine", wrong.length ? "bad" : "good"),
-    tile(status.mode === "observe" ? "Cleaning would save" : "To reclaim", h("b", { class: "big" }, bytes(reclaim)),
+    tile(status.mode === "observe" ? "Cleaning would save" : "Reclaimable", h("b", { class: "big" }, bytes(reclaim)),
       status.mode === "observe" ? `exact for ${count(shown.exact)} of ${plural(shown.number, "partition")}` : `${bytes(shown.dirty)} dirty in ${plural(shown.number, "partition")}`),
     tile("Reclaimed", h("b", { class: "big" }, bytes(saved)),
       `${shown.before ? `${percent(saved / shown.before)} of ${bytes(shown.before)}` : "nothing cleaned"} since the start`),
-    tile("Cleans", h("b", { class: "big" }, count(cleans)),
+    tile("Cleanings", h("b", { class: "big" }, count(cleans)),
       [`${shown.cleaning} running`, `${count(shown.queued)} queued`, shown.staged ? `${shown.staged} staged` : "", ...shown.others.map(([outcome, number]) => `${count(number)} ${outcome}`)].filter(Boolean).join(", ")),
     tile("Records removed", h("b", { class: "big" }, shortCount(removedSum)),
       removed.filter(([, number]) => number).slice(0, 2).map(([reason, number]) => `${shortCount(number)} ${reason}`).join(", ") || "since the start"),
@@ -94,7 +94,7 @@ export function drawNotices(parent, status) {
   const stale = status.last_round_ms !== null && now() - status.last_round_ms > Math.max(STALE_MS, 4 * status.round_every_ms);
   redraw(parent, [status.mode, status.healthy, status.unhealthy_reason, status.paused, status.warnings, stale, status.canary], () => [
     status.healthy ? null : notice("bad", `cleanerd cannot do its work: ${status.unhealthy_reason || "no reason known"}`),
-    stale ? notice("bad", "The scheduler has not looked at the partitions since ", time(status.last_round_ms), ".") : null,
+    stale ? notice("bad", "The scheduler has not scanned the partitions since ", time(status.last_round_ms), ".") : null,
     status.mode === "observe" ? notice("info", "Observe mode: cleanerd computes what cleaning would save and writes nothing. Set ", h("code", {}, "cleanerd.mode"), " to ", h("code", {}, "auto"), " to let it clean.") : null,
     isHeld(status) ? notice("bad", `The canary holds, nothing is cleaned. ${status.canary.held_partition} in ${status.canary.held_log_dir}: ${status.canary.finding}. `,
       h("code", {}, "cleanerd retry"), " verifies it again, ", h("code", {}, "cleanerd resume --canary"), " goes on.") : null,
@@ -111,7 +111,7 @@ function notice(kind, ...children) {
 
 export function drawLooked(element, status) {
   const known = status.last_round_ms !== null;
-  redraw(element, status.last_round_ms, () => (known ? ["looked at all logs ", time(status.last_round_ms)] : ["first look ..."]));
+  redraw(element, status.last_round_ms, () => (known ? ["scanned all logs ", time(status.last_round_ms)] : ["first scan ..."]));
 }
 
 export function drawFooter(element, status) {

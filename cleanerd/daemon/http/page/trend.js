@@ -15,7 +15,7 @@ export function dirtyNow(status) {
 const PICTURES = [
   { id: "reclaimed_bytes", name: "Reclaimed", kind: "bars", told: bytes, sum: true },
   { id: "dirty_bytes", name: "Dirty", kind: "line", told: bytes, sum: false, now: dirtyNow },
-  { id: "cleans", name: "Cleans", kind: "bars", told: count, sum: true },
+  { id: "cleans", name: "Cleanings", kind: "bars", told: count, sum: true },
   { id: "held_us", name: "Lock held", kind: "bars", told: (us) => duration(us / 1000), sum: false, most: true },
 ];
 
