@@ -11,7 +11,7 @@ from cleanerd.broker.lock_file import broker_runs
 from cleanerd.errors import CleanerdError, as_cleanerd_error
 from cleanerd.resolution.broker_facts import broker_facts
 from cleanerd.resolution.checkpoint_pair import FirstReadings
-from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.log_dir import LogDirMemory, read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
 
 if TYPE_CHECKING:
@@ -33,12 +33,13 @@ class LogDirSession:
     """One log directory of a command, as it was when the command began.
 
     ``others``: the other log directories, which may belong to the same broker. The cleaning itself reads the directory
-    a second time: under the lock, or beside the broker.
+    a second time: under the lock, or beside the broker. ``memory`` is what the readings of this directory found.
     """
 
     settings: Settings
     log_dir: LogDir
     others: Sequence[Path]
+    memory: LogDirMemory
 
     @property
     def path(self) -> Path:
@@ -55,7 +56,7 @@ class LogDirSession:
 
     def refresh(self) -> LogDir:
         """The log directory, read again. Raises CleanerdError."""
-        return read_log_dir(self.path)
+        return read_log_dir(self.path, self.memory)
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,14 @@ class CleaningRequest:
     @cached_property
     def opened(self) -> tuple[list[LogDirSession], list[CleanerdError]]:
         """The readable log directories, and the errors of the others, which are also printed."""
-        readable, failures = read_each(self.output, self.paths)
-        others = {each.path: [other for other in self.paths if other != each.path] for each in readable}
-        return [LogDirSession(self.settings, each, others[each.path]) for each in readable], failures
+        sessions: list[LogDirSession] = []
+        failures: list[CleanerdError] = []
+        for path in self.paths:
+            with collected(failures, self.output):
+                memory = LogDirMemory()
+                others = [other for other in self.paths if other != path]
+                sessions.append(LogDirSession(self.settings, read_log_dir(path, memory), others, memory))
+        return sessions, failures
 
     def each(
         self,
@@ -126,13 +132,3 @@ def collected(failures: list[CleanerdError], output: Output) -> Iterator[None]:
         error = as_cleanerd_error(caught, "")
         output.warning(str(error))
         failures.append(error.without_frames())
-
-
-def read_each(output: Output, paths: Sequence[Path]) -> tuple[list[LogDir], list[CleanerdError]]:
-    """The readable log directories, and the errors of the others, which are also printed."""
-    readable: list[LogDir] = []
-    failures: list[CleanerdError] = []
-    for path in paths:
-        with collected(failures, output):
-            readable.append(read_log_dir(path))
-    return readable, failures

@@ -28,6 +28,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 _SPACE = re.compile(r"[ \t\n\x0b\f\r]+")
 _PLAIN = (string.ascii_letters + string.digits + "._- \n").encode()
 _ODD = re.compile(rb" [ \n]|\n[ \n]| 0[0-9]")
+_PLAIN_ENTRY = re.compile(rb"^([\w.-]+) (\d{1,10}) (-?\d{1,19})$", re.MULTILINE)
 _NUMBER = re.compile(r"[+-]?[0-9]{1,32}", re.ASCII)
 _MOST_JUDGED = 32
 """Number of cached files: two for each of a broker's log directories."""
@@ -50,11 +51,28 @@ def read_offset_checkpoint(data: bytes, where: str) -> dict[TopicPartition, int]
         CorruptionError: another version, a line with other than three fields, a bad number, a wrong count. The message
             names the line, ``position`` is where it starts.
     """
+    plain = _plain_offsets(data)
+    if plain is not None:
+        return plain
     offsets = {}
     for line in _entry_lines(data, where, fields=3):
         topic, partition, offset = line.fields
         place = TopicPartition(topic, line.number(partition, 0, MAX_INT32))
         offsets[place] = line.number(offset, -MAX_OFFSET - 1, MAX_OFFSET)
+    return offsets
+
+
+def _plain_offsets(data: bytes) -> dict[TopicPartition, int] | None:
+    """The offsets in a file as Kafka writes it; None for any other file, of which each line is checked."""
+    entries = _PLAIN_ENTRY.findall(data)
+    if data.count(b"\n") != len(entries) + 2 or not data.startswith(b"0\n%d\n" % len(entries)):
+        return None
+    offsets = {}
+    for topic, partition, text in entries:
+        place, offset = TopicPartition(topic.decode(), int(partition)), int(text)
+        if place.partition > MAX_INT32 or abs(offset) > MAX_OFFSET:
+            return None
+        offsets[place] = offset
     return offsets
 
 

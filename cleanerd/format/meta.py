@@ -83,25 +83,27 @@ def read_partition_metadata(data: bytes, where: str) -> uuid.UUID:
         CorruptionError: another version, a missing or malformed line, the zero id. The message names the line.
     """
     lines = _LINE_END.split(data.decode("iso-8859-1"))
-    version, position = _field(lines, 0, "version", where)
+    version = _field(lines, 0, "version", where)
     if version != "0":
         raise CorruptionError(
             f"line 1: partition.metadata version {version[:40]!r} is unknown", where=where, position=0
         )
-    text, position = _field(lines, 1, "topic_id", where)
+    text = _field(lines, 1, "topic_id", where)
     try:
         topic_id = uuid_from_base64(text)
     except ValueError as error:
+        position = len(lines[0]) + 1
         raise CorruptionError(f"line 2: {error}", where=where, position=position, hint=_WRITE_AGAIN) from None
     if topic_id == _ZERO:
+        position = len(lines[0]) + 1
         raise CorruptionError("line 2: the topic id is zero", where=where, position=position, hint=_WRITE_AGAIN)
     return topic_id
 
 
-def _field(lines: list[str], index: int, key: str, where: str) -> tuple[str, int]:
-    """Value of line ``index``, which must be ``key: value``, and where the line starts."""
-    position = sum(len(line) + 1 for line in lines[:index])
+def _field(lines: list[str], index: int, key: str, where: str) -> str:
+    """Value of line ``index``, which must be ``key: value``."""
     match = _FIELD.fullmatch(lines[index]) if index < len(lines) else None
     if match is None or match[1] != key:
+        position = sum(len(line) + 1 for line in lines[:index])
         raise CorruptionError(f"line {index + 1}: no {key}", where=where, position=position, hint=_WRITE_AGAIN)
-    return match[2], position
+    return match[2]

@@ -75,19 +75,15 @@ def _directories(log_dir: LogDir) -> Iterator[StartObstacle]:
             names = sorted(entry.name for entry in entries if entry.is_dir())  # the broker follows links
     except OSError:
         return
-    there = set(log_dir.partitions)
     for name in names:
-        path = log_dir.path / name
         if not broker_takes_dir(name):
             fix = _MOUNT if name == "lost+found" else "move it out of the log directory"
             yield StartObstacle(
-                "the broker does not start with a directory that is not named as a partition", path, fix
+                "the broker does not start with a directory that is not named as a partition", log_dir.path / name, fix
             )
-        elif parse_future_dir(name) in there:
-            what = (
-                f"the broker does not start with it beside {parse_future_dir(name)}: no move ends in the same directory"
-            )
-            yield StartObstacle(what, path, "delete it")
+        elif (moved := parse_future_dir(name)) is not None and moved in log_dir.partitions:
+            what = f"the broker does not start with it beside {moved}: no move ends in the same directory"
+            yield StartObstacle(what, log_dir.path / name, "delete it")
 
 
 def _identities(log_dir: LogDir, facts: BrokerFacts) -> Iterator[StartObstacle]:
@@ -97,9 +93,9 @@ def _identities(log_dir: LogDir, facts: BrokerFacts) -> Iterator[StartObstacle]:
     missing: dict[str, list[TopicPartition]] = {}
     damaged: dict[str, list[TopicPartition]] = {}
     for name in log_dir.partitions:
-        path = log_dir.path / str(name) / PARTITION_METADATA
+        path = f"{log_dir.path}/{name}/{PARTITION_METADATA}"
         try:
-            read_partition_metadata(read_plain(path), str(path))
+            read_partition_metadata(read_plain(path), path)
         except FileNotFoundError:
             missing.setdefault(name.topic, []).append(name)
         except CorruptionError:

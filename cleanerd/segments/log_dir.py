@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from cleanerd.errors import ConfigError, CorruptionError, system_error
@@ -276,7 +277,9 @@ def _dirs(entries: Iterable[os.DirEntry[str]]) -> list[str]:
 
 def _partitions(names: Iterable[str]) -> tuple[TopicPartition, ...]:
     parsed = map(parse_topic_partition_dir, names)
-    return tuple(sorted(name for name in parsed if name is not None and name.topic != METADATA_TOPIC))
+    found = [name for name in parsed if name is not None and name.topic != METADATA_TOPIC]
+    found.sort(key=attrgetter("topic", "partition"))
+    return tuple(found)
 
 
 def _checkpoint(path: Path, memory: LogDirMemory) -> dict[TopicPartition, int] | None:

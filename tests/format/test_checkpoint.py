@@ -102,6 +102,9 @@ def test_what_kafka_accepts(data: bytes, expected: dict[TopicPartition, int]) ->
         (b"0\n-1\n", 2, 2),
         (b"0\n1\na 0\n", 3, 4),
         (b"0\n1\na 0 5 6\n", 3, 4),
+        (b"0\n2\na 0 5 6\n7 8\n", 3, 4),  # as many words as two entries have
+        (b"0\n1\na 0 5\nb x\n", 4, 10),  # one entry, as announced, and another line
+        (b"0\n2\na 0 9223372036854775808\na 0 5\n", 3, 4),  # a later line does not hide it
         (b"0\n1\n a 0 5\n", 3, 4),  # white space in front is a field of its own
         (b"0\n1\na\xc2\xa00 5\n", 3, 4),  # a no-break space separates nothing
         (b"0\n2\na 0 5\n\n", 4, 10),

@@ -109,6 +109,14 @@ BESIDE_BROKERS = (
         ("tests/swap/test_live_pace.py::test_the_cleaners_checkpoint_as_it_stands",),
     ),
     Mutant(
+        "a-line-that-is-no-entry-is-passed-over",
+        "F-11",
+        "cleanerd/format/checkpoint.py",
+        '    if data.count(b"\\n") != len(entries) + 2 or not',
+        "    if not",
+        ("tests/format/test_checkpoint.py::test_what_kafka_refuses",),
+    ),
+    Mutant(
         "the-first-line-of-a-partition-counts",
         "F-11",
         "cleanerd/format/checkpoint.py",
