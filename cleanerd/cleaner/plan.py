@@ -1,6 +1,6 @@
 """The frozen plan of one cleaning: everything that the decision depends on, and nothing else.
 
-The same plan gives the same bytes. It is written to the staging directory as ``plan.json`` before the first output.
+The same plan gives the same bytes.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class CleaningPlan:
         return self.uncleanable if self.rules.versioned else ()
 
     def to_json(self) -> dict[str, Any]:
-        """The content of ``plan.json``."""
+        """The plan in JSON's types, for :meth:`from_json`."""
         return {
             "format": PLAN_FORMAT,
             "cleanerd": __version__,

@@ -14,7 +14,6 @@ from cleanerd.cleaner.log_file import LogFile, WriteBuffer
 from cleanerd.cleaner.manifest import MANIFEST, STAGING, FileFact, FileKind, StagedGroup
 from cleanerd.errors import NoSpaceError, system_error
 from cleanerd.format.names import file_name
-from cleanerd.fsio.json_text import document_bytes
 from cleanerd.fsio.safe_open import (
     ClosedOnError,
     HostileNameError,
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.rewrite import WrittenSegment
 
-PLAN = "plan.json"
 SMALL_BYTES = 64 * 1024
 """For a segment up to this size, wait for the disk only at the flush, not at the write."""
 
@@ -52,7 +50,7 @@ class Staging:
 
     ``reserve_bytes`` stay free on the file system: staging stops before it would use them (S-25). ``behind``: see
     :class:`WriteBuffer`. ``lasting``: the files may be used after a crash of the machine. Otherwise the next run
-    deletes them, so the plan's own file is not written and no name is flushed.
+    deletes them, so no name is flushed.
     """
 
     def __init__(
@@ -88,8 +86,6 @@ class Staging:
     def _make(self) -> None:
         close_quietly(open_staging(self._partition))
         self._make_directory()
-        if self._lasting:
-            self._write_file(PLAN, document_bytes(self._plan.to_json()))
 
     def _make_directory(self) -> None:
         self.directory = new_directory(self._name, dir_fd=self._partition, mode=STAGING_MODE)
@@ -209,14 +205,6 @@ class Staging:
         close_quietly(self._open.pop(name))
         with suppress(OSError):
             os.unlink(name, dir_fd=self.directory)
-
-    def _write_file(self, name: str, content: bytes) -> None:
-        self._write(name, content)
-        descriptor = self._open.pop(name)
-        try:
-            os.fsync(descriptor)
-        finally:
-            close_quietly(descriptor)
 
     def _write(self, name: str, content: bytes) -> None:
         write_all(self._create(name), content)

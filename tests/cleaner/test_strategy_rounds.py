@@ -295,9 +295,7 @@ def test_every_segment_that_decides_has_a_witness(tmp_path: Path) -> None:
     document = json.loads(manifest.read_bytes())
     assert [witness["base"] for witness in document["witnesses"]] == [0, 2, 3]
     assert [group["base"] for group in document["groups"]] == [3], "only the loser's segment is written anew"
-    plan = json.loads((manifest.parent / "plan.json").read_bytes())
-    assert (plan["rules"]["strategy"], plan["rules"]["header"]) == ("header", "version")
-    assert plan["fingerprint"] == "strategy=header;header=version;encoding=long;tombstone.mode=null"
+    assert document["strategy_fingerprint"] == "strategy=header;header=version;encoding=long;tombstone.mode=null"
     write_segment(log_dir / NAME, 0, segments[0][: len(segments[0]) // 2])
     result = applied(log_dir)
     assert isinstance(result.error, StalePlanError)

@@ -127,7 +127,6 @@ def test_a_log_too_large_for_a_task_is_shuffled(tmp_path: Path) -> None:
     given, jobs = resources(facts_bytes=2500), InlineJobs()
     assert isinstance(stage_locally(path, all_dirty(NOW_MS), None, given).result.error, LogTooLargeError)
     found = stage_inline(path, all_dirty(NOW_MS), None, given, jobs=jobs, whole_bytes=ANY)
-    assert found.files["plan.json"][0].pop("facts_bytes") < local.files["plan.json"][0].pop("facts_bytes")
     assert_twins(local, found)
     assert jobs.names[:2] == ["clean", "scan"]
 

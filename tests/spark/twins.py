@@ -51,7 +51,7 @@ def staged(path: Path, result: CleaningResult) -> Staged:
         status = file.stat()
         content: Any = file.read_bytes()
         times = 0 if file.name == PURGED else status.st_mtime_ns
-        if file.name in (MANIFEST, READY, "plan.json"):
+        if file.name in (MANIFEST, READY):
             content, times = json.loads(content), 0
         if file.name == MANIFEST:
             del content["created_ms"]
