@@ -1,4 +1,4 @@
-"""What demonstrates cleanerd and what measures it: real brokers with real traffic, made-up logs, yardsticks.
+"""Demonstrations and measurements of cleanerd: real brokers with real traffic, generated logs, yardsticks.
 
-The wheel ships it for ``cleanerd demo`` and ``cleanerd bench``; nothing else that operators run imports it.
+The wheel contains it for ``cleanerd demo`` and ``cleanerd bench``; nothing else that operators run imports it.
 """

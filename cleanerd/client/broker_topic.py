@@ -29,12 +29,11 @@ _MOVING: Final = frozenset({
     KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE,
 })  # fmt: skip
-"""Leadership is moving: a moment later the next leader answers. librdkafka leaves the retry to its user."""
+"""Leadership is moving: the next leader answers a moment later. librdkafka leaves the retry to its user."""
 _RETRY_SECONDS: Final = 0.2
 
 _GROUP: Final = {"group.id": "cleanerd-latest-state"}
-"""No group is joined and nothing committed: partitions are assigned by hand. librdkafka requires a name nevertheless.
-"""
+"""No group is joined and nothing is committed, because partitions are assigned manually. librdkafka requires a name."""
 _OURS: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -45,7 +44,7 @@ _OURS: Final = {
 
 
 class BrokerTopic:
-    """Reads all partitions of a topic from their log start to their last stable offset, then what is new.
+    """Reads all partitions of a topic from their log start to their last stable offset, then new records.
 
     ``config`` is librdkafka's: ``bootstrap.servers`` and security.
 
@@ -111,7 +110,7 @@ class BrokerTopic:
                     self._void.add(partition)
                 if at_end(message):
                     if partition is not None and offset is not None:
-                        # A marker or a cleaned end: there is nothing up to here.
+                        # A marker or a cleaned end: there are no records up to here.
                         self._next[partition] = max(self._next[partition], offset)
                     continue
                 record = consumed(message, rules)
@@ -157,7 +156,7 @@ class BrokerTopic:
 
 
 def _retry_while_leader_moves(ask: Callable[[], _Answer]) -> _Answer:
-    """The answer, also while leadership of the partition moves."""
+    """The answer, with retries while leadership of the partition moves."""
     deadline = time.monotonic() + ANSWER_SECONDS
     while True:
         try:

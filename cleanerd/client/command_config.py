@@ -5,7 +5,7 @@
     BrokerTopic(confluent_options("client.properties"), "orders", rules)
     FlagTopic("orders", **kafka_python_options("client.properties"))
 
-They hold passwords: do not print them.
+The options contain passwords: do not print them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def confluent_options(path: str | os.PathLike[str], bootstrap: str | None = None) -> dict[str, Any]:
     """For ``BrokerTopic``, ``Producer``, ``Consumer``, and for confluent-kafka's own clients.
 
-    ``bootstrap`` (``HOST:PORT,...``) counts before ``bootstrap.servers`` of the file.
+    ``bootstrap`` (``HOST:PORT,...``) overrides ``bootstrap.servers`` of the file.
 
     Raises:
-        ConfigError: a setting of the file cannot be used: file, line, name, what to do.
+        ConfigError: a setting of the file cannot be used: with file, line, name and fix.
     """
     client = read_client_config(Path(path))
     servers = bootstrap or client.servers

@@ -1,4 +1,4 @@
-"""A consumer whose records know whether they are tombstones, on confluent-kafka (R87-7)."""
+"""A consumer whose records know whether they are tombstones, with confluent-kafka (R87-7)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Consumer(Closeable):
     """confluent-kafka's consumer, with :class:`ConsumedRecord` for its messages and exceptions for its errors.
 
-    ``config`` is librdkafka's; ``rules`` are those of all topics, or one each by name. What is not here is to be had of
-    ``kafka``, confluent-kafka's own.
+    ``config`` is librdkafka's; ``rules``: those of all topics, or one each by name. ``kafka``: confluent-kafka's own
+    consumer, for other functions.
 
     Raises:
         FlagModeError: ``rules`` have ``tombstone.mode=flag``: librdkafka shows no record attributes (U-25).
@@ -48,7 +48,7 @@ class Consumer(Closeable):
         self.kafka.subscribe(list(topics))
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read these partitions from the offsets they name."""
+        """Read these partitions from the given offsets."""
         self.kafka.assign(list(partitions))
 
     def poll(self, timeout_s: float) -> ConsumedRecord | None:
@@ -61,7 +61,7 @@ class Consumer(Closeable):
         return None if message is None or at_end(message) else consumed(message, self._rules)
 
     def commit(self) -> None:
-        """Commit the positions of all assigned partitions and wait for it.
+        """Commit the positions of all assigned partitions and wait for the answer.
 
         Raises:
             ClientError: it was refused.
@@ -92,7 +92,7 @@ def at_end(message: Message) -> bool:
 
 
 def consumed(message: Message, rules: RulesByTopic) -> ConsumedRecord:
-    """A message without error, in our words."""
+    """A message without an error as a :class:`ConsumedRecord`."""
     topic = message.topic() or ""
     kind, timestamp_ms = message.timestamp()
     return ConsumedRecord(

@@ -44,9 +44,9 @@ class Deliveries:
     ``acknowledged``: False with ``acks=0``.
 
     librdkafka counts the offsets of a batch up from the answer's base offset, even if that is -1 because of a duplicate
-    sequence. Its reports then have none, 0, 1, 2 .. for records that are elsewhere (seen with 2.16). Such a run differs
-    from real offsets: it begins with a report without offset, and a report after n duplicates in the same partition has
-    offset n or later, never n - 1 as in the run.
+    sequence. Its reports then have none, 0, 1, 2 .. instead of the real offsets (seen with 2.16). Such a run can be
+    recognised: it begins with a report without offset. A real offset after n duplicates in the same partition is n or
+    higher, never n - 1 as in the run.
     """
 
     def __init__(self, *, acknowledged: bool) -> None:
@@ -54,7 +54,7 @@ class Deliveries:
         self._next_invented: dict[tuple[str, int], int] = {}
 
     def of(self, error: KafkaError | None, message: Message) -> Delivery:
-        """One report. Those of a partition must come in librdkafka's order, that is from one polling thread."""
+        """Convert one report. Those of a partition must come in librdkafka's order, from one polling thread."""
         topic, partition, offset = message.topic() or "", message.partition(), message.offset()
         partition = -1 if partition is None else partition
         where = (topic, partition)

@@ -1,7 +1,7 @@
-"""Writes the tombstone that a topic's strategy needs to delete a key, and reads back that it does (U-88).
+"""Writes the tombstone that a topic's strategy needs to delete a key, and reads it back (U-88).
 
-The topic is read once, committed records only: a key may be in any partition, whichever partitioner wrote it, and a
-tombstone by version has to be above every known one.
+The topic is read once, committed records only. A key may be in any partition, because partitioners differ, and under a
+version strategy a tombstone has to be above every known version.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WRITE_SECONDS: Final = 60.0
 
 
 def version_above(rules: TopicRules, largest: int | None, now_ms: int) -> dict[str, int]:
-    """The arguments of a producer that put a record above ``largest``, the largest version of its key; None: none.
+    """The producer's arguments that put a record above ``largest``, the largest version of its key; None: none.
 
     Raises:
         RefusedError: there is no larger one.
@@ -71,12 +71,15 @@ class KeyEraser(Closeable):
             source = FlagTopic(topic, rules, **kafka_python) if by_flag else BrokerTopic(confluent, topic, rules)
         self._source = source
         self.winners: dict[int, ConsumedRecord] = {}
-        """By partition, the record that wins the key; of partitions that have it."""
+        """By partition with the key, its winning record."""
         self.largest_version: int | None = None
         self.records = 0
 
     def read(self) -> None:
-        """Read on to what is the end now. Raises ClientError: the topic cannot be read to its end."""
+        """Read to the current end.
+
+        Raises ClientError: the topic cannot be read to its end.
+        """
         for number, beginning in self._source.begin().items():
             if beginning.again:
                 self.winners.pop(number, None)
@@ -101,7 +104,7 @@ class KeyEraser(Closeable):
 
         Raises:
             RefusedError: no version is above the largest one.
-            ClientError: the broker does not take it, or another record wins nevertheless.
+            ClientError: the broker refuses it, or another record wins.
         """
         partitions, values = self.to_write, version_above(self._rules, self.largest_version, now_ms)
         if self._rules.tombstone_mode == "flag":
@@ -138,7 +141,7 @@ class KeyEraser(Closeable):
 
     def _write_flags(self, partitions: list[int], values: dict[str, int]) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # reading back shows what came of the flag
+            warnings.simplefilter("ignore")  # reading back shows whether the flag was stored
             producer = FlagProducer(self._rules, **{**self._kafka_python, "acks": "all"})
             with producer:
                 sent = [

@@ -20,11 +20,11 @@ class ClientError(CleanerdError):
 
 
 class TombstoneError(ClientError):
-    """A record that would delete a key although the caller denies it, or would not despite the caller (R87-7)."""
+    """The caller's ``tombstone`` argument contradicts the record (R87-7)."""
 
 
 class VersionError(ClientError):
-    """A record without the version that its topic is compacted by, or with one that the topic does not use."""
+    """A record lacks the version that its topic's strategy needs, or has one that the topic does not use."""
 
 
 class FlagModeError(ClientError):
@@ -32,4 +32,4 @@ class FlagModeError(ClientError):
 
 
 class IdempotenceError(ClientError):
-    """Idempotence is required and not supported, or it cannot be found out whether it is (R192-5)."""
+    """Idempotence is required but not supported, or its support is unknown (R192-5)."""

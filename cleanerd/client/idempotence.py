@@ -1,6 +1,6 @@
-"""``enable.idempotence`` as KIP-192 has it: ``requested``, ``required``, ``off`` (R192-5).
+"""``enable.idempotence`` as in KIP-192: ``requested``, ``required``, ``off`` (R192-5).
 
-librdkafka has on and off only. Whether on would work is checked first:
+librdkafka only has on and off. Whether on would work is checked first:
 
 * the broker: a short-lived idempotent producer with the same settings gets a producer id, or a fatal error with the
   reason. So the broker itself judges ApiVersions, authorization and contradicting settings (``acks=1``).
@@ -55,7 +55,7 @@ SILENT.propagate = False
 def read_mode(config: Mapping[str, Any]) -> Mode:
     """The mode in ``config``; ``requested`` by default.
 
-    ``true`` and ``false`` are understood, with a DeprecationWarning (KIP-192).
+    ``true`` and ``false`` are accepted, with a DeprecationWarning (KIP-192).
 
     Raises:
         ConfigError: another value.
@@ -72,12 +72,12 @@ def read_mode(config: Mapping[str, Any]) -> Mode:
 
 
 def connection(config: Mapping[str, Any]) -> dict[str, Any]:
-    """``config`` without what is the caller's alone: callbacks and the mode."""
+    """``config`` without the caller's own entries: callbacks and the mode."""
     return {key: value for key, value in config.items() if key not in {*_CALLBACKS, KEY}}
 
 
 def broker_obstacle_reason(config: Mapping[str, Any], timeout_s: float) -> str | None:
-    """None when a broker gave a producer id, else its reason or that of the settings.
+    """None if a broker gave a producer id; else its reason, or that of the settings.
 
     Raises:
         IdempotenceError: no broker answered within ``timeout_s``.
@@ -111,9 +111,9 @@ def broker_obstacle_reason(config: Mapping[str, Any], timeout_s: float) -> str |
 
 
 def topic_obstacle_reason(admin: AdminClient, topic: str, timeout_s: float) -> str | None:
-    """Why the topic's message format has no sequence numbers; None if it has, or if that cannot be read.
+    """Why the topic's message format has no sequence numbers; None if it has, or if that is unknown.
 
-    A topic that does not exist or must not be described counts as able: every format since 0.11 is.
+    A topic that does not exist or must not be described counts as supported: every format since 0.11 is.
     """
     topic_format = _describe(admin, ConfigResource(ConfigResource.Type.TOPIC, topic), timeout_s).get(
         "message.format.version"

@@ -5,9 +5,9 @@ confluent-kafka cannot do it (U-25). The flag lasts until the batch is recompres
 
 kafka-python's record codec, extended by the tombstone flag of KIP-87: bit 5 of a record's attributes (U-25).
 
-kafka-python writes 0 there and ignores it when it reads. In it a flagged record is one whose list of headers is a
-:class:`TombstoneHeaders`: the batch builder here sets the bit for such a list, the batch reader here makes one from the
-bit, and all code in between passes the list on unchanged.
+kafka-python writes 0 there and ignores it when it reads. Here a flagged record has a :class:`TombstoneHeaders` as its
+list of headers: the batch builder sets the bit for such a list, the batch reader makes one from the bit, and all code
+in between passes the list on unchanged.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FlagBatchBuilder(DefaultRecordBatchBuilder):
     __slots__ = ()
 
     def append(self, offset: int, timestamp: int, key: Any, value: Any, headers: Any) -> Any:
-        """One record; None when it does not fit."""
+        """Append one record; returns None if it does not fit."""
         start = len(self._buffer)
         metadata = super().append(offset, timestamp, key, value, headers)
         if metadata is not None and isinstance(headers, TombstoneHeaders):
@@ -58,7 +58,7 @@ class FlagBatchBuilder(DefaultRecordBatchBuilder):
 
 
 class FlagRecordsBuilder(MemoryRecordsBuilder):
-    """kafka-python's, around a :class:`FlagBatchBuilder`."""
+    """kafka-python's class, around a :class:`FlagBatchBuilder`."""
 
     def __init__(self, compression_attrs: int, batch_size: int) -> None:
         super().__init__(2, compression_attrs, batch_size)
@@ -95,13 +95,13 @@ class FlagRecords(MemoryRecords):
     __slots__ = ()
 
     def next_batch(self) -> Any:
-        """The next batch, None after the last."""
+        """The next batch; None after the last."""
         batch = super().next_batch()
         return FlagRecordBatch(batch._buffer) if isinstance(batch, DefaultRecordBatch) else batch  # noqa: SLF001
 
 
 class FlagAccumulator(RecordAccumulator):
-    """kafka-python's queue of batches, with batches that can be flagged."""
+    """kafka-python's queue of batches, with support for flags."""
 
     def append(
         self,
@@ -113,7 +113,10 @@ class FlagAccumulator(RecordAccumulator):
         now: float | None = None,
         abort_on_new_batch: bool = False,  # noqa: FBT001, FBT002 - kafka-python's signature
     ) -> tuple[Any, bool, bool, bool]:
-        """Queue a record: its future, whether its batch is full, new, or was not begun because that was not wanted."""
+        """Queue a record.
+
+        Returns its future, and whether its batch is full, new, or was not begun because of the arguments.
+        """
         self._appends_in_progress.increment()
         try:
             with self._tp_lock(tp):
@@ -134,7 +137,7 @@ class FlagAccumulator(RecordAccumulator):
             self._appends_in_progress.decrement()
 
     def split_and_reenqueue(self, batch: ProducerBatch, now: float | None = None) -> int:
-        """Replace a batch that the broker found too large by two halves; flags stay. Returns 2."""
+        """Replace a batch that the broker found too large by two halves, keeping flags. Returns 2."""
         tp = batch.topic_partition
         if self._transaction_manager and batch.has_sequence:
             self._transaction_manager.set_sequence_number(tp, batch.base_sequence)
@@ -143,7 +146,7 @@ class FlagAccumulator(RecordAccumulator):
         middle = (len(records) + 1) // 2
         halves = []
         for part, waiting in ((records[:middle], futures[:middle]), (records[middle:], futures[middle:])):
-            # Twice the size: each record fitted before, and must not fail for a timestamp delta that is longer now.
+            # Twice the size: each record fitted before, and must not fail because its timestamp delta is longer now.
             half = ProducerBatch(tp, self._builder(2 * self.config["batch_size"]), now=now)
             half.created, half.attempts = batch.created, batch.attempts
             for record, future in zip(part, waiting, strict=True):
@@ -158,12 +161,12 @@ class FlagAccumulator(RecordAccumulator):
         return len(halves)
 
     def await_flush_completion(self, timeout: float | None = None) -> None:
-        """Wait for every record that is queued now, whatever batch it ends in.
+        """Wait for every record that is queued now, even if its batch is split.
 
         kafka-python waits for batches, and would report one that is split meanwhile as an error.
 
         Raises:
-            KafkaTimeoutError: not all have ended, well or not, within ``timeout`` seconds.
+            KafkaTimeoutError: not all were delivered or failed within ``timeout`` seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
@@ -180,10 +183,10 @@ class FlagAccumulator(RecordAccumulator):
 
 
 class FlagFetcher(Fetcher):
-    """kafka-python's fetcher, with batches whose flags are seen."""
+    """kafka-python's fetcher, with support for flags."""
 
     class PartitionRecords(Fetcher.PartitionRecords):
-        """Unpacks one partition's share of a response."""
+        """Unpacks one partition's part of a response."""
 
         def __init__(self, fetch_offset: int, tp: TopicPartition, records: MemoryRecords, **options: Any) -> None:
             flagged = FlagRecords(records._buffer)  # noqa: SLF001 - the bytes of the response
@@ -196,8 +199,8 @@ FLAG_RULES: Final = TopicRules(tombstone_mode="flag")
 class FlagProducer(Closeable):
     """Writes records to topics with ``tombstone.mode=flag``. ``configs`` are ``kafka.KafkaProducer``'s.
 
-    Warns of a topic whose ``compression.type`` is not ``producer``, if it may read that: there the broker recompresses
-    batches and clears the flag. ``kafka`` is kafka-python's own producer.
+    Warns of a topic whose ``compression.type`` is not ``producer``, if it may read that setting: the broker
+    recompresses its batches and clears the flag. ``kafka`` is kafka-python's own producer.
 
     Raises:
         ConfigError: the rules have another ``tombstone.mode``.
@@ -236,13 +239,13 @@ class FlagProducer(Closeable):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Any:
-        """Queue a record; returns kafka-python's future of its metadata, whose offset is -1 where it is not known.
+        """Queue a record; returns kafka-python's future of its metadata, whose offset is -1 if unknown.
 
-        ``tombstone``: None leaves it to the value, null sets the flag.
+        ``tombstone``: None leaves it to the value: null sets the flag.
 
         Raises:
             TombstoneError, VersionError: see :class:`~cleanerd.client.rules.TopicRules`.
-            ClientError: kafka-python does not take the record.
+            ClientError: kafka-python refuses the record.
         """
         given = tuple(headers)
         deletes = self._rules.resolve_tombstone(value, given, tombstone)
@@ -259,7 +262,7 @@ class FlagProducer(Closeable):
             raise ClientError(f"cannot be sent to {topic}: {error}") from error
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all is delivered or failed.
+        """Wait until all records are delivered or failed.
 
         Raises:
             ClientError: not within ``timeout_s``.
@@ -310,7 +313,7 @@ class FlagConsumer(Closeable):
         self.kafka._fetcher.__class__ = FlagFetcher  # noqa: SLF001
 
     def poll(self, timeout_s: float, *, max_records: int = 500) -> list[ConsumedRecord]:
-        """Records that came within ``timeout_s``, perhaps none.
+        """Records that arrived within ``timeout_s``, possibly none.
 
         Raises:
             ClientError: the broker or kafka-python reported an error.
@@ -322,7 +325,7 @@ class FlagConsumer(Closeable):
         return [self._consumed(record) for records in found.values() for record in records]
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
-        """Records as they come; waits for more and never ends."""
+        """Yield records as they arrive; waits for more and never ends."""
         while True:
             yield from self.poll(1.0)
 
@@ -341,6 +344,6 @@ class FlagConsumer(Closeable):
             headers=tuple(record.headers),
             rules=self._rules,
             flagged=isinstance(record.headers, TombstoneHeaders),
-            # kafka-python gives a checksum to the messages of v0 and v1 alone.
+            # kafka-python gives a checksum only to messages of v0 and v1
             magic=2 if record.checksum is None else 1,
         )

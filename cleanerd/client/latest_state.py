@@ -1,8 +1,8 @@
-"""The latest state of a topic as its strategy sees it: what a cleaning would keep, before it was cleaned (R280-14).
+"""The latest state of a topic under its strategy: the records that a cleaning would retain (R280-14).
 
-A plain consumer of the dirty part takes the highest offset of a key for the truth. Under a versioned strategy that
-can be a record that lost. This view compares as the cleaner does: ``(has a version, version, offset)``, the highest
-wins; tombstones by the topic's mode; keyless records, aborted data and offsets below the log start take no part (U-2).
+A plain consumer of the dirty section uses the highest offset of a key. Under a versioned strategy that can be a
+superseded record. This view compares as the cleaner does: ``(has a version, version, offset)``, the highest wins;
+tombstones by the topic's mode; records without a key, aborted data and offsets below the log start are ignored (U-2).
 
 No reader of a versioned topic has a stronger guarantee (U-4): it remembers every tombstone that it has seen, so that a
 late older write does not bring the key back. A reader that starts after the tombstone was removed has never seen it,
@@ -27,37 +27,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadingStart:
-    """A partition at the start of a reading. ``again``: earlier records are void and come once more."""
+    """A partition at the start of a reading. ``again``: earlier records are void and are repeated."""
 
     log_start_offset: int
     again: bool
 
 
 class TopicSource(Protocol):
-    """The source of records: a broker or log directories. Records of a partition come in the order of the log."""
+    """The source of records: a broker or log directories. Records of a partition come in log order."""
 
     def begin(self) -> Mapping[int, ReadingStart]:
-        """Fix how far the next reading goes: to the current end. By partition; new ones may appear."""
+        """Fix the end of the next reading at the current end. Returns it by partition; new ones may appear."""
 
     def reread(self, partition: int) -> None:
-        """Let the next :meth:`records` give this partition from its log start on."""
+        """Make the next :meth:`records` repeat this partition from its log start."""
 
     def records(self, timeout_s: float) -> Iterator[ConsumedRecord]:
-        """Records that were not read yet, up to the end that :meth:`begin` fixed; committed data only."""
+        """Committed records that were not read yet, up to the end that :meth:`begin` fixed."""
 
     def close(self) -> None:
-        """Let go of connections and files."""
+        """Close connections and files."""
 
 
 class LatestPartition(Mapping[bytes, "ConsumedRecord"]):
-    """The live keys of one partition with the record that won each. ``winners`` has the tombstones as well."""
+    """The live keys of one partition with their winners. ``winners`` includes tombstones."""
 
     def __init__(self) -> None:
         self.log_start_offset = 0
         self._winners: dict[bytes, tuple[Rank, ConsumedRecord]] = {}
 
     def take(self, record: ConsumedRecord) -> bool:
-        """Let a record take part; returns whether it wins its key now. The order of calls does not matter."""
+        """Add a record; returns whether it wins its key now. The order of calls does not matter."""
         if record.key is None or record.offset < self.log_start_offset:
             return False
         candidate = record.rank
@@ -74,16 +74,16 @@ class LatestPartition(Mapping[bytes, "ConsumedRecord"]):
         return moved and any(record.offset < log_start_offset for _, record in self._winners.values())
 
     def forget(self) -> None:
-        """Forget every winner: the partition is read again from its beginning."""
+        """Drop all winners: the partition is read again from its beginning."""
         self._winners.clear()
 
     def winner(self, key: bytes) -> ConsumedRecord | None:
-        """The record that won ``key``, a tombstone perhaps."""
+        """The winner of ``key``, which may be a tombstone."""
         held = self._winners.get(key)
         return None if held is None else held[1]
 
     def winners(self) -> list[ConsumedRecord]:
-        """All records that won, tombstones included, by offset: what a cleaning of the whole log would leave."""
+        """All winners, tombstones included, by offset: the records that a cleaning of the whole log would leave."""
         return sorted((record for _, record in self._winners.values()), key=lambda record: record.offset)
 
     def __getitem__(self, key: bytes) -> ConsumedRecord:
@@ -100,14 +100,14 @@ class LatestPartition(Mapping[bytes, "ConsumedRecord"]):
 
 
 class LatestState(Closeable, Mapping[bytes, "ConsumedRecord"]):
-    """The live keys of a topic with the record that won each, as of the last :meth:`update`.
+    """The live keys of a topic with their winners, as of the last :meth:`update`.
 
     ``source`` is a :class:`~cleanerd.client.broker_topic.BrokerTopic`, a
     :class:`~cleanerd.client.log_dir_topic.LogDirTopic` or a :class:`~cleanerd.client.flag_topic.FlagTopic`. All winners
-    are held in memory.
+    are in memory.
 
     Partitions are compacted one by one, so a key in several (because partitions were added) has a retained record in
-    each of :attr:`partitions`. This returns the one with the highest version, then the youngest timestamp.
+    each of :attr:`partitions`. This returns the one with the highest version, then the newest timestamp.
     """
 
     def __init__(self, source: TopicSource) -> None:
@@ -115,9 +115,9 @@ class LatestState(Closeable, Mapping[bytes, "ConsumedRecord"]):
         self._source = source
 
     def update(self, timeout_s: float = 60.0) -> list[ConsumedRecord]:
-        """Read on to what is the end of the topic now; returns the records that became winners, tombstones included.
+        """Read to the topic's current end; returns the records that became winners, tombstones included.
 
-        When the log start has passed a winner, or the log was cut, that partition is read again from its beginning.
+        If the log start has passed a winner, or the log was truncated, that partition is read again from its beginning.
 
         Raises:
             ClientError: the broker refused, or the end was not reached in time; the next call continues from there.
@@ -133,7 +133,7 @@ class LatestState(Closeable, Mapping[bytes, "ConsumedRecord"]):
         return [record for record in self._source.records(timeout_s) if self.partitions[record.partition].take(record)]
 
     def follow(self, *, pause_s: float = 1.0, timeout_s: float = 60.0) -> Iterator[ConsumedRecord]:
-        """Every record that is retained for its key from now on, tombstones included; never ends.
+        """Every record that becomes a winner from now on, tombstones included; never ends.
 
         Reads again ``pause_s`` after it found nothing new. Raises as :meth:`update`.
         """
@@ -144,11 +144,11 @@ class LatestState(Closeable, Mapping[bytes, "ConsumedRecord"]):
                 time.sleep(pause_s)
 
     def winners(self) -> list[ConsumedRecord]:
-        """All records that won, tombstones included, by partition and offset."""
+        """All winners, tombstones included, by partition and offset."""
         return [record for _, partition in sorted(self.partitions.items()) for record in partition.winners()]
 
     def winner(self, key: bytes) -> ConsumedRecord | None:
-        """The record that won ``key``, a tombstone perhaps."""
+        """The winner of ``key``, which may be a tombstone."""
         found = [record for partition in self.partitions.values() if (record := partition.winner(key)) is not None]
         return max(found, key=lambda record: (record.rank[:2], record.timestamp_ms), default=None)
 
@@ -170,5 +170,5 @@ class LatestState(Closeable, Mapping[bytes, "ConsumedRecord"]):
         return record is not None and not record.is_tombstone()
 
     def close(self) -> None:
-        """Let go of the source; what was read stays."""
+        """Close the source; the records read so far remain."""
         self._source.close()

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _BatchRun(ChunkResult):
-    """Whole batches of a segment: their headers, and their bytes until the next part is read."""
+    """Whole batches of a segment: their headers, and their bytes, valid until the next part is read."""
 
     chunk: _kernel.Batches
     data: NDArray[np.uint8]
@@ -52,7 +52,7 @@ class _BatchRun(ChunkResult):
 
 
 class LogDirTopic:
-    """Reads a topic's partitions from ``log_dirs``, all of it each time, because changes by a cleaning are not visible.
+    """Reads a topic's partitions from ``log_dirs``: completely each time, since changes by a cleaning are not visible.
 
     Best with the broker stopped. Beside a running one the high watermark is that of its last checkpoint, and a segment
     that it deletes meanwhile is an error. ``whole_log``: up to the end, whatever the high watermark; data above it may
@@ -72,7 +72,7 @@ class LogDirTopic:
         """See :class:`~cleanerd.client.latest_state.TopicSource`.
 
         Raises:
-            ClientError: the topic is nowhere, twice, or without a high watermark.
+            ClientError: the topic is missing, exists twice, or has no high watermark.
             CleanerdError: a directory or a file in it cannot be read.
         """
         self._logs = {}
@@ -95,7 +95,7 @@ class LogDirTopic:
         return {number: ReadingStart(log.log_start_offset, again=True) for number, (_, log) in self._logs.items()}
 
     def reread(self, partition: int) -> None:
-        """See :class:`~cleanerd.client.latest_state.TopicSource`: everything is read each time."""
+        """See :class:`~cleanerd.client.latest_state.TopicSource`; everything is read each time."""
 
     def records(self, timeout_s: float) -> Iterator[ConsumedRecord]:  # noqa: ARG002 - files do not let one wait
         """See :class:`~cleanerd.client.latest_state.TopicSource`.
@@ -109,7 +109,7 @@ class LogDirTopic:
                 yield from self._partition(log, reader, may_be_torn=not log_dir.clean_shutdown)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: no file stays open."""
 
     def _partition(self, log: PartitionLog, reader: SegmentReader, *, may_be_torn: bool) -> Iterator[ConsumedRecord]:
         bound = MAX_OFFSET if self._whole_log else log.high_watermark
@@ -144,7 +144,7 @@ class LogDirTopic:
 
 
 def _parts(reader: SegmentReader, segment: Segment, bound: int, *, may_be_torn: bool) -> Iterator[_BatchRun]:
-    """The segment's batches below ``bound``; if it may be torn, damage at ``bound`` or beyond is its end."""
+    """The segment's batches below ``bound``; if it may be torn, damage at or above ``bound`` ends it."""
     position, end = 0, segment.base
     try:
         for part in reader.chunks(segment, _scan):
@@ -155,7 +155,7 @@ def _parts(reader: SegmentReader, segment: Segment, bound: int, *, may_be_torn: 
     except CorruptionError as error:
         if not may_be_torn:
             raise
-        # The damaged piece returned nothing: read it once more, up to the damage.
+        # The damaged piece returned nothing, so read it again up to the damage.
         for part in reader.chunks(replace(segment, size_bytes=error.position), _scan, start=position):
             yield part
             end = _end(part)
@@ -178,13 +178,13 @@ def _scan(data: NDArray[np.uint8], position: int) -> _BatchRun:
 
 
 def _visible(part: _BatchRun, aborted: AbortedTransactions, where: str, bound: int) -> Iterator[tuple[Record, int]]:
-    """The records of data batches below ``bound`` that no transaction aborted, each with its batch's magic."""
+    """The records of data batches below ``bound`` that are not aborted, each with its batch's magic."""
     batches = part.chunk
     is_legacy = batches.magic < 2
     transactional = ((batches.attributes & TRANSACTIONAL) != 0) & ~is_legacy
     control = ((batches.attributes & CONTROL) != 0) & ~is_legacy
     gone = aborted.covers(batches.producer_id, batches.base_offset, batches.last_offset) & transactional
-    # A legacy wrapper's frame has its last offset, so every row below the bound has only records below it, or none.
+    # The frame of a v0 or v1 wrapper has its last offset, so a row below the bound has all its records below it.
     for row in np.flatnonzero(~control & ~gone).tolist():
         if not is_legacy[row] and batches.base_offset[row] >= bound:
             return

@@ -1,7 +1,7 @@
-"""A producer that knows the strategy and the tombstones of the topics it writes to, on confluent-kafka.
+"""A producer that knows the strategy and the tombstones of its topics, with confluent-kafka.
 
-Tombstones follow R87-7, ``enable.idempotence`` R192-5, delivery reports R192-6. The bit of KIP-87 is out of
-librdkafka's reach: for ``tombstone.mode=flag`` see :mod:`cleanerd.client.kafka_flag` (U-25).
+Tombstones follow R87-7, ``enable.idempotence`` R192-5, delivery reports R192-6. librdkafka cannot set the bit of
+KIP-87: for ``tombstone.mode=flag`` see :mod:`cleanerd.client.kafka_flag` (U-25).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _NOT_OURS: Final = {
 
 
 class Producer:
-    """Writes records that the topic's strategy and tombstone mode make sense of.
+    """Writes records that fit the topic's strategy and tombstone mode.
 
-    ``config`` is librdkafka's, but ``enable.idempotence`` takes ``requested`` (the default), ``required`` and ``off``.
-    The first two query a broker when the producer is created, and the topic's configuration before its first record.
-    ``rules``: those of all topics, or one each by name. Not for several threads at once.
+    ``config`` is librdkafka's, except that ``enable.idempotence`` accepts ``requested`` (the default), ``required`` and
+    ``off``. The first two query a broker when the producer is created, and the topic's configuration before its first
+    record. ``rules``: those of all topics, or one each by name. Not thread-safe.
 
     Raises:
-        ConfigError: a bad ``enable.idempotence``, or a key that only confluent-kafka's own producer takes.
+        ConfigError: an invalid ``enable.idempotence``, or a key that only confluent-kafka's own producer accepts.
         IdempotenceError: it is required and not supported; or no broker answered within ``connect_timeout_s``.
         FlagModeError: ``rules`` have ``tombstone.mode=flag``.
         ClientError: librdkafka refuses the settings.
@@ -81,7 +81,7 @@ class Producer:
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether it writes idempotently, to topics that can be written so."""
+        """Whether it writes idempotently to topics that support it."""
         return self._broker_can
 
     @property
@@ -102,16 +102,16 @@ class Producer:
         timestamp_ms: int | None = None,
         on_delivery: Callable[[Delivery], None] | None = None,
     ) -> None:
-        """Queue a record; ``on_delivery`` is called from :meth:`poll` or :meth:`flush` once its fate is known.
+        """Queue a record; ``on_delivery`` is called from :meth:`poll` or :meth:`flush` when it was delivered or failed.
 
         ``tombstone``: None leaves it to the value, null deletes. True with a value needs ``tombstone.mode=header`` and
-        adds that header. ``version`` adds the strategy's header, behind the caller's: the last one counts.
+        adds that header. ``version`` adds the strategy's header after the caller's, because the last one counts.
 
         Raises:
             TombstoneError, VersionError: see :class:`~cleanerd.client.rules.TopicRules`.
             FlagModeError: the topic's tombstones are flags.
             IdempotenceError: it is required, and this topic's message format does not support it.
-            ClientError: librdkafka does not take the record.
+            ClientError: librdkafka refuses the record.
         """
         rules = self._rules.of(topic)
         given_headers: Headers = tuple(headers)
@@ -145,7 +145,7 @@ class Producer:
         """Serve delivery reports; returns how many there were.
 
         Raises:
-            ClientError: librdkafka met a fatal error; the producer is of no use any more.
+            ClientError: librdkafka met a fatal error; the producer is unusable.
         """
         try:
             return sum(producer.poll(timeout_s) for producer in self._producers.values())
@@ -153,7 +153,9 @@ class Producer:
             raise ClientError(f"the producer failed: {error}") from error
 
     def flush(self, timeout_s: float | None = None) -> int:
-        """Wait until all is delivered or failed, at most ``timeout_s`` a broker mode; returns what is still queued.
+        """Wait until all records are delivered or failed; returns how many are still queued.
+
+        ``timeout_s``: the limit per producer.
 
         Raises:
             ClientError: as :meth:`poll`.
@@ -200,7 +202,7 @@ class Producer:
             )
 
     def _producer(self, *, idempotent: bool) -> confluent_kafka.Producer:
-        """Idempotence applies to a whole producer, so a topic that cannot have it gets another one."""
+        """Idempotence applies to a whole producer, so a topic that does not support it gets another one."""
         if idempotent not in self._producers:
             try:
                 self._producers[idempotent] = confluent_kafka.Producer({**self._config, idempotence.KEY: idempotent})

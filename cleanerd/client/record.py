@@ -1,4 +1,4 @@
-"""A record as a reader got it, and what the topic's rules make of it."""
+"""A record as a reader received it, interpreted by the topic's rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_TIMESTAMP = -1
 class ConsumedRecord:
     """A record of a topic. ``flagged``: bit 5 of its attributes, always False from confluent-kafka (U-25).
 
-    ``timestamp_ms`` is -1 when it has none. ``magic`` is that of its batch; confluent-kafka hides it, so it is 2 there.
+    ``timestamp_ms``: -1 if it has none. ``magic``: that of its batch; confluent-kafka hides it, so it is 2 there.
     """
 
     topic: str
@@ -42,5 +42,5 @@ class ConsumedRecord:
 
     @property
     def rank(self) -> Rank:
-        """The record of a key with the largest rank is the one that stays (R280-4..6)."""
+        """The record of a key with the largest rank is retained (R280-4..6)."""
         return rank(self.version, self.offset)

@@ -1,4 +1,4 @@
-"""The topic configuration that a client needs: whose version is retained, and what a tombstone is (R280, R87)."""
+"""The topic configuration that a client needs: strategy and tombstones (R280, R87)."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ KEYS: Final = {
     "tombstone_mode": "tombstone.mode",
     "tombstone_header": "tombstone.header",
 }
-"""cleanerd's names of the same settings."""
+"""cleanerd's names of these settings."""
 
 TOMBSTONE_FLAG: Final = 0x20
 """Bit 5 of a v2 record's attributes (KIP-87). In a batch's attributes bit 5 means control batch: another byte."""
 TOMBSTONE_VALUE: Final = b"true"
 NO_TOMBSTONE: Final = frozenset({None, b"", b"0", b"false"})
-"""Values of the tombstone header that deny a tombstone (R87-4)."""
+"""Values of the tombstone header that mean "not a tombstone" (R87-4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """Strategy and tombstones of a topic, as cleanerd is configured for it. The defaults are those of stock Kafka.
+    """Strategy and tombstones of a topic, as cleanerd is configured for it. The defaults are Kafka's.
 
     A ``header`` strategy without a header name is ``offset``, with a warning (R280-7).
 
@@ -89,7 +89,7 @@ class TopicRules:
         return cls(**cast("dict[str, Any]", {name: value for name, value in given.items() if value}))
 
     def version(self, timestamp_ms: int, headers: Iterable[tuple[str, bytes | None]]) -> int | None:
-        """The version that the strategy compares: timestamp, header, or None for a record that has none (R280-4..6)."""
+        """The version that the strategy compares: timestamp, header, or None for a record without one (R280-4..6)."""
         if self.strategy == "timestamp":
             return timestamp_ms
         if self.strategy == "header":
@@ -114,11 +114,11 @@ class TopicRules:
         return False
 
     def resolve_tombstone(self, value: bytes | None, headers: Headers, tombstone: bool | None) -> bool:  # noqa: FBT001
-        """Whether a record that is about to be written deletes its key; None leaves it to the value (R87-7).
+        """Whether a record to be written deletes its key; ``tombstone`` None leaves it to the value (R87-7).
 
         Raises:
-            TombstoneError: False with a null value, or with the caller's own tombstone header; True with a value where
-                only a null value deletes.
+            TombstoneError: False with a null value, or with the caller's own tombstone header; True with a value,
+                although only a null value deletes.
         """
         if tombstone is False and value is None:
             raise TombstoneError(
@@ -175,7 +175,7 @@ class TopicRules:
 
 
 def last_value(headers: Iterable[tuple[str, bytes | None]], name: str) -> bytes | None:
-    """The value of the last header called ``name``; None when it is null or there is none (R280-5)."""
+    """The value of the last header ``name``; None if it is null or missing (R280-5)."""
     found = None
     for key, value in headers:
         if key == name:
@@ -184,7 +184,7 @@ def last_value(headers: Iterable[tuple[str, bytes | None]], name: str) -> bytes 
 
 
 class RulesByTopic:
-    """One set of rules for every topic, or one each; topics that are not named have stock Kafka's."""
+    """One set of rules for all topics, or one per topic; other topics have Kafka's."""
 
     def __init__(self, rules: TopicRules | Mapping[str, TopicRules] | None) -> None:
         self._all = rules if isinstance(rules, TopicRules) else TopicRules()
@@ -195,5 +195,5 @@ class RulesByTopic:
         return self._each.get(topic, self._all)
 
     def every(self) -> tuple[TopicRules, ...]:
-        """All rules that were given."""
+        """All given rules."""
         return (self._all, *self._each.values())

@@ -1,1 +1,1 @@
-"""Measurements of this machine: made-up logs, kernel stages, whole cleanings, and the yardsticks beside them."""
+"""Measurements on this machine: generated logs, kernel stages, whole cleanings, and yardsticks to compare with."""

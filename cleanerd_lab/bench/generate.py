@@ -1,7 +1,7 @@
-"""Logs to measure with, made fast: whole blocks of batches as one NumPy array, no Python per record.
+"""Generates logs for measurements, fast: whole blocks of batches as one NumPy array, no Python per record.
 
-Within a shape every record takes the same number of bytes. One in a hundred is a tombstone, which carries a header
-as long as the value that it lacks.
+Within a shape every record has the same size. One in a hundred is a tombstone, which has a header as long as the
+missing value.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ VERSION_HEADER: Final = "v"
 # One header: its count, the length of its name, the name, the length of its value; the value is a long.
 _VERSION_HEAD: Final = np.frombuffer(b"\x02\x02v\x10", np.uint8)
 _VERSION_BYTES: Final = len(_VERSION_HEAD) + 8 - 1
-"""What it takes beyond the count, which is there without headers too."""
+"""The header's size without the count, which also exists without headers."""
 _HEX: Final = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint8).reshape(256, 2)
 _VALUE_TEXT: Final = (
     b'{"customer":"################","status":"shipped","amount":####.##,"note":"############################"}'
@@ -65,10 +65,10 @@ _POOL_ROWS: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class LogShape:
-    """What a log is made of. ``superseded`` is the share of records with a newer one of the same key.
+    """The composition of a log. ``superseded``: the share of records with a newer one of the same key.
 
-    ``versions``: all records but the tombstones have a random version in header ``VERSION_HEADER``; a share of ``ties``
-    has one and the same, higher than all others. A share of ``hot`` is of one key.
+    ``versions``: all records except tombstones have a random version in header ``VERSION_HEADER``; a share of ``ties``
+    has the same version, higher than all others. A share of ``hot`` has the same key.
     """
 
     name: str
@@ -101,7 +101,7 @@ SHAPES: Final = (
 class MadeLog:
     """A log directory with one partition, ``bench-0``, as a broker leaves it after a clean stop.
 
-    ``records`` and ``log_bytes`` are those of the sealed segments; the active one holds a single batch more.
+    ``records`` and ``log_bytes`` are those of the sealed segments; the active one has a single further batch.
     """
 
     shape: LogShape
@@ -143,7 +143,8 @@ def make_log(log_dir: Path, shape: LogShape, *, unpacked_bytes: int, segment_byt
     active.append(next(_batches(shape, 1, first_offset=offset)))
     active.close()
     end = offset + shape.batch_records
-    # Taken when a segment ends and when the broker stops: without any, the producers' state is read from all batches.
+    # Snapshots are taken when a segment ends and when the broker stops; without any, the producers' state is read from
+    # all batches.
     for snapshot_offset in (offset, end):
         snapshot = write_snapshot(np.zeros(0, SNAPSHOT_ENTRY))
         (partition / file_name(snapshot_offset, SNAPSHOT_SUFFIX)).write_bytes(snapshot)
@@ -152,7 +153,7 @@ def make_log(log_dir: Path, shape: LogShape, *, unpacked_bytes: int, segment_byt
 
 
 class _NewSegment:
-    """A ``.log`` that is being written, and the indexes that a broker would have beside it."""
+    """A ``.log`` while it is written, with the indexes that a broker would have."""
 
     def __init__(self, partition: Path, base: int) -> None:
         self.size_bytes = 0
@@ -184,7 +185,7 @@ class _NewSegment:
 
 
 def write_broker_files(log_dir: Path, log_ends: dict[TopicPartition, int]) -> None:
-    """What a stopped broker leaves beside its partitions: who it is, and that all is flushed and acknowledged."""
+    """The files of a stopped broker beside its partitions: its identity, and checkpoints at the logs' ends."""
     properties = {
         "version": "1",
         "node.id": "1",
@@ -289,7 +290,7 @@ def _value_pool(value_bytes: int, random: np.random.Generator) -> NDArray[np.uin
 
 
 def _tombstone_tail(size: int) -> NDArray[np.uint8]:
-    """From the value's length to the record's end: no value, one header ``p`` with as many bytes as are left."""
+    """The record from the value's length on: no value, one header ``p`` with the remaining bytes."""
     head = b"\x01\x02\x02p"
     filler = size - len(head) - 2
     tail = np.full(size, ord("."), dtype=np.uint8)
@@ -308,7 +309,7 @@ def _two_byte_varint(value: int) -> NDArray[np.uint8]:
 def _keys_to_draw_from(records: int, superseded: float) -> int:
     """How many keys to draw from, uniformly, so that ``records`` draws leave that share superseded.
 
-    With x draws a key, (1 - e^-x) / x of the records are the last of theirs; x by bisection.
+    With x draws per key, (1 - e^-x) / x of the records are the last of their key; x is found by bisection.
     """
     low, high = 1e-6, 1e6
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""``cleanerd`` as a process of its own, with what it cost as the operating system counted it (U-30)."""
+"""Runs ``cleanerd`` in a process and measures its cost with the operating system's counters (U-30)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """CPU time of a process in user and kernel mode, with fsync and verification, and time on the wall."""
+    """CPU time of a process in user and kernel mode, of fsync and verification, and elapsed time."""
 
     cpu_seconds: float
     wall_seconds: float
@@ -34,7 +34,7 @@ class Finished:
 
 
 def environment_of(bytecode_dir: Path) -> dict[str, str]:
-    """That of a process which is to find this interpreter's packages, and keeps its bytecode in ``bytecode_dir``."""
+    """The environment of a process that uses this interpreter's packages, with bytecode in ``bytecode_dir``."""
     package_dir = str(Path(__file__).resolve().parents[2])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((package_dir, *sys.path[1:]))}
     environment["PYTHONPYCACHEPREFIX"] = str(bytecode_dir)
@@ -45,8 +45,8 @@ def environment_of(bytecode_dir: Path) -> dict[str, str]:
 def run_cleanerd(arguments: Sequence[str], *, bytecode_dir: Path) -> Finished:
     """Run ``cleanerd`` with this interpreter and this package, and wait for it.
 
-    Bytecode goes to ``bytecode_dir``: an installed package has its own, and compiling at every start would drown
-    what is measured.
+    Bytecode goes to ``bytecode_dir``: an installed package has its own, and compiling at every start would dominate the
+    measurement.
     """
     environment = environment_of(bytecode_dir)
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
@@ -59,7 +59,7 @@ def run_cleanerd(arguments: Sequence[str], *, bytecode_dir: Path) -> Finished:
             env=environment,
         )
         try:
-            # Not process.wait(): only wait4 reports what this one child used.
+            # Not process.wait(): only wait4 reports the resources of this one child.
             _, status, usage = os.wait4(process.pid, 0)
         except BaseException:
             process.terminate()

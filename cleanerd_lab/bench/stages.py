@@ -1,4 +1,4 @@
-"""Each kernel stage on its own: data in memory, one thread, the least of several passes."""
+"""Measures each kernel stage alone: data in memory, one thread, the minimum of several passes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Stages:
 
 
 def measure_stages(log: MadeLog, *, repeat: int) -> Stages:
-    """Take the first ``MOST_BYTES`` of ``log`` through the kernel, stage by stage.
+    """Process the first ``MOST_BYTES`` of ``log`` with the kernel, stage by stage.
 
     Raises:
         OSError: the log cannot be read.
@@ -106,7 +106,7 @@ class _Rewrite:
         self._actions = retention.actions
 
     def run(self) -> None:
-        # It may stop early when the output grows large: go on where it stopped.
+        # It may stop early when the output grows large: continue there.
         position = batch = record = 0
         while position < len(self.data):
             written = _kernel.rewrite_chunk(self.data[position:], position, self._keep, record, self._actions[batch:])
@@ -120,7 +120,7 @@ def _decode(data: NDArray[np.uint8]) -> _kernel.Chunk:
 
 
 def _pieces(log: MadeLog) -> Iterator[bytes]:
-    """The sealed segments, ``MOST_BYTES`` of them in all."""
+    """The sealed segments, ``MOST_BYTES`` of them in total."""
     left = MOST_BYTES
     for path in segments(log.partition_dir)[:-1]:
         if left <= 0:
@@ -131,7 +131,7 @@ def _pieces(log: MadeLog) -> Iterator[bytes]:
 
 
 def _parts(piece: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
-    """Chunks of whole batches, as the cleaner reads them; a batch that the end of the piece cuts is left out."""
+    """Chunks of whole batches, as the cleaner reads them, without a batch that the end of the piece cuts."""
     start = 0
     while start < len(piece):
         part = piece[start : start + DEFAULT_CHUNK_BYTES]

@@ -1,4 +1,4 @@
-"""``cleanerd bench``: what this machine makes of the kernel's stages and of a whole cleaning."""
+"""``cleanerd bench``: measures the kernel's stages and whole cleanings on this machine."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from cleanerd_lab.bench.process import Cost
 
 SEGMENTS = 4
-"""Into how many segments a log is cut."""
+"""The number of segments of a log."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measured:
-    """One log and what was measured with it. ``floor_seconds`` and ``copy_seconds`` are the yardsticks."""
+    """One log and its measurements. ``floor_seconds`` and ``copy_seconds`` are the yardsticks."""
 
     log: MadeLog
     stages: Stages
@@ -83,7 +83,7 @@ def bench(common: Common, *, size: int, names: tuple[str, ...], repeat: int, par
 
     Logs are made up and removed again. Free space of about four times --size is needed.
     """
-    common.load_settings()  # nothing of them is used, but a wrong --set is an error with every verb
+    common.load_settings()  # not used, but a wrong --set is an error in every command
     shapes = [shape for shape in SHAPES if not names or shape.name in names]
     with tempfile.TemporaryDirectory(prefix="cleanerd-bench-", dir=parent) as work:
         start = start_cost(Path(work))

@@ -1,4 +1,4 @@
-"""The cost of a whole ``cleanerd clean``: a process of its own, measured by the kernel (U-30)."""
+"""The cost of a whole ``cleanerd clean`` in its own process, measured by the kernel (U-30)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WholeClean:
     bytes_after: int
 
     def cpu_ns_per_record(self, start: Cost) -> float:
-        """CPU time a record, ``start`` taken off (U-30)."""
+        """CPU time per record, without the ``start`` (U-30)."""
         return (self.cost.cpu_seconds - start.cpu_seconds) * 1e9 / self.records_read
 
 
@@ -68,14 +68,14 @@ def clean_copies(log: MadeLog, work_dir: Path, *, repeat: int, settings: Sequenc
 
 @dataclass(frozen=True, slots=True)
 class TimedClean:
-    """One cleaning on the wall: from start to end, and by phase as it reported them."""
+    """The elapsed time of one cleaning: in total, and by reported phase."""
 
     wall_seconds: float
     seconds: dict[str, float]
 
     @property
     def kernel_seconds(self) -> float:
-        """Index, decide and rewrite: all but the swap."""
+        """Index, decide and rewrite, without the swap."""
         return sum(self.seconds[name] for name in ("index", "decide", "rewrite"))
 
 
@@ -96,7 +96,7 @@ def timed_clean(log: MadeLog, work_dir: Path, *, threads: int) -> TimedClean:
 
 
 def start_cost(work_dir: Path) -> Cost:
-    """The cheapest of a few starts on a log directory without partitions: what every cleaning pays once."""
+    """The least of a few starts on a log directory without partitions: the fixed cost of every cleaning."""
     empty = work_dir / "empty"
     empty.mkdir(exist_ok=True)
     write_broker_files(empty, {})
@@ -104,7 +104,7 @@ def start_cost(work_dir: Path) -> Cost:
 
 
 def flush(directory: Path) -> None:
-    """Bring freshly written files to the disk, so that no other process's fsync has to wait for them."""
+    """Flush new files to the disk, so that no other process's fsync has to wait for them."""
     for path in directory.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:

@@ -29,7 +29,7 @@ _BUFFER_BYTES: Final = 4 * 1024 * 1024
 
 
 def copy_seconds(directories: Sequence[Path], work_dir: Path, *, repeat: int) -> float:
-    """Time on the wall that ``cp`` needs for the segments of all ``directories``, at its best; nothing is flushed."""
+    """Elapsed time of the fastest ``cp`` of the segments of all ``directories``, without flushing."""
     files = [str(path) for directory in directories for path in segments(directory)]
     target = work_dir / "copied"
     best = float("inf")
@@ -37,7 +37,7 @@ def copy_seconds(directories: Sequence[Path], work_dir: Path, *, repeat: int) ->
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
         started = time.monotonic()
-        # Both directories have a segment 0: each file gets a name of its own.
+        # Both directories have a segment 0: each file gets a different name.
         subprocess.run(["cp", "--backup=numbered", "--reflink=never", *files, str(target)], check=True)
         best = min(best, time.monotonic() - started)
     shutil.rmtree(target)
@@ -45,9 +45,9 @@ def copy_seconds(directories: Sequence[Path], work_dir: Path, *, repeat: int) ->
 
 
 def floor_seconds(directory: Path, *, repeat: int) -> float:
-    """CPU time to read all segments twice and checksum them once: no cleaner that looks at every byte needs less.
+    """CPU time to read all segments twice and checksum them once: every cleaner that reads all bytes needs more.
 
-    The steadiest yardstick on a busy machine: it allocates no page.
+    The most stable yardstick on a busy machine, because it allocates no pages.
     """
     buffer = np.empty(_BUFFER_BYTES, dtype=np.uint8)
     best = float("inf")
@@ -61,7 +61,7 @@ def floor_seconds(directory: Path, *, repeat: int) -> float:
 
 
 def idle_share(processes: int) -> float:
-    """What part of a core so many busy processes get side by side, the worst of them: 1 on a machine that is idle."""
+    """The share of a core that each of this many busy processes gets, the worst of them: 1 on an idle machine."""
     command = [sys.executable, "-S", "-c", _BUSY]
     loops = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]
     return min(float(loop.communicate()[0]) for loop in loops)

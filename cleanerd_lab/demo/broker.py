@@ -1,6 +1,6 @@
-"""A real Kafka broker, one node with KRaft, on 127.0.0.1: what ``cleanerd demo`` shows and what tests rely on.
+"""A real Kafka broker, one node with KRaft, on 127.0.0.1, for ``cleanerd demo`` and tests.
 
-The process is java with the jars of a release and nothing else; everything it writes lies in one work directory.
+The process is java with the jars of a release; all its files are in one work directory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _META: Final = "meta.properties"
 _FEATURES: Final = ("unstable.", "inter.broker.protocol.version")
 """Properties that change which features the tool enables."""
 
-# Enough for a demonstration and small enough to stand beside a test suite.
+# Enough for a demonstration, and small enough beside a test suite.
 JVM: Final = ("-Xmx384m", "-Xms128m", "-XX:TieredStopAtLevel=1")
 COLLECTOR: Final = "-XX:+UseSerialGC"
 
@@ -59,12 +59,12 @@ log4j.appender.console.layout.ConversionPattern=[%d] %p %m (%c)%n
 
 
 class BrokerError(CleanerdError):
-    """The broker did not do what it was started for; the message ends with the end of its log."""
+    """The broker failed; the message ends with the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Formatted:
-    """What Kafka's tool writes into a log directory: a JVM takes a third of a broker's start for some small files."""
+    """Files that Kafka's tool writes into a log directory, kept because its JVM takes a third of a broker's start."""
 
     files: Mapping[Path, bytes]
 
@@ -74,9 +74,9 @@ class _Formatted:
         return cls({path.relative_to(log_dir): path.read_bytes() for path in paths})
 
     def into(self, log_dir: Path, node_id: str) -> None:
-        """The same for another directory; its id, where the release knows such ids, is its own."""
+        """The same files for another directory, which gets its own id if the release has such ids."""
         own_id = uuid_to_base64(uuid.uuid4())
-        while own_id.startswith("-"):  # as Kafka does: it would look like an option
+        while own_id.startswith("-"):  # as in Kafka, because it would look like an option
             own_id = uuid_to_base64(uuid.uuid4())
         for path, content in self.files.items():
             (log_dir / path).parent.mkdir(parents=True, exist_ok=True)
@@ -94,9 +94,8 @@ class Broker:
 
     ``libs_dir`` holds the jars of release ``version`` (``4.3.1``) and an SLF4J binding; ``work_dir`` gets the log
     directories, the properties file and the broker's log. ``properties`` override the small-node defaults. ``jvm_args``
-    may name an agent, or another collector; ``java`` is the program of another JVM than that of the PATH.
-
-    As a context manager it is started on entry, and stopped on exit (killed when the block raised).
+    may name an agent, or another collector; ``java``: the program of another JVM than that in PATH. As a context
+    manager it is started on entry, and stopped on exit (killed if the block raised).
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """What clients connect to."""
+        """The address for clients."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -142,7 +141,7 @@ class Broker:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there, serving or not."""
+        """Whether the process exists, serving or not."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -152,7 +151,7 @@ class Broker:
 
     @property
     def log_file(self) -> Path:
-        """What the broker logged, over all its starts."""
+        """The broker's log, of all its starts."""
         return self.work_dir / "broker.log"
 
     def __enter__(self) -> Self:
@@ -168,7 +167,7 @@ class Broker:
             self.kill()
 
     def start(self) -> None:
-        """Format the log directories where that is not done yet, start, and wait until the broker serves.
+        """Format new log directories, start, and wait until the broker serves.
 
         Raises:
             BrokerError: it ended, did not serve in time, or its log lacks ``Kafka Server started`` (U-27).
@@ -202,7 +201,7 @@ class Broker:
             raise
 
     def stop(self) -> None:
-        """Shut down cleanly (SIGTERM) and wait. A broker that is not running stays so.
+        """Shut down cleanly (SIGTERM) and wait. Does nothing if it is not running.
 
         Raises:
             BrokerError: it did not end in time; it has been killed then.
@@ -219,7 +218,7 @@ class Broker:
         self._process = None
 
     def kill(self) -> None:
-        """End the process at once (SIGKILL). A broker that is not running stays so."""
+        """Kill the process (SIGKILL). Does nothing if it is not running."""
         if self._process is None:
             return
         self._process.kill()
@@ -266,7 +265,7 @@ class Broker:
         return {**properties, **self._overrides}
 
     def _java_head(self) -> list[str]:
-        """The program; an archive of classes was made for that of the PATH alone."""
+        """The program; the archive of classes is only for that in PATH."""
         return ["java", *with_classes(self.libs_dir)] if self._java is None else [os.fspath(self._java)]
 
     def _java_tail(self, main: str, *arguments: str) -> list[str]:
@@ -274,7 +273,7 @@ class Broker:
         return [*LOGGING, log4j, "-cp", f"{self.libs_dir}/*", main, *arguments]
 
     def _format(self) -> None:
-        """By Kafka's own tool; where this process had it format others for the same jars, as it did then."""
+        """With Kafka's tool; or from an earlier result for the same jars in this process."""
         properties = self.properties()
         names = [properties[name] for name in ("metadata.log.dir", "log.dirs") if name in properties]
         places = [Path(name) for name in ",".join(names).split(",")]
@@ -319,7 +318,7 @@ class Broker:
         raise self._failure(f"the broker did not serve within {PATIENCE_SECONDS:.0f} s")
 
     def _answers(self) -> bool:
-        """Whether a metadata request succeeds: a listening socket alone says nothing."""
+        """Whether a metadata request succeeds; a listening socket alone proves nothing."""
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
             client = AdminClient({"bootstrap.servers": self.bootstrap}, logger=_SILENT)
             try:
@@ -333,7 +332,7 @@ class Broker:
 
 
 def beside(controller: Broker, node_id: int, work_dir: Path, *, properties: Mapping[str, str], **more: Any) -> Broker:
-    """One more broker of the cluster of ``controller``, with the same jars; not started yet."""
+    """Another broker of the cluster of ``controller``, with the same jars; not started yet."""
     port = free_port()
     own = {
         "process.roles": "broker",

@@ -1,7 +1,7 @@
 """Makes an archive of the classes that a Kafka broker loads: with it a broker starts for half of the CPU time.
 
 The JVM maps such a file instead of reading, parsing and checking thousands of classes (class data sharing, JEP 310).
-What the broker does is the same. A JVM that an archive does not fit leaves it aside and goes on without.
+The broker's behaviour is the same. A JVM ignores an archive that does not fit.
 
 ``python -m cleanerd_lab.demo.class_archive LIBS...`` makes those that are missing; ``make setup`` does.
 """
@@ -21,7 +21,7 @@ _CLIENTS: Final = "kafka-clients-"
 
 
 def make_archive(libs_dir: Path) -> Path:
-    """Start and stop a broker of the jars in ``libs_dir`` and keep the classes that it loaded; return their file.
+    """Start and stop a broker with the jars in ``libs_dir`` and store the classes that it loaded; returns their file.
 
     Raises:
         BrokerError: the broker did not start or stop.
@@ -41,7 +41,7 @@ def make_archive(libs_dir: Path) -> Path:
 
 
 def _writing(file: Path) -> tuple[str, ...]:
-    """Options of a JVM that writes its classes when it ends. Classes that cannot be archived are not reported."""
+    """Options of a JVM that writes its classes at its end. Classes that cannot be archived are not reported."""
     return (f"-XX:ArchiveClassesAtExit={file}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
@@ -54,5 +54,5 @@ if __name__ == "__main__":
         try:
             make_archive(Path(libs))
         except (OSError, BrokerError) as error:
-            message = str(error).partition("\n")[0]  # what follows is the broker's log
+            message = str(error).partition("\n")[0]  # the rest is the broker's log
             sys.stderr.write(f"{libs}: no class archive was made, so its brokers start more slowly: {message}\n")

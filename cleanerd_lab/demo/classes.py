@@ -1,4 +1,4 @@
-"""Where the archive of a broker's classes lies, and the JVM's options that use it (made by `class_archive`)."""
+"""The place of the archive of a broker's classes, and the JVM options that use it (made by `class_archive`)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 def with_classes(libs_dir: Path) -> tuple[str, ...]:
-    """Return options of a JVM that is to start quickly on the jars of ``libs_dir``: none where no archive was made."""
+    """JVM options for a quick start with the jars of ``libs_dir``; none without an archive."""
     archive = archive_place(libs_dir)
     return (f"-XX:SharedArchiveFile={archive}",) if archive.exists() else ()
 
 
 def archive_place(libs_dir: Path) -> Path:
-    """Return the archive's file. Its name depends on all that a JVM compares: itself, and each jar's path and times."""
+    """The archive's file. Its name depends on everything that a JVM compares: itself, and each jar's path and times."""
     java = os.path.realpath(shutil.which("java") or "java")
     facts = [java, os.fspath(libs_dir.resolve()), _times_of(Path(java))]
     facts += [f"{jar.name} {_times_of(jar)}" for jar in sorted(libs_dir.glob("*.jar"))]

@@ -1,4 +1,4 @@
-"""``cleanerd`` as an operator runs it: a process of its own, with the demonstration's settings."""
+"""Runs ``cleanerd`` as an operator would: in its own process, with the demonstration's settings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CONFIG_NAME = "cleanerd.toml"
 
 
 class Command:
-    """Runs verbs against one broker and its log directory; settings and state lie in ``work_dir``.
+    """Runs commands against one broker and its log directory; settings and state are in ``work_dir``.
 
-    ``config`` is the text of ``cleanerd.toml``, written with the first verb.
+    ``config``: the text of ``cleanerd.toml``, written with the first command.
     """
 
     def __init__(self, broker: Broker, work_dir: Path, config: str) -> None:
@@ -35,7 +35,7 @@ class Command:
         )
 
     def run(self, verb: str, *arguments: str) -> Finished:
-        """One verb with ``--json``, and wait for it.
+        """Run one command with ``--json``, and wait for it.
 
         Raises:
             CleanerdError: its exit code is not 0.
@@ -56,7 +56,7 @@ class Command:
         """``cleanerd clean`` for the only partition of each topic: ``--json``'s entries by topic, and the process.
 
         Raises:
-            CleanerdError: it failed, or left a topic as it was.
+            CleanerdError: it failed, or did not clean a topic.
         """
         done = self.run("clean", "--yes", *options, *_partitions(topics), str(self._broker.log_dirs[0]))
         entries = {entry["topic"]: entry for entry in json.loads(done.stdout)["partitions"]}

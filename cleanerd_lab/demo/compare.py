@@ -1,4 +1,4 @@
-"""Is what consumers read after the cleaning what was acknowledged before it? Pure comparisons."""
+"""Compares what consumers read after the cleaning with the acknowledged records. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadersComparison:
-    """One reader's records of one topic against what was acknowledged; every count but the first two should be 0.
+    """One reader's records of one topic, compared with acknowledged ones; every count but the first two should be 0.
 
-    ``wrong_records``: not acknowledged with this offset, key and value. ``wrong_keys``: keys whose last value, or whose
-    deletion, is not what was acknowledged last. ``repeated_keys``: keys that occur more than once below
+    ``wrong_records``: not acknowledged with this offset, key and value. ``wrong_keys``: keys whose last value or
+    deletion differs from the last acknowledged one. ``repeated_keys``: keys that occur more than once below
     ``clean_offset``. ``short_of_end``: offsets between the reader's position and the end of the log.
     """
 
@@ -61,7 +61,7 @@ def compare(written: AcknowledgedTopic, read: ConsumedPartition, clean_offset: i
 
 @dataclass(frozen=True, slots=True)
 class WrongKeys:
-    """Keys whose value is not the one expected: another one; one where it is deleted; none where it is alive."""
+    """Keys with an unexpected value: a different one, one for a deleted key, or none for a live key."""
 
     other_value: int = 0
     deleted_but_back: int = 0
@@ -69,12 +69,12 @@ class WrongKeys:
 
     @property
     def keys(self) -> int:
-        """Keys that are wrong, whatever the way."""
+        """All wrong keys."""
         return self.other_value + self.deleted_but_back + self.live_but_gone
 
 
 def wrong_keys(expected: Mapping[bytes, bytes | None], found: Mapping[bytes, bytes | None]) -> WrongKeys:
-    """Compare key by key; None, and no entry at all, is a deleted key. An unexpected one counts as back."""
+    """Compare key by key; None or no entry is a deleted key. An unexpected one counts as returned."""
     other_value = deleted_but_back = live_but_gone = 0
     for key in expected.keys() | found.keys():
         wanted, got = expected.get(key), found.get(key)

@@ -1,4 +1,4 @@
-"""``cleanerd run`` as a service manager runs it: a process, its page, its end by SIGTERM."""
+"""Runs ``cleanerd run`` as a service manager would: a process, its page, its end by SIGTERM."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAUSE_SECONDS: Final = 0.2
 
 
 class DaemonError(CleanerdError):
-    """The daemon did not do what it was started for; the message ends with the end of its log."""
+    """The daemon failed; the message ends with the end of its log."""
 
 
 class Daemon:
@@ -41,11 +41,11 @@ class Daemon:
 
     @property
     def url(self) -> str:
-        """Of the status page."""
+        """The address of the status page."""
         return f"http://127.0.0.1:{self.port}/"
 
     def start(self) -> None:
-        """Start it and wait until it has looked at everything once.
+        """Start it and wait until it has scanned everything once.
 
         Raises:
             DaemonError: it ended, or was not ready in time.
@@ -73,7 +73,7 @@ class Daemon:
         raise self._failure(f"cleanerd run was not ready within {PATIENCE_SECONDS:.0f} s")
 
     def status(self) -> dict[str, Any]:
-        """``/status`` as it is now.
+        """The current ``/status``.
 
         Raises:
             OSError: it does not answer.
@@ -83,10 +83,10 @@ class Daemon:
         return found
 
     def stop(self) -> float:
-        """SIGTERM, and the seconds until it has ended.
+        """Send SIGTERM; returns the seconds until its end.
 
         Raises:
-            DaemonError: it did not end in time, or not well.
+            DaemonError: it did not end in time, or failed.
         """
         if self._process is None:
             return 0.0
@@ -102,7 +102,7 @@ class Daemon:
         return time.monotonic() - started
 
     def kill(self) -> None:
-        """End it at once. One that is not running stays so."""
+        """Kill it. Does nothing if it is not running."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -1,4 +1,4 @@
-"""The demonstration's last step: PySpark reads the log directory, in a process of its own, and says what it found."""
+"""The demonstration's last step: PySpark reads the log directory in a separate process, and prints its results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ latest = source.option("view", "latest").load(log_dir)
 found = {row.offset: (row.key, row.value) for row in records.select("offset", "key", "value").collect()}
 newest = {bytes(row.key): row.value for row in latest.select("key", "value").collect()}
 """
-"""What is shown, and what runs: the records of a topic, and its latest state."""
+"""The code that is shown and run: the records of a topic, and its latest state."""
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -41,8 +41,8 @@ _SETTINGS: Final = {
 class SparkRead:
     """One topic as PySpark read it; every count but the first two should be 0. ``seconds``: Spark's start included.
 
-    ``wrong_records``: not acknowledged with this offset, key and value. ``wrong_keys``: keys whose newest value, or
-    whose deletion, is not what was acknowledged last.
+    ``wrong_records``: not acknowledged with this offset, key and value. ``wrong_keys``: keys whose newest value or
+    deletion differs from the last acknowledged one.
     """
 
     topic: str
@@ -54,7 +54,7 @@ class SparkRead:
 
     @property
     def good(self) -> bool:
-        """Whether all of it is what was acknowledged."""
+        """Whether everything equals the acknowledged records."""
         return self.records > 0 and self.wrong_records == self.wrong_keys == 0
 
 
@@ -64,10 +64,10 @@ def can_read() -> bool:
 
 
 def read_by_spark(log_dir: Path, written: AcknowledgedTopic) -> SparkRead:
-    """Run :data:`LINES` on the topic and compare with what was acknowledged.
+    """Run :data:`LINES` on the topic and compare the results with the acknowledged records.
 
     Raises:
-        CleanerdError: it did not come to an end.
+        CleanerdError: it did not complete.
     """
     started = time.monotonic()
     inherited = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **os.environ}
@@ -87,7 +87,7 @@ def read_by_spark(log_dir: Path, written: AcknowledgedTopic) -> SparkRead:
 def compared(
     written: AcknowledgedTopic, found: Mapping[str, Any], newest: Mapping[str, str], *, seconds: float = 0.0
 ) -> SparkRead:
-    """What was found, by offset and by key, as hexadecimal text, against what was acknowledged."""
+    """Compare the results, by offset and by key, as hexadecimal text, with the acknowledged records."""
     expected = {key.hex(): value.hex() for key, value in written.last_values().items() if value is not None}
     acknowledged = {
         str(offset): [key.hex(), None if value is None else value.hex()]
@@ -104,7 +104,7 @@ def compared(
 
 
 def main(log_dir: str, topic: str) -> None:
-    """Run :data:`LINES` and print what they found, as one line of JSON."""
+    """Run :data:`LINES` and print the results, as one line of JSON."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - only this process has it
 
     builder = SparkSession.builder.master("local[2]").appName("cleanerd demo")

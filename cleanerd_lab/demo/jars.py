@@ -1,4 +1,4 @@
-"""Where the jars of a Kafka release are. The package ships none."""
+"""Finds the jars of a Kafka release. The package contains none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HINT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class KafkaRelease:
-    """A release, ``4.3.1``, and the directory that holds its jars."""
+    """A release, such as ``4.3.1``, and the directory with its jars."""
 
     version: str
     libs_dir: Path
@@ -31,7 +31,7 @@ class KafkaRelease:
 def find_kafka(given: Path | None) -> KafkaRelease:
     """The newest release in ``given``, else in ``$KAFKA_LIBS``, else in ``.cache/kafka``.
 
-    The directory may hold the jars themselves, be an unpacked release (``libs/``), or hold several (``libs-X.Y.Z/``).
+    The directory may contain the jars, an unpacked release (``libs/``), or several (``libs-X.Y.Z/``).
 
     Raises:
         ConfigError: there is none.

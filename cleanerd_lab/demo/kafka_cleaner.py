@@ -1,8 +1,7 @@
 """Kafka's own cleaner, in a broker on a copy of the same log directory, timed by the operating system.
 
-The cleaner is a thread of the broker, so what it used is known to the nanosecond: ``/proc/PID/task/TID/schedstat``.
-Only that thread counts, not the JVM's collector and compiler. So that it does not have to work in a cold JVM, it first
-cleans a topic of its own.
+The cleaner is a thread of the broker, so its CPU time is known to the nanosecond: ``/proc/PID/task/TID/schedstat``.
+Only that thread counts, not the JVM's collector and compiler. To warm up the JVM, it first cleans a separate topic.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ KAFKAS_DEFAULTS: Final = {
     "log.cleaner.threads": "1",
     "log.cleaner.backoff.ms": "200",
 }
-"""The cleaner's own sizes, where the small broker has smaller ones; the backoff only decides how soon it looks."""
+"""The cleaner's default sizes, which the small broker reduces; the backoff only decides how soon it checks."""
 
 OPTIMIZING_COMPILER: Final = ("-XX:TieredStopAtLevel=4",)
 _THREAD: Final = "kafka-log-cleaner-thread-0"[:15]
@@ -65,7 +64,7 @@ class KafkaCleanerBroker:
         )
 
     def warm_up(self, records: int) -> None:
-        """Start the broker and let its cleaner clean a topic of its own.
+        """Start the broker and let its cleaner clean a separate topic.
 
         Raises:
             BrokerError: it did not start, or did not clean.
@@ -76,10 +75,10 @@ class KafkaCleanerBroker:
         self.clean([WARM_UP_TOPIC])
 
     def clean(self, topics: Sequence[str]) -> KafkaCleaning:
-        """Make ``topics`` eligible and wait until the cleaner's checkpoint has them all.
+        """Make ``topics`` eligible and wait until the cleaner's checkpoint contains all of them.
 
         Raises:
-            BrokerError: it did not come to that in time.
+            BrokerError: that took too long.
         """
         before = thread_seconds(self.broker)
         alter(self.broker.bootstrap, topics, EAGER)
@@ -99,7 +98,7 @@ class KafkaCleanerBroker:
 
 
 def thread_seconds(broker: Broker) -> float:
-    """CPU of the broker's first cleaner thread so far, the only one by Kafka's default.
+    """CPU seconds of the broker's first cleaner thread, the only one by Kafka's default.
 
     Raises:
         BrokerError: there is none.

@@ -1,4 +1,4 @@
-"""The live part of the demonstration: a broker with the agent, load that goes on, ``cleanerd run`` beside it.
+"""The live part of the demonstration: a broker with the agent, continuous load, and ``cleanerd run`` beside it.
 
 ::
 
@@ -43,22 +43,22 @@ RULES: Final[Mapping[str, Mapping[str, str]]] = {BY_OFFSET: {}, BY_VERSION: STRA
 TOPIC_CONFIG: Final = {
     "cleanup.policy": "compact",
     "segment.ms": str(SEGMENT_MS),
-    # A segment that was swapped a moment ago is not swapped again: the broker still has the old one's files.
+    # A segment that was just swapped is not swapped again while the broker still has the old one's files.
     "file.delete.delay.ms": "1000",
 }
 RECORDS_PER_SECOND: Final = 2_000
-"""To each topic."""
+"""The rate of each topic."""
 
 _CONTROL: Final = "control.sock"
 _MAX_PATH_BYTES: Final = 107 - len(_CONTROL) - 1
-"""What a socket's path has room for; the agent's own finds a way around."""
+"""Limit of a socket's path; the agent's own has a way around it."""
 _SAMPLE_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class LiveSample:
-    """One moment. ``waiting_bytes`` are dirty and could be cleaned; the last three are the daemon's counters."""
+    """One sample. ``waiting_bytes``: dirty and cleanable; the last three are the daemon's counters."""
 
     seconds: float
     records: int
@@ -72,7 +72,7 @@ class LiveSample:
 
 @dataclass(frozen=True, slots=True)
 class LiveTopic:
-    """What became of one topic. ``uncleaned``, ``wrong``: what a plain consumer takes for true without and with us."""
+    """The result of one topic. ``uncleaned``, ``wrong``: wrong keys of a plain consumer without and with cleanerd."""
 
     topic: str
     strategy: str
@@ -88,7 +88,7 @@ class LiveTopic:
 
 @dataclass(frozen=True, slots=True)
 class LiveResult:
-    """All of it. ``findings``: errors that ``cleanerd verify`` found; ``slowest_ms``: a producer's longest wait."""
+    """The results. ``findings``: errors that ``cleanerd verify`` found; ``slowest_ms``: a producer's longest wait."""
 
     topics: tuple[LiveTopic, ...]
     cleans: int
@@ -104,13 +104,13 @@ class LiveResult:
 
     @property
     def good(self) -> bool:
-        """The clients noticed nothing, every key is right, the log is consistent, and there was something to do."""
+        """Whether clients saw no errors, every key is right, the log is consistent, and something was cleaned."""
         right = not any(topic.wrong.keys for topic in self.topics)
         return right and not self.client_errors and not self.findings and not self.failed_cleans and self.swaps > 0
 
 
 class LiveDemo:
-    """One run in ``work_dir``. As a context manager it ends on exit whatever it started and still runs."""
+    """One run in ``work_dir``. As a context manager it ends everything that it started."""
 
     def __init__(self, release: KafkaRelease, work_dir: Path, *, seed: int) -> None:
         _require_short(work_dir)
@@ -143,11 +143,11 @@ class LiveDemo:
 
     @property
     def bootstrap(self) -> str:
-        """What clients connect to."""
+        """The address for clients."""
         return self._broker.bootstrap
 
     def start(self) -> None:
-        """Start everything; when it returns records are flowing and the daemon is ready.
+        """Start everything; returns when the daemon is ready and the load runs.
 
         Raises:
             BrokerError: the broker did not start or refused a topic.
@@ -181,8 +181,8 @@ class LiveDemo:
         """End the load, wait until all is cleaned, read and compare, stop everything, verify.
 
         Raises:
-            BrokerError: something was not acknowledged or could not be read, or the broker did not stop.
-            DaemonError: the daemon did not get to the end of its work, or did not stop.
+            BrokerError: something was not acknowledged or could not be read, or the broker did not stop. DaemonError:
+                the daemon did not complete its work, or did not stop.
         """
         for writer in self._writers.values():
             writer.stop()
@@ -238,7 +238,7 @@ class LiveDemo:
         return [each for each in status["partitions"] if each["topic"] in self._writers]
 
     def _wait_until_clean(self) -> None:
-        """Until every partition is clean up to its last record, which begins a segment and stays alone in it."""
+        """Wait until every partition is clean up to its last record, which begins a segment and stays alone in it."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         ends = {
             (topic, number): offset
@@ -290,13 +290,13 @@ class LiveDemo:
             f'"cleanerd.control.socket" = "{self._work_dir / _CONTROL}"\n'
             f'"cleanerd.disk.reserve" = "64MiB"\n'
             f'"log.cleaner.backoff.ms" = "1s"\n'
-            # The ratio that delegate saved is Kafka's one half; for a demonstration sooner is nicer.
+            # The ratio that delegate saved is Kafka's 0.5; a demonstration should clean sooner.
             f'[topics."*"]\n"min.cleanable.dirty.ratio" = 0.2\n{_strategies()}'
         )
 
 
 def _require_short(work_dir: Path) -> None:
-    """The daemon listens on a socket in ``work_dir``, and a socket's path has room for little.
+    """The daemon listens on a socket in ``work_dir``, and a socket's path is short.
 
     Raises:
         ConfigError: it is too long.
@@ -312,7 +312,7 @@ def _require_short(work_dir: Path) -> None:
 def _strategies() -> str:
     return "".join(
         f'[topics."{topic}"]\n'
-        # A delegated topic is not cleaned by Kafka's rules unless its settings say that this is meant.
+        # A delegated topic is cleaned by Kafka's rules only if its settings say so explicitly.
         + "".join(f'"{key}" = "{value}"\n' for key, value in (rules or {"compaction.strategy": "offset"}).items())
         for topic, rules in RULES.items()
     )

@@ -1,4 +1,4 @@
-"""What ``cleanerd demo`` says of its live part."""
+"""The report of ``cleanerd demo`` on its live part."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _RESULT_TITLES: Final = (
 
 
 def report_live(page: Page, run: LiveDemo, *, seconds: float, stay: bool) -> LiveResult:
-    """Both steps of the live part.
+    """Report both steps of the live part.
 
     Raises:
-        CleanerdError: the broker, a client or the daemon did not do what it should.
+        CleanerdError: the broker, a client or the daemon failed.
     """
     with page.step("A broker with cleanerd's agent, producers out of order, `cleanerd run` beside it"):
         run.start()
@@ -122,7 +122,7 @@ def live_document(result: LiveResult) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _interrupted() -> Iterator[threading.Event]:
-    """While the block runs Ctrl-C sets the event and does nothing else."""
+    """In the block Ctrl-C only sets the event."""
     event = threading.Event()
     before = signal.signal(signal.SIGINT, lambda *_: event.set())
     try:

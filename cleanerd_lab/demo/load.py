@@ -1,7 +1,7 @@
-"""Load that goes on while cleanerd works: producers that race, readers that begin again and again, and a model.
+"""Continuous load while cleanerd works: racing producers, readers that start over and over, and a model.
 
-The model is one entry a key - what should win, and what came last - kept from what the broker acknowledged. Timestamps
-run ahead of the clock, out of the past, so that segments end every few seconds however few bytes there are.
+The model has one entry per key, the expected winner and the last record, from what the broker acknowledged. Timestamps
+begin in the past and advance faster than the clock, so that segments end every few seconds with few bytes.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ PARTITIONS: Final = 3
 KEYS: Final = 1_500
 RACERS: Final = 3
 LATE_BY: Final = 3_000
-"""An update is held up by at most so many others."""
+"""An update is delayed by at most this many others."""
 
 SEGMENT_MS: Final = 240_000
 TIME_FACTOR: Final = 60
-"""A second of the demonstration is a minute of its records: a segment ends every four seconds."""
+"""A second of the demonstration is a minute in its records: a segment ends every four seconds."""
 START_MS: Final = -5 * 3_600_000
-"""The first record's timestamp, from now."""
+"""The first record's timestamp, relative to now."""
 LAST_MS: Final = -3 * SEGMENT_MS
-"""No record but the roll's is younger than this."""
+"""The latest timestamp, relative to now, except that of the last record."""
 
 ROLL_KEY: Final = b"roll"
 _ROUND_SECONDS: Final = 0.05
@@ -49,7 +49,7 @@ _PAUSE_SECONDS: Final = 0.5
 
 @dataclass(slots=True)
 class ExpectedKey:
-    """One key: what should win by the topic's rules, and the last record whatever its version."""
+    """One key: the expected winner by the topic's rules, and the last record whatever its version."""
 
     standing: tuple[bool, int, int]
     value: bytes | None
@@ -59,7 +59,7 @@ class ExpectedKey:
 
 @dataclass(slots=True)
 class Model:
-    """What the broker acknowledged of a topic. A key lives in one partition, so its offsets can be compared."""
+    """The acknowledged records of a topic. A key is in one partition, so its offsets can be compared."""
 
     keys: dict[bytes, ExpectedKey] = field(default_factory=dict)
     last_offsets: dict[int, int] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Model:
     errors: list[str] = field(default_factory=list)
 
     def take(self, update: RaceUpdate, offset: int, partition: int = 0) -> None:
-        """One acknowledged record. Reports of different producers come in any order."""
+        """Add one acknowledged record. Reports of different producers come in any order."""
         self.records += 1
         self.last_offsets[partition] = max(offset, self.last_offsets.get(partition, offset))
         self.deletes += update.value is None
@@ -96,7 +96,7 @@ class Model:
 
 
 def endless(seed: int, *, versioned: bool) -> Iterator[RaceUpdate]:
-    """Updates without end in the order of their arrival. Versioned ones are late now and then, or have no version."""
+    """Endless updates in the order of their arrival. Versioned ones are sometimes late, or have no version."""
     source = random.Random(seed)  # noqa: S311 - the same traffic in every run, nothing secret
     held_up: list[tuple[int, int, RaceUpdate]] = []
     number = 0
@@ -119,7 +119,7 @@ def _seal(source: random.Random) -> bytes:
 
 
 class Writer(threading.Thread):
-    """Writes to one topic, ``rate`` records a second, until it is stopped. Look at ``model`` when it has ended."""
+    """Writes ``rate`` records per second to one topic until it is stopped. Use ``model`` after its end."""
 
     def __init__(
         self,
@@ -143,11 +143,11 @@ class Writer(threading.Thread):
         self._stop_now = threading.Event()
 
     def abandon(self) -> None:
-        """No more records, whatever becomes of those on their way."""
+        """Send no more records, without waiting for outstanding ones."""
         self._stop_now.set()
 
     def stop(self) -> None:
-        """No more records; wait until all are acknowledged.
+        """Send no more records; wait until all are acknowledged.
 
         Raises:
             BrokerError: some were not.
@@ -160,7 +160,7 @@ class Writer(threading.Thread):
             raise BrokerError(f"records of {self.topic} were not acknowledged: {reason}")
 
     def run(self) -> None:
-        """Produce in short rounds, each producer its share in random order."""
+        """Produce in short rounds, in which each producer sends its share in random order."""
         try:
             self._write()
         except (CleanerdError, KafkaException) as error:
@@ -188,7 +188,7 @@ class Writer(threading.Thread):
             self.model.errors.append("no answer in time")
 
     def _roll(self, producer: Producer) -> None:
-        """A record so late that every partition begins a new segment: what was written before can be cleaned."""
+        """A record with a late timestamp, so that every partition begins a new segment and earlier ones can be cleaned."""
         now_ms = self._clock_ns() // 1_000_000
         for partition in range(PARTITIONS):
             update = RaceUpdate(ROLL_KEY + b"%d" % partition, None, b"")
@@ -225,7 +225,7 @@ class Writer(threading.Thread):
 
 
 class LoadReader(threading.Thread):
-    """Reads topics from their beginning to their end, again and again, while segments are swapped below it."""
+    """Reads topics from beginning to end, repeatedly, while segments are swapped."""
 
     def __init__(self, bootstrap: str, topics: tuple[str, ...]) -> None:
         super().__init__(name="reader", daemon=True)
@@ -241,13 +241,13 @@ class LoadReader(threading.Thread):
         self._stop_now.set()
 
     def stop(self) -> None:
-        """Let it end the reading at hand."""
+        """Complete the current reading and stop."""
         self.abandon()
         if self.ident is not None:
             self.join(PATIENCE_SECONDS)
 
     def run(self) -> None:
-        """One partition after the other."""
+        """Read one partition after the other."""
         while not self._stop_now.is_set():
             for topic in self._topics:
                 for partition in range(PARTITIONS):

@@ -1,4 +1,4 @@
-"""The page that ``cleanerd demo`` writes: numbered steps, sentences, tables; nothing of it with ``--json``."""
+"""The output of ``cleanerd demo``: numbered steps, sentences, tables; silent with ``--json``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PART_WIDTH: Final = 104
 
 
 class Page:
-    """Writes as it goes, so that a viewer sees each step when it is done."""
+    """Writes each step when it is done."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -26,7 +26,7 @@ class Page:
 
     @contextlib.contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """The next number and its title; the block is the work."""
+        """Print the next number and its title; the block does the work."""
         self._step_number += 1
         self.line()
         self.line(f"{self._step_number}. {title}")
@@ -41,14 +41,14 @@ class Page:
         self.line(f"{title} {'-' * max(0, _PART_WIDTH - len(title) - 1)}")
 
     def table(self, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Rows under their titles; columns of numbers to the right."""
+        """Print rows under their titles, with columns of numbers right-aligned."""
         if not self._output.as_json:
             columns = [Column(title, right=_is_number(rows, at)) for at, title in enumerate(titles)]
             self._output.table(columns, rows)
             sys.stdout.flush()
 
     def row(self, cells: Sequence[str], width: int) -> None:
-        """A line of a table that grows while one watches: columns of one width, to the right."""
+        """Print one line of a growing table: columns of equal width, right-aligned."""
         self.line("".join(cell.rjust(width) for cell in cells))
 
     def print(self, text: str) -> None:
@@ -57,7 +57,7 @@ class Page:
             self.line(f"   {line}" if line else "")
 
     def line(self, text: str = "") -> None:
-        """One line as it is."""
+        """One line, unchanged."""
         if not self._output.as_json:
             self._output.line(text)
             sys.stdout.flush()

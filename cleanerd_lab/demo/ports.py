@@ -1,7 +1,7 @@
-"""Ports of 127.0.0.1 for servers to start, which no other process takes before they listen.
+"""Free ports of 127.0.0.1 for servers, which no other process takes before they listen.
 
-The kernel gives a port of its own choice to every connection that goes out, so such ports are none: one that was free a
-second ago is a client's when the broker wants it. Several processes look for ports at once, so each one is claimed.
+The kernel uses its range of ephemeral ports for outgoing connections, so a free port in it may be taken at any moment.
+Several processes search for ports at once, so each port is claimed.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _OUTGOING: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _USUAL: Final = (32_768, 60_999)
 _FIRST: Final = 10_000
 _CLAIMS: Final = 32
-"""So many are held; whatever was to listen on an older one listens by now."""
+"""How many claims are held; the servers of older ones listen by now."""
 
 _claims: Final[deque[int]] = deque()
 
 
 def free_port(ports: Sequence[int] | None = None) -> int:
-    """Return a port without a listener, which no other process gets from here for a while.
+    """A port without a listener, which no other process gets from here for a while.
 
-    ``ports``: those that it may be; None: those that the kernel assigns to no connection.
+    ``ports``: the candidates; None: ports outside of the kernel's ephemeral range.
 
     Raises:
         OSError: there is none.
     """
     ports = ports or _ports()
-    start = random.SystemRandom().randrange(len(ports))  # tests seed the other
+    start = random.SystemRandom().randrange(len(ports))  # tests seed the other random generator
     for step in range(len(ports)):
         port = ports[(start + step) % len(ports)]
         if _is_free(port) and _claim(port):
@@ -43,7 +43,7 @@ def free_port(ports: Sequence[int] | None = None) -> int:
 
 
 def _ports() -> range:
-    """Those that the kernel assigns to no connection; all from 10,000 if it reserves none."""
+    """Ports outside of the kernel's ephemeral range; all from 10,000 if it reserves none."""
     try:
         low, high = map(int, _OUTGOING.read_text(encoding="ascii").split())
     except (OSError, ValueError):
@@ -61,7 +61,7 @@ def _is_free(port: int) -> bool:
 
 
 def _claim(port: int) -> bool:
-    """A name without a file, which ends with this process."""
+    """Claim a port by an abstract socket name, which ends with this process."""
     claim = socket.socket(socket.AF_UNIX)
     try:
         claim.bind(f"\0cleanerd-lab-port-{port}")

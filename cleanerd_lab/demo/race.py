@@ -1,7 +1,7 @@
-"""Producers that race: updates with versions reach a topic out of order, and a dict knows which one should win.
+"""Racing producers: versioned updates reach a topic out of order, and a dict has the expected winners.
 
-The versions are those of the place that the updates come from. On their way to the topic some are held up, some are
-sent a second time with the same version, some come from an old program that writes no version at all.
+The versions follow the order at the source. Some updates are delayed, some are repeated with the same version, and an
+old program writes some without a version.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ UPDATES_A_KEY: Final = 12
 DELETE_SHARE: Final = 0.05
 LATE_SHARE: Final = 0.1
 LATE_BY: Final = 0.2
-"""How far a late update is held up at most, as a share of all updates."""
+"""The longest delay of a late update, as a share of all updates."""
 REWRITE_SHARE: Final = 0.03
-"""Updates that carry the version of the key's update before: equal versions, the higher offset wins."""
+"""The share of updates with the version of the key's previous update: of equal versions, the higher offset wins."""
 UNVERSIONED_SHARE: Final = 0.02
 LATE_WRITE_SHARE: Final = 0.1
 """The share of the keys that get an old version after the cleaning."""
@@ -40,10 +40,10 @@ _POLL_EVERY: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class RecordTimes:
-    """Timestamps of records, relative to now: the first, how far the others go on, the one of the roll.
+    """Timestamps relative to now: of the first record, the span of the others, and of the last one.
 
-    All lie in the past, as brokers want it; the roll more than ``SEGMENT_MS`` behind what it ends. The active segment
-    is never cleaned, so the roll, alone in it, has a key of its own.
+    All are in the past, as brokers require; the last one is more than ``SEGMENT_MS`` after the others, so that it
+    begins a new segment. The active segment is never cleaned, so this record has its own key.
     """
 
     start_ms: int
@@ -58,7 +58,7 @@ LATER: Final = RecordTimes(-3 * SEGMENT_MS, 0, 0, b"second roll")
 
 @dataclass(frozen=True, slots=True)
 class RaceUpdate:
-    """What is written: ``version`` None is a record without the header, ``value`` None a delete."""
+    """A record to write: ``version`` None: without the header; ``value`` None: a delete."""
 
     key: bytes
     version: int | None
@@ -67,12 +67,12 @@ class RaceUpdate:
 
 @dataclass(slots=True)
 class RaceResult:
-    """What the broker acknowledged, by offset, and the model: plain dicts, with nothing of the cleaner in them."""
+    """The acknowledged records, by offset, and the model: plain dicts without any code of the cleaner."""
 
     records: dict[int, RaceUpdate] = field(default_factory=dict)
 
     def winners(self) -> dict[bytes, int]:
-        """Each key's offset of the highest version; no version is below all, among equal ones the last stays."""
+        """Each key's offset of the highest version; no version is lowest, of equal ones the last wins."""
         best: dict[bytes, tuple[bool, int, int]] = {}
         for offset, update in self.records.items():
             standing = (update.version is not None, update.version or 0, offset)
@@ -81,17 +81,20 @@ class RaceResult:
         return {key: offset for key, (_, _, offset) in best.items()}
 
     def expected(self) -> dict[bytes, bytes | None]:
-        """Each key's value at the highest version; None where that is a delete."""
+        """Each key's value at the highest version; None if that is a delete."""
         return {key: self.records[offset].value for key, offset in self.winners().items()}
 
     def last_values(self) -> dict[bytes, bytes | None]:
-        """Each key's value at the highest offset: what stock Kafka keeps."""
+        """Each key's value at the highest offset, which Kafka retains."""
         return {update.key: update.value for _, update in sorted(self.records.items())}
 
 
 @dataclass(frozen=True, slots=True)
 class RaceFacts:
-    """How wild the race was. ``out_of_order``: below a version that its key had already; ``equal``: the same one."""
+    """Statistics of the race.
+
+    ``out_of_order``: below a version that its key already had; ``equal``: the same version.
+    """
 
     records: int
     keys: int
@@ -103,7 +106,7 @@ class RaceFacts:
 
 
 def facts(raced: RaceResult) -> RaceFacts:
-    """Count what the log holds, in its own order."""
+    """The statistics of the log, in its own order."""
     highest: dict[bytes, int] = {}
     out_of_order = equal = 0
     for _, update in sorted(raced.records.items()):
@@ -126,7 +129,7 @@ def facts(raced: RaceResult) -> RaceFacts:
 
 
 def updates(count: int, seed: int) -> list[RaceUpdate]:
-    """``count`` updates in the order in which they reach the producers. The same seed gives the same ones."""
+    """``count`` updates in the order in which producers get them; deterministic for a seed."""
     source = random.Random(seed)  # noqa: S311 - the same traffic in every run, nothing secret
     keys = max(count // UPDATES_A_KEY, 1)
     last_version: dict[bytes, int] = {}
@@ -148,7 +151,7 @@ def updates(count: int, seed: int) -> list[RaceUpdate]:
 
 
 def late_updates(raced: RaceResult, seed: int) -> list[RaceUpdate]:
-    """Old versions for some keys, deleted ones among them: each below the version that won, so each has to lose."""
+    """Old versions for some keys, including deleted ones: each is below the winning version, so each must lose."""
     source = random.Random(seed)  # noqa: S311 - as above
     late = []
     for number, (key, offset) in enumerate(sorted(raced.winners().items())):
@@ -161,17 +164,16 @@ def late_updates(raced: RaceResult, seed: int) -> list[RaceUpdate]:
 def write(
     bootstrap: str, topic: str, rules: TopicRules, batch: Sequence[RaceUpdate], when: RecordTimes
 ) -> dict[int, RaceUpdate]:
-    """Write updates by several producers at once, then one record that makes the broker begin a new segment.
+    """Write updates with several producers at once, then one record that makes the broker begin a new segment.
 
-    Returns what was acknowledged, by
-    offset.
+    Returns the acknowledged records by offset.
 
     Raises:
         BrokerError: a record was not acknowledged.
     """
     config = {"bootstrap.servers": bootstrap, "linger.ms": 10, "batch.num.messages": 100, "log_level": 0}
     racers = [Producer(config, rules) for _ in range(RACERS)]
-    # It knows of no versions, so it is asked for none.
+    # It does not support versions, so it writes none.
     old_program = Producer(config)
     everybody = (*racers, old_program)
     source = random.Random(len(batch))  # noqa: S311 - as above

@@ -1,4 +1,4 @@
-"""Reading a topic from its beginning to its end, with two client libraries that know nothing of each other."""
+"""Reads a topic from beginning to end, with two independent client libraries."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ KAFKA_PYTHON_CODECS: Final[dict[str, Callable[[], bool]]] = {
     "lz4": has_lz4,
     "zstd": has_zstd,
 }
-"""Whether kafka-python can unpack a codec here: all but gzip need packages of their own."""
+"""Whether kafka-python can decompress a codec here: all except gzip need additional packages."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumedPartition:
-    """What a consumer got of a partition: offset -> key and value; where it ended, and where the log does."""
+    """The records that a consumer received of a partition: offset -> key and value; its end, and the log's end."""
 
     client: str
     records: dict[int, tuple[bytes | None, bytes | None]]
@@ -50,7 +50,7 @@ def read_with_confluent(bootstrap: str, topic: str, number: int = 0) -> Consumed
     """Partition ``number`` with confluent-kafka (librdkafka).
 
     Raises:
-        BrokerError: the client reported an error, or did not get to the end in time.
+        BrokerError: the client reported an error, or did not reach the end in time.
     """
     partition = TopicPartition(topic, number, 0)
     consumer = Consumer(
@@ -69,12 +69,12 @@ def read_with_confluent(bootstrap: str, topic: str, number: int = 0) -> Consumed
         end = _end_offset(consumer, partition, deadline)
         consumer.assign([partition])
         while time.monotonic() < deadline:
-            # consume() waits for a full batch: the end of the log must not have to wait long.
+            # consume() waits for a full batch, but the end of the log should not be delayed.
             for message in consumer.consume(_BATCH, timeout=0.1):
                 error, offset = message.error(), message.offset()
                 if error is None and offset is not None:
                     records[offset] = (message.key(), message.value())
-                    if offset + 1 >= end:  # while producers write, the end of the log is never met
+                    if offset + 1 >= end:  # while producers write, the consumer never reaches the end of the log
                         return ConsumedPartition("confluent-kafka", records, offset + 1, end)
                 elif error is None:
                     continue
@@ -91,7 +91,7 @@ def read_with_confluent(bootstrap: str, topic: str, number: int = 0) -> Consumed
 def _end_offset(
     consumer: Consumer, partition: TopicPartition, deadline: float, again_seconds: float = _RETRY_SECONDS
 ) -> int:
-    """Return the log end. A broker that has just started may serve before it leads its partitions: asked again.
+    """The log end, with retries: a broker that has just started may serve before it leads its partitions.
 
     Raises:
         BrokerError: no leader had answered by ``deadline`` (monotonic seconds), or another error came.
@@ -110,10 +110,10 @@ def _end_offset(
 
 
 def read_with_kafka_python(bootstrap: str, topic: str) -> ConsumedPartition:
-    """With kafka-python (pure Python).
+    """Read with kafka-python (pure Python).
 
     Raises:
-        BrokerError: it did not get to the end in time.
+        BrokerError: it did not reach the end in time.
     """
     partition = KafkaPythonPartition(topic, 0)
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False, check_crcs=True)

@@ -44,7 +44,7 @@ _FILLERS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """One topic at the end. ``tombstone``: broker 1 still had it when broker 2 returned; ``read``: from broker 2."""
+    """The result of one topic. ``tombstone``: broker 1 still had it when broker 2 returned; ``read``: from broker 2."""
 
     topic: str
     tombstone: bool
@@ -52,12 +52,12 @@ class Returned:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether a consumer of the new leader takes the key for deleted."""
+        """Whether the key is deleted for a consumer of the new leader."""
         return self.read is None
 
 
 class ReturningReplica:
-    """The scene, in ``work_dir``. As a context manager it kills both brokers on exit."""
+    """The scenario, in ``work_dir``. As a context manager it kills both brokers on exit."""
 
     def __init__(self, release: KafkaRelease, work_dir: Path) -> None:
         shared: dict[str, Any] = {"version": release.version, "properties": _PROPERTIES}
@@ -145,12 +145,12 @@ class ReturningReplica:
             raise BrokerError("a record was not acknowledged", where=str(self._first.log_file))
 
     def _fill(self, topics: Sequence[str]) -> None:
-        """Other keys, until a new segment begins."""
+        """Write other keys until a new segment begins."""
         for number in range(_FILLERS):
             self._write(b"other-%d" % number, bytes(700), topics)
 
     def _cleaned_by_kafka(self) -> bool:
-        self._fill((BY_KAFKA,))  # Kafka's cleaner leaves an idle log alone
+        self._fill((BY_KAFKA,))  # Kafka's cleaner does not clean an idle log
         return (KEY, None) not in self._read(self._first, BY_KAFKA)
 
     def _clean(self) -> None:

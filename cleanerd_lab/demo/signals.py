@@ -1,4 +1,4 @@
-"""A signal that comes while a process is being started waits until it is known who has to end that process."""
+"""Delays signals while a process is being started, until it is known which object has to end it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def signals_wait() -> Iterator[None]:
-    """SIGINT and SIGTERM come when the block has ended. Other threads than the main one are never interrupted."""
+    """Deliver SIGINT and SIGTERM after the block. Only the main thread is ever interrupted."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

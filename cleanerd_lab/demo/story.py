@@ -56,9 +56,9 @@ STARTS_OF_CLEANERD: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """``partitions`` is ``clean --json``'s, topic by topic; ``start`` is what a start of the process alone costs.
+    """``partitions`` is ``clean --json``'s, topic by topic; ``start``: the cost of starting the process.
 
-    ``bytes_after`` are those of all segments of a topic, the active one included.
+    ``bytes_after``: those of all segments of a topic, including the active one.
     """
 
     partitions: dict[str, dict[str, Any]]
@@ -69,7 +69,7 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class SecondCleaning:
-    """New records after the cleaning: how many were written to each topic, and how many came back as written."""
+    """New records after the cleaning: how many were written to each topic, and how many were read back unchanged."""
 
     written: int
     read_back: int
@@ -77,7 +77,7 @@ class SecondCleaning:
 
 @dataclass(frozen=True, slots=True)
 class KafkaResult:
-    """Kafka's own cleaner on the copy. ``same_records``: a consumer gets record for record what it gets from ours."""
+    """Kafka's own cleaner on the copy. ``same_records``: a consumer gets the same records as after cleanerd."""
 
     cleaning: KafkaCleaning
     bytes_after: dict[str, int]
@@ -85,9 +85,9 @@ class KafkaResult:
 
 
 class Demo:
-    """One run, in ``work_dir``: ``broker/`` is the broker's, ``copy/`` the copy that Kafka's cleaner gets.
+    """One run in ``work_dir``: ``broker/`` is the broker's, ``copy/`` the copy for Kafka's cleaner.
 
-    As a context manager it kills on exit whatever it started and still runs.
+    As a context manager it kills everything that it started on exit.
     """
 
     def __init__(self, release: KafkaRelease, work_dir: Path, *, records: int, seed: int) -> None:
@@ -113,12 +113,12 @@ class Demo:
 
     @property
     def log_dir(self) -> Path:
-        """The broker's log directory: what cleanerd cleans."""
+        """The broker's log directory, which cleanerd cleans."""
         return self._broker.log_dirs[0]
 
     @property
     def copied_log_dir(self) -> Path:
-        """The copy that Kafka's own cleaner gets."""
+        """The copy for Kafka's cleaner."""
         return self._kafka.broker.log_dirs[0]
 
     def start_and_write(self) -> list[AcknowledgedTopic]:
@@ -134,7 +134,7 @@ class Demo:
         return self.written
 
     def stop_and_copy(self) -> None:
-        """Stop the broker cleanly and copy its log directory, flushed, so that no later step pays for it.
+        """Stop the broker cleanly and copy its log directory, flushed, so that no later step is slowed down.
 
         Raises:
             BrokerError: it did not stop.
@@ -148,11 +148,11 @@ class Demo:
     def clean(self) -> Cleaned:
         """Run ``cleanerd clean`` on the stopped broker's log directory, for the topics in every codec.
 
-        Raises:
-            CleanerdError: it failed, or left a topic as it was.
+        Raises: CleanerdError: it failed, or did not clean a topic.
         """
         topics = [written.topic for written in self.written]
-        # Planning loads what cleaning loads and reads next to nothing: the cheapest of a few runs is the start's cost.
+        # Planning loads the same modules as cleaning and reads very little: the least of a few runs is the start's
+        # cost.
         starts = [self._command.plan(topics).cost for _ in range(STARTS_OF_CLEANERD)]
         partitions, done = self._command.clean(topics, "--force")
         return Cleaned(
@@ -198,10 +198,10 @@ class Demo:
         return SecondCleaning(records * len(self.written), read_back)
 
     def kafka_cleans(self) -> KafkaResult:
-        """Let Kafka's own cleaner do the same work on the copy; its broker goes on running.
+        """Let Kafka's cleaner do the same work on the copy; its broker keeps running.
 
         Raises:
-            BrokerError: its broker did not start, or its cleaner did not come to an end.
+            BrokerError: its broker did not start, or its cleaner did not complete.
         """
         topics = [written.topic for written in self.written]
         kafka = self._kafka
@@ -214,10 +214,10 @@ class Demo:
         return KafkaResult(cleaning, {topic: log_bytes(self.copied_log_dir, topic) for topic in topics}, same)
 
     def read_by_spark(self) -> SparkRead:
-        """Read the last topic with PySpark where its segments lie: all that was written, once more included.
+        """Read the last topic's segments with PySpark, including the records written after the cleaning.
 
         Raises:
-            CleanerdError: PySpark did not come to an end.
+            CleanerdError: PySpark did not complete.
         """
         return read_by_spark(self.log_dir, self._all_written[self.written[-1].topic])
 

@@ -1,4 +1,4 @@
-"""The header strategy (KIP-280), shown on the demonstration's brokers; what it says is demo/strategies_report.py's.
+"""The header strategy (KIP-280) on the demonstration's brokers; demo/strategies_report.py prints the results.
 
 ::
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "accounts"
 TOPIC_CONFIG: Final = {"cleanup.policy": "compact", "segment.ms": str(SEGMENT_MS)}
-"""Nothing keeps Kafka's cleaner away: that is for ``cleanerd delegate``."""
+"""Kafka's cleaner is not excluded here: ``cleanerd delegate`` does that."""
 STRATEGY: Final = {"compaction.strategy": "header", "compaction.strategy.header": "version"}
 CONFIG: Final = f'[topics."{TOPIC}"]\n' + "".join(f'"{key}" = "{value}"\n' for key, value in STRATEGY.items())
 DAY_MS: Final = 24 * 3_600_000
@@ -61,7 +61,7 @@ PLAIN: Final = "plain consumer"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one reader made of one state of the log, against the model."""
+    """One reader's result for one state of the log, compared with the model."""
 
     log: str
     reader: str
@@ -71,7 +71,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Delegated:
-    """What ``cleanerd delegate`` set on the topic, and what was written to it then."""
+    """The settings from ``cleanerd delegate``, and the records written then."""
 
     changes: dict[str, str]
     facts: RaceFacts
@@ -79,9 +79,9 @@ class Delegated:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """``as_promised``: cleanerd left exactly the records that LatestState had named before, and the model names.
+    """``as_promised``: cleanerd left exactly the records that LatestState had named before and the model names.
 
-    ``kafka_by_its_rules``: Kafka left every key's last record, so that what it got wrong is not a broken cleaner's.
+    ``kafka_by_its_rules``: Kafka left every key's last record, so its wrong keys are not due to a broken cleaner.
     """
 
     views: tuple[View, ...]
@@ -90,16 +90,16 @@ class Compared:
 
     @property
     def good(self) -> bool:
-        """All as it should be: the versions decide for LatestState and cleanerd."""
+        """Whether all is right: the versions decide for LatestState and cleanerd."""
         by_version = [view for view in self.views if view.log == BY_CLEANERD or view.reader != PLAIN]
         return self.as_promised and self.kafka_by_its_rules and not any(view.wrong.keys for view in by_version)
 
 
 @dataclass(frozen=True, slots=True)
 class DayLater:
-    """After late writes, a day later. ``as_expected``: exactly the records are left that the model says.
+    """After late writes, a day later. ``as_expected``: the log has exactly the records of the model.
 
-    ``tombstones_waiting``: those whose key had a late write, so that something else of it was in the log.
+    ``tombstones_waiting``: those whose key had a late write, so that the log had another record of it.
     """
 
     late_writes: int
@@ -112,12 +112,12 @@ class DayLater:
 
     @property
     def good(self) -> bool:
-        """All as it should be."""
+        """Whether all is right."""
         return self.as_expected and self.wrong.keys == 0
 
 
 class StrategyDemo:
-    """One topic on the demonstration's broker, and on the copy that Kafka's cleaner gets."""
+    """One topic on the demonstration's broker, and on the copy for Kafka's cleaner."""
 
     def __init__(self, broker: Broker, kafka: KafkaCleanerBroker, command: Command, *, records: int, seed: int) -> None:
         self._broker = broker
@@ -133,7 +133,7 @@ class StrategyDemo:
         self._late: dict[int, RaceUpdate] = {}
 
     def delegate_and_race(self) -> Delegated:
-        """Create the topic, keep Kafka's cleaner away from it, let producers race, and read it as the strategy sees it.
+        """Create the topic, delegate it, let producers race, and read it with its strategy.
 
         Raises:
             BrokerError: the broker refused, or did not acknowledge everything.
@@ -161,11 +161,11 @@ class StrategyDemo:
         Raises:
             CleanerdError: it failed.
         """
-        # Without --force: what decides is the ratio that delegate saved, not the one it set.
+        # Without --force: the ratio that delegate saved decides, not the one that it set.
         return self._command.clean([TOPIC])[0][TOPIC]
 
     def read_cleaned(self) -> None:
-        """Read all that cleanerd left with a plain consumer.
+        """Read all remaining records with a plain consumer.
 
         Raises:
             BrokerError: it could not be read.
@@ -176,7 +176,7 @@ class StrategyDemo:
         self._as_promised = read.records == self._promised and set(read.records) == winners
 
     def write_late(self) -> None:
-        """Old versions for a part of the keys.
+        """Write old versions for some of the keys.
 
         Raises:
             BrokerError: the broker did not acknowledge everything.
@@ -185,10 +185,10 @@ class StrategyDemo:
         self._late = write(self._broker.bootstrap, TOPIC, self._rules, late, LATER)
 
     def let_kafka_clean(self) -> Compared:
-        """Let Kafka's own cleaner have the topic on the copy, read it, stop that broker, and compare all results.
+        """Let Kafka's cleaner clean the topic on the copy, read it, stop that broker, and compare all results.
 
         Raises:
-            BrokerError: it did not come to an end.
+            BrokerError: it did not complete.
         """
         self._kafka.clean([TOPIC])
         read = read_with_confluent(self._kafka.broker.bootstrap, TOPIC)
@@ -236,5 +236,5 @@ class StrategyDemo:
 
 
 def last_values(read: ConsumedPartition) -> dict[bytes, bytes | None]:
-    """Each key's last value, as a plain consumer takes it for the truth."""
+    """Each key's last value, as a plain consumer uses it."""
     return {key: value for _, (key, value) in sorted(read.records.items()) if key is not None}

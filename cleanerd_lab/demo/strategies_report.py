@@ -1,4 +1,4 @@
-"""What ``cleanerd demo`` says of the topic with versions."""
+"""The report of ``cleanerd demo`` on the topic with versions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def report_cleaned(page: Page, entry: dict[str, Any]) -> None:
 
 
 def report_compared(page: Page, compared: Compared) -> None:
-    """Step: who is right."""
+    """Step: which reader is right."""
     page.print(
         "Each key's value against a plain dict with the highest version of each key; among equal versions the last\n"
         "one counts, no version is below every version. Kafka keeps the last record, whatever its version."

@@ -1,4 +1,4 @@
-"""Real traffic: compacted topics, one for each codec, written to by several idempotent producers at once."""
+"""Real traffic: compacted topics, one per codec, written by several idempotent producers at once."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ UPDATES_A_KEY: Final = 12
 """How often a key is written on average."""
 
 OFF_LIMITS: Final = {"min.cleanable.dirty.ratio": "1.0"}
-"""With this Kafka's own cleaner finds nothing dirty enough."""
+"""With this ratio Kafka's cleaner finds no log dirty enough."""
 SPAN_MS: Final = 3_600_000
-"""The records' timestamps are those of an hour, so that segments end by age however few bytes there are."""
+"""The records' timestamps span an hour, so that segments end by age with few bytes."""
 TOPIC_CONFIG: Final = {
     "cleanup.policy": "compact",
     "segment.bytes": str(2 * 1024 * 1024),
@@ -41,7 +41,7 @@ _WORDS: Final = ("placed", "paid", "packed", "shipped", "delivered", "returned")
 
 @dataclass(slots=True)
 class AcknowledgedTopic:
-    """What the broker acknowledged of one topic's only partition: offset -> key and value, None for a delete."""
+    """The acknowledged records of one topic's only partition: offset -> key and value, None for a delete."""
 
     topic: str
     codec: str
@@ -98,7 +98,7 @@ def write(bootstrap: str, codec: str, records: int, *, seed: int, topic: str | N
     producers = [_producer(bootstrap, codec) for _ in range(PRODUCERS)]
     source = random.Random(seed)  # noqa: S311 - the same traffic in every run, nothing secret
     start_ms = time.time_ns() // 1_000_000 - SPAN_MS
-    # Now and then they wait for each other: else one would be done before the next one has got anywhere.
+    # Regularly they wait for each other; otherwise one would be done before the next one has started.
     flush_every = max(records // FLUSHES, 1)
     keys = max(records // UPDATES_A_KEY, 1)
     for number in range(records):
@@ -156,6 +156,6 @@ def _value(source: random.Random, number: int) -> bytes:
 
 
 SILENT: Final = logging.getLogger("cleanerd_lab.demo.clients")
-"""What the clients have to say of a broker that is still starting is of no interest."""
+"""The clients' messages about a starting broker are not shown."""
 SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False

@@ -1,4 +1,4 @@
-"""``cleanerd demo``: a real broker, real traffic, cleanerd at work; prints what changed."""
+"""``cleanerd demo``: a real broker, real traffic, and cleanerd; prints the results."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def demo(
 
 
 def report_returned(page: Page, replicas: ReturningReplica) -> list[Returned]:
-    """Play the scene of a replica that returns too late; what became of the deleted key."""
+    """Run the scenario of a replica that returns too late; returns what happened to the deleted key."""
     with page.step("A replica is away while a key is deleted, and returns"):
         replicas.start()
         replicas.delete_away()
@@ -149,7 +149,7 @@ def report_returned(page: Page, replicas: ReturningReplica) -> list[Returned]:
 
 
 def report_end(output: Output, page: Page, *, good: bool, seconds: float, document: Mapping[str, object]) -> int:
-    """The last line, or all of it as JSON; the result is the exit code."""
+    """Print the last line, or everything as JSON; returns the exit code."""
     page.line()
     page.line(f"{'Everything is as it should be' if good else 'SOMETHING DIFFERS, see above'}. {seconds:.0f} s.")
     if output.as_json:
@@ -170,7 +170,7 @@ def _work_dir(keep: Path | None) -> Iterator[Path]:
 
 
 class StepRunner:
-    """Runs the steps one after the other and says after each what came of it."""
+    """Runs the steps one after the other and reports each result."""
 
     def __init__(self, page: Page, run: Demo) -> None:
         self._page = page
@@ -178,7 +178,7 @@ class StepRunner:
         self._bytes_before: dict[str, int] = {}
 
     def run(self) -> tuple[bool, dict[str, object]]:
-        """The whole story: whether all is well, and the same for ``--json``."""
+        """Run all steps: returns whether all is well, and the document for ``--json``."""
         page, run = self._page, self._run
         with page.step("A broker starts, and producers write"):
             written = run.start_and_write()
