@@ -188,7 +188,7 @@ class Writer(threading.Thread):
             self.model.errors.append("no answer in time")
 
     def _roll(self, producer: Producer) -> None:
-        """A record with a late timestamp, so that every partition begins a new segment and earlier ones can be cleaned."""
+        """A record with a late timestamp: every partition begins a new segment, so earlier ones can be cleaned."""
         now_ms = self._clock_ns() // 1_000_000
         for partition in range(PARTITIONS):
             update = RaceUpdate(ROLL_KEY + b"%d" % partition, None, b"")
