@@ -197,7 +197,7 @@ def test_the_cleaner_does_not_let_go(stopping: Stopping) -> None:
     with stopping.live.asking() as agent:
         with stopping.at("asleep", topic.request(manifest)) as swap:
             begun = time.monotonic()
-            with pytest.raises(RefusedError, match="its lock is held") as refused:
+            with pytest.raises(RefusedError, match="the lock of the broker's cleaner is held") as refused:
                 agent.ask("log", topic=topic.name, partition=0)
             assert refused.value.code == "busy"
             assert 4 < time.monotonic() - begun < 60
