@@ -26,23 +26,22 @@ from cleanerd.cli.selecting import (
 @log_dirs_argument(required=False)
 @cleaning_options
 @click.option(
-    "--exact", is_flag=True, help="Index and decide as a cleaning would, for the exact saving. Writes nothing."
+    "--exact", is_flag=True, help="Decide every record as a cleaning does, for the exact saving. Writes nothing."
 )
 @strategy_option(
-    "Count the keys that would have another winner under offset, timestamp or header:NAME. Reads everything.",
+    "Count the keys that another strategy (offset, timestamp, header:NAME) would retain another record of. Reads all.",
     "switch_to",
 )
 @by_option
 @top_option
-@click.option("--exit-code", "tell_by_exit", is_flag=True, help="Exit with 10 when there is work to do.")
+@click.option("--exit-code", "tell_by_exit", is_flag=True, help="Exit code 10 if there is something to clean.")
 @lazy_command("cleanerd.cli.plan:plan")
 def plan() -> None:
     """Show how dirty each compacted partition is, what a cleaning would save, and why nothing is cleaned.
 
-    Begins with the total; then the partitions, or the topics if there are many, with the largest saving first. Small
-    partitions are read whole, large ones are sampled. Damage, and data that clean refuses, show up only
-    with --exact. Allowed beside a running broker. With --keep-replaced it only checks that clean could use the
-    directory.
+    First the total, then the partitions, or the topics if there are many, with the largest saving first. Small
+    partitions are read completely, large ones are sampled. Only --exact finds damage, and data that clean refuses. The
+    broker may run. With --keep-replaced, plan checks that clean could use the directory.
     """
 
 
@@ -50,16 +49,16 @@ def plan() -> None:
 @common_options
 @log_dirs_argument(required=False)
 @cleaning_options
-@click.option("--dry-run", is_flag=True, help="Decide, say what would happen, write nothing: plan --exact.")
-@click.option("--live", is_flag=True, help="Beside a running broker, whose agent swaps the segments (cleanerd agent).")
+@click.option("--dry-run", is_flag=True, help="Write nothing, only show what would happen: plan --exact.")
+@click.option("--live", is_flag=True, help="Clean beside a running broker, whose agent swaps the segments.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @lazy_command("cleanerd.cli.clean:clean")
 def clean() -> None:
     """Clean the compacted partitions of a stopped broker's log directories.
 
-    The broker must be down: cleanerd takes the directory's lock, as a broker would. Every partition is read, cleaned
-    into new segments beside the old ones, verified, and swapped in group by group; a crash at any moment leaves old
-    or new. With --live the broker runs and swaps each group itself.
+    Stop the broker first: cleanerd takes the directory's lock, as a broker does. cleanerd writes new segments beside
+    the old ones, verifies them, and swaps them in, one segment group after the other. A crash leaves each group old or
+    new. With --live the broker runs, and swaps each group itself.
     """
 
 
@@ -71,9 +70,9 @@ def clean() -> None:
 def stage() -> None:
     """Write the new segments of the compacted partitions beside the old ones, for cleanerd apply.
 
-    The broker may run: nothing of the log is changed. Stop the broker, run cleanerd apply, start the broker. A plan is
-    good for cleanerd.plan.max.age.ms and as long as the broker does not itself clean or delete what it rests on. With
-    --keep-replaced it is apply that keeps the segments that it replaces.
+    The broker may run, because the log is not changed. Then stop the broker, run cleanerd apply, and start the broker.
+    A staged cleaning is valid for cleanerd.plan.max.age.ms, unless the broker cleans or deletes a segment that it is
+    based on. With --keep-replaced, apply keeps the segments that it replaces.
     """
 
 
@@ -82,20 +81,20 @@ def stage() -> None:
 @log_dirs_argument(required=False)
 @partition_option
 @click.option("--unclean", is_flag=True, help="Apply although the broker was not stopped cleanly.")
-@click.option("--require", is_flag=True, help="A plan that no longer fits is an error, exit code 4.")
+@click.option("--require", is_flag=True, help="Exit code 4 if a staged cleaning no longer fits.")
 @click.option(
     "--keep-replaced",
     "kept",
     metavar="DIR",
     type=click.Path(path_type=Path, readable=False),
-    help="Keep what is replaced in DIR for cleanerd undo, whatever the plan says.",
+    help="Keep the replaced segments in DIR, not in the directory of cleanerd stage.",
 )
 @lazy_command("cleanerd.cli.apply:apply")
 def apply() -> None:
-    """Swap in what cleanerd stage prepared; finish or undo what a crash left. The broker must be down.
+    """Swap in staged cleanings, and finish or undo a swap that a crash cut short. Stop the broker first.
 
-    A plan that no longer fits is dropped, with its reason, and the broker starts with the log as it is: exit code 0,
-    unless --require is given.
+    A staged cleaning that no longer fits is discarded, with its reason. The exit code is 0, so that the broker starts
+    with the log as it is; with --require it is 4.
     """
 
 
@@ -121,9 +120,9 @@ def apply() -> None:
 def undo() -> None:
     """Undo the last cleaning of each partition that was cleaned with --keep-replaced.
 
-    The broker must be down. Refused when the partition was cleaned again since, or when anything that the cleaning
-    covered is no longer what it left, or when a tombstone that comes back would hide records that were appended since.
-    Other records that were appended since do not matter. Call it again to undo the cleaning before that one.
+    Stop the broker first. An undo is refused if the partition was cleaned again or changed below the end of that
+    cleaning, or if a tombstone would come back and hide newer records. Other newer records stay as they are. Run undo
+    again to undo the cleaning before.
     """
 
 

@@ -70,14 +70,14 @@ def cleaning_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _OPTIONS = (
     partition_option,
-    click.option("--force", is_flag=True, help="Clean whatever min.cleanable.dirty.ratio says."),
+    click.option("--force", is_flag=True, help="Clean although the dirty ratio is below min.cleanable.dirty.ratio."),
     click.option(
         "--first-dirty",
         type=click.IntRange(min=0),
         metavar="OFFSET",
         help="Clean from this offset, not from the checkpoint's.",
     ),
-    click.option("--from-start", is_flag=True, help="The whole log counts as dirty."),
+    click.option("--from-start", is_flag=True, help="Treat the whole log as dirty."),
     now_option,
     click.option(
         "--cleanable-to",
@@ -91,7 +91,7 @@ _OPTIONS = (
     click.option(
         "--change-strategy",
         is_flag=True,
-        help="Clean by other rules than a topic's last cleaning. plan shows what that changes.",
+        help="Clean by another strategy than the last cleaning. plan shows what that changes.",
     ),
     click.option(
         "--ignore-replica",
@@ -99,7 +99,7 @@ _OPTIONS = (
         type=click.IntRange(min=0),
         multiple=True,
         metavar="BROKER",
-        help="Tombstones do not wait for this broker, which never returns. Repeatable. Should it return nevertheless, "
+        help="Tombstones do not wait for this broker, which never returns. Repeatable. If it returns after all, "
         "move its directories of these partitions aside before it starts, or deleted keys come back.",
     ),
     click.option("--wait-for-replicas", is_flag=True, hidden=True, help="Also with --now-ms."),
@@ -108,6 +108,6 @@ _OPTIONS = (
         "kept",
         metavar="DIR",
         type=click.Path(path_type=Path, readable=False),
-        help="Keep what is replaced in DIR (same file system, outside of every log directory) for cleanerd undo.",
+        help="Keep the replaced segments in DIR for cleanerd undo: same file system, outside every log directory.",
     ),
 )

@@ -24,15 +24,15 @@ POLL_SECONDS: Final = 0.2
 @click.command("trigger")
 @common_options
 @daemons_partitions(required=True)
-@click.option("--wait", is_flag=True, help="Wait until each has ended, and print what came of it.")
+@click.option("--wait", is_flag=True, help="Wait until each has ended, and print the outcomes.")
 @click.option(
     "--timeout", "timeout_seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="With --wait: give up after."
 )
 def trigger(common: Common, partitions: tuple[str, ...], *, wait: bool, timeout_seconds: float | None) -> int:
-    """Have the daemon clean partitions next, whatever their dirty ratio, cleanerd.windows and quarantine say.
+    """Have the daemon clean partitions next, in spite of dirty ratio, cleanerd.windows and quarantine.
 
-    TOPIC stands for all its partitions, 'orders-*' for all that match. When one that is named is unknown, or cannot be
-    cleaned, none is. With --wait the exit code is that of cleanerd clean: 0 when all were cleaned.
+    TOPIC means all its partitions, 'orders-*' all that match. If a named partition is unknown or cannot be cleaned,
+    nothing is triggered. With --wait the exit code is that of cleanerd clean: 0 if all were cleaned.
     """
     if timeout_seconds is not None and not wait:
         raise click.UsageError("--timeout goes with --wait only")
@@ -82,10 +82,10 @@ def _wait(common: Common, answer: dict[str, Any], timeout_seconds: float | None)
 @common_options
 @daemons_partitions()
 def pause(common: Common, partitions: tuple[str, ...]) -> None:
-    """Keep the daemon from cleaning partitions, or without names from cleaning at all, until cleanerd resume.
+    """Pause the cleaning of partitions, or without names all cleaning, until cleanerd resume.
 
-    TOPIC stands for all the partitions that it has now, 'orders-*' for all that match. A cleaning that runs is stopped
-    between two chunks. A restart of the daemon does not end a pause.
+    TOPIC means all the partitions that it has now, 'orders-*' all that match. A running cleaning stops between two
+    chunks. A restart of the daemon does not end a pause.
     """
     answer = _request(common, "pause", partitions)
     paused = answer["paused"]
@@ -100,7 +100,7 @@ def pause(common: Common, partitions: tuple[str, ...]) -> None:
 @daemons_partitions()
 @click.option("--canary", is_flag=True, help="Instead: clean on although the canary found a cleaning wrong.")
 def resume(common: Common, partitions: tuple[str, ...], *, canary: bool) -> None:
-    """End the pause of partitions, or without names that of the whole daemon."""
+    """End the pause of partitions, or without names of all cleaning."""
     if canary:
         _release_canary(common, partitions)
         return
@@ -132,9 +132,9 @@ def _release_canary(common: Common, partitions: tuple[str, ...]) -> None:
 @common_options
 @daemons_partitions()
 def retry(common: Common, partitions: tuple[str, ...]) -> None:
-    """End the quarantine of partitions, or without names all quarantines: those that are due are tried again.
+    """End the quarantine of partitions, or without names all quarantines, and clean those that are due.
 
-    When the canary holds, it verifies the partition again that it holds for.
+    If the canary holds, verify the partition again that it holds for.
     """
     answer = _request(common, "retry", partitions)
     lines = [
@@ -159,7 +159,7 @@ def retry(common: Common, partitions: tuple[str, ...]) -> None:
 @click.command("reload")
 @common_options
 def reload(common: Common) -> None:
-    """Have the daemon read its settings again, as SIGHUP does; says what takes effect at the next start only."""
+    """Have the daemon read its settings again, as SIGHUP does, and show which changes need a restart."""
     answer = _request(common, "reload", ())
     lines = [f"changed: {', '.join(answer['changed']) or 'nothing'}"]
     if answer["needs_restart"]:
@@ -174,8 +174,8 @@ def reload(common: Common) -> None:
 def ignore_replica(common: Common, brokers: tuple[int, ...], *, revoke: bool) -> None:
     """Let tombstones and transaction markers expire that wait for brokers which never return.
 
-    BROKER is a node.id; without one the ignored brokers are listed. It lasts until --revoke, over restarts of the
-    daemon too. Before such a broker starts again, move its replicas aside: cleanerd move-aside.
+    BROKER is a node.id; without one, the ignored brokers are listed. The command lasts until --revoke, also over
+    restarts of the daemon. Before such a broker starts again, move its replicas aside: cleanerd move-aside.
     """
     operation = ("wait-for-replica" if revoke else "ignore-replica") if brokers else "ignored-replicas"
     answer = _request(common, operation, [str(each) for each in brokers])

@@ -146,9 +146,9 @@ def erase_certify() -> None:
 def erase_verify() -> None:
     """Decide whether the certificates prove that the key is gone from every replica of the topic.
 
-    Complete only when each assigned replica has a statement that is newer than the request, searched past the
-    tombstone, and is signed by a trusted key. Exit code 0 when complete, 1 when not, 5 when a file is not a certificate
-    or was changed.
+    The proof is complete if each assigned replica has a certificate that is newer than the request, covers the log past
+    the tombstone, and is signed by a trusted key. Exit code 0 if it is complete, 1 if not, 5 if a file is not a
+    certificate or was changed.
     """
 
 
@@ -174,9 +174,9 @@ def erase_verify() -> None:
 def erase_request() -> None:
     """Write a tombstone for a key of TOPIC, as its strategy needs it, and remember the request.
 
-    Reads the topic once, to find the partitions that have the key and the largest version. The tombstone is above all
-    known versions, and has the flag or header of tombstone.mode. The state directory keeps a salted hash of the key,
-    and the daemon works towards the request until erase certify has found the key nowhere on this host.
+    Reads the topic once, to find the partitions that have the key, and its largest version. The tombstone gets a higher
+    version, and the flag or header of tombstone.mode. The state directory keeps a salted hash of the key. The daemon
+    follows the request until erase certify finds the key nowhere on this host.
     """
 
 

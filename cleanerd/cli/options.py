@@ -132,7 +132,7 @@ def _assignment(_context: click.Context, _option: click.Parameter, values: tuple
 
 
 now_option: Final = click.option(
-    "--now-ms", type=click.IntRange(min=0), metavar="MS", help="As if it were that time. Default: the clock."
+    "--now-ms", type=click.IntRange(min=0), metavar="MS", help="Use this time instead of the clock's."
 )
 """For commands that judge by the time."""
 

@@ -31,10 +31,10 @@ VERIFY_LIMIT: Final = 100
 @common_options
 @lazy_command("cleanerd.cli.run:run_daemon")
 def run_daemon() -> None:
-    """Look after the log directories of cleanerd.log.dirs until SIGTERM or SIGINT comes.
+    """Run the daemon: keep the log directories of cleanerd.log.dirs clean until SIGTERM or SIGINT.
 
-    SIGHUP (or cleanerd reload) reads the settings again. Without cleanerd.mode it observes: it works out what
-    cleaning would save and writes nothing to a log directory. cleanerd status and cleanerd top show what it does.
+    SIGHUP (or cleanerd reload) reads the settings again. Without cleanerd.mode it observes: it computes what cleaning
+    would save and writes nothing to a log directory. cleanerd status and cleanerd top show what it does.
     """
 
 
@@ -59,9 +59,9 @@ def run_daemon() -> None:
 def inspect() -> None:
     """Decode any file that a broker keeps: segments, indexes, snapshots, checkpoints, KRaft metadata.
 
-    A partition's directory gives a table of its segments, a log directory tables of its partitions and topics. Damaged
-    files are decoded as far as it goes; then the error names the byte (exit code 5). Of the cluster's metadata only
-    settings about logs and their cleaning are shown.
+    For a partition's directory it shows the segments, for a log directory the partitions and topics. A damaged file is
+    decoded up to the damage; the error names the byte (exit code 5). Of the cluster's metadata, only settings about
+    logs and their cleaning are shown.
     """
 
 
@@ -101,10 +101,10 @@ def inspect() -> None:
 def verify() -> None:
     """Prove that segments, partitions or log directories are consistent.
 
-    Checksums, every record's structure, the order of offsets, index files by what lookups find, transaction indexes,
-    producer snapshots, leader epochs, checkpoints, files left over; below the clean point at most one record a key.
-    Exit code 5 when there is an error among the findings, 1 when all of them are partitions that cannot be read.
-    --partition goes with log directories. Beside a running broker the newest bytes may be in motion.
+    Checks checksums, the structure of every record, the order of offsets, lookups in index files, transaction indexes,
+    producer snapshots, leader epochs, checkpoints and leftover files, and that the clean section has at most one record
+    per key. Exit code 5 if there is an error, 1 if partitions could not be read. Use --partition with log directories.
+    Beside a running broker, the newest bytes may still change.
     """
 
 
@@ -118,11 +118,11 @@ def audit() -> None:
     """Find every record of an erasure request: by key, key prefix, or bytes in its value.
 
     A topic or a pattern such as 'orders-*' means all its partitions, '*' all topics. Name all directories of log.dirs,
-    or none when the settings name them. A record that matches one of the options is found.
-    All files count: live segments, those that wait to be deleted, those of a replacement, staged and kept ones.
-    Visible is a record that a consumer of committed records gets. Exit code 0, with --expect-absent 1 when a record was
-    found; 5 when a place could not be searched, or bytes could not be decoded, and so may hold it. For a proof stop the
-    broker: a running one moves records from file to file.
+    or none if the settings name them. A record is found if it matches one of the options. All files are searched: live
+    segments, and those that wait to be deleted, are staged, or are kept for an undo. "visible" means that a consumer of
+    committed records gets the record. Exit code 5 if a place could not be searched or bytes could not be decoded. With
+    --expect-absent, exit code 1 if a record was found. For a proof, stop the broker: a running broker moves records
+    from file to file.
     """
 
 
@@ -133,6 +133,6 @@ def audit() -> None:
 def doctor() -> None:
     """Check this host: settings, log directories, owner, lock, free space, leftovers. Each finding with its fix.
 
-    Without LOG_DIR those that the settings name, as for cleanerd run. Changes nothing, and works beside a running
+    Without LOG_DIR it checks the directories that the settings name. It changes nothing, and works beside a running
     broker. Exit code 0 unless there is a problem.
     """

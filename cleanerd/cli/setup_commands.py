@@ -32,7 +32,7 @@ def config() -> None:
 def config_show() -> None:
     """Print every effective setting and where it came from.
 
-    These are cleanerd's own settings; a topic's configuration in the cluster is not looked at.
+    These are cleanerd's own settings, without the topics' configuration in the cluster.
     """
 
 
@@ -40,10 +40,10 @@ def config_show() -> None:
 @common_options
 @lazy_command("cleanerd.cli.config:check")
 def config_check() -> None:
-    """Look for mistakes: unknown keys, invalid values, files that are not there. Exit code 3 when there are any.
+    """Look for mistakes: unknown keys, invalid values, missing files. Exit code 3 if it finds any.
 
-    Warns of settings that may surprise, as far as cleanerd's own settings and Kafka's defaults show; cleanerd plan and
-    explain know the topics' configuration in the cluster too.
+    Warns of settings that may surprise you. It knows cleanerd's own settings and Kafka's defaults only; cleanerd plan
+    and explain also know the topics' configuration in the cluster.
     """
 
 
@@ -58,8 +58,8 @@ def config_generate() -> None:
 def agent() -> None:
     """Let a running broker swap cleaned segments in: the agent in its JVM.
 
-    Add -javaagent:$(cleanerd agent path) to the broker's KAFKA_OPTS and restart it, or load it into a running one with
-    cleanerd agent attach; then cleanerd clean --live LOG_DIR works beside it.
+    Add -javaagent:$(cleanerd agent path) to the broker's KAFKA_OPTS and restart the broker, or load the agent into the
+    running broker with cleanerd agent attach. Then use cleanerd clean --live LOG_DIR.
     """
 
 
@@ -92,11 +92,10 @@ def agent_path() -> None:
 )
 @lazy_command("cleanerd.cli.agent:attach_command")
 def agent_attach() -> None:
-    """Load the agent into the running broker of LOG_DIR; it lasts until the broker stops.
+    """Load the agent into the running broker of LOG_DIR, until the broker stops.
 
-    Run it as the broker's user or as root. For a broker in a container, which hides its process, give --pid. An agent
-    of another build that is already loaded hands over as soon as it has no swap at work; so does one of the same build
-    that does not listen.
+    Run it as the broker's user or as root. For a broker in a container, which hides its process, give --pid. It
+    replaces a loaded agent of another build, or one that does not listen, once that has no swap in progress.
     """
 
 
@@ -108,13 +107,13 @@ def agent_attach() -> None:
 @log_dirs_argument(required=False)
 @lazy_command("cleanerd.cli.agent:info_command")
 def agent_info() -> None:
-    """Ask the agent who it is, which Kafka it found, and whether it can swap segments there."""
+    """Show the loaded agent's build, the broker's version of Kafka, and whether the agent can swap segments."""
 
 
 def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--yes", is_flag=True, help="Do not ask."),
-        click.option("--dry-run", is_flag=True, help="Ask the cluster whether it would take it; change nothing."),
+        click.option("--dry-run", is_flag=True, help="Let the cluster check the change; change nothing."),
         click.option(
             "--command-config",
             metavar="FILE",
@@ -134,8 +133,8 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 def delegate() -> None:
     """Keep the broker's own cleaner away from TOPIC, so that cleanerd alone cleans it.
 
-    Sets min.cleanable.dirty.ratio=1 and the largest max.compaction.lag.ms on the topic; when the topic had a compaction
-    lag, segment.ms takes its place. What was set before is saved in the state directory for cleanerd hand-back.
+    Sets min.cleanable.dirty.ratio=1 and the largest max.compaction.lag.ms on the topic. If the topic had a compaction
+    lag, sets segment.ms to it. The state directory keeps the old values for cleanerd hand-back.
     """
 
 
@@ -144,8 +143,9 @@ def delegate() -> None:
 @_options
 @lazy_command("cleanerd.cli.delegate:hand_back")
 def hand_back() -> None:
-    """Put back what was set on TOPIC before cleanerd delegate: the broker's own cleaner cleans it again.
+    """Restore the settings that TOPIC had before cleanerd delegate, so that the broker's own cleaner cleans it again.
 
-    It keeps the highest offset of every key. Under another strategy or tombstone mode that loses records, so cleanerd
-    asks first: also for a topic that was last cleaned that way, and where the settings name no strategy.
+    The broker's cleaner keeps the highest offset of every key. If the topic has, or was last cleaned by, another
+    strategy or tombstone mode, that can lose records. Then cleanerd asks first, and also if the settings name no
+    strategy.
     """
