@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
 MOST_OFFSETS: Final = 8
@@ -111,8 +110,8 @@ def grid_start(log_start_offset: int, end_offset: int) -> int:
 def digest_sum(digests: NDArray[np.uint64]) -> int:
     """The sum modulo 2^128 of digests [2n], low and high word in turn, so the order does not matter."""
     words = digests.reshape(-1, 2)
-    halves = (words[:, 0] & 0xFFFFFFFF, words[:, 0] >> np.uint64(32), words[:, 1] & 0xFFFFFFFF, words[:, 1] >> 32)
-    total = sum(int(half.sum(dtype=np.uint64)) << 32 * place for place, half in enumerate(halves))
+    halves = (words[:, 0] & 0xFFFFFFFF, words[:, 0] >> 32, words[:, 1] & 0xFFFFFFFF, words[:, 1] >> 32)
+    total = sum(int(half.sum(dtype="uint64")) << 32 * place for place, half in enumerate(halves))
     return total % (1 << DIGEST_BITS)
 
 
