@@ -143,7 +143,9 @@ class PartitionFiles(Closeable):
     def stat(self, name: str) -> os.stat_result | None:
         """The ``stat`` of ``name`` itself, even of a symbolic link; None if it does not exist."""
         try:
-            with OpenParent(_checked(name), self._fd) as (place, last):
+            if "/" not in _checked(name):
+                return os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+            with OpenParent(name, self._fd) as (place, last):
                 return os.stat(last, dir_fd=place, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -241,9 +243,11 @@ class PartitionFiles(Closeable):
                 self._sync(open_to_read(name, dir_fd=self._fd))
             case "fsync_directory":
                 self._sync(open_directory(name, dir_fd=self._fd))
-            case _:
+            case _ if "/" in name:
                 with self._place(name) as (place, last):
                     self._change_name(operation, place, last)
+            case _:
+                self._change_name(operation, self._fd, name)
 
     def _change_name(self, operation: FileOperation, place: int, name: str) -> None:
         match operation.kind:
@@ -254,9 +258,11 @@ class PartitionFiles(Closeable):
             case "write":
                 # A new file replaces the old one, because that may be open elsewhere.
                 _write_and_sync(create(name, dir_fd=place), operation)
-            case "rename":
-                with self._place(_checked(operation.target)) as (there, target):
+            case "rename" if "/" in _checked(operation.target):
+                with self._place(operation.target) as (there, target):
                     os.rename(name, target, src_dir_fd=place, dst_dir_fd=there)
+            case "rename":
+                os.rename(name, operation.target, src_dir_fd=place, dst_dir_fd=self._fd)
             case "unlink":
                 os.unlink(name, dir_fd=place)
             case "rmdir":
@@ -267,13 +273,12 @@ class PartitionFiles(Closeable):
 
     @contextmanager
     def _place(self, name: str) -> Iterator[tuple[int, str]]:
-        """As :func:`parent`, for a change: the contents of another user's directory must not be changed.
+        """As :class:`OpenParent`, for a change in a directory below: another user's directory must not be changed.
 
-        Its owner could move a directory that he cannot empty himself to a place that cleanerd cleans up.
+        Its owner could move a directory that they cannot empty themselves to a place that cleanerd cleans up.
         """
         with OpenParent(name, self._fd) as (place, last):
-            if place != self._fd:
-                self._require_owner(place, name)
+            self._require_owner(place, name)
             yield place, last
 
     def _require_owner(self, place: int, name: str) -> None:

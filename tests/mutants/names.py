@@ -47,7 +47,7 @@ NAMES = (
         "root-empties-what-was-moved-there",
         "U-33",
         "cleanerd/swap/files.py",
-        "            if place != self._fd:\n                self._require_owner(place, name)\n",
+        "            self._require_owner(place, name)\n",
         "",
         ("tests/swap/test_hostile_owner.py::test_a_directory_that_was_moved_below_kstage",),
     ),
