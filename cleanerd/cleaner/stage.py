@@ -148,7 +148,7 @@ class Staging:
         files: dict[FileKind, FileFact] = {"log": FileFact(written.log_bytes, written.log_crc32c)}
         with self._translate_errors("cannot be staged"):
             source = file_name(model.base, ".log")
-            look = FileMetadata.of_file(self._partition, source, model, f"{self._plan.path}/{source}")
+            metadata = FileMetadata.of_file(self._partition, source, model, f"{self._plan.path}/{source}")
             indexes: tuple[tuple[FileKind, bytes | None], ...] = (
                 ("index", written.offset_index),
                 ("timeindex", written.time_index),
@@ -160,7 +160,7 @@ class Staging:
                 self._write(file_name(base, f".{kind}"), content)
                 files[kind] = FileFact(len(content), crc32c(np.frombuffer(content, np.uint8)))
             for kind in files:
-                self._dress(file_name(base, f".{kind}"), look, mtime_ns)
+                self._dress(file_name(base, f".{kind}"), metadata, mtime_ns)
             if self._lasting:
                 os.fsync(self.directory)
         return files
@@ -209,12 +209,12 @@ class Staging:
     def _write(self, name: str, content: bytes) -> None:
         write_all(self._create(name), content)
 
-    def _dress(self, name: str, look: FileMetadata, mtime_ns: int) -> None:
+    def _dress(self, name: str, metadata: FileMetadata, mtime_ns: int) -> None:
         """Set the metadata, with the modification time of the last source; then flush everything to the disk."""
         descriptor = self._open.pop(name)
         try:
             require_at(descriptor, name, dir_fd=self.directory)
-            look.apply(descriptor)
+            metadata.apply(descriptor)
             os.utime(descriptor, ns=(mtime_ns, mtime_ns))
             os.fsync(descriptor)
         finally:

@@ -80,15 +80,15 @@ class Canary:
     def refusal(self, key: Key) -> str:
         """Why the partition may not be cleaned now; empty if it may."""
         tracked, budget = self._fleet.partitions.get(key), self._budget
-        if tracked is None or tracked.look is None or budget is None or self._fleet.work_of(tracked) not in CLEANS:
+        if tracked is None or tracked.scan is None or budget is None or self._fleet.work_of(tracked) not in CLEANS:
             return ""
         self._state = state = self._state.at(self._now_ms())
         if self._verifying is not None:
             return f"{self._verifying.name} is verified first (cleanerd.canary)"
-        if tracked.look.staged is not None:
+        if tracked.scan.staged is not None:
             # It has changed nothing yet: it may be staged again until `cleanerd apply` swaps it in.
             state = state.without(key)
-        return state.refusal(budget, key, tracked.look.size_bytes)
+        return state.refusal(budget, key, tracked.scan.size_bytes)
 
     def charge(self, job: CleaningJob) -> bool:
         """Count a cleaning that is about to begin; returns whether it may."""
@@ -98,7 +98,7 @@ class Canary:
         if self.refusal(key):
             return False
         name, began_ms = job.name, self._now_ms()
-        log = CleanedLog(key[0], name.topic, name.partition, _topic_id(job.look), job.look.size_bytes, began_ms)
+        log = CleanedLog(key[0], name.topic, name.partition, _topic_id(job.scan), job.scan.size_bytes, began_ms)
         self._set(self._state.without(key).charged(log))
         self._running.add(key)
         return True
@@ -158,13 +158,13 @@ class Canary:
         if tracked is not None and tracked.failed is not None:
             self._not_verified(log, tracked.failed.reason)
             return None
-        if tracked is None or tracked.look is None or self._fleet.is_stale(tracked.key):
+        if tracked is None or tracked.scan is None or self._fleet.is_stale(tracked.key):
             return None
-        if _topic_id(tracked.look) != log.topic_id:
+        if _topic_id(tracked.scan) != log.topic_id:
             self._strike_off(log, "its topic was created again")
             return None
         # A staged cleaning is verified after `cleanerd apply` has swapped it in.
-        return None if tracked.look.staged is not None else tracked
+        return None if tracked.scan.staged is not None else tracked
 
     def _strike_off(self, log: CleanedLog, reason: str) -> None:
         _log.info(LogEvent.CLEANING_NOT_VERIFIED, partition=str(log.key[1]), log_dir=log.log_dir, reason=reason)
@@ -278,5 +278,5 @@ def _changed_nothing(result: CleaningResult) -> bool:
     return result.outcome == "quarantined" or (result.outcome in _UNCHANGED and not result.notes)
 
 
-def _topic_id(look: PartitionScan) -> str:
-    return "" if look.topic_id is None else str(look.topic_id)
+def _topic_id(scan: PartitionScan) -> str:
+    return "" if scan.topic_id is None else str(scan.topic_id)

@@ -48,7 +48,7 @@ class Configuration:
         self.reread = reread
         self.log_dirs: tuple[Path, ...] = log_dirs_of(settings)
         self.generation = 1
-        self._looked_generation = 0
+        self._scanned_generation = 0
 
     def reload(self) -> ReloadedKeys:
         """Reload the settings.
@@ -74,12 +74,12 @@ class Configuration:
 
     def mark_scanned(self, generation: int) -> None:
         """Note that all partitions were scanned with the settings of that generation."""
-        self._looked_generation = generation
+        self._scanned_generation = generation
 
     @property
     def is_behind(self) -> bool:
         """Whether some partitions were not scanned yet with the current settings."""
-        return self._looked_generation != self.generation
+        return self._scanned_generation != self.generation
 
     def window_is_open(self) -> bool:
         """Whether any cleaning may begin now, by local time."""

@@ -62,7 +62,7 @@ class ControlApi:
         fleet: PartitionRegistry,
         publisher: Publisher,
         dispatcher: Dispatcher,
-        look_loop: ScanLoop,
+        scan_loop: ScanLoop,
         reload: Callable[[], dict[str, Any]],
         write: Callable[[Callable[[], str], Callable[[str], None]], None],
         *,
@@ -75,7 +75,7 @@ class ControlApi:
         self._fleet = fleet
         self._publisher = publisher
         self._dispatcher = dispatcher
-        self._look_loop = look_loop
+        self._scan_loop = scan_loop
         self._reload_settings = reload
         self._write = write
         self._canary = canary
@@ -110,15 +110,15 @@ class ControlApi:
         """
         tracked = self._partition(name)
 
-        def look(looker: LogDirScanner, context: ScanContext) -> dict[str, Any] | CleanerdError:
+        def scan(scanner: LogDirScanner, context: ScanContext) -> dict[str, Any] | CleanerdError:
             try:
-                reading = looker.read(context, tracked.name)
+                reading = scanner.read(context, tracked.name)
                 return explain(reading, context.store, CleaningOptions(context.now_ms(), unclean=True)).to_json()
             except CleanerdError as error:
                 return error
 
         try:
-            answer = await self._look_loop.run_in_scanner(Path(tracked.path), look)
+            answer = await self._scan_loop.run_in_scanner(Path(tracked.path), scan)
         except WorkerDiedError as error:
             raise RefusedError(f"could not be read: {error}", where=name) from error
         if isinstance(answer, CleanerdError):
@@ -169,7 +169,7 @@ class ControlApi:
         self._write(change, unwritten.append)
         if not await self._written() or any(unwritten):
             raise CleanerdError(next(filter(None, unwritten), "does not answer"), where=str(self._state_dir))
-        self._look_loop.wake()
+        self._scan_loop.wake()
         return await self._ignored_replicas(request)
 
     def note(self, operation: str, request: Mapping[str, Any], peer: Peer, refused: str) -> None:
@@ -216,7 +216,7 @@ class ControlApi:
                 running = tracked.trigger is not None
                 entry = {"partition": str(name), "work": self._fleet.work_of(tracked), "running": running}
                 # Try it anyway: the obstacle may be gone.
-                was = tracked.look.reason if tracked.look is not None and tracked.look.refused else ""
+                was = tracked.scan.reason if tracked.scan is not None and tracked.scan.refused else ""
                 triggered.append({**entry, "was_refused": was} if was else entry)
         self._schedule()
         left_out = [{"partition": str(name), "reason": reason} for name, reason in refused.items()]
@@ -230,8 +230,8 @@ class ControlApi:
             return "all cleaning is paused: cleanerd resume"
         if tracked.paused:
             return f"is paused: cleanerd resume {tracked.name}"
-        if self._fleet.work_of(tracked) in {"live", "stage"} and tracked.look is not None:
-            canary = self._fleet.held or too_large(self._fleet.settings.canary, tracked.look.size_bytes)
+        if self._fleet.work_of(tracked) in {"live", "stage"} and tracked.scan is not None:
+            canary = self._fleet.held or too_large(self._fleet.settings.canary, tracked.scan.size_bytes)
             if canary:
                 return canary
         return self._fleet.dirs[tracked.path].mode.reason if self._fleet.work_of(tracked) is None else ""
@@ -272,7 +272,7 @@ class ControlApi:
         hold = self._canary.release(accept=False, only=[str(name) for name in wanted] if wanted else None)
         for tracked in waiting:
             self._dispatcher.clear_failures(tracked)
-        self._look_loop.wake()
+        self._scan_loop.wake()
         self._schedule()
         retried = {str(tracked.name) for tracked in waiting}
         paused = {str(t.name) for t in waiting if t.paused or self._fleet.pauses.everything}
@@ -293,11 +293,11 @@ class ControlApi:
     def _not_due_reason(self, tracked: PartitionEntry) -> str:
         """Why a partition without failures is not cleaned; empty if it is."""
         standing = standing_of(self._fleet, tracked)
-        if tracked.look is None:
+        if tracked.scan is None:
             return ""
         if standing.outlook == "no":
             return standing.reason
-        if self._configuration.window_is_open() or is_overdue(tracked.look, tracked.look.looked_ms):
+        if self._configuration.window_is_open() or is_overdue(tracked.scan, tracked.scan.scanned_ms):
             return ""
         return "it waits for cleanerd.windows (cleanerd trigger does not)"
 

@@ -56,19 +56,19 @@ class DirectorySnapshot:
     @classmethod
     def of(
         cls,
-        look: PartitionScan,
+        scan: PartitionScan,
         reading: PartitionSnapshot,
         config: TopicConfig | None,
         mode: str,
         listed: DirectoryListing | None,
     ) -> Self:
-        """The snapshot of a ``look``, made from ``reading``; ``listed``: its files; None: it has more files."""
-        again_ms = look.looked_ms + FORCED_SCAN_MS + hash(look.name) % (FORCED_SCAN_MS // 4)
-        if look.again_ms is not None:
-            again_ms = min(again_ms, look.again_ms)
+        """The snapshot of a ``scan``, made from ``reading``; ``listed``: its files; None: it has more files."""
+        again_ms = scan.scanned_ms + FORCED_SCAN_MS + hash(scan.name) % (FORCED_SCAN_MS // 4)
+        if scan.again_ms is not None:
+            again_ms = min(again_ms, scan.again_ms)
         active = reading.log.active
         changed_ns, files = (-1, -1) if listed is None else (listed.changed_ns, listed.number)
-        settled = look.settled and reading.settled and listed is not None
+        settled = scan.settled and reading.settled and listed is not None
         return cls(
             changed_ns,
             files,
@@ -77,8 +77,8 @@ class DirectorySnapshot:
             settled,
             again_ms,
             (active.base, active.size_bytes),
-            expiry=look.expiry,
-            purge_ms=look.next_purge_ms,
+            expiry=scan.expiry,
+            purge_ms=scan.next_purge_ms,
         )
 
     def waits_otherwise(self, partition: int, config: TopicConfig | None, now_ms: int) -> bool:

@@ -71,7 +71,7 @@ class JobTools:
 class Dispatcher:
     """``running``: the jobs of the workers.
 
-    ``look_again`` scans a partition whose job has ended; ``looked`` receives the job's own scan. ``changed`` is called
+    ``rescan`` scans a partition whose job has ended; ``note_scan`` receives the job's own scan. ``changed`` is called
     when the view changes; ``broke`` receives a bug of the daemon: it must not continue with inconsistent state.
     """
 
@@ -84,8 +84,8 @@ class Dispatcher:
         tools: JobTools,
         canary: Canary,
         *,
-        look_again: Callable[[PartitionEntry], Awaitable[None]],
-        looked: Callable[[Path, TopicPartition, DirectorySnapshot], None],
+        rescan: Callable[[PartitionEntry], Awaitable[None]],
+        note_scan: Callable[[Path, TopicPartition, DirectorySnapshot], None],
         changed: Callable[[], None],
         broke: Callable[[BaseException], None],
         limits: DaemonLimits = DAEMON_LIMITS,
@@ -96,8 +96,8 @@ class Dispatcher:
         self.workers = workers
         self._tools = tools
         self._canary = canary
-        self._look_again = look_again
-        self._looked = looked
+        self._rescan_partition = rescan
+        self._note_scan = note_scan
         self._changed = changed
         self._broke = broke
         self.running: dict[Key, CleaningJob] = {}
@@ -201,19 +201,19 @@ class Dispatcher:
         task.add_done_callback(self._task_ended)
 
     def _job(self, tracked: PartitionEntry, trigger: Trigger, kind: Kind) -> CleaningJob | None:
-        found, look, tools = self._fleet.dirs[tracked.path], tracked.look, self._tools
-        if look is None or found.facts is None:
+        found, scan, tools = self._fleet.dirs[tracked.path], tracked.scan, self._tools
+        if scan is None or found.facts is None:
             return None
         return CleaningJob(
             name=tracked.name,
             path=found.path,
             kind=kind,
             trigger=trigger,
-            look=look,
+            scan=scan,
             facts=found.facts,
             socket=None if found.choice is None else found.choice.socket,
             store=tools.store,
-            progress=JobProgress(tools.throttle, look.dirty_bytes),
+            progress=JobProgress(tools.throttle, scan.dirty_bytes),
             started_ms=tools.clock.now_ms(),
             threads=self._configuration.settings.daemon.log_cleaner_threads,
             before=retry_of(tracked.quarantine),
@@ -251,9 +251,9 @@ class Dispatcher:
             self._counters.add(done, self._fleet.finished(done))
             log_done(done)
             if self._fleet.apply_job_scan(done, self._tools.clock.now_ms()) and done.after is not None:
-                ended = self._fleet.stale_looks.jobs_ended
+                ended = self._fleet.stale_scans.jobs_ended
                 seen = replace(done.after.seen, jobs_ended=ended, settings=job.facts.settings)
-                self._looked(job.path, job.name, seen)
+                self._note_scan(job.path, job.name, seen)
         self._changed()
         if self._ending.is_set():
             return
@@ -264,7 +264,7 @@ class Dispatcher:
 
     async def _rescan(self, tracked: PartitionEntry) -> bool:
         """Scan it again; False if the daemon ended first, so a disk that hangs does not delay the end."""
-        looking = asyncio.ensure_future(self._look_again(tracked))
+        looking = asyncio.ensure_future(self._rescan_partition(tracked))
         ending: asyncio.Future[Any] = asyncio.ensure_future(self._ending.wait())
         await asyncio.wait([looking, ending], return_when=asyncio.FIRST_COMPLETED)
         ending.cancel()
@@ -284,8 +284,8 @@ class Dispatcher:
 
     def clear_failures(self, tracked: PartitionEntry) -> None:
         """End its quarantine. It is tried last and alone: if it kills the process, the others are done before."""
-        if tracked.look is not None:
-            tracked.suspect = self._tools.marks.clear_failures(tracked.look.log_dir, tracked.name)
+        if tracked.scan is not None:
+            tracked.suspect = self._tools.marks.clear_failures(tracked.scan.log_dir, tracked.name)
         self._fleet.clear_failures(tracked)
 
     def begin_nothing(self) -> None:

@@ -61,7 +61,7 @@ class Found:
 class ActiveTombstone:
     """A tombstone of a request that no cleaning can reach yet, in a partition that is cleaned live."""
 
-    look: PartitionScan
+    scan: PartitionScan
     offset: int
     socket: Path
 
@@ -79,25 +79,25 @@ class Erasures:
 
     def reading(self) -> Callable[[], Found]:
         """A function for another thread that reads the requests and their logs."""
-        looks = [
-            (each.key, each.look)
+        scans = [
+            (each.key, each.scan)
             for request in self.found.requests
             for each in self._of(request)
-            if each.look is not None and each.look.clean_offset > request.tombstones[each.name.partition]
+            if each.scan is not None and each.scan.clean_offset > request.tombstones[each.name.partition]
         ]
         blocked, now_ms = list(self._blocked()), self.now_ms()
-        return lambda: _read(self.state_dir, looks, roll_segments(blocked, self.agents, now_ms))
+        return lambda: _read(self.state_dir, scans, roll_segments(blocked, self.agents, now_ms))
 
     def _blocked(self) -> Iterable[ActiveTombstone]:
         """Those that the active segment may hold back; none where the daemon leaves the partition alone."""
         for request in self.found.requests:
             for each in self._of(request):
-                look, offset = each.look, request.tombstones[each.name.partition]
-                if look is None or offset < look.bound_offset or not self.fleet.may_change_now(each, self.now_ms()):
+                scan, offset = each.scan, request.tombstones[each.name.partition]
+                if scan is None or offset < scan.bound_offset or not self.fleet.may_change_now(each, self.now_ms()):
                     continue
                 choice = self.fleet.dirs[each.path].choice
                 if choice is not None and choice.socket is not None:
-                    yield ActiveTombstone(look, offset, choice.socket)
+                    yield ActiveTombstone(scan, offset, choice.socket)
 
     def apply(self, found: Found) -> None:
         """Store the results of a reading."""
@@ -119,7 +119,7 @@ class Erasures:
         """The partitions on this host in which the request has a tombstone."""
         for number in request.tombstones:
             for tracked in self.fleet.named(f"{request.topic}-{number}"):
-                topic_id = None if tracked.look is None else tracked.look.topic_id
+                topic_id = None if tracked.scan is None else tracked.scan.topic_id
                 if topic_id is None or request.topic_id in {None, uuid_to_base64(topic_id)}:
                     yield tracked
 
@@ -137,12 +137,12 @@ class Erasures:
         )
 
     def _stage(self, request: ErasureRequest, tracked: PartitionEntry) -> tuple[ErasureStage, str]:
-        look, offset = tracked.look, request.tombstones[tracked.name.partition]
-        if look is None:
+        scan, offset = tracked.scan, request.tombstones[tracked.name.partition]
+        if scan is None:
             return "unknown", "not scanned yet"
-        if look.clean_offset <= offset < look.bound_offset:
-            return "dirty", "cleaned next" if self.fleet.work_of(tracked) == "live" else look.reason or "to be cleaned"
-        if look.clean_offset <= offset:
+        if scan.clean_offset <= offset < scan.bound_offset:
+            return "dirty", "cleaned next" if self.fleet.work_of(tracked) == "live" else scan.reason or "to be cleaned"
+        if scan.clean_offset <= offset:
             return "blocked", f"the tombstone at offset {offset} cannot be cleaned yet: see cleanerd erase plan"
         if (request.id, tracked.key) in self.found.gone:
             return "certify", f"run cleanerd erase certify {request.topic}"
@@ -153,13 +153,13 @@ def roll_segments(blocked: Sequence[ActiveTombstone], agents: AgentPool, now_ms:
     """Have brokers roll the active segments that are due (U-91): each with its new base offset, or why it was not."""
     found: list[tuple[Key, int] | str] = []
     for each in blocked:
-        name = each.look.name
+        name = each.scan.name
         try:
             with LiveBroker(each.socket, SINGLE_TRY, agents) as broker:
                 facts = broker.log(name)
-                log = read_partition(each.look.log_dir, name)
-                if facts.active.base <= each.offset and _is_due(log, facts, each.look.config, now_ms):
-                    found.append(((str(each.look.log_dir.path), name), broker.roll(name, facts)))
+                log = read_partition(each.scan.log_dir, name)
+                if facts.active.base <= each.offset and _is_due(log, facts, each.scan.config, now_ms):
+                    found.append(((str(each.scan.log_dir.path), name), broker.roll(name, facts)))
         except (CleanerdError, OSError, ValueError) as error:
             found.append(f"{name}: the active segment was not rolled for an erasure request: {error}")
     return found
@@ -180,27 +180,27 @@ def _is_due(log: PartitionLog, facts: LogFacts, config: TopicConfig, now_ms: int
     return due_ms is not None and due_ms <= now_ms
 
 
-def _read(state_dir: Path, looks: Sequence[tuple[Key, PartitionScan]], tried: Sequence[tuple[Key, int] | str]) -> Found:
+def _read(state_dir: Path, scans: Sequence[tuple[Key, PartitionScan]], tried: Sequence[tuple[Key, int] | str]) -> Found:
     store = ErasureRequests(state_dir)
     requests = tuple(each for each in store.load() if each.is_open)
     gone = frozenset(
         (request.id, key)
         for request in requests
-        for key, look in looks
-        if key[1].topic == request.topic and _is_gone(request, look)
+        for key, scan in scans
+        if key[1].topic == request.topic and _is_gone(request, scan)
     )
     refused = tuple(each for each in tried if isinstance(each, str))
     rolled = tuple(each for each in tried if not isinstance(each, str))
     return Found(requests, gone, (*store.warnings, *refused), rolled)
 
 
-def _is_gone(request: ErasureRequest, look: PartitionScan) -> bool:
+def _is_gone(request: ErasureRequest, scan: PartitionScan) -> bool:
     """Whether the log has no record of the request's key at its tombstone's offset any more."""
-    offset = request.tombstones.get(look.name.partition)
+    offset = request.tombstones.get(scan.name.partition)
     if offset is None:
         return False
     try:
-        record = record_at(read_partition(look.log_dir, look.name), offset)
+        record = record_at(read_partition(scan.log_dir, scan.name), offset)
     except (CleanerdError, OSError):
         return False  # the broker replaced the file meanwhile, or it is damaged: the next reading decides
     return record is None or record.key is None or not request.key.is_of(record.key)

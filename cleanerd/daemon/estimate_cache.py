@@ -78,13 +78,13 @@ class EstimateCache:
         self._kept = {(each.log_dir, TopicPartition(each.topic, each.partition)): each for each in entries}
         self._saved_at = self._clock()
 
-    def recall(self, key: Key, look: PartitionScan) -> JobReclaimable | None:
+    def recall(self, key: Key, scan: PartitionScan) -> JobReclaimable | None:
         """The estimate for a log at its first scan; None if the log has changed."""
         known = self._kept.pop(key, None)
-        if known is None or (known.topic_id, known.fingerprint) != (look.topic_id, look.fingerprint):
+        if known is None or (known.topic_id, known.fingerprint) != (scan.topic_id, scan.fingerprint):
             return None
         saving = known.saving
-        return saving if saving.is_of(look) and saving.closed == look.closed else None
+        return saving if saving.is_of(scan) and saving.closed == scan.closed else None
 
     def save(self, partitions: Iterable[PartitionEntry], *, now: bool = False) -> None:
         """Store the estimates if it is time, or ``now``."""
@@ -96,12 +96,12 @@ class EstimateCache:
                 tracked.path,
                 tracked.name.topic,
                 tracked.name.partition,
-                tracked.look.topic_id,
-                tracked.look.fingerprint,
+                tracked.scan.topic_id,
+                tracked.scan.fingerprint,
                 tracked.saving,
             )
             for tracked in partitions
-            if tracked.saving is not None and tracked.look is not None and tracked.saving.is_of(tracked.look)
+            if tracked.saving is not None and tracked.scan is not None and tracked.saving.is_of(tracked.scan)
         )
         # Encoding thousands of them takes a moment, and no request should wait for that.
         self._write(lambda: _DOCUMENT.try_write(self._state_dir, _SavingsFile(entries)), lambda _problem: None)

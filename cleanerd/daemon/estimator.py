@@ -138,9 +138,9 @@ class Estimator:
         now_ms: int,
     ) -> None:
         if job.kind == "digest":
-            self._fleet.digested(key, job.look, digests, now_ms)
+            self._fleet.digested(key, job.scan, digests, now_ms)
         else:
-            self._fleet.estimated(key, job.look.topic_id, saving, now_ms)
+            self._fleet.estimated(key, job.scan.topic_id, saving, now_ms)
 
     def _rested(self) -> None:
         self._resting = None

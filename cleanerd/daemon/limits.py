@@ -11,7 +11,7 @@ from cleanerd.resolution.checkpoint_pair import SETTLE_SECONDS
 class DaemonLimits:
     """Limits of a daemon that no setting changes."""
 
-    look_seconds: float = 60.0
+    scan_seconds: float = 60.0
     """For one scan. A first scan of 10,000 partitions takes a few seconds; a disk that needs longer than this hangs."""
 
     give_back_seconds: float = 5.0

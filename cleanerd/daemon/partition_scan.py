@@ -57,7 +57,7 @@ class PartitionScan:
     log_dir: LogDir
     config: TopicConfig
     topic_id: uuid.UUID | None
-    looked_ms: int
+    scanned_ms: int
     eligible: bool
     refused: bool
     forceable: bool
@@ -148,7 +148,7 @@ def scan_result(
         log_dir=_of_one(log_dir, found.log.name),
         config=config,
         topic_id=found.log.topic_id,
-        looked_ms=now_ms,
+        scanned_ms=now_ms,
         eligible=verdict is None,
         refused=verdict is not None and verdict.is_refusal,
         forceable=verdict is None or verdict.rule in {*bounds.bound.limits, "min.cleanable.dirty.ratio"},

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cleanerd.broker.agent_pool import AgentPool
     from cleanerd.daemon.configuration import Configuration
     from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
-    from cleanerd.daemon.discovery.scan_threads import MakeLooker
+    from cleanerd.daemon.discovery.scan_threads import MakeScanner
     from cleanerd.daemon.partition_scan import Key
     from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
@@ -43,7 +43,7 @@ IDLE_SECONDS: Final = 30.0
 
 
 class ScanLoop:
-    """``after_look`` is called after each scan: a partition may be due."""
+    """``after_scan`` is called after each scan: a partition may be due."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class ScanLoop:
         agents: AgentPool,
         peers: Peers,
         limits: DaemonLimits = DAEMON_LIMITS,
-        after_look: Callable[[], None],
-        looker: MakeLooker = LogDirScanner,
+        after_scan: Callable[[], None],
+        scanner: MakeScanner = LogDirScanner,
         watcher: Callable[[Callable[[Path, TopicPartition | None], None]], Watcher] = Watcher,
     ) -> None:
         self._configuration = configuration
@@ -70,10 +70,10 @@ class ScanLoop:
         self._marks = marks
         self._clock = clock
         self._agents = agents
-        self._after_look = after_look
+        self._after_scan = after_scan
         self._limits = limits
         self.threads = ScanThreads(
-            self._merge, publisher.warn, self.wake, limits, looker=looker, caught_up=self._caught_up, peers=peers
+            self._merge, publisher.warn, self.wake, limits, scanner=scanner, caught_up=self._caught_up, peers=peers
         )
         self.threads.attend(configuration.log_dirs)
         self._watcher = watcher(self._noticed)
@@ -110,7 +110,7 @@ class ScanLoop:
                 noticed, self._noticed_names = self._noticed_names, {}
                 await self._scan(noticed, only_due=True, wait_for_all=False)
                 self._follow()
-            self._after_look()
+            self._after_scan()
             if first:  # readiness requests are answered at once
                 self._publisher.publish()
                 first = False
@@ -141,10 +141,10 @@ class ScanLoop:
                 ``question``.
         """
         context = self._context()
-        return await self.threads.run(path, lambda looker: question(looker, context))
+        return await self.threads.run(path, lambda scanner: question(scanner, context))
 
     def _context(self) -> ScanContext:
-        stale = self._fleet.stale_looks
+        stale = self._fleet.stale_scans
         return ScanContext(
             self._configuration.settings,
             self._configuration.log_dirs,
@@ -174,7 +174,7 @@ class ScanLoop:
         self._fleet.merge(warned, self._clock.now_ms())
 
     def _caught_up(self) -> None:
-        self._after_look()
+        self._after_scan()
         self._publisher.soon()
 
     def _follow(self) -> None:

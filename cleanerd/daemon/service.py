@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from cleanerd.admin.cluster_compare import ClusterComparison
     from cleanerd.config.load import Settings
     from cleanerd.daemon.directory_snapshot import DirectorySnapshot
-    from cleanerd.daemon.discovery.scan_threads import MakeLooker
+    from cleanerd.daemon.discovery.scan_threads import MakeScanner
     from cleanerd.daemon.dispatcher import RunJob
     from cleanerd.daemon.http.server import HttpServer
     from cleanerd.daemon.registry.partition_entry import PartitionEntry
@@ -98,7 +98,7 @@ class Service:
 
     ``reread`` reads the settings again; ``hand_over`` offloads to Spark; ``news``: further warnings. ``http`` makes the
     server from HOST:PORT, the current view and ``explain``. Tests replace the rest: ``limits``; ``clock`` and
-    ``store``, by default those of the state directory; ``run_job``; ``looker`` and ``watcher``, which make the scanner
+    ``store``, by default those of the state directory; ``run_job``; ``scanner`` and ``watcher``, which make the scanner
     of a log directory and the watcher of changes.
     """
 
@@ -115,7 +115,7 @@ class Service:
         clock: Clock | None = None,
         store: StateStore | None = None,
         run_job: RunJob = run,
-        looker: MakeLooker = LogDirScanner,
+        scanner: MakeScanner = LogDirScanner,
         watcher: Callable[[Callable[[Path, TopicPartition | None], None]], Watcher] = Watcher,
     ) -> None:
         daemon = settings.daemon
@@ -147,8 +147,8 @@ class Service:
             workers,
             JobTools(store, marks, clock, self._throttle, hand_over, self._keeping, agents, run=run_job),
             self.canary,
-            look_again=self._rescan,
-            looked=self._scan_ended,
+            rescan=self._rescan,
+            note_scan=self._scan_ended,
             changed=self._changed,
             broke=self._broke,
             limits=limits,
@@ -169,7 +169,7 @@ class Service:
             limits=limits,
             erasures=self._erasures.views,
         )
-        self.look_loop = ScanLoop(
+        self.scan_loop = ScanLoop(
             self.configuration,
             self.fleet,
             self.publisher,
@@ -180,8 +180,8 @@ class Service:
             agents=agents,
             peers=peers,
             limits=limits,
-            after_look=self.dispatcher.schedule,
-            looker=looker,
+            after_scan=self.dispatcher.schedule,
+            scanner=scanner,
             watcher=watcher,
         )
         for warning in (*([unreadable] if unreadable else []), *self._savings.warnings):
@@ -190,7 +190,7 @@ class Service:
         self._hurry = asyncio.Event()
         self._stopping: asyncio.Future[int] | None = None
         self.control_api = ControlApi(
-            self.configuration, self.fleet, self.publisher, self.dispatcher, self.look_loop, self.reload, self._write,
+            self.configuration, self.fleet, self.publisher, self.dispatcher, self.scan_loop, self.reload, self._write,
             canary=self.canary, limits=limits,
         )  # fmt: skip
         self._control = ControlServer(control_socket(settings), self.control_api.handlers(), note=self.control_api.note)
@@ -232,7 +232,7 @@ class Service:
         try:
             if self._http is not None:
                 await self._http.start()
-            works = (self.look_loop.run(self._ready), self._ticks(), self.look_loop.watch(), self._sweeps())
+            works = (self.scan_loop.run(self._ready), self._ticks(), self.scan_loop.watch(), self._sweeps())
             tasks = [asyncio.create_task(work) for work in (*works, self._follow_erasures())]
             _log.info(LogEvent.DAEMON_STARTED, version=__version__,
                       log_dirs=[str(path) for path in self.configuration.log_dirs],
@@ -268,10 +268,10 @@ class Service:
             self._stopping.set_result(number)
 
     async def _rescan(self, tracked: PartitionEntry) -> None:
-        await self.look_loop.rescan(tracked)
+        await self.scan_loop.rescan(tracked)
 
     def _scan_ended(self, log_dir: Path, name: TopicPartition, seen: DirectorySnapshot) -> None:
-        self.look_loop.threads.note(log_dir, name, seen)
+        self.scan_loop.threads.note(log_dir, name, seen)
 
     def _changed(self) -> None:
         self.publisher.soon()
@@ -317,7 +317,7 @@ class Service:
         self._writer.close()
         self.dispatcher.workers.close()
         self._sweeper.close()
-        self.look_loop.threads.close()
+        self.scan_loop.threads.close()
 
     def _ready(self) -> None:
         self.notifier.ready(self.publisher.status_line())
@@ -417,7 +417,7 @@ class Service:
         self.publisher.reloaded([f"{key} was changed: takes effect at the next start" for key in change.need_restart])
         _log.info(LogEvent.SETTINGS_RELOADED, changed=list(change.keys), next_start=list(change.need_restart))
         self._reloaded()
-        self.look_loop.wake()
+        self.scan_loop.wake()
         return {
             "changed": list(change.keys),
             "needs_restart": list(change.need_restart),
@@ -430,7 +430,7 @@ class Service:
         self.dispatcher.workers.resize(settings.daemon.log_cleaner_threads)
         self.fleet.settings = RegistrySettings.of(settings)
         self.canary.refresh()
-        gone = self.look_loop.threads.attend(log_dirs)
+        gone = self.scan_loop.threads.attend(log_dirs)
         for path in gone:
             self.fleet.forget_dir(str(path))
         self.dispatcher.interrupt(lambda job: job.path in gone or is_overtaken(job, before, settings))

@@ -312,9 +312,9 @@ def of_daemon(root: Path, path: Path, settings: list[str]) -> Said:
     """What a look finds; the second one when S-03 asks for two."""
     told = load_settings([], [f"cleanerd.state.dir={root / 'state'}", *settings], {})
     context = ScanContext(told, [path], StateStore(root / "state"), now_ms=lambda: NOW)
-    looker = LogDirScanner(path, limits=DaemonLimits(settle_seconds=0.0))
-    found = [look for _ in range(3) for look in looker.scan(context).looks]
-    looker.release()
+    scanner = LogDirScanner(path, limits=DaemonLimits(settle_seconds=0.0))
+    found = [look for _ in range(3) for look in scanner.scan(context).scans]
+    scanner.release()
     if not found:
         return Said(goes=False, why="no compacted partition")
     look = found[-1]

@@ -33,7 +33,7 @@ DAY_MS = 86_400_000
 def look(**values: Any) -> PartitionScan:
     """A partition that is dirty enough."""
     base = PartitionScan(
-        name=NAME, log_dir=None, config=config(), topic_id=None, looked_ms=NOW, eligible=True, refused=False,  # type: ignore[arg-type]
+        name=NAME, log_dir=None, config=config(), topic_id=None, scanned_ms=NOW, eligible=True, refused=False,  # type: ignore[arg-type]
         forceable=True, rule="", reason="", changes="", strategy="offset", fingerprint="f", fingerprint_changed=False,
         delegated=None, clean_offset=10, bound_offset=20, log_end_offset=25, size_bytes=300, clean_bytes=100,
         dirty_bytes=200, dirty_ratio=0.67, overdue_ms=0, overdue_at_ms=None, settled=True, again_ms=None,
@@ -51,7 +51,7 @@ def dir_look(*looks: PartitionScan | FailedScan, work: Work | None = "live", fre
     return LogDirScan(
         PATH, online=True, error="", mode=DirMode("live", "told", work), choice=ModeChoice("live", "told"),
         facts=SimpleNamespace(server_properties=None),  # type: ignore[arg-type]
-        total_bytes=1000, free_bytes=free, looks=looks, present=frozenset({NAME}),
+        total_bytes=1000, free_bytes=free, scans=looks, present=frozenset({NAME}),
     )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def job_on(found: PartitionScan, kind: Kind = "live", trigger: Trigger = "ratio"
         path=PATH,
         kind=kind,
         trigger=trigger,
-        look=found,
+        scan=found,
         facts=None,
         socket=None,
         store=None,
@@ -91,7 +91,7 @@ def job_on(found: PartitionScan, kind: Kind = "live", trigger: Trigger = "ratio"
 
 
 def done(fleet: PartitionRegistry, now_ms: int = NOW, kind: Kind = "live", **values: Any) -> JobDone:
-    found = tracked(fleet).look
+    found = tracked(fleet).scan
     assert found is not None
     job = job_on(found, kind=kind, now_ms=now_ms)
     fleet.begun(KEY, "ratio")
@@ -103,9 +103,9 @@ def done(fleet: PartitionRegistry, now_ms: int = NOW, kind: Kind = "live", **val
 
 def nothing_new(fleet: PartitionRegistry) -> None:
     """The next look finds what the last one found."""
-    found, known = tracked(fleet).look, fleet.dirs[str(PATH)]
+    found, known = tracked(fleet).scan, fleet.dirs[str(PATH)]
     assert found is not None
-    fleet.merge(replace(known, looks=(found,), jobs_ended=fleet.stale_looks.jobs_ended), NOW)
+    fleet.merge(replace(known, scans=(found,), jobs_ended=fleet.stale_scans.jobs_ended), NOW)
 
 
 def result(outcome: str = "cleaned", **values: Any) -> CleaningResult:

@@ -152,17 +152,17 @@ def test_no_free_place_is_waited_for(root: Path) -> None:
 def test_an_agent_without_a_free_place_is_not_gone(root: Path) -> None:
     """A-37: who asked is told that it is there; nothing is staged beside it, and a look goes by what it knew."""
     settings = load_settings([], assignments(root), {})
-    looker = LogDirScanner(root, limits=DaemonLimits(place_seconds=0.2))
+    scanner = LogDirScanner(root, limits=DaemonLimits(place_seconds=0.2))
     with broker(root) as agent:
         pool = AgentPool()
         context = ScanContext(settings, (root,), StateStore(root.parent / "state"), agents=pool)
-        assert looker.scan(context).mode.mode == "live"
+        assert scanner.scan(context).mode.mode == "live"
         pool.close()
         with all_taken(agent):
             with pytest.raises(AgentRefusalError, match="no free connection") as told:
                 choose_mode(read_log_dir(root), [], None, patience=IMPATIENT)
             assert told.value.code == TOO_MANY
-            assert looker.scan(context).mode.mode == "live"
+            assert scanner.scan(context).mode.mode == "live"
 
 
 def test_a_lease_is_waited_for_and_ends(root: Path) -> None:

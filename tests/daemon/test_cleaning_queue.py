@@ -141,8 +141,8 @@ def test_where_a_suspect_is_all_are_judged() -> None:
 def test_spare_work_is_given_once_and_suspects_come_last_and_alone() -> None:
     fleet = fleet_of([0, 0, 0])
     for each in fleet.partitions.values():
-        assert each.look is not None
-        each.look = replace(each.look, **CLEAN)
+        assert each.scan is not None
+        each.scan = replace(each.scan, **CLEAN)
     suspect, other, busy = fleet.partitions.values()
     suspect.suspect = CrashSuspect(1, NOW)
     queue, _, found = passed(fleet)
@@ -162,8 +162,8 @@ def test_spare_work_is_given_once_and_suspects_come_last_and_alone() -> None:
 def test_spare_work_that_is_done_is_not_given() -> None:
     fleet = fleet_of([0])
     (only,) = fleet.partitions.values()
-    assert only.look is not None
-    only.look = replace(only.look, **CLEAN)
+    assert only.scan is not None
+    only.scan = replace(only.scan, **CLEAN)
     queue, _, _ = passed(fleet)
     only.purge_known = True
     assert queue.spare_work(NOW, []) is None

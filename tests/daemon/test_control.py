@@ -94,7 +94,7 @@ def test_trigger_of_what_is_refused(root: Path, capsys: pytest.CaptureFixture[st
             (told,) = (await control("trigger", partition="orders-0"))["triggered"]
             assert "cleanerd delegate" in told["was_refused"]
             # What is written while the capture is read is lost: it is read when the line is there.
-            await until("tried", lambda: service.fleet.stale_looks.jobs_ended > 0)
+            await until("tried", lambda: service.fleet.stale_scans.jobs_ended > 0)
             await asyncio.sleep(0.3)
             said = capsys.readouterr()
             assert "cleaning_not_done" in said.err + said.out

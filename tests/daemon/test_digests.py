@@ -45,7 +45,7 @@ def is_due(fleet: PartitionRegistry, now_ms: int = NOW) -> bool:
 
 def digest(fleet: PartitionRegistry, *ends: int, now_ms: int = NOW, text: str = "00") -> None:
     """A job that began with the last scan has found these."""
-    found = tracked(fleet).look
+    found = tracked(fleet).scan
     assert found is not None
     fleet.digested(KEY, found, tuple(StateDigest(0, end, text * 16, 3) for end in ends), now_ms)
 
@@ -113,7 +113,7 @@ def test_the_newest_digests_are_remembered() -> None:
 def test_digests_of_an_earlier_topic_of_that_name_do_not_count() -> None:
     """U-90: the job began before it was created again."""
     fleet = fleet_of()
-    before = tracked(fleet).look
+    before = tracked(fleet).scan
     assert before is not None
     scan(fleet, digest_range=(900, 1100), topic_id=UUID(int=5))
     fleet.digested(KEY, before, (StateDigest(0, 1024, "00" * 16, 1),), NOW)

@@ -43,7 +43,7 @@ SHORT = ExpiryBound(HORIZON - 1, (2,), HORIZON)
 def test_it_waits(at_ms: int | None, expected: str | None) -> None:
     """U-73: a purge for nothing would be begun again and again."""
     held = look(eligible=False, forceable=True, has_clean_part=True, dirty_bytes=0, expiry=ExpiryBound(at_ms))
-    tracked = PartitionEntry(TopicPartition("orders", 0), "/logs", look=held, next_purge_ms=HORIZON, purge_known=True)
+    tracked = PartitionEntry(TopicPartition("orders", 0), "/logs", scan=held, next_purge_ms=HORIZON, purge_known=True)
     assert trigger_of(tracked, "live", NOW, is_full=False, plan_max_age_ms=1000) == expected
 
 
@@ -107,7 +107,7 @@ def test_what_scans_of_many_topics_read(root: Path, isr: list[int], replicated: 
     scanner = LogDirScanner(root, FactsCache(MetadataReadings(read), share=0))
     looks = []
     for number in range(3):
-        looks.append(len(scanner.scan(replace(known, asked_at=time.monotonic())).looks))
+        looks.append(len(scanner.scan(replace(known, asked_at=time.monotonic())).scans))
         with log.open("ab") as file:
             file.write(metadata_batch(2 * count + 1 + number, NO_OP, timestamp=now_ms - 60_000))
     assert (looks, len(reads)) == ([count, 0, 0], 3)

@@ -64,30 +64,30 @@ def test_a_topic_that_is_compacted_no_longer(root: Path) -> None:
         def get(self, *given: Any, **named: Any) -> BrokerFacts:
             return instead[-1] if instead else super().get(*given, **named)
 
-    known, looker = look_context(root), LogDirScanner(root, Told())
-    first, second = looker.scan(known), looker.scan(known)
-    assert [str(each.name) for each in first.looks] == ["orders-0"]
+    known, scanner = look_context(root), LogDirScanner(root, Told())
+    first, second = scanner.scan(known), scanner.scan(known)
+    assert [str(each.name) for each in first.scans] == ["orders-0"]
     assert second.present is first.present
     facts = first.facts
     assert facts is not None
     deleted = replace(facts, settings=load_settings([], ["topics.orders.cleanup.policy=delete"], {}))
     instead.append(deleted)
-    assert looker.scan(known).present == frozenset()
+    assert scanner.scan(known).present == frozenset()
     instead.append(facts)
-    assert looker.scan(known).present == first.present
+    assert scanner.scan(known).present == first.present
     (root / "orders-1").mkdir()
-    assert {str(name) for name in looker.scan(known).present or ()} == {"orders-0", "orders-1"}
+    assert {str(name) for name in scanner.scan(known).present or ()} == {"orders-0", "orders-1"}
 
 
 def test_what_keeps_the_broker_from_starting_is_a_warning(root: Path) -> None:
     """U-60: on the page as in every command; it is looked for when partitions come or go, and now and then."""
     make_log_dir(root, {"orders-0": two_groups()})
-    looker = LogDirScanner(root, limits=DaemonLimits(start_check_seconds=0))
-    assert not any("does not start" in warning for warning in looker.scan(look_context(root)).warnings)
+    scanner = LogDirScanner(root, limits=DaemonLimits(start_check_seconds=0))
+    assert not any("does not start" in warning for warning in scanner.scan(look_context(root)).warnings)
     (root / "lost+found").mkdir()
-    assert any("does not start" in warning for warning in looker.scan(look_context(root)).warnings)
+    assert any("does not start" in warning for warning in scanner.scan(look_context(root)).warnings)
     (root / "lost+found").rmdir()
-    assert not any("does not start" in warning for warning in looker.scan(look_context(root)).warnings)
+    assert not any("does not start" in warning for warning in scanner.scan(look_context(root)).warnings)
     rare = LogDirScanner(root)
     rare.scan(look_context(root))
     (root / "lost+found").mkdir()
@@ -113,8 +113,8 @@ def test_unknown_replicas_are_a_warning(
         if records is not None:
             log_of(root / "__cluster_metadata-0", (0, (topic("orders", ID1), *records)))
         context = look_context(root, f"topics.*.cleanerd.tombstone.replicated={replicated}")
-        looker = LogDirScanner(root)
-        scans = looker.scan(context), looker.scan(context, [TopicPartition("orders", 0)])
+        scanner = LogDirScanner(root)
+        scans = scanner.scan(context), scanner.scan(context, [TopicPartition("orders", 0)])
     for scan in scans:
         found = [each for each in scan.warnings if "tombstones wait" in each]
         assert [each.startswith(f"{root}: tombstones wait: ") and says in each for each in found] == [True] * bool(says)
@@ -123,12 +123,12 @@ def test_unknown_replicas_are_a_warning(
 def test_a_topics_partitions_share_its_configuration(root: Path) -> None:
     """U-23: thousands of them have the same one, by the broker's word; one that the broker changed is another."""
     with broker(root, 2) as agent:
-        looker, known = LogDirScanner(root), look_context(root)
-        one, two = (look.config for look in looker.scan(known).looks if isinstance(look, PartitionScan))
+        scanner, known = LogDirScanner(root), look_context(root)
+        one, two = (look.config for look in scanner.scan(known).scans if isinstance(look, PartitionScan))
         assert one is two
         agent.settings["delete.retention.ms"] = "12345"
-        names = looker.scan(known).present
-        changed = looker.scan(known, names).looks
+        names = scanner.scan(known).present
+        changed = scanner.scan(known, names).scans
         three, four = (look.config for look in changed if isinstance(look, PartitionScan))
         assert three is four
         assert (three.delete_retention_ms, one.delete_retention_ms != 12345) == (12345, True)
@@ -160,7 +160,7 @@ def test_a_partition_remembers_nothing_of_others(root: Path, running: str) -> No
     """It is kept until the next look at it: a whole reading each would be memory by the square of the partitions."""
 
     def look() -> PartitionScan | FailedScan:
-        return next(each for each in LogDirScanner(root).scan(look_context(root)).looks if str(each.name) == "orders-1")
+        return next(each for each in LogDirScanner(root).scan(look_context(root)).scans if str(each.name) == "orders-1")
 
     if running == "agent":
         with broker(root, 3):
@@ -186,7 +186,7 @@ def test_an_agent_that_hangs_is_waited_for_once_a_round(root: Path) -> None:
     with broker(root, 60) as agent:
         agent.fail("log", *[wait(3.0)] * 120)
         found = LogDirScanner(root, limits=DaemonLimits(agent_seconds=0.5)).scan(look_context(root))
-        assert [each.cause for each in found.looks if isinstance(each, FailedScan)] == [Cause.TRANSIENT] * 60
+        assert [each.cause for each in found.scans if isinstance(each, FailedScan)] == [Cause.TRANSIENT] * 60
         assert len(agent.asked("log")) < 10
 
 
@@ -199,7 +199,7 @@ def test_an_answer_that_makes_no_sense_concerns_one_partition(root: Path) -> Non
 
         agent.fail("log", *[nonsense] * 10)
         found = LogDirScanner(root).scan(look_context(root))
-        assert [isinstance(each, PartitionScan) for each in found.looks] == [False, True, True]
+        assert [isinstance(each, PartitionScan) for each in found.scans] == [False, True, True]
 
 
 def test_a_look_at_one_partition_does_not_clear_a_failed_directory(root: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_look_at_one_partition_does_not_clear_a_failed_directory(root: Path) -
         root.rename(root.with_name("away"))
         assert not found.scan(told).online
         glance = found.scan(told, {name})
-        assert (glance.online, glance.looks) == (False, ())
+        assert (glance.online, glance.scans) == (False, ())
         root.with_name("away").rename(root)
         assert found.scan(told, {name}).online
 
@@ -220,18 +220,18 @@ def test_a_look_at_one_partition_does_not_clear_a_failed_directory(root: Path) -
 def test_deleted_files_of_the_broker_change_nothing(root: Path) -> None:
     """A minute after a cleaning the broker deletes what was replaced: nothing that a look would find differs by it."""
     with broker(root, 2):
-        looker, told = LogDirScanner(root), look_context(root)
+        scanner, told = LogDirScanner(root), look_context(root)
         aside = root / "orders-0" / "00000000000000000000.log.deleted"
         aside.write_bytes(b"")
-        assert sorted(str(each.name) for each in looker.scan(told).looks) == ["orders-0", "orders-1"]
+        assert sorted(str(each.name) for each in scanner.scan(told).scans) == ["orders-0", "orders-1"]
         aside.unlink()
-        assert looker.scan(told).looks == ()
+        assert scanner.scan(told).scans == ()
 
 
 def test_a_change_during_a_look_is_for_the_next_look(root: Path) -> None:
     """What counts as seen is the listing that the look rests on, not what lies there when it ends."""
     make_log_dir(root, {"orders-0": two_groups()})
-    looker, told = LogDirScanner(root), look_context(root)
+    scanner, told = LogDirScanner(root), look_context(root)
 
     class Changing(StateStore):
         def load(self, *given: Any) -> Any:
@@ -239,15 +239,15 @@ def test_a_change_during_a_look_is_for_the_next_look(root: Path) -> None:
             (root / "orders-0" / "more").touch()
             return super().load(*given)
 
-    assert len(looker.scan(replace(told, store=Changing(root.parent / "state"))).looks) == 1
-    assert len(looker.scan(told).looks) == 1, "it came after the directory was listed"
-    assert looker.scan(told).looks == ()
+    assert len(scanner.scan(replace(told, store=Changing(root.parent / "state"))).scans) == 1
+    assert len(scanner.scan(told).scans) == 1, "it came after the directory was listed"
+    assert scanner.scan(told).scans == ()
 
 
 def test_a_segment_begun_while_the_broker_is_asked(root: Path) -> None:
     """D-06: the broker has spoken, then rolls, then its directory is listed: the look rests on what it said before."""
     with broker(root, 1) as agent:
-        looker, told = LogDirScanner(root), look_context(root)
+        scanner, told = LogDirScanner(root), look_context(root)
 
         def rolled_meanwhile(agent: FakeAgent, request: dict[str, Any]) -> bytes:
             answer = {"id": request["id"], "ok": True, "result": agent.do_log(request)}
@@ -255,9 +255,9 @@ def test_a_segment_begun_while_the_broker_is_asked(root: Path) -> None:
             return json.dumps(answer).encode() + b"\n"
 
         agent.fail("log", rolled_meanwhile)
-        (before,) = looker.scan(told).looks
+        (before,) = scanner.scan(told).scans
         assert len(agent.asked("log")) == 1
-        (after,) = looker.scan(replace(told, only_due=True), {before.name}).looks
+        (after,) = scanner.scan(replace(told, only_due=True), {before.name}).scans
         assert isinstance(before, PartitionScan)
         assert isinstance(after, PartitionScan)
         assert before.closed != after.closed, "what was the active segment is closed"
@@ -266,11 +266,11 @@ def test_a_segment_begun_while_the_broker_is_asked(root: Path) -> None:
 def test_a_reported_partition_is_looked_at_if_it_changed(root: Path) -> None:
     """The look after a job has seen its swap; whoever is told of it a second later finds nothing new."""
     with broker(root, 2):
-        looker, told = LogDirScanner(root), look_context(root)
+        scanner, told = LogDirScanner(root), look_context(root)
         noticed = replace(told, only_due=True)
-        (first, second) = sorted(each.name for each in looker.scan(told).looks)
-        assert looker.scan(noticed, {first, second}).looks == ()
-        assert [each.name for each in looker.scan(told, {first}).looks] == [first], "asked for by its name"
+        (first, second) = sorted(each.name for each in scanner.scan(told).scans)
+        assert scanner.scan(noticed, {first, second}).scans == ()
+        assert [each.name for each in scanner.scan(told, {first}).scans] == [first], "asked for by its name"
         (log,) = (root / str(second)).glob(f"{0:020d}.log")
         times = (root / str(second)).stat()
         copy = log.with_suffix(".swap")
@@ -278,7 +278,7 @@ def test_a_reported_partition_is_looked_at_if_it_changed(root: Path) -> None:
         copy.rename(log)
         # In the same moment as the look: the directory's time says nothing.
         os.utime(root / str(second), ns=(times.st_atime_ns, times.st_mtime_ns))
-        assert [each.name for each in looker.scan(noticed, {first, second}).looks] == [second]
+        assert [each.name for each in scanner.scan(noticed, {first, second}).scans] == [second]
 
 
 @pytest.mark.parametrize("looks", [1, 2])
@@ -287,16 +287,16 @@ def test_a_change_in_the_clock_tick_of_the_look_is_seen(
 ) -> None:
     """The directory's time is the same after it, and nobody tells of it: at the first look nothing is watched yet."""
     with broker(root, 1):
-        looker, told = LogDirScanner(root), look_context(root)
+        scanner, told = LogDirScanner(root), look_context(root)
         place = root / "orders-0"
         now_ns = place.stat().st_mtime_ns
         with monkeypatch.context() as patched:
             # The look and the change have to come in one tick of the kernel's clock.
             patched.setattr(directory_time, "time", SimpleNamespace(time_ns=lambda: now_ns))
-            assert [len(looker.scan(told).looks) for _ in range(looks)] == [1, 0][:looks]
+            assert [len(scanner.scan(told).scans) for _ in range(looks)] == [1, 0][:looks]
         (place / "more").touch()
         os.utime(place, ns=(now_ns, now_ns))
-        assert len(looker.scan(told).looks) == 1
+        assert len(scanner.scan(told).scans) == 1
 
 
 def test_where_a_killed_broker_would_start_by_the_job(root: Path) -> None:
@@ -304,7 +304,7 @@ def test_where_a_killed_broker_would_start_by_the_job(root: Path) -> None:
     with broker(root, 1) as agent:
         agent.facts["log_start"] = 4
         found = LogDirScanner(root).scan(look_context(root))
-        (look,) = found.looks
+        (look,) = found.scans
         assert isinstance(look, PartitionScan)
         assert found.facts is not None
         with LiveBroker(root / ".cleanerd-agent.sock") as asked:
@@ -318,9 +318,9 @@ def test_a_look_goes_by_the_time_of_jobs(root: Path) -> None:
     make_log_dir(root, {"orders-0": two_groups()})
     made = look_context(root)
     told = replace(made, now_ms=lambda: 1_700_000_000_000)
-    (look,) = LogDirScanner(root).scan(told).looks
+    (look,) = LogDirScanner(root).scan(told).scans
     assert isinstance(look, PartitionScan)
-    assert look.looked_ms == 1_700_000_000_000
+    assert look.scanned_ms == 1_700_000_000_000
 
 
 def die_at(store: StateStore, root: Path, name: TopicPartition) -> None:
@@ -337,13 +337,13 @@ def test_a_suspect_is_reported_at_every_look(root: Path) -> None:
     make_log_dir(root, {str(name): two_groups() for name in names})
     made = look_context(root)
     die_at(made.store, root, names[0])
-    looker, context = LogDirScanner(root), replace(made, marks=InFlightMarkers(made.store))
-    told = [looker.scan(context, only).warnings for only in (None, {names[1]}, {names[0]}, None)]
+    scanner, context = LogDirScanner(root), replace(made, marks=InFlightMarkers(made.store))
+    told = [scanner.scan(context, only).warnings for only in (None, {names[1]}, {names[0]}, None)]
     assert ["it is tried last" in " ".join(each) for each in told] == [True] * 4
     with InFlightMarkers(made.store).working(read_log_dir(root), names[0]):
         pass
-    assert "it is tried last" not in " ".join(looker.scan(context, {names[0]}).warnings)
-    looker.release()
+    assert "it is tried last" not in " ".join(scanner.scan(context, {names[0]}).warnings)
+    scanner.release()
 
 
 def test_a_death_after_the_work_was_done(root: Path) -> None:
@@ -352,11 +352,11 @@ def test_a_death_after_the_work_was_done(root: Path) -> None:
 
     def look() -> LogDirScan:
         """Of a daemon that was started just now."""
-        looker = LogDirScanner(root)
+        scanner = LogDirScanner(root)
         try:
-            return looker.scan(replace(made, marks=InFlightMarkers(made.store)))
+            return scanner.scan(replace(made, marks=InFlightMarkers(made.store)))
         finally:
-            looker.release()
+            scanner.release()
 
     def killed_at(name: TopicPartition) -> None:
         die_at(made.store, root, name)
@@ -395,7 +395,7 @@ def test_a_death_after_the_work_was_done(root: Path) -> None:
 def test_a_suspect_of_any_kind_of_work_is_not_forgiven(root: Path, changed: dict[str, Any], waits: bool) -> None:
     """U-35: whoever is killed again and again at a purge, say, is not forgiven each time."""
     make_log_dir(root, {"orders-0": two_groups()})
-    (look,) = LogDirScanner(root).scan(look_context(root)).looks
+    (look,) = LogDirScanner(root).scan(look_context(root)).scans
     assert isinstance(look, PartitionScan)
     assert not look.has_nothing_to_do(1000)
     done = replace(look, dirty_bytes=0, purge_known=True, has_clean_part=True)
@@ -412,7 +412,7 @@ def test_a_bug_that_one_partition_brings_out(root: Path) -> None:
             return super().load(log_dir, log)
 
     make_log_dir(root, {f"orders-{n}": two_groups() for n in range(3)})
-    found = LogDirScanner(root).scan(replace(look_context(root), store=Buggy(root.parent / "state"))).looks
+    found = LogDirScanner(root).scan(replace(look_context(root), store=Buggy(root.parent / "state"))).scans
     assert [isinstance(each, PartitionScan) for each in found] == [True, False, True]
     assert found[1] == FailedScan(found[1].name, "unexpected error: ZeroDivisionError: a bug", Cause.DATA)
 
@@ -440,6 +440,6 @@ def test_a_look_that_fails_has_the_cause_of_its_error(root: Path, error: Cleaner
             raise error
 
     make_log_dir(root, {"orders-0": two_groups()})
-    (found,) = LogDirScanner(root).scan(replace(look_context(root), store=Failing(root.parent / "state"))).looks
+    (found,) = LogDirScanner(root).scan(replace(look_context(root), store=Failing(root.parent / "state"))).scans
     assert isinstance(found, FailedScan)
     assert found.cause is cause

@@ -55,7 +55,7 @@ def test_a_job_that_looked_itself_needs_no_other_look() -> None:
     assert triggers(fleet) == []
     fleet.merge(replace(dir_look(look()), jobs_ended=0), NOW)
     assert triggers(fleet) == [], "asked for before the job ended"
-    found = tracked(fleet).look
+    found = tracked(fleet).scan
     assert found is not None
     assert found.clean_offset == 20
     fleet.merge(replace(dir_look(look(clean_offset=20, bound_offset=30)), jobs_ended=1), NOW)
@@ -89,7 +89,7 @@ def test_the_look_of_a_job_equals_a_full_look(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("all are clean", lambda: len(service.view().history) == 2)
-            assert not service.fleet.stale_looks.keys()
+            assert not service.fleet.stale_scans.keys()
 
         serve([*assignments(root), "log.cleaner.backoff.ms=3600000"], story, limits=limits, run_job=noted)
         asked = len(agent.asked("log"))
@@ -98,13 +98,13 @@ def test_the_look_of_a_job_equals_a_full_look(root: Path) -> None:
     cleanings = [done for done in seen if done.job.kind == "live"]
     assert len(cleanings) == 2
     assert asked == 2 + 2 * 2, "the first look, then a job asks before and after"
-    looks = {each.name: each for each in first.looks if isinstance(each, PartitionScan)}
+    looks = {each.name: each for each in first.scans if isinstance(each, PartitionScan)}
     for done in cleanings:
         assert done.after is not None
         other = looks[done.job.name]
-        now = {"looked_ms": 0, "log_dir": None, "config": None}
-        assert replace(done.after.look, **now) == replace(other, **now)  # type: ignore[arg-type]
-        assert done.after.look.log_dir.cleaner_offsets == other.log_dir.cleaner_offsets
+        now = {"scanned_ms": 0, "log_dir": None, "config": None}
+        assert replace(done.after.scan, **now) == replace(other, **now)  # type: ignore[arg-type]
+        assert done.after.scan.log_dir.cleaner_offsets == other.log_dir.cleaner_offsets
         path = str(root / str(done.job.name))
         assert done.after.seen.files == files_in(path)
         assert done.after.seen.settled
@@ -114,7 +114,7 @@ def test_a_segment_that_came_since_is_looked_at(root: Path) -> None:
     """The directory is listed after the log was read: what is not in both is not known."""
     make_log_dir(root, {"orders-0": two_groups()})
     known = look_context(root)
-    (first,) = LogDirScanner(root).scan(known).looks
+    (first,) = LogDirScanner(root).scan(known).scans
     assert isinstance(first, PartitionScan)
     job = replace(
         job_on(first), path=root, name=first.name, store=known.store, clock=read_clock(root.parent / "state", [])
@@ -129,35 +129,35 @@ def test_a_segment_that_came_since_is_looked_at(root: Path) -> None:
 def test_a_look_of_a_job_is_gone_by(root: Path) -> None:
     """What a worker noted is not looked at again until something changes there."""
     make_log_dir(root, {"orders-0": two_groups()})
-    known, looker = look_context(root), LogDirScanner(root)
-    (first,) = looker.scan(known).looks
+    known, scanner = look_context(root), LogDirScanner(root)
+    (first,) = scanner.scan(known).scans
     name, path = first.name, root / "orders-0"
-    assert looker.scan(known).looks == ()
-    seen = looker._seen[name]
+    assert scanner.scan(known).scans == ()
+    seen = scanner._seen[name]
     write_segment(path, 100, batch(100, ("k", "1")))
     noted = replace(seen, mtime_ns=path.stat().st_mtime_ns, files=files_in(str(path)))
-    looker.note(name, replace(noted))
-    assert looker.scan(known).looks == (), "somebody has seen it"
+    scanner.note(name, replace(noted))
+    assert scanner.scan(known).scans == (), "somebody has seen it"
     write_segment(path, 200, batch(200, ("k", "1")))
-    looker.note(name, replace(noted))
-    assert [each.name for each in looker.scan(known).looks] == [name], "another one came since"
-    looker.note(name, replace(noted, settled=False))
-    assert [each.name for each in looker.scan(known).looks] == [name]
+    scanner.note(name, replace(noted))
+    assert [each.name for each in scanner.scan(known).scans] == [name], "another one came since"
+    scanner.note(name, replace(noted, settled=False))
+    assert [each.name for each in scanner.scan(known).scans] == [name]
 
 
 def test_a_job_that_went_by_the_settings_from_before_a_reload(root: Path) -> None:
     """What it saw at its end is looked at anew: its strategy, or its ratio, counted for ten minutes more."""
     make_log_dir(root, {"orders-0": two_groups()})
-    before, looker = look_context(root), LogDirScanner(root)
-    looker.scan(before)
+    before, scanner = look_context(root), LogDirScanner(root)
+    scanner.scan(before)
     known = replace(before, settings=look_context(root).settings)
-    (first,) = looker.scan(known).looks
-    seen = looker._seen[first.name]
-    looker.note(first.name, replace(seen, jobs_ended=1, settings=known.settings))
-    assert looker.scan(replace(known, jobs_ended=1)).looks == ()
-    looker.note(first.name, replace(seen, jobs_ended=2, settings=before.settings))
-    assert [each.name for each in looker.scan(replace(known, jobs_ended=2)).looks] == [first.name]
-    assert looker.scan(replace(known, jobs_ended=2)).looks == ()
+    (first,) = scanner.scan(known).scans
+    seen = scanner._seen[first.name]
+    scanner.note(first.name, replace(seen, jobs_ended=1, settings=known.settings))
+    assert scanner.scan(replace(known, jobs_ended=1)).scans == ()
+    scanner.note(first.name, replace(seen, jobs_ended=2, settings=before.settings))
+    assert [each.name for each in scanner.scan(replace(known, jobs_ended=2)).scans] == [first.name]
+    assert scanner.scan(replace(known, jobs_ended=2)).scans == ()
 
 
 def test_records_written_since_a_job_survive_a_dropped_look(root: Path) -> None:
@@ -166,18 +166,18 @@ def test_records_written_since_a_job_survive_a_dropped_look(root: Path) -> None:
     A directory that a killed cleaning had left was not seen for ten minutes then.
     """
     make_log_dir(root, {"orders-0": two_groups()})
-    known, looker = look_context(root), LogDirScanner(root)
-    (first,) = looker.scan(known).looks
+    known, scanner = look_context(root), LogDirScanner(root)
+    (first,) = scanner.scan(known).scans
     assert isinstance(first, PartitionScan)
-    looker.note(first.name, replace(looker._seen[first.name], jobs_ended=1))
+    scanner.note(first.name, replace(scanner._seen[first.name], jobs_ended=1))
     (root / "orders-0" / ".kstage" / "20260101t000000-0000abcd").mkdir(parents=True)
     fleet = fleet_with(look())
     assert ended(fleet, look(), look(**CLEAN))
     for late in range(2):
-        found = looker.scan(known)
-        assert [each.name for each in found.looks] == [first.name]
-        assert fleet.stale_looks.is_older(KEY, found.jobs_ended), f"look {late} is dropped"
-    (last,) = looker.scan(replace(known, jobs_ended=1)).looks
+        found = scanner.scan(known)
+        assert [each.name for each in found.scans] == [first.name]
+        assert fleet.stale_scans.is_older(KEY, found.jobs_ended), f"look {late} is dropped"
+    (last,) = scanner.scan(replace(known, jobs_ended=1)).scans
     assert isinstance(last, PartitionScan)
     assert last.leftover
-    assert looker.scan(replace(known, jobs_ended=1)).looks == (), "that one counted"
+    assert scanner.scan(replace(known, jobs_ended=1)).scans == (), "that one counted"

@@ -43,25 +43,25 @@ def root() -> Iterator[Path]:
         yield path / "good"
 
 
-SOON_LATE = DaemonLimits(look_seconds=0.3)
+SOON_LATE = DaemonLimits(scan_seconds=0.3)
 
 
 class Disk:
-    """Every look at ``path`` waits while the disk hangs; ``looker`` makes what looks at it."""
+    """Every look at ``path`` waits while the disk hangs; ``scanner`` makes what looks at it."""
 
     def __init__(self, path: Path, *, works: bool = False) -> None:
         self.works = threading.Event()
-        self.looks = 0
+        self.scans = 0
         disk = self
 
         class Looker(LogDirScanner):
             def scan(self, *arguments: Any) -> Any:
                 if self.path == path:
-                    disk.looks += 1
+                    disk.scans += 1
                     disk.works.wait(PATIENCE_SECONDS)
                 return super().scan(*arguments)
 
-        self.looker = Looker
+        self.scanner = Looker
         if works:
             self.works.set()
 
@@ -91,7 +91,7 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert any(f"{bad}: did not answer within" in text for text in view.warnings)
             rounds = view.last_round_ms
             await until("rounds go on", lambda: service.view().last_round_ms != rounds)
-            assert disk.looks == 1
+            assert disk.scans == 1
             assert not any(bad in each for each in followed), "inotify would hang, and all else with it"
             realpath = os.path.realpath
 
@@ -107,7 +107,7 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             await until("all are well", lambda: all(found.online for found in service.view().log_dirs))
             await until("it is watched", lambda: bad in followed[-1])
 
-        serve(assignments(root, bad), story, limits=SOON_LATE, looker=disk.looker, watcher=Recorded)
+        serve(assignments(root, bad), story, limits=SOON_LATE, scanner=disk.scanner, watcher=Recorded)
 
 
 @pytest.mark.slow
@@ -120,23 +120,23 @@ def test_a_disk_that_begins_to_hang_stops_no_other(root: Path) -> None:
         async def story(service: Service) -> None:
             await until("both are clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
             disk.works.clear()
-            before = disk.looks
+            before = disk.scans
             try:
-                await until("it hangs", lambda: disk.looks > before)
-                before = disk.looks
+                await until("it hangs", lambda: disk.scans > before)
+                before = disk.scans
                 began = time.monotonic()
                 write_partition(root / "orders-1", two_groups())
                 offsets = {"orders-0": 8, "orders-1": 8}
                 write_checkpoint(root / "replication-offset-checkpoint", offsets)
                 write_checkpoint(root / "recovery-point-offset-checkpoint", offsets)
                 await until("the other is cleaned", lambda: service.view().totals.cleans.get("cleaned") == 3)
-                assert time.monotonic() - began < DaemonLimits().look_seconds / 2
-                assert disk.looks == before, "it is not asked again before it answers"
+                assert time.monotonic() - began < DaemonLimits().scan_seconds / 2
+                assert disk.scans == before, "it is not asked again before it answers"
             finally:
                 disk.works.set()
-            await until("it is looked at again", lambda: disk.looks > before)
+            await until("it is looked at again", lambda: disk.scans > before)
 
-        serve(assignments(root, bad), story, looker=disk.looker)
+        serve(assignments(root, bad), story, scanner=disk.scanner)
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_explain_of_a_hanging_directory_answers_at_once(root: Path) -> None:
             told.append(time.monotonic())
 
         told: list[float] = []
-        serve(assignments(root), story, limits=SOON_LATE, looker=disk.looker)
+        serve(assignments(root), story, limits=SOON_LATE, scanner=disk.scanner)
         assert time.monotonic() - told[0] < PATIENCE_SECONDS / 2
         disk.works.set()
 
@@ -178,7 +178,7 @@ def test_a_bug_in_a_look_is_told(root: Path) -> None:
             await until("clean", lambda: is_clean(service.view(), 8))
             assert f"a scan of {root} failed: ZeroDivisionError: a bug" in service.view().warnings
 
-        serve(assignments(root), story, looker=Buggy)
+        serve(assignments(root), story, scanner=Buggy)
 
 
 def test_explain_does_not_wait_for_a_hanging_disk(root: Path) -> None:
@@ -199,7 +199,7 @@ def test_explain_does_not_wait_for_a_hanging_disk(root: Path) -> None:
             finally:
                 works.set()
 
-        serve(assignments(root), story, limits=SOON_LATE, looker=Hangs)
+        serve(assignments(root), story, limits=SOON_LATE, scanner=Hangs)
 
 
 def test_the_end_does_not_wait_for_a_look_after_a_clean(root: Path) -> None:
@@ -221,7 +221,7 @@ def test_the_end_does_not_wait_for_a_look_after_a_clean(root: Path) -> None:
 
         told: list[float] = []
         try:
-            serve(assignments(root, log_cleaner_backoff_ms="3600000"), story, looker=Hangs)
+            serve(assignments(root, log_cleaner_backoff_ms="3600000"), story, scanner=Hangs)
             assert time.monotonic() - told[0] < PATIENCE_SECONDS / 2
         finally:
             works.set()
@@ -266,8 +266,8 @@ class Scene:
                 scene.works.wait(PATIENCE_SECONDS)
                 scene.released.append(self.path)
 
-        self.looks = ScanThreads(self.merged.append, lambda _text: None, self._wake, limits, looker=Looker)
-        self.looks.attend([root])
+        self.scans = ScanThreads(self.merged.append, lambda _text: None, self._wake, limits, scanner=Looker)
+        self.scans.attend([root])
 
     def _wake(self) -> None:
         self.woken += 1
@@ -296,16 +296,16 @@ def test_an_error_after_the_client_gave_up_is_not_logged(root: Path) -> None:
 
     async def story() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context["message"]))
-        (thread,) = scene.looks._lookers[root].thread._threads.values()
+        (thread,) = scene.scans._managed[root].thread._threads.values()
         with pytest.raises(WorkerDiedError, match="does not answer"):
-            await scene.looks.run(root, question)
+            await scene.scans.run(root, question)
         scene.works.set()
         await asyncio.to_thread(thread.join, PATIENCE_SECONDS)
         await asyncio.sleep(0)
         gc.collect()
 
     asyncio.run(story())
-    scene.looks.close()
+    scene.scans.close()
     assert told == []
 
 
@@ -315,16 +315,16 @@ def test_two_looks_that_come_late(root: Path) -> None:
 
     async def story() -> None:
         told = world(root)
-        await asyncio.gather(scene.looks.scan(told, {root: None}), scene.looks.scan(told, {root: set()}))
+        await asyncio.gather(scene.scans.scan(told, {root: None}), scene.scans.scan(told, {root: set()}))
         assert [found.online for found in scene.merged] == [False], "it is told once"
         scene.works.set()
         await until("both", lambda: scene.woken == 2)
         assert [found.mode.reason for found in scene.merged[1:]] == ["whole", "one"]
-        await scene.looks.scan(told, {root: None})
+        await scene.scans.scan(told, {root: None})
         assert len(scene.merged) == 4, "it is asked again"
 
     asyncio.run(story())
-    scene.looks.close()
+    scene.scans.close()
 
 
 def test_a_late_look_by_old_settings(root: Path) -> None:
@@ -332,14 +332,14 @@ def test_a_late_look_by_old_settings(root: Path) -> None:
     scene = Scene(root)
 
     async def story() -> None:
-        await scene.looks.scan(world(root), {root: None})
-        await scene.looks.scan(world(root), {root: None})
+        await scene.scans.scan(world(root), {root: None})
+        await scene.scans.scan(world(root), {root: None})
         scene.works.set()
         await until("it answers", lambda: scene.woken == 1)
         assert [found.online for found in scene.merged] == [False]
 
     asyncio.run(story())
-    scene.looks.close()
+    scene.scans.close()
 
 
 def test_the_sweep_runs_after_the_look_is_reported(root: Path) -> None:
@@ -387,8 +387,8 @@ def test_a_directory_dropped_while_it_hangs(root: Path) -> None:
     make_log_dir(root, {"orders-0": two_groups()})
     disk, merged = Disk(root, works=True), list[LogDirScan]()
     # A look that is to be late hangs; the others have time, also on a machine that is busy.
-    limits = DaemonLimits(look_seconds=2.0)
-    looks = ScanThreads(merged.append, lambda _text: None, lambda: None, limits, looker=disk.looker)
+    limits = DaemonLimits(scan_seconds=2.0)
+    looks = ScanThreads(merged.append, lambda _text: None, lambda: None, limits, scanner=disk.scanner)
 
     async def look() -> LogDirScan:
         await looks.scan(world(root), {root: None})
@@ -415,7 +415,7 @@ def test_a_directory_dropped_while_it_hangs(root: Path) -> None:
 def test_a_directory_dropped_just_before_it_hangs(root: Path) -> None:
     """Nobody knows that yet: to give its lock back would keep the event loop, and with it all that the daemon does."""
     scene = Scene(root, limits=DaemonLimits(give_back_seconds=0.1))
-    assert scene.looks.attend([]) == [root]
+    assert scene.scans.attend([]) == [root]
     assert scene.released == []
     scene.works.set()
 

@@ -200,20 +200,20 @@ def test_a_log_that_became_shorter_a_moment_ago(root: Path, second: str, between
     place = make_log_dir(root, {"orders-0": two_groups()}) / "orders-0"
     state = root.parent / "state"
     settings = load_settings([], [f"cleanerd.state.dir={state}", COMPACT], {})
-    known, looker = (
+    known, scanner = (
         ScanContext(settings, (root,), StateStore(state)),
         LogDirScanner(root, limits=DaemonLimits(settle_seconds=3600)),
     )
 
     def bound(*names: TopicPartition) -> int:
-        found = looker.scan(replace(known, only_due=True) if names else known, names or None).looks
+        found = scanner.scan(replace(known, only_due=True) if names else known, names or None).scans
         return next((look.bound_offset for look in found if isinstance(look, PartitionScan)), -1)
 
     def bound_a_while_later() -> int:
         """All that was seen until now is two hours old."""
-        for seen in looker._seen.values():
+        for seen in scanner._seen.values():
             seen.since -= 7200
-        readings = looker._readings
+        readings = scanner._readings
         latest, earlier = readings._latest, readings._earlier
         assert latest is not None
         readings._latest = latest[0] - 7200, latest[1]

@@ -132,17 +132,17 @@ def test_horizons_are_not_looked_up_in_what_a_worker_still_has(root: Path, monke
 
     async def story(service: Service) -> None:
         await until("looked at", lambda: partition(service.view()).clean_offset is not None)
-        running, stale = service.dispatcher.running, service.fleet.stale_looks
+        running, stale = service.dispatcher.running, service.fleet.stale_scans
         await until("nobody is at work on it", lambda: not running and not stale.keys())
         begun: list[object] = []
         # Whether a second job would begin shows only in what is begun.
         monkeypatch.setattr(service.dispatcher, "_begin", lambda tracked, *_args, **_more: begun.append(tracked.key))
         (tracked,) = service.fleet.partitions.values()
-        service.fleet.partitions[tracked.key] = PartitionEntry(tracked.name, tracked.path, look=tracked.look)
+        service.fleet.partitions[tracked.key] = PartitionEntry(tracked.name, tracked.path, scan=tracked.scan)
         service.dispatcher.schedule()
         assert begun == [tracked.key]
-        assert tracked.look is not None
-        service.dispatcher.running[tracked.key] = job_on(tracked.look)
+        assert tracked.scan is not None
+        service.dispatcher.running[tracked.key] = job_on(tracked.scan)
         service.dispatcher.schedule()
         del service.dispatcher.running[tracked.key]
         assert begun == [tracked.key]

@@ -45,7 +45,7 @@ FULL = result("failed", reason="not enough free space", error=NoSpaceError("not 
 
 def ended(fleet: PartitionRegistry, came: CleaningResult, trigger: Trigger = "manual") -> CleanView | None:
     """A cleaning that ``trigger`` began has ended, and the next look finds the log as it was."""
-    found = tracked(fleet).look
+    found = tracked(fleet).scan
     assert found is not None
     fleet.begun(KEY, trigger)
     clean = fleet.finished(JobDone(job_on(found, trigger=trigger), NOW, result=came))
@@ -176,7 +176,7 @@ def test_retry_outside_of_the_windows_does_not_say_that_it_is_tried(root: Path) 
     async def story(service: Service) -> None:
         await until("ready", lambda: service.view().ready)
         (found,) = service.fleet.named("orders-0")
-        found.hold = found.hold.extended("not enough free space", found.look.looked_ms, HOLD_BACKOFF)  # type: ignore[union-attr]
+        found.hold = found.hold.extended("not enough free space", found.scan.scanned_ms, HOLD_BACKOFF)  # type: ignore[union-attr]
         answer = await control("retry", partitions=["orders-0"])
         assert answer["retried"] == ["orders-0"]
         assert "cleanerd.windows" in answer["not_due"]["orders-0"]

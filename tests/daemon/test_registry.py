@@ -256,7 +256,7 @@ def test_horizons_are_unknown_after_a_cleaning_by_the_broker() -> None:
 def test_the_result_of_a_partition_that_is_gone_is_nobodys() -> None:
     """Deleted and created again while a worker had the old one."""
     fleet = fleet_with()
-    old = tracked(fleet).look
+    old = tracked(fleet).scan
     assert old is not None
     job = job_on(old)
     fleet.begun(KEY, "ratio")
@@ -273,7 +273,7 @@ def test_the_result_of_a_topic_that_was_created_again_is_nobodys() -> None:
     import uuid  # noqa: PLC0415
 
     fleet = fleet_with(look(topic_id=uuid.UUID(int=1)))
-    old = tracked(fleet).look
+    old = tracked(fleet).scan
     assert old is not None
     job = job_on(old)
     fleet.begun(KEY, "ratio")

@@ -88,7 +88,7 @@ def test_a_directory_is_given_up_between_the_asking_and_the_look(root: Path) -> 
         async def story(service: Service) -> None:
             await until("clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
             service.configuration.reread = lambda: load_settings([], assignments(root), {})
-            answering = service.look_loop.threads._answering
+            answering = service.scan_loop.threads._answering
             real, told = answering.silent, []
 
             async def silent(paths: tuple[Path, ...], seconds: float | None = None) -> Any:

@@ -71,12 +71,12 @@ def test_the_work_left_after_a_job_waits_for_a_look() -> None:
     fleet.begun(KEY, "tombstone_removal")
     fleet.died(KEY, "killed", NOW)
     fleet.clear_failures(tracked(fleet))
-    assert fleet.stale_looks.keys() == {KEY}
+    assert fleet.stale_scans.keys() == {KEY}
     fleet.merge(replace(dir_look(look(leftover=True, **CLEAN)), present=None, jobs_ended=1), NOW)
     assert triggers(fleet) == [], "nobody has looked since it was forgiven"
     fleet.merge(replace(dir_look(look(leftover=True, **CLEAN)), present=None, jobs_ended=2), NOW)
     assert triggers(fleet) == ["tombstone_removal"]
-    assert not fleet.stale_looks.keys()
+    assert not fleet.stale_scans.keys()
 
 
 def test_a_retried_partition_waits_for_the_look_that_clears_its_failure() -> None:
@@ -86,14 +86,14 @@ def test_a_retried_partition_waits_for_the_look_that_clears_its_failure() -> Non
     remembers = look(quarantine="corrupt", retry=Retry(NOW, 1, NOW + 9000))
     fleet.merge(replace(dir_look(remembers), jobs_ended=1), NOW)
     fleet.clear_failures(tracked(fleet))
-    assert fleet.stale_looks.forgiven == {KEY: 2}
+    assert fleet.stale_scans.forgiven == {KEY: 2}
     fleet.merge(replace(dir_look(remembers), jobs_ended=1), NOW)
     assert triggers(fleet) == []
     fleet.merge(replace(dir_look(FailedScan(NAME, "cannot be read", Cause.TRANSIENT)), jobs_ended=2), NOW)
-    assert fleet.stale_looks.forgiven == {KEY: 2}
+    assert fleet.stale_scans.forgiven == {KEY: 2}
     assert triggers(fleet) == []
     fleet.merge(replace(dir_look(look()), jobs_ended=2), NOW)
-    assert (fleet.stale_looks.forgiven, triggers(fleet)) == ({}, ["ratio"])
+    assert (fleet.stale_scans.forgiven, triggers(fleet)) == ({}, ["ratio"])
 
 
 def test_the_result_of_a_job_updates_the_quarantine() -> None:
@@ -101,14 +101,14 @@ def test_the_result_of_a_job_updates_the_quarantine() -> None:
     fleet = fleet_with(look(quarantine="corrupt", retry=Retry(NOW - 9, 1, NOW - 1)))
     fleet.begun(KEY, "ratio")
     fleet.clear_failures(tracked(fleet))
-    assert fleet.stale_looks.forgiven == {}
+    assert fleet.stale_scans.forgiven == {}
     fleet.finished(JobDone(job_on(look()), NOW, failed="again", retry=Retry(NOW, 2, NOW)))
-    assert fleet.stale_looks.forgiven == {}
+    assert fleet.stale_scans.forgiven == {}
     fleet.merge(replace(dir_look(look()), jobs_ended=1), NOW)
     ended(fleet, look(), horizons=True)
-    assert fleet.stale_looks.forgiven.keys() == {KEY}
+    assert fleet.stale_scans.forgiven.keys() == {KEY}
     fleet.merge(replace(dir_look(), present=frozenset()), NOW)
-    assert not fleet.stale_looks.forgiven, "nothing is kept of who is gone"
+    assert not fleet.stale_scans.forgiven, "nothing is kept of who is gone"
 
 
 def test_a_quarantine_ends_when_its_segment_is_another_one() -> None:
@@ -117,9 +117,9 @@ def test_a_quarantine_ends_when_its_segment_is_another_one() -> None:
     known = replace(outdated, quarantine_outdated=False)
     for fleet in (fleet_with(outdated), fleet_with(known, outdated)):
         assert tracked(fleet).quarantine is None
-        assert fleet.stale_looks.forgiven == {KEY: 1}
+        assert fleet.stale_scans.forgiven == {KEY: 1}
         fleet.merge(replace(dir_look(outdated), jobs_ended=1), NOW)
-        assert (fleet.stale_looks.forgiven, triggers(fleet)) == ({}, ["ratio"])
+        assert (fleet.stale_scans.forgiven, triggers(fleet)) == ({}, ["ratio"])
     assert tracked(fleet_with(known)).quarantine is not None
 
 
@@ -143,7 +143,7 @@ def test_a_topic_created_again_waits_for_the_job() -> None:
     fleet.finished(JobDone(job_on(look()), NOW, result=result()))
     assert triggers(fleet) == []
     fleet.merge(replace(dir_look(), present=frozenset()), NOW)
-    assert not fleet.stale_looks.keys(), "nothing is kept of who is gone"
+    assert not fleet.stale_scans.keys(), "nothing is kept of who is gone"
 
 
 @pytest.mark.slow
@@ -175,14 +175,14 @@ def test_a_look_at_everything_surveys_what_nobody_has_seen(root: Path) -> None:
             await until("the job has worked, a look hangs", hung.is_set)
             await until("late", lambda: not service.view().log_dirs[0].online)
             say_so.set()
-            await until("the job ended", lambda: service.fleet.stale_looks.jobs_ended == 1)
+            await until("the job ended", lambda: service.fleet.stale_scans.jobs_ended == 1)
             go_on.set()
-            await until("seen", lambda: not service.fleet.stale_looks.keys())
+            await until("seen", lambda: not service.fleet.stale_scans.keys())
             await until("shown", lambda: outcomes(service.view()) == ["cleaned"])
             assert not service.dispatcher.running
 
-        limits = DaemonLimits(look_seconds=0.3)
-        serve(assignments(root), story, limits=limits, run_job=run_slowly, looker=Hangs)
+        limits = DaemonLimits(scan_seconds=0.3)
+        serve(assignments(root), story, limits=limits, run_job=run_slowly, scanner=Hangs)
 
 
 @pytest.mark.slow
@@ -212,11 +212,11 @@ def test_a_look_at_one_partition_surveys_one_only(root: Path) -> None:
         async def story(service: Service) -> None:
             await until("two run", lambda: len(begun) == 2)
             fails.set()
-            service.look_loop.wake()
+            service.scan_loop.wake()
             await until("a scan failed", lambda: bool(service.fleet.dirs[str(root)].error))
             fails.clear()
             go_on.set()
-            await until("both ended", lambda: service.fleet.stale_looks.jobs_ended >= 2)
+            await until("both ended", lambda: service.fleet.stale_scans.jobs_ended >= 2)
             await asyncio.sleep(0.5)  # in which a third one would begin
             assert sorted(begun) == ["orders-0", "orders-1"]
 

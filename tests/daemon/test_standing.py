@@ -43,7 +43,7 @@ def shown(fleet: PartitionRegistry) -> PartitionView:
 
 
 def exclude(fleet: PartitionRegistry) -> PartitionRegistry:
-    fleet.merge(replace(dir_look(look()), excluded={NAME: "cleanerd.topics.exclude names it"}, looks=()), NOW)
+    fleet.merge(replace(dir_look(look()), excluded={NAME: "cleanerd.topics.exclude names it"}, scans=()), NOW)
     return fleet
 
 

@@ -27,7 +27,7 @@ def test_a_trigger_during_another_job_is_served_after_it() -> None:
     """A job that looks up horizons, or a clean that was stopped, is not the one that was asked for."""
     for stopped in (False, True):
         fleet = fleet_with(look(**CLEAN))
-        before = tracked(fleet).look
+        before = tracked(fleet).scan
         assert before is not None
         tracked(fleet).asked = True
         trigger: Trigger = "manual" if stopped else "tombstone_removal"

@@ -142,8 +142,8 @@ ERASING = (
         "a-partition-is-cleaned-for-an-erasure-again-and-again",
         "U-88",
         "cleanerd/daemon/registry/partition_entry.py",
-        "look.clean_offset <= tracked.erase_offset < look.bound_offset",
-        "tracked.erase_offset < look.bound_offset",
+        "scan.clean_offset <= tracked.erase_offset < scan.bound_offset",
+        "tracked.erase_offset < scan.bound_offset",
         ("tests/daemon/test_erasures.py::test_the_tombstone_is_cleaned_next",),
     ),
     Mutant(

@@ -77,8 +77,8 @@ ESTIMATES = (
         "an-old-estimate-of-another-log",
         "U-41",
         "cleanerd/daemon/estimate_cache.py",
-        "saving.is_of(look) and saving.closed == look.closed",
-        "saving.is_of(look)",
+        "saving.is_of(scan) and saving.closed == scan.closed",
+        "saving.is_of(scan)",
         (f"{DAEMON}::test_a_log_that_changed_meanwhile_gets_no_old_estimate",),
     ),
     Mutant(

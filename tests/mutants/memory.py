@@ -126,8 +126,8 @@ MEMORY = (
         "a-death-after-the-work-is-held-against-it",
         "U-35",
         "cleanerd/daemon/discovery/log_dir_scanner.py",
-        "if look.name in suspects and isinstance(look, PartitionScan) and look.has_nothing_to_do(now_ms):",
-        "if look.name not in suspects:",
+        "if scan.name in suspects and isinstance(scan, PartitionScan) and scan.has_nothing_to_do(now_ms):",
+        "if scan.name not in suspects:",
         ("tests/daemon/test_log_dir_looker.py::test_a_death_after_the_work_was_done",),
     ),
     Mutant(

@@ -317,7 +317,7 @@ REPLICAS = (
         "held-tombstones-are-purged-in-vain",
         "U-73",
         "cleanerd/daemon/registry/due.py",
-        "look.expiry.expiry_ms(now_ms)",
+        "scan.expiry.expiry_ms(now_ms)",
         "now_ms",
         ("tests/daemon/test_held_purge.py::test_it_waits",),
     ),

@@ -150,7 +150,7 @@ def job_of(root: Path, kind: Kind, socket: Path | None = None) -> CleaningJob:
         path=root,
         kind=kind,
         trigger="manual",
-        look=cast(
+        scan=cast(
             "PartitionScan",
             SimpleNamespace(log_dir=log_dir, config=TOPIC, fingerprint_changed=False, dirty_bytes=1, size_bytes=1),
         ),

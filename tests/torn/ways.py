@@ -112,7 +112,7 @@ def _by_the_daemon(log_dir: LogDir, store: StateStore, config: TopicConfig, now_
         path=log_dir.path,
         kind="stage",
         trigger="manual",
-        look=cast(
+        scan=cast(
             "PartitionScan",
             SimpleNamespace(log_dir=log_dir, config=config, fingerprint_changed=False, size_bytes=1 << 20),
         ),

@@ -155,19 +155,19 @@ def daemon(kind: Kind) -> Callable[[Scene], int]:
     def work(scene: Scene) -> int:
         store = StateStore(scene.root / "state")
         settings = load_settings([], [f"cleanerd.log.dirs={scene.logs}", *scene.settings()], {})
-        looker = LogDirScanner(scene.logs, limits=DaemonLimits(settle_seconds=0.0))
+        scanner = LogDirScanner(scene.logs, limits=DaemonLimits(settle_seconds=0.0))
         try:
             context = ScanContext(settings, (scene.logs,), store, now_ms=lambda: NOW)
             # Beside a broker the lower of two readings of its checkpoints counts.
-            first = looker.scan(context)
-            _said(first.error or "; ".join(look.reason for look in first.looks if isinstance(look, FailedScan)))
+            first = scanner.scan(context)
+            _said(first.error or "; ".join(look.reason for look in first.scans if isinstance(look, FailedScan)))
             present = first.present or ()
-            found = looker.scan(replace(context, stale=[(str(scene.logs), name) for name in present]))
+            found = scanner.scan(replace(context, stale=[(str(scene.logs), name) for name in present]))
         finally:
-            looker.release()
-        if found.error or found.facts is None or not found.looks:
+            scanner.release()
+        if found.error or found.facts is None or not found.scans:
             return _said(found.error or "nothing was found")
-        (look,) = found.looks
+        (look,) = found.scans
         if isinstance(look, FailedScan):
             return _said(look.reason)
         done = run_job.run(
@@ -176,7 +176,7 @@ def daemon(kind: Kind) -> Callable[[Scene], int]:
                 path=scene.logs,
                 kind=kind,
                 trigger="manual",
-                look=look,
+                scan=look,
                 facts=found.facts,
                 socket=scene.logs / SOCKET if kind == "live" else None,
                 store=store,

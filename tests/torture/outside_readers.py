@@ -320,7 +320,7 @@ def told_by_daemons(root: Path) -> list[Found]:
         look = SimpleNamespace(log_dir=SimpleNamespace(path=root))
         facts = SimpleNamespace(metadata_dir=None, settings=None)
         job = SimpleNamespace(
-            name=names.TopicPartition("a", 0), look=look, facts=facts, progress=SimpleNamespace(check=None)
+            name=names.TopicPartition("a", 0), scan=look, facts=facts, progress=SimpleNamespace(check=None)
         )
         spark_offload.result_of(cast("Any", job), len(errors) % 3, result, errors.decode(errors="replace"))
 

@@ -74,11 +74,11 @@ def require_free(found: Iterable[LogDirScan]) -> None:
     Raises:
         RefusedError: another daemon manages one of the log directories.
     """
-    for look in found:
-        if look.taken:
+    for scan in found:
+        if scan.taken:
             raise RefusedError(
-                look.taken,
-                where=str(look.path),
+                scan.taken,
+                where=str(scan.path),
                 hint="one daemon manages a log directory: stop the other one, or take the directory out of "
                 "cleanerd.log.dirs",
             )

@@ -57,7 +57,7 @@ class ScanContext:
 class LogDirScan:
     """A log directory at one moment.
 
-    ``looks``: the partitions that were scanned this time. ``present``: the compacted partitions. ``excluded``: those of
+    ``scans``: the partitions that were scanned this time. ``present``: the compacted partitions. ``excluded``: those of
     them that settings leave to Kafka, and why (U-11). ``error``: the directory cannot be read; its earlier state stays.
     ``facts``: None while its broker is unknown. ``jobs_ended``: see `ScanContext`. ``taken``: the other daemon that
     manages the directory. ``suspects``: the partitions that a killed process was cleaning. ``resolved``: configurations
@@ -72,7 +72,7 @@ class LogDirScan:
     facts: BrokerFacts | None
     total_bytes: int
     free_bytes: int
-    looks: tuple[PartitionScan | FailedScan, ...] = ()
+    scans: tuple[PartitionScan | FailedScan, ...] = ()
     present: frozenset[TopicPartition] | None = None
     excluded: Mapping[TopicPartition, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()

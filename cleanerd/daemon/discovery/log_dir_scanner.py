@@ -159,11 +159,11 @@ class LogDirScanner:
                 return LogDirScan(self.path, online=True, error=_describe(error), mode=mode, choice=choice, facts=facts,
                                total_bytes=total, free_bytes=free)  # fmt: skip
             excluded = _excluded(context.settings, targets)
-            looks = tuple(self._scan_partitions(context, partitions, targets, mode, now_ms, only, excluded))
+            scans = tuple(self._scan_partitions(context, partitions, targets, mode, now_ms, only, excluded))
         same = before is not None and targets is before.targets
         present = before.present if before is not None and same else frozenset(targets)
         self._check_start(log_dir, facts, same=before is not None and present == before.present)
-        suspects = _suspects(context.marks, log_dir, looks, now_ms)
+        suspects = _suspects(context.marks, log_dir, scans, now_ms)
         self._last = _Known(log_dir, choice, facts, mode, targets, excluded, present, has_suspects=bool(suspects))
         if not same:
             for name in set(self._seen) - present:
@@ -180,7 +180,7 @@ class LogDirScanner:
             facts=facts,
             total_bytes=total,
             free_bytes=free,
-            looks=looks,
+            scans=scans,
             present=present,
             excluded=excluded,
             warnings=self._warnings(self._last, suspects),
@@ -197,8 +197,8 @@ class LogDirScanner:
             total, free = _space(self.path)
         targets = {name: known.targets[name] for name in only if name in known.targets}
         with self._partitions(context, known.log_dir, known.choice, known.facts) as partitions:
-            looks = tuple(self._scan_partitions(context, partitions, targets, known.mode, now_ms, only, known.excluded))
-        suspects = _suspects(context.marks, known.log_dir, looks, now_ms) if known.has_suspects else {}
+            scans = tuple(self._scan_partitions(context, partitions, targets, known.mode, now_ms, only, known.excluded))
+        suspects = _suspects(context.marks, known.log_dir, scans, now_ms) if known.has_suspects else {}
         return LogDirScan(
             self.path,
             online=True,
@@ -208,7 +208,7 @@ class LogDirScanner:
             facts=known.facts,
             total_bytes=total,
             free_bytes=free,
-            looks=looks,
+            scans=scans,
             resolved=self._resolved,
             warnings=self._warnings(known, suspects),
         )
@@ -294,13 +294,13 @@ class LogDirScanner:
             reading = partitions.read(name)
             if context.forgiven:
                 self._forget_quarantine(context, reading)
-            look = scan_partition(reading, context.store, now_ms)
+            scan = scan_partition(reading, context.store, now_ms)
         except (CleanerdError, OSError) as error:
             return FailedScan(name, _describe(error), as_cleanerd_error(error, str(self.path)).cause)
         except Exception as error:  # noqa: BLE001 - a bug that one partition brings out: the others go on
             _log.exception(LogEvent.SCAN_FAILED, partition=str(name))
             return FailedScan(name, f"unexpected error: {type(error).__name__}: {error}", Cause.DATA)
-        seen = DirectorySnapshot.of(look, reading, known, kind, reading.log.listed)
+        seen = DirectorySnapshot.of(scan, reading, known, kind, reading.log.listed)
         # If this scan's result is dropped, the next one has to see changes since the job.
         seen.settled, seen.jobs_ended = seen.settled and by_job <= context.jobs_ended, by_job
         seen.inherit_since(before)
@@ -308,7 +308,7 @@ class LogDirScanner:
             # The broker applies a changed configuration after it is in the files: this scan may still have the old one.
             seen.again_ms = min(seen.again_ms, now_ms + CONFIG_APPLIED_MS)
         self._seen[name] = seen
-        return look
+        return scan
 
     def _forget_quarantine(self, context: ScanContext, reading: PartitionSnapshot) -> None:
         """Remove the quarantine once: of two waiting scans, the second must keep a later failure."""
@@ -399,16 +399,16 @@ def _space(path: Path) -> tuple[int, int]:
 
 
 def _suspects(
-    marks: InFlightMarkers | None, log_dir: LogDir, looks: Iterable[PartitionScan | FailedScan], now_ms: int
+    marks: InFlightMarkers | None, log_dir: LogDir, scans: Iterable[PartitionScan | FailedScan], now_ms: int
 ) -> dict[TopicPartition, CrashSuspect]:
     """The partitions that a killed process was cleaning (U-35), unless nothing is left to do: then it had finished."""
     if marks is None:
         return {}
     suspects = marks.suspects(log_dir)
-    for look in looks:
-        if look.name in suspects and isinstance(look, PartitionScan) and look.has_nothing_to_do(now_ms):
-            marks.outlived(log_dir, look.name)
-            del suspects[look.name]
+    for scan in scans:
+        if scan.name in suspects and isinstance(scan, PartitionScan) and scan.has_nothing_to_do(now_ms):
+            marks.outlived(log_dir, scan.name)
+            del suspects[scan.name]
     return suspects
 
 

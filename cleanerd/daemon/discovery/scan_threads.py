@@ -63,67 +63,67 @@ class StateSweeper:
         self._kept_until: dict[Path, float] = {}
 
     def after(
-        self, look: LogDirScan, store: StateStore, *, all_seen: bool = True, log_dirs: Collection[Path] = ()
+        self, scan: LogDirScan, store: StateStore, *, all_seen: bool = True, log_dirs: Collection[Path] = ()
     ) -> None:
         """Called after each scan of a log directory. ``all_seen``: all of ``log_dirs`` answer."""
-        if look.present is None or look.mode.work == "observe":
+        if scan.present is None or scan.mode.work == "observe":
             return
-        before = self._present.get(look.path)
-        self._present[look.path] = look.present
+        before = self._present.get(scan.path)
+        self._present[scan.path] = scan.present
         now = self._clock()
-        if before is None or before - look.present or now >= self._kept_until.get(look.path, math.inf):
-            self._due.add(look.path)
-        if look.path in self._due and now >= self._not_before.get(look.path, 0.0):
-            self._due.discard(look.path)
-            self._not_before[look.path] = now + self._period_seconds
-            swept = _sweep(look, store, log_dirs if all_seen else None)
-            self._kept_until[look.path] = now + KEPT_SECONDS if swept.kept else math.inf
+        if before is None or before - scan.present or now >= self._kept_until.get(scan.path, math.inf):
+            self._due.add(scan.path)
+        if scan.path in self._due and now >= self._not_before.get(scan.path, 0.0):
+            self._due.discard(scan.path)
+            self._not_before[scan.path] = now + self._period_seconds
+            swept = _sweep(scan, store, log_dirs if all_seen else None)
+            self._kept_until[scan.path] = now + KEPT_SECONDS if swept.kept else math.inf
 
 
-def _sweep(look: LogDirScan, store: StateStore, log_dirs: Collection[Path] | None) -> SweepResult:
+def _sweep(scan: LogDirScan, store: StateStore, log_dirs: Collection[Path] | None) -> SweepResult:
     """``log_dirs``: None if one of them does not answer."""
-    facts = look.facts
+    facts = scan.facts
     if facts is None:
         return SweepResult()
-    others = tuple(path for path in facts.log_dirs if path != look.path)
+    others = tuple(path for path in facts.log_dirs if path != scan.path)
     try:
         # An unmounted disk's owner and content are unknown: it may have the metadata log.
         all_seen = log_dirs is not None and all((path / META_PROPERTIES).exists() for path in log_dirs)
         # A live daemon needs no metadata log; in ZooKeeper mode the broker reports its topics. Without one, the topic
         # may be on another broker now.
         elsewhere = OtherPlacesOfTopic(others, facts.topic_id, all_seen and facts.metadata is not None)
-        swept = delete_gone_state(store, read_log_dir(look.path), elsewhere)
+        swept = delete_gone_state(store, read_log_dir(scan.path), elsewhere)
     except (CleanerdError, OSError):
         return SweepResult()  # the directory or the state directory just disappeared: its next use reports that
     if swept.removed:
-        _log.info(LogEvent.PARTITIONS_FORGOTTEN, log_dir=str(look.path), partitions=swept.removed)
+        _log.info(LogEvent.PARTITIONS_FORGOTTEN, log_dir=str(scan.path), partitions=swept.removed)
     return swept
 
 
-MakeLooker: TypeAlias = "Callable[[Path, FactsCache, DaemonLimits], LogDirScanner]"
+MakeScanner: TypeAlias = "Callable[[Path, FactsCache, DaemonLimits], LogDirScanner]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attended:
     """A managed log directory with its thread."""
 
-    looker: LogDirScanner
+    scanner: LogDirScanner
     sweeper: StateSweeper
     thread: WorkerPool
 
     def scan(self, context: ScanContext, names: Collection[TopicPartition] | None) -> LogDirScan:
         context.store.recheck()
-        return replace(self.looker.scan(context, names), jobs_ended=context.jobs_ended)
+        return replace(self.scanner.scan(context, names), jobs_ended=context.jobs_ended)
 
-    def sweep(self, context: ScanContext, look: LogDirScan) -> None:
-        """Runs after ``look`` was merged: with thousands of partitions it takes as long as scanning many of them."""
-        self.sweeper.after(look, context.store, all_seen=not context.silent, log_dirs=context.log_dirs)
+    def sweep(self, context: ScanContext, scan: LogDirScan) -> None:
+        """Runs after ``scan`` was merged: with thousands of partitions it takes as long as scanning many of them."""
+        self.sweeper.after(scan, context.store, all_seen=not context.silent, log_dirs=context.log_dirs)
 
 
 class ScanThreads:
     """``merge`` receives results, ``warn`` errors; ``wake`` is called when a directory answers again.
 
-    ``looker`` and ``sweeper`` make the scanner and the sweeper of a log directory. ``caught_up`` is called after
+    ``scanner`` and ``sweeper`` make the scanner and the sweeper of a log directory. ``caught_up`` is called after
     merging a late scan: a partition may be due.
     """
 
@@ -134,19 +134,19 @@ class ScanThreads:
         wake: Callable[[], None],
         limits: DaemonLimits = DAEMON_LIMITS,
         *,
-        looker: MakeLooker = LogDirScanner,
+        scanner: MakeScanner = LogDirScanner,
         sweeper: Callable[[], StateSweeper] = StateSweeper,
         caught_up: Callable[[], None] = lambda: None,
         peers: Peers | None = None,
     ) -> None:
         self._limits = limits
-        self._make_looker = looker
+        self._make_scanner = scanner
         self._make_sweeper = sweeper
         self._merge = merge
         self._warn = warn
         self._wake = wake
         self._caught_up_with = caught_up
-        self._lookers: dict[Path, _Attended] = {}
+        self._managed: dict[Path, _Attended] = {}
         self._readings = MetadataReadings()
         self._peers = peers or Peers()
         self._context: ScanContext | None = None
@@ -162,16 +162,16 @@ class ScanThreads:
 
     def attend(self, log_dirs: Collection[Path]) -> list[Path]:
         """Manage exactly these directories; returns the ones that are dropped."""
-        gone = [path for path in self._lookers if path not in log_dirs]
+        gone = [path for path in self._managed if path not in log_dirs]
         for path in gone:
-            self._end(path, self._lookers.pop(path))
+            self._end(path, self._managed.pop(path))
             self.late.discard(path)
             self._answering.forget(path)
         for path in log_dirs:
-            if path not in self._lookers:
-                looker = self._make_looker(path, FactsCache(self._readings, self._peers), self._limits)
+            if path not in self._managed:
+                scanner = self._make_scanner(path, FactsCache(self._readings, self._peers), self._limits)
                 thread = WorkerPool(1, f"cleanerd-look-{path.name}")
-                self._lookers[path] = _Attended(looker, self._make_sweeper(), thread)
+                self._managed[path] = _Attended(scanner, self._make_sweeper(), thread)
         return gone
 
     async def scan(
@@ -191,26 +191,26 @@ class ScanThreads:
             await asyncio.wait(before)
         # With its agent's report a directory can be scanned even if others do not answer.
         soon = self._limits.together_seconds if self._live.issuperset(wanted) else None
-        mute = await self._answering.silent(tuple(self._lookers), soon)
+        mute = await self._answering.silent(tuple(self._managed), soon)
         for path in mute - self.late:
-            if path not in self._lookers:
+            if path not in self._managed:
                 continue  # a reload has dropped it since the request
             self.late.add(path)
             self._merge(_hanging(path, self._limits.probe_seconds))
-        self.silent = mute = mute | self._answering.pending(tuple(self._lookers))
+        self.silent = mute = mute | self._answering.pending(tuple(self._managed))
         context = self._context = replace(context, silent=mute)
         self._missed |= self._behind.keys() & wanted.keys()
         away = mute | self.late | self._behind.keys()
-        asked = [path for path in wanted if path in self._lookers and path not in away]
-        looks = {path: asyncio.ensure_future(self._scan_directory(path, context, wanted[path])) for path in asked}
+        asked = [path for path in wanted if path in self._managed and path not in away]
+        scans = {path: asyncio.ensure_future(self._scan_directory(path, context, wanted[path])) for path in asked}
         try:
-            if looks:
-                await asyncio.wait(looks.values(), timeout=None if wait_for_all else self._limits.together_seconds)
+            if scans:
+                await asyncio.wait(scans.values(), timeout=None if wait_for_all else self._limits.together_seconds)
         except asyncio.CancelledError:
-            for each in looks.values():
+            for each in scans.values():
                 each.cancel()
             raise
-        for path, each in looks.items():
+        for path, each in scans.items():
             if each.done():
                 each.result()
             else:
@@ -219,8 +219,8 @@ class ScanThreads:
 
     def note(self, path: Path, name: TopicPartition, seen: DirectorySnapshot) -> None:
         """A worker has scanned a partition itself: see :meth:`LogDirScanner.note`."""
-        if path in self._lookers:
-            self._lookers[path].looker.note(name, seen)
+        if path in self._managed:
+            self._managed[path].scanner.note(name, seen)
 
     async def run(self, path: Path, question: Callable[[LogDirScanner], Any]) -> Any:
         """Run ``question`` in the thread of a directory.
@@ -229,11 +229,11 @@ class ScanThreads:
             WorkerDiedError: the directory is not managed any more, or does not answer; or the exception of
                 ``question``.
         """
-        if path not in self._lookers or path in self.late:
+        if path not in self._managed or path in self.late:
             raise WorkerDiedError(f"{path} does not answer")
-        attended = self._lookers[path]
-        answer = attended.thread.submit(lambda: question(attended.looker))
-        await asyncio.wait([answer], timeout=self._limits.look_seconds)
+        attended = self._managed[path]
+        answer = attended.thread.submit(lambda: question(attended.scanner))
+        await asyncio.wait([answer], timeout=self._limits.scan_seconds)
         if not answer.done():
             answer.cancel()  # no task awaits its later error, which asyncio would log with a traceback
             raise WorkerDiedError(f"{path} does not answer")
@@ -244,42 +244,42 @@ class ScanThreads:
         self._answering.close()
         for each in tuple(self._behind.values()):
             each.cancel()
-        for path, attended in self._lookers.items():
+        for path, attended in self._managed.items():
             self._end(path, attended)
 
     def _end(self, path: Path, attended: _Attended) -> None:
         """In its own thread, which ends when the disk answers: this one serves all directories."""
         attended.thread.close()
-        giving = threading.Thread(target=attended.looker.release, name="cleanerd-give-back", daemon=True)
+        giving = threading.Thread(target=attended.scanner.release, name="cleanerd-give-back", daemon=True)
         try:
             giving.start()
         except RuntimeError:  # the limit of threads is reached
-            attended.looker.release()
+            attended.scanner.release()
         else:
             giving.join(0.0 if path in self.late else self._limits.give_back_seconds)
 
     async def _scan_directory(self, path: Path, context: ScanContext, names: Collection[TopicPartition] | None) -> None:
-        attended = self._lookers.get(path)
+        attended = self._managed.get(path)
         if attended is None:
             return  # a reload has dropped it since the request
         found = attended.thread.submit(lambda: attended.scan(context, names))
-        await asyncio.wait([found], timeout=self._limits.look_seconds)
+        await asyncio.wait([found], timeout=self._limits.scan_seconds)
         if found.done():
             self._deliver(attended, context, found)
-        elif self._lookers.get(path) is attended:
+        elif self._managed.get(path) is attended:
             if path not in self.late:
                 self.late.add(path)
-                self._merge(_hanging(path, self._limits.look_seconds))
+                self._merge(_hanging(path, self._limits.scan_seconds))
             # Each of several waiting results is used, because the scanner does not repeat its findings.
             found.add_done_callback(partial(self._came_back, attended, context))
 
-    def _caught_up(self, path: Path, look: asyncio.Future[None]) -> None:
+    def _caught_up(self, path: Path, scan: asyncio.Future[None]) -> None:
         self._behind.pop(path, None)
         missed = path in self._missed
         self._missed.discard(path)
-        if look.cancelled() or path in self.late:
+        if scan.cancelled() or path in self.late:
             return
-        look.result()
+        scan.result()
         self._caught_up_with()
         if missed:
             self._wake()
@@ -289,27 +289,27 @@ class ScanThreads:
         self._wake()
 
     def _came_back(self, attended: _Attended, context: ScanContext, found: asyncio.Future[LogDirScan]) -> None:
-        if self._lookers.get(attended.looker.path) is attended:
-            self.late.discard(attended.looker.path)
+        if self._managed.get(attended.scanner.path) is attended:
+            self.late.discard(attended.scanner.path)
             self._deliver(attended, context, found)
             self._wake()
 
     def _deliver(self, attended: _Attended, context: ScanContext, found: asyncio.Future[LogDirScan]) -> None:
-        path = attended.looker.path
+        path = attended.scanner.path
         try:
-            look = found.result()
+            scan = found.result()
         except WorkerDiedError as error:
             _log.exception(LogEvent.SCAN_FAILED, log_dir=str(path))
             self._warn(f"a scan of {path} failed: {error}")
             return
         # Other settings need a new scan, even of unchanged directories.
         is_outdated = self._context is not None and self._context.settings is not context.settings
-        if self._lookers.get(path) is attended and not is_outdated:
-            is_live = look.choice is not None and look.choice.mode == "live"
+        if self._managed.get(path) is attended and not is_outdated:
+            is_live = scan.choice is not None and scan.choice.mode == "live"
             (self._live.add if is_live else self._live.discard)(path)
-            self._merge(look)
-            if look.present is not None:
-                attended.thread.submit(partial(attended.sweep, context, look)).add_done_callback(self._swept)
+            self._merge(scan)
+            if scan.present is not None:
+                attended.thread.submit(partial(attended.sweep, context, scan)).add_done_callback(self._swept)
 
     def _swept(self, ended: asyncio.Future[None]) -> None:
         error = None if ended.cancelled() else ended.exception()

@@ -39,89 +39,89 @@ def trigger_of(
 
     ``is_full``: only the reserve is free on its disk. ``plan_max_age_ms``: how old a staged plan may become.
     """
-    look = tracked.look
-    if look is None:
+    scan = tracked.scan
+    if scan is None:
         return None
     if tracked.asked:
         return "manual"
     trigger: Trigger
     if is_full and work != "observe":
         return None
-    if look.forceable and is_overdue(look, now_ms):
+    if scan.forceable and is_overdue(scan, now_ms):
         trigger = "overdue"
-    elif look.forceable and is_to_be_erased(tracked, look):
+    elif scan.forceable and is_to_be_erased(tracked, scan):
         trigger = "erasure"
-    elif look.eligible:
+    elif scan.eligible:
         trigger = "ratio"
     elif (
-        look.forceable
-        and look.has_clean_part
-        and look.may_purge
-        and is_past(tracked.next_purge_ms, look.expiry.expiry_ms(now_ms))
+        scan.forceable
+        and scan.has_clean_part
+        and scan.may_purge
+        and is_past(tracked.next_purge_ms, scan.expiry.expiry_ms(now_ms))
     ):
         trigger = "tombstone_removal"
-    elif look.leftover and work == "live":
+    elif scan.leftover and work == "live":
         trigger = "tombstone_removal"  # a killed cleaning: another one tidies up and moves the checkpoint
     else:
         return None
     if work == "stage":
-        return None if _is_staged(tracked, look, trigger, now_ms, plan_max_age_ms) else trigger
-    return None if work == "observe" and _is_worked_out(tracked, look) else trigger
+        return None if _is_staged(tracked, scan, trigger, now_ms, plan_max_age_ms) else trigger
+    return None if work == "observe" and _is_worked_out(tracked, scan) else trigger
 
 
 def is_to_be_estimated(tracked: PartitionEntry, now_ms: int) -> bool:
     """Whether the reclaimable bytes are unknown, or the dirty section has doubled since; once an hour."""
-    look, saving, before = tracked.look, tracked.saving, tracked.estimated_ms
-    if look is None or not look.dirty_bytes or tracked.suspect is not None or tracked.quarantine is not None:
+    scan, saving, before = tracked.scan, tracked.saving, tracked.estimated_ms
+    if scan is None or not scan.dirty_bytes or tracked.suspect is not None or tracked.quarantine is not None:
         return False
     # A clock that jumped back delays nothing.
     if before is not None and 0 <= now_ms - before < ESTIMATE_INTERVAL_MS:
         return False
-    if saving is None or saving.now(look) is None:
+    if saving is None or saving.now(scan) is None:
         return True
-    return look.dirty_bytes >= ESTIMATE_GREW * saving.dirty_bytes
+    return scan.dirty_bytes >= ESTIMATE_GREW * saving.dirty_bytes
 
 
 def is_digest_due(tracked: PartitionEntry, now_ms: int) -> bool:
     """Whether the log has a grid offset without a digest: the coarsest one, or after a while another (U-90)."""
-    look, before = tracked.look, tracked.digested
-    if look is None or tracked.suspect is not None or tracked.quarantine is not None:
+    scan, before = tracked.scan, tracked.digested
+    if scan is None or tracked.suspect is not None or tracked.quarantine is not None:
         return False
-    grid = grid_offsets(*look.digest_range)
-    replicas = look.config.replicas
-    if not grid or (replicas is not None and replicas.is_alone(look.name.partition)):
+    grid = grid_offsets(*scan.digest_range)
+    replicas = scan.config.replicas
+    if not grid or (replicas is not None and replicas.is_alone(scan.name.partition)):
         return False
-    if before is None or before.rules != look.fingerprint:
+    if before is None or before.rules != scan.fingerprint:
         return True
     waited_ms = now_ms - before.at_ms
-    if before.digest_range == look.digest_range or 0 <= waited_ms < DIGEST_INTERVAL_MS:
+    if before.digest_range == scan.digest_range or 0 <= waited_ms < DIGEST_INTERVAL_MS:
         return False
     return grid_offsets(*before.digest_range)[:1] != grid[:1] or not 0 <= waited_ms < DIGEST_AGAIN_MS
 
 
 def has_nothing_to_stage(tracked: PartitionEntry, work: Work | None) -> bool:
     """Whether a worker found that a cleaning of the unchanged log would remove nothing."""
-    look = tracked.look
-    return look is not None and look.staged is None and work == "stage" and tracked.done_to == look.bound_offset
+    scan = tracked.scan
+    return scan is not None and scan.staged is None and work == "stage" and tracked.done_to == scan.bound_offset
 
 
 def _is_staged(
-    tracked: PartitionEntry, look: PartitionScan, trigger: Trigger, now_ms: int, plan_max_age_ms: int
+    tracked: PartitionEntry, scan: PartitionScan, trigger: Trigger, now_ms: int, plan_max_age_ms: int
 ) -> bool:
     """Whether nothing has changed since it was staged, or since there was nothing to stage."""
-    plan = look.staged
+    plan = scan.staged
     if plan is not None and 0 <= now_ms - plan.created_ms < plan_max_age_ms // 2:
-        return now_ms - plan.created_ms < RESTAGE_AFTER_MS or plan.bound_offset >= look.bound_offset
+        return now_ms - plan.created_ms < RESTAGE_AFTER_MS or plan.bound_offset >= scan.bound_offset
     # It cannot be read, or its age depends on a wall clock that is not trusted: another plan would not help.
     if (plan is None or plan.created_ms > now_ms) and was_staged_lately(tracked, now_ms):
         return True
     return trigger != "tombstone_removal" and has_nothing_to_stage(tracked, "stage")
 
 
-def _is_worked_out(tracked: PartitionEntry, look: PartitionScan) -> bool:
+def _is_worked_out(tracked: PartitionEntry, scan: PartitionScan) -> bool:
     """Whether the saving is known for the current log, or nearly so."""
     saving = tracked.saving
-    if saving is None or (saving.reclaimable.method != "exact" and tracked.observed_to != look.bound_offset):
+    if saving is None or (saving.reclaimable.method != "exact" and tracked.observed_to != scan.bound_offset):
         return False
-    grown = GREW * (look.dirty_bytes - saving.dirty_bytes) >= saving.dirty_bytes
-    return look.clean_offset == saving.clean_offset and (look.bound_offset == saving.bound_offset or not grown)
+    grown = GREW * (scan.dirty_bytes - saving.dirty_bytes) >= saving.dirty_bytes
+    return scan.clean_offset == saving.clean_offset and (scan.bound_offset == saving.bound_offset or not grown)

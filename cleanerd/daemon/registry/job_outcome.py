@@ -39,11 +39,11 @@ def note_done(
     tracked.waiting_since_ms = None
     if done.horizons:
         tracked.purge_known, tracked.next_purge_ms = True, done.next_purge_ms
-        tracked.purge_to = max(tracked.purge_to, job.look.clean_offset)
+        tracked.purge_to = max(tracked.purge_to, job.scan.clean_offset)
     if done.saving is not None:
         tracked.saving = done.saving
         if job.kind == "observe":
-            tracked.observed_to = job.look.bound_offset
+            tracked.observed_to = job.scan.bound_offset
     if done.failed:
         tracked.quarantine = quarantine_after(done, backoff)
     elif done.passing:
@@ -80,12 +80,12 @@ def _note_result(
 
 
 def _note_cleaned(tracked: PartitionEntry, done: JobDone, result: CleaningResult) -> None:
-    look = done.job.look
+    scan = done.job.scan
     saved = max(0, result.bytes_before - result.bytes_after)
-    tracked.share = min(1.0, saved / look.dirty_bytes) if look.dirty_bytes else tracked.share
+    tracked.share = min(1.0, saved / scan.dirty_bytes) if scan.dirty_bytes else tracked.share
     # A staged cleaning takes effect at the broker's next start.
     if result.outcome != "staged":
         tracked.purge_known, tracked.next_purge_ms = True, result.next_purge_ms
-        tracked.done_to = result.end_offset if result.is_partial else look.bound_offset
+        tracked.done_to = result.end_offset if result.is_partial else scan.bound_offset
         if done.job.kind == "live":
             tracked.purge_to = max(tracked.purge_to, tracked.done_to)

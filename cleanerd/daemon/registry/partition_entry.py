@@ -33,14 +33,14 @@ FIRST_SHARE: Final = 0.5
 class Quarantine:
     """Why a partition is not cleaned, since when, after how many failures, until when.
 
-    ``by_look``: a scan found it. ``by_death``: processes were killed more than once while they cleaned it.
+    ``by_scan``: a scan found it. ``by_death``: processes were killed more than once while they cleaned it.
     """
 
     reason: str
     since_ms: int
     failures: int
     retry_at_ms: int
-    by_look: bool = False
+    by_scan: bool = False
     by_death: bool = False
 
 
@@ -123,7 +123,7 @@ class PartitionEntry:
 
     name: TopicPartition
     path: str
-    look: PartitionScan | None = None
+    scan: PartitionScan | None = None
     failed: FailedScan | None = None
     failed_in_a_row: int = 0
     excluded: str = ""
@@ -163,7 +163,7 @@ class PartitionEntry:
     @property
     def is_quarantined(self) -> bool:
         """Whether it is quarantined, here or in the state directory, for example by a command."""
-        return self.quarantine is not None or (self.look is not None and self.look.quarantine is not None)
+        return self.quarantine is not None or (self.scan is not None and self.scan.quarantine is not None)
 
     def for_new_topic(self) -> PartitionEntry:
         """The entry for another topic of the same name: only operators' requests are kept."""
@@ -172,8 +172,8 @@ class PartitionEntry:
     def clear_failures(self) -> None:
         """Drop all failures, also those that will be removed from the state directory."""
         self.quarantine = None
-        if self.look is not None:
-            self.look = replace(self.look, quarantine=None, retry=None, quarantine_outdated=False)
+        if self.scan is not None:
+            self.scan = replace(self.scan, quarantine=None, retry=None, quarantine_outdated=False)
         self.release()
         self.done_to = None
         self.touch()
@@ -188,20 +188,20 @@ class PartitionEntry:
 
 def digests_of(tracked: PartitionEntry) -> tuple[StateDigest, ...]:
     """The digests by the current rules (U-90)."""
-    look, found = tracked.look, tracked.digested
-    return () if look is None or found is None or found.rules != look.fingerprint else found.digests
+    scan, found = tracked.scan, tracked.digested
+    return () if scan is None or found is None or found.rules != scan.fingerprint else found.digests
 
 
 def reclaimable_of(tracked: PartitionEntry) -> Reclaimable | None:
     """The reclaimable bytes, exact or estimated for the current log; else a default from experience."""
-    look, saving = tracked.look, tracked.saving
-    if look is None:
+    scan, saving = tracked.scan, tracked.saving
+    if scan is None:
         return None
-    known = None if saving is None else saving.now(look)
+    known = None if saving is None else saving.now(scan)
     if known is None:
-        most = look.clean_bytes + look.dirty_bytes if look.dirty_bytes else 0
-        known = Reclaimable(int(tracked.share * look.dirty_bytes), 0, most, "guess")
-    return known.at_most(look.size_bytes)
+        most = scan.clean_bytes + scan.dirty_bytes if scan.dirty_bytes else 0
+        known = Reclaimable(int(tracked.share * scan.dirty_bytes), 0, most, "guess")
+    return known.at_most(scan.size_bytes)
 
 
 def reclaimable_bytes(tracked: PartitionEntry) -> int:
@@ -231,16 +231,16 @@ def note_suspect(tracked: PartitionEntry, suspect: CrashSuspect | None, backoff:
         tracked.quarantine = None
 
 
-def note_next_purge(tracked: PartitionEntry, look: PartitionScan, now_ms: int) -> None:
+def note_next_purge(tracked: PartitionEntry, scan: PartitionScan, now_ms: int) -> None:
     """When tombstones can be removed, according to the state directory."""
-    if look.purge_known:
-        remembered = (look.clean_offset, look.next_purge_ms)
-        is_waited_for = tracked.purge_known and is_past(tracked.next_purge_ms, look.expiry.expiry_ms(now_ms))
+    if scan.purge_known:
+        remembered = (scan.clean_offset, scan.next_purge_ms)
+        is_waited_for = tracked.purge_known and is_past(tracked.next_purge_ms, scan.expiry.expiry_ms(now_ms))
         # An unchanged report is not new: a worker may know a time that could not be stored.
         if remembered != tracked.purge_remembered and not is_waited_for:
-            tracked.next_purge_ms = look.next_purge_ms
-        tracked.purge_known, tracked.purge_to, tracked.purge_remembered = True, look.clean_offset, remembered
-    elif look.clean_offset > tracked.purge_to:
+            tracked.next_purge_ms = scan.next_purge_ms
+        tracked.purge_known, tracked.purge_to, tracked.purge_remembered = True, scan.clean_offset, remembered
+    elif scan.clean_offset > tracked.purge_to:
         tracked.purge_known = False  # another process cleaned it, and set horizons
 
 
@@ -256,14 +256,14 @@ def is_past(at_ms: int | None, now_ms: int) -> bool:
     return at_ms is not None and at_ms <= now_ms
 
 
-def is_overdue(look: PartitionScan, now_ms: int) -> bool:
+def is_overdue(scan: PartitionScan, now_ms: int) -> bool:
     """C-11: ``max.compaction.lag.ms`` has passed, and there is something to clean."""
-    return is_past(look.overdue_at_ms, now_ms) and look.dirty_bytes > 0
+    return is_past(scan.overdue_at_ms, now_ms) and scan.dirty_bytes > 0
 
 
-def is_to_be_erased(tracked: PartitionEntry, look: PartitionScan) -> bool:
+def is_to_be_erased(tracked: PartitionEntry, scan: PartitionScan) -> bool:
     """U-88: whether a cleaning would cover the tombstone of an open erasure request for the first time."""
-    return tracked.erase_offset is not None and look.clean_offset <= tracked.erase_offset < look.bound_offset
+    return tracked.erase_offset is not None and scan.clean_offset <= tracked.erase_offset < scan.bound_offset
 
 
 def is_in_vain(tracked: PartitionEntry, job: CleaningJob) -> bool:
@@ -271,16 +271,16 @@ def is_in_vain(tracked: PartitionEntry, job: CleaningJob) -> bool:
     return (
         job.kind == "live"
         and job.trigger in {"ratio", "overdue", "erasure"}
-        and tracked.done_to == job.look.bound_offset
+        and tracked.done_to == job.scan.bound_offset
     )
 
 
-def is_news(tracked: PartitionEntry, look: PartitionScan) -> bool:
+def is_news(tracked: PartitionEntry, scan: PartitionScan) -> bool:
     """Whether the reason for its wait - nothing new, or an outdated scan - no longer holds."""
-    before = tracked.look
+    before = tracked.scan
     if before is None or tracked.hold.reason not in {"", IN_VAIN}:
         return False
-    return (before.clean_offset, before.bound_offset) != (look.clean_offset, look.bound_offset)
+    return (before.clean_offset, before.bound_offset) != (scan.clean_offset, scan.bound_offset)
 
 
 def was_staged_lately(tracked: PartitionEntry, now_ms: int) -> bool:

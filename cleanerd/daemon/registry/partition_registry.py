@@ -103,7 +103,7 @@ class PartitionRegistry:
         self.held = ""
         self.dirs: dict[str, LogDirScan] = {}
         self.partitions: dict[Key, PartitionEntry] = {}
-        self.stale_looks = StaleScans()
+        self.stale_scans = StaleScans()
         self._by_name: list[PartitionEntry] | None = None
         self.digest_changes = 0
 
@@ -128,11 +128,11 @@ class PartitionRegistry:
             for name in found.present:
                 tracked = self._present(path, name, excluded.get(name, "") if excluded else "")
                 note_suspect(tracked, suspects.get(name) if suspects else None, self.settings.backoff)
-        for look in found.looks:
-            key = path, look.name
-            if key in self.partitions and not self.stale_looks.is_older(key, found.jobs_ended):
-                self._apply_scan(self.partitions[key], look, now_ms)
-        self.stale_looks.scanned(found)
+        for scan in found.scans:
+            key = path, scan.name
+            if key in self.partitions and not self.stale_scans.is_older(key, found.jobs_ended):
+                self._apply_scan(self.partitions[key], scan, now_ms)
+        self.stale_scans.scanned(found)
 
     def _present(self, path: str, name: TopicPartition, excluded: str) -> PartitionEntry:
         tracked = self.partitions.get((path, name))
@@ -140,49 +140,49 @@ class PartitionRegistry:
             tracked = self._store(PartitionEntry(name, path, paused=str(name) in self.pauses.names))
         if tracked.excluded != excluded:
             tracked.excluded = excluded
-            tracked.look = tracked.look if not excluded else None
+            tracked.scan = tracked.scan if not excluded else None
             tracked.touch()
         return tracked
 
-    def _apply_scan(self, tracked: PartitionEntry, look: PartitionScan | FailedScan, now_ms: int) -> None:
+    def _apply_scan(self, tracked: PartitionEntry, scan: PartitionScan | FailedScan, now_ms: int) -> None:
         tracked.touch()
-        if isinstance(look, FailedScan):
-            tracked.failed = look
+        if isinstance(scan, FailedScan):
+            tracked.failed = scan
             tracked.failed_in_a_row += 1
             # Beside a broker a scan can meet files that are being replaced; twice in a row is a fault.
-            if look.cause is Cause.DATA and tracked.failed_in_a_row > 1:
-                self._quarantine(tracked, look.reason, now_ms, by_look=True)
+            if scan.cause is Cause.DATA and tracked.failed_in_a_row > 1:
+                self._quarantine(tracked, scan.reason, now_ms, by_scan=True)
             return
-        if tracked.look is not None and tracked.look.topic_id != look.topic_id and tracked.trigger is None:
+        if tracked.scan is not None and tracked.scan.topic_id != scan.topic_id and tracked.trigger is None:
             # Created again under the same name: the earlier state belongs to another topic.
             tracked = self._store(tracked.for_new_topic())
-        first = tracked.look is None
-        if is_news(tracked, look):
+        first = tracked.scan is None
+        if is_news(tracked, scan):
             tracked.release()
-        tracked.look, tracked.failed, tracked.failed_in_a_row = look, None, 0
-        if not look.eligible and tracked.hold.reason and not tracked.hold.asked:
+        tracked.scan, tracked.failed, tracked.failed_in_a_row = scan, None, 0
+        if not scan.eligible and tracked.hold.reason and not tracked.hold.asked:
             tracked.hold = replace(tracked.hold, reason="")
-        if tracked.quarantine is not None and tracked.quarantine.by_look:
+        if tracked.quarantine is not None and tracked.quarantine.by_scan:
             tracked.quarantine = None
         known = tracked.quarantine
         may_end = tracked.trigger is None and (first if known is None else not known.by_death)
-        if look.quarantine_outdated and may_end:
+        if scan.quarantine_outdated and may_end:
             self.clear_failures(tracked)
-        elif first and look.quarantine is not None and look.retry is not None and tracked.quarantine is None:
-            retry = look.retry
-            tracked.quarantine = Quarantine(look.quarantine, retry.since_ms, retry.failures, retry.at_ms)
+        elif first and scan.quarantine is not None and scan.retry is not None and tracked.quarantine is None:
+            retry = scan.retry
+            tracked.quarantine = Quarantine(scan.quarantine, retry.since_ms, retry.failures, retry.at_ms)
         if first and tracked.saving is None:
-            tracked.saving = self._recall(tracked.key, look)
-        note_next_purge(tracked, look, now_ms)
+            tracked.saving = self._recall(tracked.key, scan)
+        note_next_purge(tracked, scan, now_ms)
 
-    def _quarantine(self, tracked: PartitionEntry, reason: str, now_ms: int, *, by_look: bool) -> None:
+    def _quarantine(self, tracked: PartitionEntry, reason: str, now_ms: int, *, by_scan: bool) -> None:
         before = tracked.quarantine
-        if before is not None and by_look and (not before.by_look or now_ms < before.retry_at_ms):
+        if before is not None and by_scan and (not before.by_scan or now_ms < before.retry_at_ms):
             return  # a successful scan does not clear a worker's finding
         failures = 1 if before is None else before.failures + 1
         since_ms = now_ms if before is None else before.since_ms
         retry_at_ms = now_ms + self.settings.backoff.wait_ms(failures)
-        tracked.quarantine = Quarantine(reason, since_ms, failures, retry_at_ms, by_look)
+        tracked.quarantine = Quarantine(reason, since_ms, failures, retry_at_ms, by_scan)
 
     def begun(self, key: Key, trigger: Trigger) -> None:
         """Note that a worker has begun it."""
@@ -200,7 +200,7 @@ class PartitionRegistry:
         tracked = self.partitions.get((str(job.path), job.name))
         if tracked is None:
             return None
-        self.stale_looks.ended(tracked.key)
+        self.stale_scans.ended(tracked.key)
         if tracked.trigger is None:
             return None  # its partition does not exist any more, even if another has its name
         tracked.trigger = None
@@ -209,42 +209,42 @@ class PartitionRegistry:
         if done.stopped:
             tracked.asked = tracked.asked or job.trigger == "manual"
             return None
-        if tracked.look is not None and tracked.look.topic_id != job.look.topic_id:
+        if tracked.scan is not None and tracked.scan.topic_id != job.scan.topic_id:
             # Created again meanwhile: the next scan begins with a new state.
             self._store(tracked.for_new_topic())
             return None
         before, view = tracked.quarantine, note_done(tracked, done, self.settings.backoff, self.settings.hold)
         if before is not None and tracked.quarantine is None:
-            self.stale_looks.clear_failures(tracked.key)
+            self.stale_scans.clear_failures(tracked.key)
         return view
 
     def apply_job_scan(self, done: JobDone, now_ms: int) -> bool:
         """Use a job's scan of its partition at its end; False: it cannot be used, so a scan has to follow."""
         key = str(done.job.path), done.job.name
         tracked = self.partitions.get(key)
-        if tracked is None or done.after is None or not self.is_stale(key) or key in self.stale_looks.forgiven:
+        if tracked is None or done.after is None or not self.is_stale(key) or key in self.stale_scans.forgiven:
             return False
-        if tracked.look is None or tracked.look.topic_id != done.after.look.topic_id or tracked.excluded:
+        if tracked.scan is None or tracked.scan.topic_id != done.after.scan.topic_id or tracked.excluded:
             return False
-        self._apply_scan(tracked, done.after.look, now_ms)
-        self.stale_looks.job_scanned(key)
+        self._apply_scan(tracked, done.after.scan, now_ms)
+        self.stale_scans.job_scanned(key)
         return True
 
     def is_stale(self, key: Key) -> bool:
         """Whether it was not scanned since its last job."""
-        return key in self.partitions and key in self.stale_looks
+        return key in self.partitions and key in self.stale_scans
 
     def died(self, key: Key, reason: str, now_ms: int) -> None:
         tracked = self.partitions.get(key)
         if tracked is None:
             return
-        self.stale_looks.ended(key)
+        self.stale_scans.ended(key)
         if tracked.trigger is not None:
             tracked.trigger = None
             tracked.suspect = None
             tracked.touch()
             tracked.answered = OperatorOutcome("failed", reason, 1)
-            self._quarantine(tracked, reason, now_ms, by_look=False)
+            self._quarantine(tracked, reason, now_ms, by_scan=False)
 
     def forget_dir(self, path: str) -> None:
         """Drop a directory that is not managed any more."""
@@ -260,7 +260,7 @@ class PartitionRegistry:
     def _forget(self, key: Key) -> None:
         del self.partitions[key]
         self._by_name = None
-        self.stale_looks.forget(key)
+        self.stale_scans.forget(key)
 
     # -- operators' requests
     # --------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class PartitionRegistry:
         """End its quarantine: it is tried again after a scan has removed it from the state directory."""
         tracked.clear_failures()
         if tracked.trigger is None:  # otherwise the job's result is stored
-            self.stale_looks.clear_failures(tracked.key)
+            self.stale_scans.clear_failures(tracked.key)
 
     # -- output -------------------------------------------------------------------------------------------------------
 
@@ -303,8 +303,8 @@ class PartitionRegistry:
         full = {path for path, each in self.dirs.items() if self.is_full(each)}
         for tracked in self.partitions.values() if among is None else among:
             trigger = self._trigger(tracked, now_ms, is_full=tracked.path in full)
-            look = tracked.look
-            if trigger is None or look is None:
+            scan = tracked.scan
+            if trigger is None or scan is None:
                 tracked.waiting_since_ms = None
                 if tracked.queued:
                     tracked.queued = False
@@ -313,15 +313,15 @@ class PartitionRegistry:
             if tracked.waiting_since_ms is None or tracked.waiting_since_ms > now_ms:
                 tracked.waiting_since_ms = now_ms
             reclaimable = reclaimable_bytes(tracked)
-            kept = look.clean_bytes + look.dirty_bytes - reclaimable
-            overdue_at = look.overdue_at_ms
+            kept = scan.clean_bytes + scan.dirty_bytes - reclaimable
+            overdue_at = scan.overdue_at_ms
             found.append(
                 Candidate(
                     tracked.name,
                     tracked.path,
                     trigger,
                     reclaimable,
-                    look.clean_bytes + look.dirty_bytes + kept,
+                    scan.clean_bytes + scan.dirty_bytes + kept,
                     0 if trigger != "overdue" or overdue_at is None else max(1, now_ms - overdue_at),
                     now_ms - tracked.waiting_since_ms,
                     is_suspect=tracked.suspect is not None,
@@ -341,22 +341,22 @@ class PartitionRegistry:
 
     def _has_unknown_horizons(self, tracked: PartitionEntry, now_ms: int) -> bool:
         """Whether it is unknown when its tombstones can be removed."""
-        look = tracked.look
-        unknown = look is not None and look.has_clean_part and not tracked.purge_known
+        scan = tracked.scan
+        unknown = scan is not None and scan.has_clean_part and not tracked.purge_known
         return unknown and not self._is_skipped(tracked, now_ms)
 
     def _is_outdated(self, tracked: PartitionEntry, now_ms: int) -> bool:
         """Whether ``apply`` would refuse its staged plan because of its age (U-15), and it was not replaced."""
-        plan = None if tracked.look is None else tracked.look.staged
+        plan = None if tracked.scan is None else tracked.scan.staged
         outdated = plan is not None and is_past(plan.expires_ms, now_ms)
         return outdated and self.work_of(tracked) in {"live", "stage"} and not self._is_skipped(tracked, now_ms)
 
     def unknown_savings(self, now_ms: int) -> list[PartitionEntry]:
         """Partitions with unknown reclaimable bytes; the dirtiest first."""
         found = [
-            (-tracked.look.dirty_bytes, tracked)
+            (-tracked.scan.dirty_bytes, tracked)
             for tracked in self.partitions.values()
-            if tracked.look is not None and self.may_be_estimated(tracked, now_ms)
+            if tracked.scan is not None and self.may_be_estimated(tracked, now_ms)
         ]
         return [tracked for _, tracked in sorted(found, key=lambda pair: pair[0])]
 
@@ -380,12 +380,12 @@ class PartitionRegistry:
         wanted = bool(self.settings.digest_percent) and is_digest_due(tracked, now_ms)
         return wanted and self._may_be_read(tracked, now_ms)
 
-    def digested(self, key: Key, look: PartitionScan, digests: tuple[StateDigest, ...], now_ms: int) -> None:
+    def digested(self, key: Key, scan: PartitionScan, digests: tuple[StateDigest, ...], now_ms: int) -> None:
         """Store its digests from a job that began with this scan; none if they could not be computed."""
         tracked = self.partitions.get(key)
-        if tracked is None or tracked.look is None or tracked.look.topic_id != look.topic_id:
+        if tracked is None or tracked.scan is None or tracked.scan.topic_id != scan.topic_id:
             return
-        found = Digested(now_ms, look.fingerprint, look.digest_range, digests)
+        found = Digested(now_ms, scan.fingerprint, scan.digest_range, digests)
         tracked.digested = found if tracked.digested is None else tracked.digested.followed_by(found)
         self.digest_changes += 1
         tracked.touch()
@@ -393,11 +393,11 @@ class PartitionRegistry:
     def estimated(self, key: Key, topic_id: UUID | None, saving: JobReclaimable | None, now_ms: int) -> None:
         """Store its estimate; None: it could not be made."""
         tracked = self.partitions.get(key)
-        if tracked is None or tracked.look is None or tracked.look.topic_id != topic_id:
+        if tracked is None or tracked.scan is None or tracked.scan.topic_id != topic_id:
             return
         tracked.estimated_ms = now_ms
         # An exact result that came meanwhile is better.
-        exact = tracked.saving is not None and tracked.saving.is_of(tracked.look) and tracked.saving.estimate is None
+        exact = tracked.saving is not None and tracked.saving.is_of(tracked.scan) and tracked.saving.estimate is None
         if saving is not None and not exact:
             tracked.saving = saving
             tracked.touch()
@@ -418,7 +418,7 @@ class PartitionRegistry:
 
     def _trigger(self, tracked: PartitionEntry, now_ms: int, *, is_full: bool) -> Trigger | None:
         work = self.work_of(tracked)
-        if tracked.look is None or work is None or self._is_skipped(tracked, now_ms):
+        if tracked.scan is None or work is None or self._is_skipped(tracked, now_ms):
             return None
         return trigger_of(tracked, work, now_ms, is_full=is_full, plan_max_age_ms=self.settings.plan_max_age_ms)
 
@@ -429,9 +429,9 @@ class PartitionRegistry:
     def _is_skipped(self, tracked: PartitionEntry, now_ms: int) -> bool:
         if tracked.excluded or tracked.failed is not None or tracked.trigger is not None:
             return True
-        if tracked.key in self.stale_looks:
+        if tracked.key in self.stale_scans:
             return True
-        if self.pauses.everything or tracked.paused or (tracked.quarantine is not None and tracked.quarantine.by_look):
+        if self.pauses.everything or tracked.paused or (tracked.quarantine is not None and tracked.quarantine.by_scan):
             return True
         held = 0 if tracked.asked else tracked.hold.until_ms
         if tracked.quarantine is not None and not tracked.asked:

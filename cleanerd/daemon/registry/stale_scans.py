@@ -58,13 +58,13 @@ class StaleScans:
 
     def scanned(self, found: LogDirScan) -> None:
         """Note that it was surveyed after its last job, with or without a result."""
-        for look in found.looks:
-            key = (str(found.path), look.name)
+        for scan in found.scans:
+            key = (str(found.path), scan.name)
             if key in self._numbers and self._numbers[key] <= found.jobs_ended:
                 del self._numbers[key]
             if key in self._by_jobs and self._by_jobs[key] <= found.jobs_ended:
                 del self._by_jobs[key]
-            if key in self.forgiven and self.forgiven[key] <= found.jobs_ended and isinstance(look, PartitionScan):
+            if key in self.forgiven and self.forgiven[key] <= found.jobs_ended and isinstance(scan, PartitionScan):
                 del self.forgiven[key]
 
     def forget(self, key: Key) -> None:

@@ -69,28 +69,28 @@ def _unreadable(fleet: PartitionRegistry, tracked: PartitionEntry) -> PartitionS
         return PartitionStatus("idle", "no", "the log directory", found.error)
     if tracked.failed is not None:
         return PartitionStatus("idle", "no", "the partition's directory", tracked.failed.reason)
-    if tracked.look is None:
+    if tracked.scan is None:
         return PartitionStatus("idle", "no", "first scan", "not scanned yet")
     return None
 
 
 def _by_work(fleet: PartitionRegistry, tracked: PartitionEntry) -> Iterator[PartitionStatus | None]:
-    look, found = tracked.look, fleet.dirs.get(tracked.path)
-    if look is not None and look.refused and look.staged is None:
-        yield PartitionStatus("refused", "no", look.rule, look.reason, by_log=True)
-    if tracked.queued and look is not None and (reason := too_large(fleet.settings.canary, look.size_bytes)):
+    scan, found = tracked.scan, fleet.dirs.get(tracked.path)
+    if scan is not None and scan.refused and scan.staged is None:
+        yield PartitionStatus("refused", "no", scan.rule, scan.reason, by_log=True)
+    if tracked.queued and scan is not None and (reason := too_large(fleet.settings.canary, scan.size_bytes)):
         yield PartitionStatus("idle", "no", "cleanerd.canary", reason)
     if tracked.queued:
         yield PartitionStatus("queued", _to_come(fleet, tracked), "cleaner threads", "waiting for its turn")
-    if look is not None and look.staged is not None:
+    if scan is not None and scan.staged is not None:
         yield PartitionStatus("staged", "restart", "staged plan", _STAGED)
     if tracked.hold.reason:
         asked = "the requested cleaning failed: " if tracked.hold.asked else ""
         yield PartitionStatus("idle", "no", "the last attempt", asked + tracked.hold.reason)
     if found is not None and found.mode.work is None:
         yield PartitionStatus("idle", "no", "cleanerd.mode", found.mode.reason)
-    if look is not None and look.reason:
-        yield PartitionStatus("idle", "no", look.rule, look.reason, by_log=True)
+    if scan is not None and scan.reason:
+        yield PartitionStatus("idle", "no", scan.rule, scan.reason, by_log=True)
     if found is not None and found.mode.work != "observe" and fleet.is_full(found):
         reserve = human_bytes(fleet.reserve_of(found))
         full = f"free space is at the reserve (cleanerd.disk.reserve, {reserve})"

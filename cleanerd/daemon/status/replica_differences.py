@@ -69,11 +69,11 @@ class ReplicaDifferences:
 
 def _difference(tracked: PartitionEntry, peers: PeerDigests) -> str:
     """The difference in words, or an empty text."""
-    look, name = tracked.look, str(tracked.name)
-    if look is None:
+    scan, name = tracked.scan, str(tracked.name)
+    if scan is None:
         return ""
     replicas = {f"broker {broker}": known[name] for broker, known in peers.items() if name in known}
-    replicas[OWN] = ReplicaDigests(look.clean_offset, look.fingerprint, digests_of(tracked))
+    replicas[OWN] = ReplicaDigests(scan.clean_offset, scan.fingerprint, digests_of(tracked))
     found = first_difference(replicas, OWN)
     if found is None:
         return ""

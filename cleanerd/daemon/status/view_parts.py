@@ -93,10 +93,10 @@ def _partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> Partit
     standing = standing_of(fleet, tracked)
     # Settings leave an excluded partition to Kafka: its scans and earlier failures are ignored.
     excluded = standing.phase == "excluded"
-    look = None if excluded else tracked.look
+    scan = None if excluded else tracked.scan
     quarantine = None if excluded else tracked.quarantine
     found = fleet.dirs.get(tracked.path)
-    reclaimable = None if look is None else reclaimable_of(tracked)
+    reclaimable = None if scan is None else reclaimable_of(tracked)
     mode: PartitionMode = "offline" if found is None else found.mode.mode
     return PartitionView(
         topic=tracked.name.topic,
@@ -106,32 +106,32 @@ def _partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> Partit
         outlook=standing.outlook,
         mode=mode,
         reason=standing.reason + _by_whom(fleet, tracked),
-        strategy="" if look is None else look.strategy,
-        fingerprint="" if look is None else look.fingerprint,
-        clean_offset=None if look is None else look.clean_offset,
-        bound_offset=None if look is None else look.bound_offset,
-        size_bytes=None if look is None else look.size_bytes,
-        dirty_bytes=None if look is None else look.dirty_bytes,
-        dirty_ratio=None if look is None else look.dirty_ratio,
+        strategy="" if scan is None else scan.strategy,
+        fingerprint="" if scan is None else scan.fingerprint,
+        clean_offset=None if scan is None else scan.clean_offset,
+        bound_offset=None if scan is None else scan.bound_offset,
+        size_bytes=None if scan is None else scan.size_bytes,
+        dirty_bytes=None if scan is None else scan.dirty_bytes,
+        dirty_ratio=None if scan is None else scan.dirty_ratio,
         reclaimable_bytes=None if reclaimable is None else reclaimable.bytes,
         reclaimable_exact=reclaimable is not None and reclaimable.method == "exact",
         reclaimable_low_bytes=None if reclaimable is None else reclaimable.low,
         reclaimable_high_bytes=None if reclaimable is None else reclaimable.high,
         reclaimable_method=None if reclaimable is None else reclaimable.method,
-        overdue_at_ms=None if look is None or not look.dirty_bytes else look.overdue_at_ms,
-        next_purge_ms=None if look is None else tracked.next_purge_ms,
-        delegated=None if look is None else look.delegated,
-        fingerprint_changed=look is not None and look.fingerprint_changed,
+        overdue_at_ms=None if scan is None or not scan.dirty_bytes else scan.overdue_at_ms,
+        next_purge_ms=None if scan is None else tracked.next_purge_ms,
+        delegated=None if scan is None else scan.delegated,
+        fingerprint_changed=scan is not None and scan.fingerprint_changed,
         quarantine=None
         if quarantine is None
         else QuarantineView(quarantine.reason, quarantine.since_ms, quarantine.failures, quarantine.retry_at_ms),
         last_clean=tracked.last_clean,
-        has_wrong_times=look is not None and look.has_wrong_times,
-        open_transaction_since_ms=None if look is None else look.open_since_ms,
-        waits_for=() if look is None else look.expiry.missing or look.expiry.peers,
-        waits_since_ms=None if look is None or look.expiry.since_ms < 0 else look.expiry.since_ms,
-        waits_at=() if look is None else look.expiry.missing_ends,
-        log_end_offset=None if look is None else look.log_end_offset,
+        has_wrong_times=scan is not None and scan.has_wrong_times,
+        open_transaction_since_ms=None if scan is None else scan.open_since_ms,
+        waits_for=() if scan is None else scan.expiry.missing or scan.expiry.peers,
+        waits_since_ms=None if scan is None or scan.expiry.since_ms < 0 else scan.expiry.since_ms,
+        waits_at=() if scan is None else scan.expiry.missing_ends,
+        log_end_offset=None if scan is None else scan.log_end_offset,
         digests=() if excluded else digests_of(tracked),
     )
 
@@ -144,9 +144,9 @@ _NOT_BY_SPARK = (
 
 def _by_whom(fleet: PartitionRegistry, tracked: PartitionEntry) -> str:
     """That it is cleaned live in spite of its size, judged by its offsets: each key has at least one."""
-    look, found = tracked.look, fleet.dirs.get(tracked.path)
+    scan, found = tracked.scan, fleet.dirs.get(tracked.path)
     threshold = fleet.settings.spark_threshold_keys
-    if look is None or found is None or found.mode.work != "live" or threshold is None:
+    if scan is None or found is None or found.mode.work != "live" or threshold is None:
         return ""
-    large = look.bound_offset - look.clean_offset >= threshold
-    return _NOT_BY_SPARK if large and (look.eligible or tracked.trigger is not None) else ""
+    large = scan.bound_offset - scan.clean_offset >= threshold
+    return _NOT_BY_SPARK if large and (scan.eligible or tracked.trigger is not None) else ""

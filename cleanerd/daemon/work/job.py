@@ -51,7 +51,7 @@ class CleaningJob:
     path: Path
     kind: Kind
     trigger: Trigger
-    look: PartitionScan
+    scan: PartitionScan
     facts: BrokerFacts
     socket: Path | None
     store: StateStore
@@ -92,18 +92,18 @@ class JobReclaimable:
         saved = max(0, self.bytes_before - self.bytes_after)
         return Reclaimable(saved, saved, saved, "exact")
 
-    def now(self, look: PartitionScan) -> Reclaimable | None:
+    def now(self, scan: PartitionScan) -> Reclaimable | None:
         """The reclaimable bytes of the current log; None if it was cleaned since."""
-        if self.is_of(look):
+        if self.is_of(scan):
             return self.reclaimable
-        if self.clean_offset != look.clean_offset or not look.dirty_bytes:
+        if self.clean_offset != scan.clean_offset or not scan.dirty_bytes:
             return None
-        return self.reclaimable.grown(look.dirty_bytes - self.dirty_bytes, self.dirty_bytes)
+        return self.reclaimable.grown(scan.dirty_bytes - self.dirty_bytes, self.dirty_bytes)
 
-    def is_of(self, look: PartitionScan) -> bool:
+    def is_of(self, scan: PartitionScan) -> bool:
         """Whether the log is still the same: nothing was written, and it was not cleaned."""
         return (self.clean_offset, self.bound_offset, self.clean_bytes, self.dirty_bytes) == (
-            look.clean_offset, look.bound_offset, look.clean_bytes, look.dirty_bytes,
+            scan.clean_offset, scan.bound_offset, scan.clean_bytes, scan.dirty_bytes,
         )  # fmt: skip
 
 
@@ -111,7 +111,7 @@ class JobReclaimable:
 class ScanAfterJob:
     """The partition at the job's end, scanned by the worker, with its directory's state."""
 
-    look: PartitionScan
+    scan: PartitionScan
     seen: DirectorySnapshot
 
 

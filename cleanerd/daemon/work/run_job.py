@@ -69,12 +69,12 @@ def run(job: CleaningJob, keeping: BackupLimits | None = None, agents: AgentPool
     path = job.path / str(job.name)
     listed = None
     if (
-        job.kind not in {"live", "stage"} or job.look.size_bytes >= SMALL_BYTES
+        job.kind not in {"live", "stage"} or job.scan.size_bytes >= SMALL_BYTES
     ):  # otherwise the page cache does not matter; the work itself reports faults
         with suppress(CleanerdError):  # the work itself reports faults
-            listed = read_partition(job.look.log_dir, job.name)
+            listed = read_partition(job.scan.log_dir, job.name)
     cold = [] if listed is None else cold_segments(path, listed.segments[:-1])
-    mark = nullcontext() if job.marks is None else job.marks.working(job.look.log_dir, job.name)
+    mark = nullcontext() if job.marks is None else job.marks.working(job.scan.log_dir, job.name)
     try:
         with mark:
             return _run(job, listed, keeping, agents)
@@ -102,7 +102,7 @@ def _run(
         if (
             job.kind in {"estimate", "digest", "verify"}
             or not error.consequence.remembered
-            or has_changed(job.look.log_dir, job.name, listed)
+            or has_changed(job.scan.log_dir, job.name, listed)
         ):
             return JobDone(job, job.clock.now_ms(), passing=str(error))
         return _failed(job, str(error), error)
@@ -110,7 +110,7 @@ def _run(
 
 def _report_change(job: CleaningJob) -> None:
     """U-6: report the effect of changed rules before the cleaning; the settings have named the change."""
-    if not job.look.fingerprint_changed:
+    if not job.scan.fingerprint_changed:
         return
     resources = _resources(job)
     with suppress(CleanerdError):  # the work itself reports faults
@@ -119,7 +119,7 @@ def _report_change(job: CleaningJob) -> None:
             return
         with resources.readers(str(found.log.path)) as pool:
             options = _options(job, resources)
-            change = count_change(job.look.log_dir, found, resources, options, pool, job.progress.advance)
+            change = count_change(job.scan.log_dir, found, resources, options, pool, job.progress.advance)
         if change:
             _log.warning(LogEvent.STRATEGY_CHANGED, partition=str(job.name), cost=change)
 
@@ -146,12 +146,12 @@ def _job_result(job: CleaningJob, readings: Sequence[PartitionSnapshot]) -> Scan
     if found is None or not matches_listing(found, reading.log):
         return None
     try:
-        look = scan_partition(reading, job.store, job.clock.now_ms())
+        scan = scan_partition(reading, job.store, job.clock.now_ms())
     except (CleanerdError, OSError):
         return None  # the next scan reports faults
     mode = f"{job.kind}/{LivePartitions.kind}"
     return ScanAfterJob(
-        look, DirectorySnapshot.of(look, reading, None, mode, DirectoryListing(changed_ns, number_of(found)))
+        scan, DirectorySnapshot.of(scan, reading, None, mode, DirectoryListing(changed_ns, number_of(found)))
     )
 
 
@@ -161,7 +161,7 @@ def _cleaned(
     agents: AgentPool | None,
     read_after: Callable[[PartitionSnapshot], None],
 ) -> CleaningResult:
-    log_dir = job.look.log_dir
+    log_dir = job.scan.log_dir
     try:
         keep = None if keeping is None else keeping.place(log_dir, job.facts.settings)
     except (CleanerdError, OSError) as caught:
@@ -177,7 +177,7 @@ def _clean_live(
 ) -> CleaningResult:
     if job.socket is None:
         raise AssertionError("a live job without an agent")
-    log_dir = job.look.log_dir
+    log_dir = job.scan.log_dir
     with SwappingBroker(job.socket, YIELDING, pool=agents) as broker:
         read = LivePartitions(log_dir, job.facts, broker, resolved=job.resolved).read
         resources = _resources(job)
@@ -193,11 +193,11 @@ def _stage(job: CleaningJob, keep: BackupPlace | None) -> CleaningResult:
         if handed is not None:
             return handed
     return stage_partition(
-        job.look.log_dir,
+        job.scan.log_dir,
         job.store,
         resources,
         job.name,
-        job.look.config,
+        job.scan.config,
         options,
         job.progress,
         keep_replaced=None if keep is None else keep.path,
@@ -211,7 +211,7 @@ def _observe(job: CleaningJob) -> JobDone:
     if not found.to_clean:
         return JobDone(job, job.clock.now_ms(), passing=found.refusal)
     with resources.readers(str(found.log.path)) as pool:
-        plan = make_plan(job.look.log_dir, found, resources, _options(job, resources), pool.reader)
+        plan = make_plan(job.scan.log_dir, found, resources, _options(job, resources), pool.reader)
         cleaning = Cleaning(plan, pool, job.progress)
         cleaning.passes_bytes = resources.passes_bytes
         try:
@@ -228,7 +228,7 @@ def _estimate(job: CleaningJob) -> JobDone:
     options, found = _options(job, resources), _survey(job, resources)
     budget = job.facts.settings.daemon.cleanerd_estimate_bytes
     estimate = estimate_reclaimable(
-        job.look.log_dir, found, resources, options, budget_bytes=budget, advance=job.progress.advance
+        job.scan.log_dir, found, resources, options, budget_bytes=budget, advance=job.progress.advance
     )
     return JobDone(job, job.clock.now_ms(), saving=_saving(found, estimate.bytes, estimate))
 
@@ -237,7 +237,7 @@ def _digest(job: CleaningJob) -> JobDone:
     """The digests of its latest state at grid offsets (U-90)."""
     resources = _resources(job)
     options, found = _options(job, resources), _survey(job, resources)
-    digests = state_digests(job.look.log_dir, found, resources, options, advance=job.progress.advance)
+    digests = state_digests(job.scan.log_dir, found, resources, options, advance=job.progress.advance)
     return JobDone(job, job.clock.now_ms(), digests=digests)
 
 
@@ -267,8 +267,8 @@ def _horizons(job: CleaningJob) -> JobDone:
     with SegmentReader.open(str(log.path), chunk_bytes=resources.chunk_bytes) as reader:
         # A passed horizon is reported unchanged: converted to a clock that is ahead, it would be delayed.
         found_ms = next_purge_ms(reader, clean, 0, job.progress.advance, waits=found.expiry.waits)
-    state = job.store.load(job.look.log_dir, log) or PartitionState(None, None, None)
-    job.store.save(job.look.log_dir, log, replace(state, next_purge_ms=found_ms, purge_as_of=end))
+    state = job.store.load(job.scan.log_dir, log) or PartitionState(None, None, None)
+    job.store.save(job.scan.log_dir, log, replace(state, next_purge_ms=found_ms, purge_as_of=end))
     return JobDone(job, job.clock.now_ms(), horizons=True, next_purge_ms=found_ms)
 
 
@@ -283,8 +283,8 @@ def _drop(job: CleaningJob) -> JobDone:
 
 def _survey(job: CleaningJob, resources: Resources) -> Survey:
     """Survey it as in the scan, with the current files."""
-    log = read_partition(job.look.log_dir, job.name)
-    return survey_log(job.look.log_dir, log, job.look.config, job.store, _options(job, resources))
+    log = read_partition(job.scan.log_dir, job.name)
+    return survey_log(job.scan.log_dir, log, job.scan.config, job.store, _options(job, resources))
 
 
 def _failed(job: CleaningJob, what: str, error: CleanerdError | None) -> JobDone:
@@ -295,9 +295,9 @@ def _failed(job: CleaningJob, what: str, error: CleanerdError | None) -> JobDone
     since_ms = now_ms if job.before is None else job.before.since_ms
     retry = Retry(since_ms, failures, now_ms + job.backoff.wait_ms(failures))
     with suppress(CleanerdError):
-        log = read_partition(job.look.log_dir, job.name)
-        state = quarantined(reason, error, log, job.store.load(job.look.log_dir, log))
-        job.store.save(job.look.log_dir, log, replace(state, retry=retry))
+        log = read_partition(job.scan.log_dir, job.name)
+        state = quarantined(reason, error, log, job.store.load(job.scan.log_dir, log))
+        job.store.save(job.scan.log_dir, log, replace(state, retry=retry))
     return JobDone(job, now_ms, failed=reason, retry=retry)
 
 

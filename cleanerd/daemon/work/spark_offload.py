@@ -91,7 +91,7 @@ class SparkOffload:
         except CleanerdError as error:
             self._warnings.append(f"partitions are not handed over to Spark (cleanerd.spark.threshold.keys): {error}")
             return None
-        job.progress.phase("index", job.look.dirty_bytes)
+        job.progress.phase("index", job.scan.dirty_bytes)
         with self._turn(job):
             master = job.facts.settings.daemon.cleanerd_spark_master
             _log.info(LogEvent.OFFLOADED_TO_SPARK, partition=str(job.name), keys=round(keys), master=master)
@@ -101,7 +101,7 @@ class SparkOffload:
                 what = f"cannot be handed over to Spark: {error.strerror or error}"
                 where = str(error.filename or tempfile.tempdir or "the temporary directory")
                 failure = machine_error(error)(what, where=where)
-                return CleaningResult.of_error(job.name, str(job.look.log_dir.path), failure)
+                return CleaningResult.of_error(job.name, str(job.scan.log_dir.path), failure)
 
     @contextmanager
     def _turn(self, job: CleaningJob) -> Iterator[None]:
@@ -119,17 +119,17 @@ def estimated_keys(job: CleaningJob, resources: Resources, options: CleaningOpti
     Errors are ignored here: the staging reports them.
     """
     with contextlib.suppress(CleanerdError, OSError):
-        found = survey(job.look.log_dir, job.name, job.look.config, job.store, options)
+        found = survey(job.scan.log_dir, job.name, job.scan.config, job.store, options)
         # Every key has an offset of its own, so usually nothing has to be read.
         if found.to_clean and found.end_offset - found.bounds.first_dirty_offset >= threshold:
             with SegmentReader.open(str(found.log.path), chunk_bytes=resources.chunk_bytes) as reader:
-                return distinct_keys(make_plan(job.look.log_dir, found, resources, options, reader))
+                return distinct_keys(make_plan(job.scan.log_dir, found, resources, options, reader))
     return 0.0
 
 
 def spark_command(job: CleaningJob, settings: Path) -> list[str]:
     """The command line; ``settings``: a file with all of them."""
-    words: list[str | Path] = [sys.executable, "-m", "cleanerd", "spark", "clean", job.look.log_dir.path]
+    words: list[str | Path] = [sys.executable, "-m", "cleanerd", "spark", "clean", job.scan.log_dir.path]
     words += ["--partition", str(job.name), "--unclean", *(["--force"] if job.trigger in {"manual", "erasure"} else [])]
     words += ["--now-ms", str(job.clock.now_ms()), "--wait-for-replicas"]  # its own clock may have jumped ahead
     words += ["--master", job.facts.settings.daemon.cleanerd_spark_master]
@@ -200,7 +200,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _failed(job: CleaningJob, reason: str, cause: Cause = Cause.DATA) -> CleaningResult:
-    return CleaningResult.of_error(job.name, str(job.look.log_dir.path), ReportedError(reason, cause=cause))
+    return CleaningResult.of_error(job.name, str(job.scan.log_dir.path), ReportedError(reason, cause=cause))
 
 
 def _last_line(text: str) -> str:

@@ -43,7 +43,7 @@ def verify_cleaning(job: CleaningJob) -> JobDone:
             against=kept[-1] if kept else None,
             many_rounds=len(kept) > 1,
             memory_bytes=daemon.log_cleaner_dedupe_buffer_size // job.threads,
-            rules=KeyRules.of(job.look.config),
+            rules=KeyRules.of(job.scan.config),
             limit=1,
             advance=job.progress.advance,
         ),
