@@ -271,9 +271,9 @@ def _check_tls_versions(file: _PropertiesFile) -> None:
 def _login(file: _PropertiesFile) -> Login:
     mechanism = file.text("sasl.mechanism", "GSSAPI").strip()
     if mechanism not in _LOGIN_MODULES:
-        said = mechanism if "sasl.mechanism" in file.names else f"not set, which means {mechanism}"
+        given = mechanism if "sasl.mechanism" in file.names else f"not set, which means {mechanism}"
         raise file.wrong(
-            "sasl.mechanism", f"{said[:40]}: cleanerd knows {', '.join(_LOGIN_MODULES)}", "use a login of one of these"
+            "sasl.mechanism", f"{given[:40]}: cleanerd knows {', '.join(_LOGIN_MODULES)}", "use a login of one of these"
         )
     key = "sasl.jaas.config"
     if not file.text(key, "").strip():

@@ -206,11 +206,11 @@ def _drift(ordered: Sequence[Sequence[_Replica]]) -> Iterator[Difference]:
                 rules[topic][target] = {**known.get(target, {}), str(entry["fingerprint"]): str(entry["strategy"])}
     for topic, by_target in rules.items():
         if len({mark for marks in by_target.values() for mark in marks}) > 1:
-            said = {
+            values = {
                 target: " and ".join(f"{strategy} ({mark[:8]})" for mark, strategy in marks.items())
                 for target, marks in by_target.items()
             }
-            yield Difference(topic, said)
+            yield Difference(topic, values)
 
 
 def _undelegated(ordered: Sequence[Sequence[_Replica]]) -> tuple[Difference, ...]:

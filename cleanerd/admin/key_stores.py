@@ -149,7 +149,7 @@ def _openssl(path: Path, password: str | None, *options: str) -> str:
     """The output of ``openssl pkcs12`` for a store; if that fails, with old ciphers enabled."""
     if password is None:
         raise ConfigError("PKCS12 needs the store's password", where=str(path))
-    said = ""
+    output = ""
     for legacy in ((), ("-legacy",)):
         reading, writing = os.pipe()
         try:
@@ -171,8 +171,8 @@ def _openssl(path: Path, password: str | None, *options: str) -> str:
             os.close(reading)
         if done.returncode == 0:
             return done.stdout.decode("latin-1")
-        said = said or done.stderr.decode("latin-1")
-    wrong = "mac verify" in said.lower()
+        output = output or done.stderr.decode("latin-1")
+    wrong = "mac verify" in output.lower()
     what = "the password is wrong" if wrong else "openssl cannot read it as PKCS12"
     raise ConfigError(what, where=str(path), hint=None if wrong else f"is it damaged? {_TO_PEM}")
 

@@ -116,8 +116,8 @@ class Peers:
         self._answered = answered
         self.warning = ""
         self._lock = threading.Lock()
-        self._asked: tuple[object, ...] = ()
-        self._asked_at = 0.0
+        self._addresses: tuple[object, ...] = ()
+        self._answered_at = 0.0
         self._points: PeerPoints = {}
         self.digests: PeerDigests = {}
         self.log_ends: PeerOffsets = {}
@@ -139,19 +139,19 @@ class Peers:
             return None
         key = ("found" if callable(addresses) else tuple(addresses), cluster_id, own_id)
         with self._lock:
-            if key != self._asked or self._clock() >= self._asked_at + self._again_seconds:
+            if key != self._addresses or self._clock() >= self._answered_at + self._again_seconds:
                 known = self._find(addresses, cluster_id) if callable(addresses) else dict(addresses)
                 others = {broker: address for broker, address in known.items() if broker != own_id}
-                answers = self._ask(others, cluster_id)
+                answers = self._query(others, cluster_id)
                 found: PeerPoints = {
-                    broker: said if isinstance(said, str) else said[0] for broker, said in answers.items()
+                    broker: answer if isinstance(answer, str) else answer[0] for broker, answer in answers.items()
                 }
                 self._points = self._points if found == self._points else found
-                answered = {broker: said for broker, said in answers.items() if not isinstance(said, str)}
-                self.digests = {broker: said[1] for broker, said in answered.items()}
-                ends = {broker: said[2] for broker, said in answered.items()}
+                answered = {broker: answer for broker, answer in answers.items() if not isinstance(answer, str)}
+                self.digests = {broker: answer[1] for broker, answer in answered.items()}
+                ends = {broker: answer[2] for broker, answer in answered.items()}
                 self.log_ends = self.log_ends if ends == self.log_ends else ends
-                self._asked, self._asked_at = key, self._clock()
+                self._addresses, self._answered_at = key, self._clock()
             return self._points
 
     def _find(self, find: Callable[[], FoundDaemons], cluster_id: str | None) -> dict[int, str]:
@@ -168,7 +168,7 @@ class Peers:
         self._found |= dict(found.addresses)
         return self._found
 
-    def _ask(self, addresses: Mapping[int, str], cluster_id: str | None) -> dict[int, _Answer]:
+    def _query(self, addresses: Mapping[int, str], cluster_id: str | None) -> dict[int, _Answer]:
         urls = {broker: f"http://{address}/status" for broker, address in addresses.items()}
         answers = read_statuses(urls, answer_seconds=self._answer_seconds, most_bytes=self._most_bytes)
         self._answered({addresses[broker]: answer for broker, answer in answers.items()})
@@ -194,10 +194,10 @@ def read_statuses(
     """
     found: dict[K, Any] = {}
 
-    def ask(key: K, url: str) -> None:
+    def query(key: K, url: str) -> None:
         found[key] = _status_at(url, answer_seconds, most_bytes)
 
-    threads = [threading.Thread(target=ask, args=each, daemon=True) for each in urls.items()]
+    threads = [threading.Thread(target=query, args=each, daemon=True) for each in urls.items()]
     deadline = time.monotonic() + answer_seconds
     for thread in threads:
         thread.start()

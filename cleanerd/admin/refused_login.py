@@ -39,7 +39,7 @@ def refused_login(
     """
     if client.login is None:
         return None
-    said: list[LoginError] = []
+    refusals: list[LoginError] = []
     met: list[bool] = []
     nobody: list[bool] = []
 
@@ -49,7 +49,7 @@ def refused_login(
         elif error.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE}:  # noqa: SLF001
             met.append("Connect to " not in error.str() and error.code() != KafkaError._RESOLVE)  # noqa: SLF001
         elif error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001 - the library's own name of it
-            said.append(LoginError(error.str().rpartition(": ")[2]))
+            refusals.append(LoginError(error.str().rpartition(": ")[2]))
 
     quiet = logging.getLogger("cleanerd.refused_login")
     quiet.addHandler(logging.NullHandler())
@@ -57,6 +57,6 @@ def refused_login(
     options: dict[str, Any] = {**client.confluent(), "bootstrap.servers": bootstrap, "error_cb": hear}
     asking = admin(options, logger=quiet)
     deadline = clock() + seconds
-    while not said and not any(nobody) and clock() < deadline:
+    while not refusals and not any(nobody) and clock() < deadline:
         asking.poll(0.1)
-    return said[0] if said else None
+    return refusals[0] if refusals else None

@@ -47,5 +47,5 @@ class PartitionSnapshot:
             CorruptionError, CleanerdError: it cannot be read.
             OutOfRangeError: the options are outside of the log.
         """
-        asked = replace(options, unclean=True) if self.running and not options.unclean else options
-        return survey_log(self.log_dir, self.log, self.config, store, asked)
+        options_now = replace(options, unclean=True) if self.running and not options.unclean else options
+        return survey_log(self.log_dir, self.log, self.config, store, options_now)

@@ -141,9 +141,9 @@ def _describe(found: Disagreement) -> str:
     transaction = found.transaction
     what = f"producer {transaction.producer_id} has a transaction from offset {transaction.first}"
     if found.marker is None:
-        return f"{what} without a marker, but the index says that {found.index_says}"
+        return f"{what} without a marker, but the index says that {found.index_claim}"
     kind = "an ABORT" if found.aborts else "a COMMIT"
-    return f"{what} to {kind} marker at offset {found.marker}, but the index says that {found.index_says}"
+    return f"{what} to {kind} marker at offset {found.marker}, but the index says that {found.index_claim}"
 
 
 def _refused(plan: CleaningPlan, found: Disagreement) -> CorruptionError:

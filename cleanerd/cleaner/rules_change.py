@@ -52,16 +52,16 @@ class RulesChange:
     """The stored rules of a topic and its current ones, as fingerprints.
 
     ``before`` is None if the topic is delegated and was never cleaned, or if its state is ``unread``: that of its last
-    cleaning, or of its delegation (``asks_delegation``). ``said``: the settings name the change.
+    cleaning, or of its delegation (``is_of_delegation``). ``is_stated``: the settings name the change.
     """
 
     topic: str
     before: str | None
     now: str
     delegated: bool
-    said: bool
+    is_stated: bool
     unread: UnreadableState | None = None
-    asks_delegation: bool = False
+    is_of_delegation: bool = False
 
     @property
     def differs(self) -> bool:
@@ -72,7 +72,7 @@ class RulesChange:
     def reason(self) -> str:
         """Why the cleaning is refused, for the operator."""
         if self.unread is not None:
-            question = "whether {} is delegated" if self.asks_delegation else "by which rules {} was last cleaned"
+            question = "whether {} is delegated" if self.is_of_delegation else "by which rules {} was last cleaned"
             return (
                 f"refused: {question.format(self.topic)} is unknown, because {self.unread}; "
                 f"these settings say {describe_fingerprint(self.now)} "
@@ -107,10 +107,10 @@ def rules_change(config: TopicConfig, before: str | UnreadableState | None) -> R
     now = fingerprint(config)
     unread = _unread(config, before, now)
     if unread is not None:
-        asks = not isinstance(before, UnreadableState)
+        is_of_delegation = not isinstance(before, UnreadableState)
         is_stated = config.named >= RULES_NAMED
         return RulesChange(
-            config.topic, None, now, config.delegated_here, is_stated, unread=unread, asks_delegation=asks
+            config.topic, None, now, config.delegated_here, is_stated, unread=unread, is_of_delegation=is_of_delegation
         )
     if isinstance(before, UnreadableState):
         before = None

@@ -94,7 +94,7 @@ def of_delegation(config: TopicConfig) -> NotCleanedReason | None:
 
 def of_rules(change: RulesChange | None) -> NotCleanedReason | None:
     """U-6: the rules changed, and the operator has not confirmed it."""
-    if change is None or change.said:
+    if change is None or change.is_stated:
         return None
     return NotCleanedReason("compaction.strategy", change.reason, change.remedy, is_refusal=True)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cleanerd.cli.key_options import find_terms_asked
+from cleanerd.cli.key_options import find_terms
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.errors import CleanerdError, CorruptionError
@@ -52,7 +52,7 @@ def audit(
 ) -> int:
     """Run ``cleanerd audit``; its options are in ``reading_commands.py``."""
     log_dirs = common.log_dirs(log_dirs)
-    terms = find_terms_asked(keys, keys_file, key_prefixes, value_parts, as_hex=as_hex, as_base64=as_base64)
+    terms = find_terms(keys, keys_file, key_prefixes, value_parts, as_hex=as_hex, as_base64=as_base64)
     if not terms:
         raise click.UsageError("no key to look for: give --key, --keys-file, --key-prefix or --value-contains")
     host = search_host(common, common.load_settings(), partition, log_dirs, terms)

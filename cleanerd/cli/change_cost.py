@@ -39,12 +39,12 @@ def print_costs(request: CleaningRequest) -> None:
             targets = OfflinePartitions(log_dir, facts).admitted(request.wanted)
         except CleanerdError:
             continue
-        asked = replace(options, unclean=options.unclean or session.running)
+        options_now = replace(options, unclean=options.unclean or session.running)
         for target in targets:
             try:
                 if target.config is not None and _differs(store, log_dir, target.name, target.config):
-                    found = survey(log_dir, target.name, target.config, store, asked)
-                    cost = cost_of(output, facts, log_dir, found, asked)
+                    found = survey(log_dir, target.name, target.config, store, options_now)
+                    cost = cost_of(output, facts, log_dir, found, options_now)
                     if cost:
                         output.warning(f"{target.name}: {cost}")
                     elif found.verdict is None or not found.verdict.is_refusal:

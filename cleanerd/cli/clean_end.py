@@ -66,8 +66,8 @@ class CleanEnds:
         if known is None or known[1]:
             return found
         point = known[0].offset
-        said = self._surroundings[path].of(CLEANER_CHECKPOINT, name) if rules == KAFKAS_RULES else None
-        return point if said is None or said > self._log_end(path, name) else said
+        kafka_offset = self._surroundings[path].of(CLEANER_CHECKPOINT, name) if rules == KAFKAS_RULES else None
+        return point if kafka_offset is None or kafka_offset > self._log_end(path, name) else kafka_offset
 
     def cleaned_before(self, path: Path, copy: Path, name: TopicPartition, rules: KeyRules) -> int:
         """Up to where the log was once clean, by cleanerd's checkpoint and, under Kafka's rules, that of an old copy.
@@ -76,18 +76,18 @@ class CleanEnds:
             CleanerdError: a checkpoint of the copy cannot be read.
         """
         known = self._stored_checkpoint(path, name)
-        said = self.of(copy, name, rules) if rules == KAFKAS_RULES else None
-        return max(0 if known is None else known[0].offset, said or 0)
+        kafka_offset = self.of(copy, name, rules) if rules == KAFKAS_RULES else None
+        return max(0 if known is None else known[0].offset, kafka_offset or 0)
 
     def clean_end(self, around: Surroundings | None, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
         """Up to where the log ``name`` of the log directory ``path`` is clean; None if that is unknown.
 
         ``around``: the directory's checkpoints. They are used if Kafka's rules apply.
         """
-        said = None if around is None or rules != KAFKAS_RULES else around.of(CLEANER_CHECKPOINT, name)
+        kafka_offset = None if around is None or rules != KAFKAS_RULES else around.of(CLEANER_CHECKPOINT, name)
         found = self._stored_checkpoint(path, name)
         # A log that was truncated and has grown again since was not cleaned there: it may have two records of a key.
-        return said if found is None else clean_below(found[0], said, is_valid=found[1])
+        return kafka_offset if found is None else clean_below(found[0], kafka_offset, is_valid=found[1])
 
     def unproven_below(self, path: Path, name: TopicPartition) -> int:
         """The offset below which only another cleaner has cleaned the log ``name``; 0 if none has.

@@ -34,7 +34,7 @@ from cleanerd.cli.selecting import (
 )
 @by_option
 @top_option
-@click.option("--exit-code", "tell_by_exit", is_flag=True, help="Exit code 10 if there is something to clean.")
+@click.option("--exit-code", "exit_code_shows_work", is_flag=True, help="Exit code 10 if there is something to clean.")
 @lazy_command("cleanerd.cli.plan:plan")
 def plan() -> None:
     """Show how dirty each compacted partition is, what a cleaning would save, and why nothing is cleaned.

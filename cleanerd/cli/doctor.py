@@ -49,9 +49,9 @@ def _print_findings(common: Common, findings: Sequence[CheckResult]) -> None:
             if finding.level == "ok":
                 output.item("ok", f"{finding.check}: {finding.what} ({finding.where})")
         output.line()
-    said = [counted(counts[level], level) for level in ("problem", "warning", "note") if counts[level]]
+    counted_levels = [counted(counts[level], level) for level in ("problem", "warning", "note") if counts[level]]
     passed = f"{counted(counts['ok'], 'check')} passed"
-    output.line(f"{', '.join([passed, *said])}{'' if common.verbose else '; -v lists all'}")
+    output.line(f"{', '.join([passed, *counted_levels])}{'' if common.verbose else '; -v lists all'}")
 
 
 def _label(finding: CheckResult) -> str:

@@ -12,7 +12,7 @@ from cleanerd import __version__
 from cleanerd.broker.agent_attach import log_dirs_of_process
 from cleanerd.broker.lock_file import broker_process, is_held
 from cleanerd.cli.audit import FOUND, search_host, show_key
-from cleanerd.cli.key_options import find_terms_asked
+from cleanerd.cli.key_options import find_terms
 from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, system_error
 from cleanerd.format.names import parse_topic_partition_dir, uuid_to_base64
 from cleanerd.humanize import counted
@@ -94,7 +94,7 @@ def certify(
 ) -> int:
     """Run ``cleanerd erase certify``; its options are in ``erase_commands.py``."""
     log_dirs = common.log_dirs(log_dirs)
-    (term,) = find_terms_asked((key,), None, (), (), as_hex=as_hex, as_base64=as_base64)
+    (term,) = find_terms((key,), None, (), (), as_hex=as_hex, as_base64=as_base64)
     settings = common.load_settings()
     requests = ErasureRequests(settings.daemon.cleanerd_state_dir)
     request = _request(requests, request_file, topic, term.data)

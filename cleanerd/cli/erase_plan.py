@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.cli.audit import search_host, show_key, warn_of_unsearched
 from cleanerd.cli.explain import ExplainRequest
-from cleanerd.cli.key_options import find_terms_asked
+from cleanerd.cli.key_options import find_terms
 from cleanerd.cli.output import Column
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.names import parse_topic_partition_dir
@@ -47,7 +47,7 @@ def plan(
 ) -> int:
     """Run ``cleanerd erase plan``; its options are in ``erase_commands.py``."""
     log_dirs = common.log_dirs(log_dirs)
-    (term,) = find_terms_asked((key,), None, (), (), as_hex=as_hex, as_base64=as_base64)
+    (term,) = find_terms((key,), None, (), (), as_hex=as_hex, as_base64=as_base64)
     settings = common.load_settings()
     host = search_host(common, settings, topic, log_dirs, [term])
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms

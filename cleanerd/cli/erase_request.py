@@ -10,7 +10,7 @@ import click
 from cleanerd.admin.client_config import read_client_config
 from cleanerd.admin.cluster import Cluster, require_bootstrap
 from cleanerd.cli.audit import show_key
-from cleanerd.cli.key_options import find_terms_asked
+from cleanerd.cli.key_options import find_terms
 from cleanerd.cli.output import Column
 from cleanerd.client.erasure import KeyEraser
 from cleanerd.client.rules import TopicRules
@@ -54,7 +54,7 @@ def request(
     yes: bool,
 ) -> None:
     """Run ``cleanerd erase request``; its options are in ``erase_commands.py``."""
-    (term,) = find_terms_asked((key,), None, (), (), as_hex=as_hex, as_base64=as_base64)
+    (term,) = find_terms((key,), None, (), (), as_hex=as_hex, as_base64=as_base64)
     settings = common.load_settings()
     client = read_client_config(command_config or settings.daemon.cleanerd_command_config)
     servers = require_bootstrap(bootstrap or settings.daemon.bootstrap_servers, client)

@@ -9,7 +9,7 @@ import click
 
 from cleanerd.admin.client_config import read_client_config
 from cleanerd.admin.cluster import Cluster, require_bootstrap
-from cleanerd.cli.key_options import find_terms_asked
+from cleanerd.cli.key_options import find_terms
 from cleanerd.cli.output import Column
 from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, system_error, worst_exit_code
 from cleanerd.format.names import uuid_to_base64
@@ -77,7 +77,7 @@ def _expected(
 ) -> Expected:
     data = None
     if key is not None:
-        (term,) = find_terms_asked((key,), None, (), (), as_hex=as_hex, as_base64=as_base64)
+        (term,) = find_terms((key,), None, (), (), as_hex=as_hex, as_base64=as_base64)
         data = term.data
     if request_file is None:
         if topic is None or data is None or since_ms is None:

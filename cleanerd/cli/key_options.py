@@ -25,7 +25,7 @@ def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def find_terms_asked(
+def find_terms(
     keys: tuple[str, ...],
     keys_file: Path | None,
     key_prefixes: tuple[str, ...],
@@ -46,13 +46,13 @@ def find_terms_asked(
     if as_hex and as_base64:
         raise click.UsageError("give --hex or --base64, not both")
     lines = [] if keys_file is None else (bytes_of(keys_file) or b"").splitlines()
-    asked: list[tuple[TermKind, bytes]] = [
+    given: list[tuple[TermKind, bytes]] = [
         *(("key", text.encode()) for text in keys),
         *(("key", line) for line in lines),
         *(("key_prefix", text.encode()) for text in key_prefixes),
         *(("value_contains", text.encode()) for text in value_parts),
     ]
-    terms = tuple(dict.fromkeys(Term(kind, _key(text, as_hex=as_hex, as_base64=as_base64)) for kind, text in asked))
+    terms = tuple(dict.fromkeys(Term(kind, _key(text, as_hex=as_hex, as_base64=as_base64)) for kind, text in given))
     if any(term.kind != "key" and not term.data for term in terms):
         raise click.UsageError("an empty --key-prefix or --value-contains matches every record: give some bytes")
     return terms

@@ -89,7 +89,7 @@ class _MoveRequest:
             names = [name for name in log_dir.partitions if name in self.wanted]
         else:
             names = [each.name for each in long_away(log_dir, facts, wall_ms())]
-        known = self._ask_cluster(log_dir, names) if names else {}
+        known = self._query_cluster(log_dir, names) if names else {}
         allowed = []
         for name in names:
             with collected(self.failures, self.output):
@@ -100,7 +100,7 @@ class _MoveRequest:
                 allowed.append(name)
         return allowed
 
-    def _ask_cluster(self, log_dir: LogDir, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LeaderAndIsr]:
+    def _query_cluster(self, log_dir: LogDir, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LeaderAndIsr]:
         """The current leaders and ISR; empty if no cluster is configured: then the metadata log decides."""
         from cleanerd.admin.cluster import Cluster  # noqa: PLC0415 - the Kafka client takes a while to import
 

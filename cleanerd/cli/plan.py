@@ -70,7 +70,7 @@ def plan(
     *,
     exact: bool,
     switch_to: tuple[str, str] | None,
-    tell_by_exit: bool,
+    exit_code_shows_work: bool,
     kept: Path | None,
     by: str | None,
     top: int | None,
@@ -88,7 +88,7 @@ def plan(
         wanted,
         options,
         exact=exact,
-        tell_by_exit=tell_by_exit,
+        exit_code_shows_work=exit_code_shows_work,
         switch_to=switch_to,
         kept=kept,
         by=by,
@@ -104,7 +104,7 @@ def preview(
     options: CleaningOptions,
     *,
     exact: bool,
-    tell_by_exit: bool = False,
+    exit_code_shows_work: bool = False,
     switch_to: tuple[str, str] | None = None,
     kept: Path | None = None,
     by: str | None = None,
@@ -163,7 +163,7 @@ def preview(
     if errors:
         return worst_exit_code({error.exit_code for error in errors}, some_done=len(errors) < len(rows))
     has_work = any(row.found is not None and row.found.to_clean for row in rows)
-    return WORK_TO_DO if tell_by_exit and has_work else 0
+    return WORK_TO_DO if exit_code_shows_work and has_work else 0
 
 
 def _print_mode_note(output: Output, partitions: Partitions, choice: ModeChoice) -> None:

@@ -70,10 +70,11 @@ def print_config_warnings(output: Output, configs: Iterable[TopicConfig | None])
             output.warning(warning)
 
 
-def key_rules(settings: Settings, topic: str, said: tuple[str, str] | None = None) -> KeyRules:
+def key_rules(settings: Settings, topic: str, override: tuple[str, str] | None = None) -> KeyRules:
     """The rules that decide between the records of a key of ``topic``, from cleanerd's settings.
 
-    ``said``: strategy and header of ``--strategy``, which replace the settings'; Kafka's internal topics ignore both.
+    ``override``: strategy and header of ``--strategy``, which replace the settings. Kafka's internal topics ignore
+    both.
 
     Raises:
         ConfigError: an unknown value.
@@ -81,9 +82,9 @@ def key_rules(settings: Settings, topic: str, said: tuple[str, str] | None = Non
     if topic in NEVER_CLEANED:
         return KAFKAS_RULES
     rules = KeyRules.of(settings.topic_config(topic))
-    if said is None or topic in INTERNAL_TOPICS:
+    if override is None or topic in INTERNAL_TOPICS:
         return rules
-    strategy, header = said
+    strategy, header = override
     return replace(rules, strategy=strategy, header=header.encode() or None)
 
 

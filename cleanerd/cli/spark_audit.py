@@ -20,7 +20,7 @@ from cleanerd.cli.audit import (
     warn_of_unsearched,
 )
 from cleanerd.cli.clean_end import CleanEnds
-from cleanerd.cli.key_options import find_terms_asked, search_options
+from cleanerd.cli.key_options import find_terms, search_options
 from cleanerd.cli.options import now_option
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
@@ -96,7 +96,7 @@ def audit(
     records, be it live, replaced, kept or staged.
     """
     settings = common.load_settings()
-    terms = find_terms_asked(keys, keys_file, key_prefixes, value_parts, as_hex=as_hex, as_base64=as_base64)
+    terms = find_terms(keys, keys_file, key_prefixes, value_parts, as_hex=as_hex, as_base64=as_base64)
     if terms:
         return _erasure(common, settings, dirs, terms, limit=examples, expect_absent=expect_absent)
     if expect_absent:
@@ -187,9 +187,9 @@ def _of_partition(each: AuditedPartition) -> dict[str, object]:
     return {
         "topic": each.name.topic,
         "partition": each.name.partition,
-        "strategy": each.asked.rules.strategy,
+        "strategy": each.question.rules.strategy,
         "log_start_offset": each.log_start,
-        "clean_below": each.asked.clean_end,
+        "clean_below": each.question.clean_end,
         "before": side("before"),
         "after": side("after"),
         "kept_records": each.kept_records,
@@ -233,7 +233,7 @@ def _print_report(common: Common, judged: Sequence[AuditedPartition]) -> None:
             if not text.startswith(shown):
                 output.line(f"{each.name} damaged: {text}")
         if each.is_lowered:
-            end, once = each.asked.clean_end, each.asked.cleaned_before
+            end, once = each.question.clean_end, each.question.cleaned_before
             output.warning(
                 f"{each.name}: Kafka's checkpoint says clean up to {end}, but the log was clean up to {once} before, "
                 f"so superseded records between were not looked for; give --clean-below {once} with --partition, or "
@@ -260,10 +260,10 @@ def _print_report(common: Common, judged: Sequence[AuditedPartition]) -> None:
 
 def _row(each: AuditedPartition) -> list[str]:
     found = [f"{human_count(count)} {kind}" for kind, count in each.findings.items() if count]
-    end = each.asked.clean_end
+    end = each.question.clean_end
     return [
         str(each.name),
-        each.asked.rules.strategy,
+        each.question.rules.strategy,
         "?" if end is None else str(end),
         human_count(each.before.records),
         human_count(each.after.records),

@@ -468,11 +468,14 @@ def kind_of(field: FieldInfo) -> ValueKind:
     return next(mark for mark in (*field.metadata, *inner) if isinstance(mark, ValueKind))
 
 
-def valid_values(field: FieldInfo, said: str | None = None) -> str:
-    """A key's allowed values, for messages, without the limits of Java's types. ``said`` replaces the kind's text."""
+def valid_values(field: FieldInfo, allowed: str | None = None) -> str:
+    """A key's allowed values, for messages, without the limits of Java's types.
+
+    ``allowed``: replaces the text of the key's kind.
+    """
     least = [mark.ge for mark in field.metadata if isinstance(mark, Ge)]
     most = [mark.le for mark in field.metadata if isinstance(mark, Le)]
-    text = said or kind_of(field).valid
+    text = allowed or kind_of(field).valid
     if least:
         text += f"; at least {least[0]}"
     if most and most[0] != LONG_MAX:

@@ -83,8 +83,8 @@ class Settings:
         matching = [table for table in self.tables if matches(table.name, topic)]
         for table in sorted(matching, key=lambda table: strength(table.name)):
             for key, (value, origin) in table.values.items():
-                said = f'{origin} {TOPICS}."{table.name}"' if is_glob(table.name) else origin
-                overrides[key] = (kafka_text(value), said)
+                source = f'{origin} {TOPICS}."{table.name}"' if is_glob(table.name) else origin
+                overrides[key] = (kafka_text(value), source)
         return overrides
 
     def broker_defaults(self) -> dict[str, tuple[str, str]]:

@@ -211,7 +211,7 @@ class ControlApi:
         triggered = []
         for name, tracked in found.items():
             if name not in refused:
-                tracked.asked, tracked.answered = True, None
+                tracked.requested, tracked.answered = True, None
                 tracked.touch()
                 running = tracked.trigger is not None
                 entry = {"partition": str(name), "work": self._fleet.work_of(tracked), "running": running}
@@ -267,8 +267,8 @@ class ControlApi:
         """End the quarantine or wait of some partitions; without names, all quarantines."""
         wanted = self._select(request, everything=True)
         everyone = self._fleet.partitions.values()
-        asked = [t for t in everyone if (t.name in wanted if wanted else t.is_quarantined)]
-        waiting = [tracked for tracked in asked if tracked.is_waiting]
+        requested = [t for t in everyone if (t.name in wanted if wanted else t.is_quarantined)]
+        waiting = [tracked for tracked in requested if tracked.is_waiting]
         hold = self._canary.release(accept=False, only=[str(name) for name in wanted] if wanted else None)
         for tracked in waiting:
             self._dispatcher.clear_failures(tracked)
@@ -276,7 +276,7 @@ class ControlApi:
         self._schedule()
         retried = {str(tracked.name) for tracked in waiting}
         paused = {str(t.name) for t in waiting if t.paused or self._fleet.pauses.everything}
-        healthy = {str(tracked.name) for tracked in asked} - retried
+        healthy = {str(tracked.name) for tracked in requested} - retried
         not_due = {str(t.name): why for t in waiting if str(t.name) not in paused and (why := self._not_due_reason(t))}
         again = {} if hold is None else {"verified_again": hold.partition}
         answer = {"retried": sorted(retried), "healthy": sorted(healthy), "paused": sorted(paused), "not_due": not_due}
@@ -306,7 +306,7 @@ class ControlApi:
         found = []
         for name in _string_list(request):
             here = next(iter(self._fleet.named(name)), None)
-            if here is not None and (here.asked or here.trigger is not None):
+            if here is not None and (here.requested or here.trigger is not None):
                 found.append({"partition": name, "pending": True})
             else:
                 gone = OperatorOutcome(

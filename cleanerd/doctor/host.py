@@ -151,8 +151,8 @@ def check_map_dir(
     elif kind is not None and is_remote(kind):
         findings.warning(what, f"{kind} is not a local disk: a cleaning waits for it", place, "name a fast local disk")
     elif shared is not None:
-        said = f"on the disk of {shared}: it takes room and time from the broker there"
-        findings.warning(what, said, place, "name a directory on another disk")
+        text = f"on the disk of {shared}: it takes room and time from the broker there"
+        findings.warning(what, text, place, "name a directory on another disk")
     else:
         disk = os.statvfs(place)
         findings.ok(what, f"{human_bytes(disk.f_bavail * disk.f_frsize)} free", place)
@@ -185,8 +185,8 @@ def check_limits(findings: CheckResults, threads: int, limits: tuple[int, int] |
     """
     soft, hard = limits or resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = _FILES_OF_THE_PROCESS + _FILES_PER_THREAD * threads
-    said = "no limit" if soft == resource.RLIM_INFINITY else f"the limit is {soft}"
-    what = f"about {needed} open files are needed with log.cleaner.threads={threads}, {said}"
+    text = "no limit" if soft == resource.RLIM_INFINITY else f"the limit is {soft}"
+    what = f"about {needed} open files are needed with log.cleaner.threads={threads}, {text}"
     if soft != resource.RLIM_INFINITY and soft < needed:
         raised = "ulimit -n" if hard == resource.RLIM_INFINITY or hard >= needed else "LimitNOFILE= or limits.conf"
         fix = f"raise it with {raised}, or lower log.cleaner.threads"

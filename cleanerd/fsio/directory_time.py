@@ -18,19 +18,19 @@ NEVER: Final = -1
 
 
 class DirectoryTime(NamedTuple):
-    """The time of a directory. ``tells_changes``: every later change gives the directory another time.
+    """The time of a directory. ``shows_changes``: every later change gives the directory another time.
 
     ``of``: the directory's device and inode, because another one may be mounted in its place.
     """
 
     changed_ns: int
-    tells_changes: bool
+    shows_changes: bool
     of: tuple[int, int]
 
     @property
     def to_compare_ns(self) -> int:
         """The time to compare later ones with; ``NEVER`` if a later change may have the same time."""
-        return self.changed_ns if self.tells_changes else NEVER
+        return self.changed_ns if self.shows_changes else NEVER
 
 
 def directory_time(directory: int | str | Path, clock_ns: Callable[[], int] | None = None) -> DirectoryTime:

@@ -169,14 +169,14 @@ class Transaction:
 class Disagreement:
     """A transaction for which index and log differ.
 
-    ``marker``: its marker's offset, or None. ``index_says``: the index's version, in words. ``at``: an offset in the
+    ``marker``: its marker's offset, or None. ``index_claim``: the index's version, in words. ``at``: an offset in the
     segment whose index is wrong.
     """
 
     transaction: Transaction
     marker: int | None
     aborts: bool
-    index_says: str
+    index_claim: str
     at: int
 
 
@@ -275,8 +275,8 @@ class MarkedTransactions:
                 left = [row for row in producer.rows[producer.next :] if not self._wrong[row]]
                 is_aborted = any(self._begins[row] <= opened.latest for row in left)
                 if is_aborted or opened.latest >= unharmed_below:
-                    says = "was aborted" if is_aborted else "was not aborted"
-                    self._doubt(Disagreement(opened, None, False, f"it {says}", opened.first))
+                    claim = "was aborted" if is_aborted else "was not aborted"
+                    self._doubt(Disagreement(opened, None, False, f"it {claim}", opened.first))
 
     def _refute(self, batches: _kernel.Batches, rows: NDArray[np.intp]) -> None:
         """Drop entries that end at a COMMIT marker or at another producer's marker: they are certainly wrong."""
@@ -302,8 +302,8 @@ class MarkedTransactions:
             if end == marker and not self._wrong[row]:
                 own = row
             elif end < marker and opened is not None and 0 <= opened.seen < end:
-                says = f"it was aborted at offset {end}, where its producer has no marker"
-                (self._corrected if self._wrong[row] else self._doubt)(Disagreement(opened, marker, aborts, says, end))
+                claim = f"it was aborted at offset {end}, where its producer has no marker"
+                (self._corrected if self._wrong[row] else self._doubt)(Disagreement(opened, marker, aborts, claim, end))
         if aborts:
             self._abort(opened, own, since, marker)
         elif opened is not None and opened.seen >= 0:
@@ -316,8 +316,8 @@ class MarkedTransactions:
             if (reached := self._reaching_back.pop(own, None)) is not None:
                 self._corrected(reached)
             if opened is not None and 0 <= opened.last < begins:
-                says = f"it begins at offset {begins}"
-                self._doubt(Disagreement(opened, marker, True, says, marker))
+                claim = f"it begins at offset {begins}"
+                self._doubt(Disagreement(opened, marker, True, claim, marker))
             if begins > since:
                 return
             self._wrong[own] = True
@@ -325,8 +325,8 @@ class MarkedTransactions:
             return
         # The last stable offset of that time is unknown; too low an offset only makes readers search further.
         self._added.append((0, 0, opened.producer_id, opened.first, marker, opened.first))
-        says = "it was not aborted" if own is None else f"it begins at offset {begins}"
-        self._corrected(Disagreement(opened, marker, True, says, marker))
+        claim = "it was not aborted" if own is None else f"it begins at offset {begins}"
+        self._corrected(Disagreement(opened, marker, True, claim, marker))
 
     def _commit(self, producer: _Producer, opened: Transaction, marker: int) -> None:
         if self._wrong[slice(*np.searchsorted(self._ends, (marker, marker + 1)))].any():
@@ -334,8 +334,8 @@ class MarkedTransactions:
         ahead = (row for row in producer.rows[producer.next :] if not self._wrong[row])
         row = next(ahead, None)
         if row is not None and self._begins[row] <= opened.latest:
-            says = f"it was aborted at offset {self._ends[row]}"
-            self._reaching_back.setdefault(row, Disagreement(opened, marker, False, says, int(self._ends[row])))
+            claim = f"it was aborted at offset {self._ends[row]}"
+            self._reaching_back.setdefault(row, Disagreement(opened, marker, False, claim, int(self._ends[row])))
 
     def _doubt(self, found: Disagreement) -> None:
         self.doubt = self.doubt or found

@@ -237,8 +237,10 @@ class TopicReplicas:
         others = frozenset() if replicas is None else (replicas.assigned | replicas.joining) - ignored - {self.own_id}
         less_clean, unknown = {}, {}
         for broker in sorted(others):
-            said = peers.get(broker, "cleanerd.cluster.peers does not lead to its daemon")
-            point = said if isinstance(said, str) else said.get(partition, "its daemon does not know the partition")
+            answer = peers.get(broker, "cleanerd.cluster.peers does not lead to its daemon")
+            point = (
+                answer if isinstance(answer, str) else answer.get(partition, "its daemon does not know the partition")
+            )
             if isinstance(point, str):
                 unknown[broker] = point
             elif point < clean_offset:

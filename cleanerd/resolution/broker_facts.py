@@ -182,7 +182,10 @@ class BrokerFacts:
         """The topic's clean points at other brokers (U-79)."""
         if self.peers is None:
             return None
-        return {broker: said if isinstance(said, str) else said.get(topic, {}) for broker, said in self.peers.items()}
+        return {
+            broker: answer if isinstance(answer, str) else answer.get(topic, {})
+            for broker, answer in self.peers.items()
+        }
 
     def _own_config(self, topic: str, effective: Mapping[str, str] | None, segment_bytes: int) -> TopicConfig:
         if effective is not None:
@@ -384,7 +387,7 @@ def broker_facts(
     younger: bool = False,
     silent: Collection[Path] = (),
     read_metadata: ReadMetadata | None = None,
-    ask_topics: Callable[..., ReportedTopics] = cached_topic_configs,
+    query_topics: Callable[..., ReportedTopics] = cached_topic_configs,
     peers: Peers | None = None,
 ) -> BrokerFacts:
     """Collect the facts about ``log_dir``'s broker.
@@ -395,7 +398,7 @@ def broker_facts(
     Beside a ``running`` broker the newest metadata is left out, because it may be uncommitted (U-23). Its command line
     overrides its server.properties (U-24). ``younger``: also read it, into a second result. ``silent``: directories
     that do not answer, in which nothing is read. ``read_metadata``: reads the metadata log, for callers that cache it;
-    not with ``younger``. ``ask_topics``: as :func:`zk_topics_of`.
+    not with ``younger``. ``query_topics``: as :func:`zk_topics_of`.
 
     Raises:
         CorruptionError, CleanerdError: the metadata log or server.properties exists but cannot be read.
@@ -426,11 +429,11 @@ def broker_facts(
         for each in sorted(ignored)
     ]
     zookeeper = metadata is None and is_zookeeper_mode(log_dir)
-    reported = ask_topics(settings, log_dir, running=running) if zookeeper else ReportedTopics({}, ())
-    asked = peers or Peers()
-    points = None if metadata is None else peer_points(settings, log_dir, asked)
-    if asked.warning:
-        warnings.append(asked.warning)
+    reported = query_topics(settings, log_dir, running=running) if zookeeper else ReportedTopics({}, ())
+    peer_answers = peers or Peers()
+    points = None if metadata is None else peer_points(settings, log_dir, peer_answers)
+    if peer_answers.warning:
+        warnings.append(peer_answers.warning)
     saved = {topic: entry.effective for topic, entry in delegations.of_cluster(log_dir.meta.cluster_id).items()}
     return BrokerFacts(
         metadata=metadata,
@@ -449,7 +452,7 @@ def broker_facts(
         ignored_replicas=ignored,
         cluster_id=log_dir.meta.cluster_id,
         peers=points,
-        peer_log_ends=asked.log_ends,
+        peer_log_ends=peer_answers.log_ends,
         has_hidden_metadata=running and metadata is None and not zookeeper,
     )
 

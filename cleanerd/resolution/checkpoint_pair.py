@@ -67,7 +67,7 @@ class FirstReadings:
         self._first: dict[Path, tuple[float, EarlierReading]] = {}
 
     def read_twice(
-        self, path: Path, say: Callable[[str], None], beside: Sequence[Path] = ()
+        self, path: Path, notify: Callable[[str], None], beside: Sequence[Path] = ()
     ) -> tuple[EarlierReading, LogDir]:
         """Read a running broker's log directory twice; reports the wait in between.
 
@@ -85,7 +85,7 @@ class FirstReadings:
         began, earlier = self._first.pop(path)
         left = began + SETTLE_SECONDS - time.monotonic()
         if left > 0:
-            say(f"{path}: a broker runs on it; its checkpoints are read twice, {SETTLE_SECONDS:.0f} s apart")
+            notify(f"{path}: a broker runs on it; its checkpoints are read twice, {SETTLE_SECONDS:.0f} s apart")
             time.sleep(left)
         return earlier, read_log_dir(path)
 

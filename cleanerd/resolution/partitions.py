@@ -260,19 +260,19 @@ def partitions_of(
     log_dir: LogDir,
     others: Sequence[Path],
     choice: ModeChoice,
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
     first: FirstReadings,
 ) -> Iterator[Partitions]:
     """The partitions of ``log_dir``, by the mode that ``choice`` found.
 
-    ``others``: log directories of the same broker. ``say`` gets a line before the wait between two readings (S-03).
+    ``others``: log directories of the same broker. ``notify`` gets a line before the wait between two readings (S-03).
     ``first``: shared by all log directories, so that they wait together.
 
     Raises:
         CleanerdError: the broker's configuration cannot be read, or its directory not a second time.
     """
     if choice.mode == "on-start":
-        earlier, log_dir = first.read_twice(log_dir.path, say, others)
+        earlier, log_dir = first.read_twice(log_dir.path, notify, others)
         yield BesideBrokerPartitions(
             log_dir, broker_facts(settings, log_dir, others, running=True, younger=True), earlier
         )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 QUERY_INTERVAL_MS: Final = 5 * 60_000
 """A running broker is not queried more often, except for topics that it has not reported."""
 
-UNASKED_MS: Final = 60 * 60_000
+UNQUERIED_MS: Final = 60 * 60_000
 """If a broker ran for longer than this after its last report, its configuration may be newer and unknown."""
 
 ORIGIN: Final = "the broker, when it was last asked"
@@ -68,7 +68,7 @@ def was_left_behind(log_dir: LogDir, as_of_ms: int) -> bool:
     While a cluster moves to KRaft its controllers write there all the time. If the cluster went back, the log stays
     unchanged, and the broker uses ZooKeeper.
     """
-    return is_zookeeper_mode(log_dir) and _last_alive_ms(log_dir) - as_of_ms > UNASKED_MS
+    return is_zookeeper_mode(log_dir) and _last_alive_ms(log_dir) - as_of_ms > UNQUERIED_MS
 
 
 def cached_topic_configs(
@@ -115,23 +115,23 @@ def cached_topic_configs(
     if known is None:
         return ReportedTopics({}, tuple(warnings))
     alive_ms = _last_alive_ms(log_dir)
-    own = [known.topics[name].asked_ms for name in names if name in known.topics]
-    ran_on_ms = alive_ms - max(own, default=known.asked_ms)
-    if ran_on_ms > UNASKED_MS:
+    own = [known.topics[name].queried_ms for name in names if name in known.topics]
+    ran_on_ms = alive_ms - max(own, default=known.queried_ms)
+    if ran_on_ms > UNQUERIED_MS:
         warnings.append(
             f"{log_dir.path}: the broker ran on for {human_ms(ran_on_ms)} after it was last asked for its topics' "
             "configuration, so its last report is ignored; start it and run cleanerd plan with bootstrap.servers set, "
             "or say cleanup.policy in cleanerd's settings"
         )
         return ReportedTopics({}, tuple(warnings))
-    topics = {name: topic for name, topic in known.topics.items() if alive_ms - topic.asked_ms <= UNASKED_MS}
+    topics = {name: topic for name, topic in known.topics.items() if alive_ms - topic.queried_ms <= UNQUERIED_MS}
     return ReportedTopics(topics, tuple(warnings))
 
 
 def _is_fresh(known: CachedTopics, names: Sequence[str], now_ms: int) -> bool:
     """Whether all of these topics were reported a moment ago; the broker's other log directories have other topics."""
-    asked = (known.topics[name].asked_ms if name in known.topics else None for name in names)
-    return all(asked_ms is not None and 0 <= now_ms - asked_ms < QUERY_INTERVAL_MS for asked_ms in asked)
+    asked = (known.topics[name].queried_ms if name in known.topics else None for name in names)
+    return all(queried_ms is not None and 0 <= now_ms - queried_ms < QUERY_INTERVAL_MS for queried_ms in asked)
 
 
 def _query_broker(

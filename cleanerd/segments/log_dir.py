@@ -217,14 +217,14 @@ def incoming_replicas(log_dir: Path, clock_ns: Callable[[], int] | None = None) 
     try:
         written = directory_time(descriptor, clock_ns)
         state, known = (*written.of, written.changed_ns), _INCOMING_REPLICAS.get(log_dir)
-        if known is not None and known[0] == state and written.tells_changes:
+        if known is not None and known[0] == state and written.shows_changes:
             return known[1]
         found = frozenset(name for name in map(parse_future_dir, os.listdir(descriptor)) if name is not None)
     except OSError:
         return frozenset()
     finally:
         close_quietly(descriptor)
-    if written.tells_changes:  # otherwise a broker begins to move many at once
+    if written.shows_changes:  # otherwise a broker begins to move many at once
         if len(_INCOMING_REPLICAS) >= _CACHED_DIRS:
             _INCOMING_REPLICAS.clear()
         _INCOMING_REPLICAS[log_dir] = state, found

@@ -210,7 +210,7 @@ def _list(path: Path, directory: int) -> _Listing:
             continue
         if before.changed_ns == directory_time(directory).changed_ns:
             found.changed_ns = before.to_compare_ns
-            if before.tells_changes:
+            if before.shows_changes:
                 break
             # Acquiring a claim is such a change too. Names in two listings in a row existed in between.
             if found.names == _names(directory):

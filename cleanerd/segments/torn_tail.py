@@ -88,18 +88,18 @@ def recovered_aborted(
 def _loaded_entries(log: PartitionLog, reader: SegmentReader, end: int, torn_from: int | None) -> IndexEntries:
     """The entries of the segment rows below ``end``; from the log if the broker rebuilds their indexes."""
     found = IndexEntries()
-    anew = []
+    rebuilt = []
     for row, segment in enumerate(log.segments[:end]):
         if INDEX_SUFFIX not in segment.suffixes:
-            anew.append(row)
+            rebuilt.append(row)
         elif TXNINDEX_SUFFIX in segment.suffixes:
             stored = read_entries(log, segment)
             if (stored["last_offset"] < segment.base).any():
-                anew.append(row)
+                rebuilt.append(row)
             else:
                 found.add(stored, segment.base, end_of(log, row))
     before = None
-    for run in np.split(np.array(anew, dtype=np.int64), np.flatnonzero(np.diff(anew) != 1) + 1):
+    for run in np.split(np.array(rebuilt, dtype=np.int64), np.flatnonzero(np.diff(rebuilt) != 1) + 1):
         if len(run):  # neighbours are read together
             rows = int(run[0]), int(run[-1]) + 1
             recovered, before = _recovered_entries(log, reader, rows, MAX_OFFSET, torn_from, before)

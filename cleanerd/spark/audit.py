@@ -87,7 +87,7 @@ class AuditedPartition:
     """
 
     name: TopicPartition
-    asked: AuditQuestion
+    question: AuditQuestion
     log_start: int
     before: AuditSide
     after: AuditSide
@@ -105,13 +105,13 @@ class AuditedPartition:
     @property
     def is_unchecked(self) -> bool:
         """Whether superseded records were not searched, because the clean offset is unknown or was lowered."""
-        return self.is_lowered or (self.asked.clean_end is None and self.before.digest != self.after.digest)
+        return self.is_lowered or (self.question.clean_end is None and self.before.digest != self.after.digest)
 
     @property
     def is_lowered(self) -> bool:
         """Whether the log was clean to a higher offset than now. After a truncation that is right."""
-        before = min(self.asked.cleaned_before, self.after.end_offset)
-        return self.asked.clean_end is not None and self.asked.clean_end < before
+        before = min(self.question.cleaned_before, self.after.end_offset)
+        return self.question.clean_end is not None and self.question.clean_end < before
 
     @property
     def is_head_missing(self) -> bool:
@@ -124,14 +124,14 @@ class _Log:
     """A partition with the header walks of both sides."""
 
     sides: AuditInputs
-    asked: AuditQuestion
+    question: AuditQuestion
     before: HeaderSummary
     after: HeaderSummary
     before_end: int
 
     @property
     def log_start(self) -> int:
-        return max(self.sides.log_start, self.asked.log_start)
+        return max(self.sides.log_start, self.question.log_start)
 
 
 def new_digest_key() -> bytes:
@@ -184,12 +184,11 @@ def _walk(
     clipped = [without_outputs(each, copies[id(each)].ends) if id(each) in copies else each for each in compared]
     walks = walk_headers(session, [files for sides in clipped for files in (sides.before, sides.after)])
     logs = []
-    for number, (each, said) in enumerate(zip(compared, question, strict=True)):
+    for number, (each, judged_by) in enumerate(zip(compared, question, strict=True)):
         before, after = walks[2 * number], walks[2 * number + 1]
         end = copies[id(each)].end_offset if id(each) in copies else before.end_offset
-        rule = said
-        if rule.is_hint and rule.clean_end is not None and rule.clean_end > max(end, after.end_offset):
-            rule = replace(rule, clean_end=None)
+        is_beyond = judged_by.clean_end is not None and judged_by.clean_end > max(end, after.end_offset)
+        rule = replace(judged_by, clean_end=None) if judged_by.is_hint and is_beyond else judged_by
         logs.append(_Log(clipped[number], rule, before, after, end))
     return logs
 
@@ -207,21 +206,21 @@ def _work(part: int, log: _Log, files: list[SegmentFile], now_ms: int, hash_key:
             segment=file,
             sides=(RecordFact.BEFORE if was else 0) | (RecordFact.AFTER if is_present else 0),
             hash_key=hash_key,
-            rules=log.asked.rules,
+            rules=log.question.rules,
             hidden=log.after.hidden if is_present else log.before.hidden,
             both_from=log.before_end if is_present else 2**63 - 1,
             log_start=log.log_start,
-            clean_end=log.asked.clean_end,
-            first_dirty=log.asked.first_dirty,
+            clean_end=log.question.clean_end,
+            first_dirty=log.question.first_dirty,
             now_ms=now_ms,
-            many_rounds=log.asked.many_rounds,
+            many_rounds=log.question.many_rounds,
         )
 
 
 def _judge(log: _Log, found: PairFindings, files: Sequence[SegmentFile], examples: int) -> AuditedPartition:
     verdict = AuditedPartition(
         name=log.sides.name,
-        asked=log.asked,
+        question=log.question,
         log_start=log.log_start,
         before=_side(log.sides.before, log.before, found, "before"),
         after=_side(log.sides.after, log.after, found, "after"),

@@ -72,7 +72,7 @@ _NOWHERE: Final = np.iinfo(np.int64).max
 def of_records(part: int, pairs: Pairs, most: int) -> tuple[PairFindings, Columns]:
     """The findings of each record of partition ``part``, and rows of their keys, to be merged by :func:`added`."""
     found = PairFindings()
-    was, present = pairs.was, pairs.stands
+    was, present = pairs.is_before, pairs.is_after
     b_flags, a_flags = pairs.before_flags, pairs.after_flags
     is_seen = (a_flags & RecordFact.VISIBLE) != 0
     # Open when it was copied, and committed since.
@@ -176,15 +176,15 @@ def of_keys(keys: Columns, most: int) -> PairFindings:
     is_missing = wins & dirty & ~present
     is_tombstone = (flags & RecordFact.TOMBSTONE) != 0
 
-    def tell(kind: str, rows: NDArray[np.bool_], at: NDArray[np.int64], many: NDArray[Any] | None = None) -> None:
+    def report(kind: str, rows: NDArray[np.bool_], at: NDArray[np.int64], many: NDArray[Any] | None = None) -> None:
         found.record(kind, at[rows], most, None if many is None else int(many[rows].sum()))
 
-    tell("lost", is_missing & (left == 0) & ~may_go, keys["win_offset"])
-    tell("lost", wins & ~dirty & (keys["gone"] > 0), keys["gone_at"], keys["gone"])
-    tell("stale", is_missing & (left > 0) & ~is_tombstone, keys["lose_offset"])
-    tell("resurrected", is_missing & (left > 0) & is_tombstone, keys["lose_offset"])
+    report("lost", is_missing & (left == 0) & ~may_go, keys["win_offset"])
+    report("lost", wins & ~dirty & (keys["gone"] > 0), keys["gone_at"], keys["gone"])
+    report("stale", is_missing & (left > 0) & ~is_tombstone, keys["lose_offset"])
+    report("resurrected", is_missing & (left > 0) & is_tombstone, keys["lose_offset"])
     twice = dirty & (keys["is_cleaned"] != 0) & wins & present & (left > 1)
-    tell("duplicated", twice, keys["lose_offset"], left - 1)
+    report("duplicated", twice, keys["lose_offset"], left - 1)
     return found
 
 

@@ -57,7 +57,7 @@ def of_records(part: int, pairs: Pairs, most: int) -> tuple[PairFindings, Column
     found = PairFindings()
     one_flags, other_flags = pairs.before_flags, pairs.after_flags
     in_one, in_other = (one_flags & RecordFact.VISIBLE) != 0, (other_flags & RecordFact.VISIBLE) != 0
-    one_stores, other_stores = pairs.was, pairs.stands
+    one_stores, other_stores = pairs.is_before, pairs.is_after
     is_altered, has_other_attributes = pairs.is_altered, pairs.has_other_attributes
     zeroed = (pairs.before["attributes"] == 0) | (pairs.after["attributes"] == 0)
     may_lose_attributes = zeroed & ((one_flags & RecordFact.ATTRIBUTES) == 0)

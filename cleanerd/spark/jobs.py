@@ -98,11 +98,11 @@ class Jobs:
         group = f"{self._plan_id}-{self._number}"
         parts = [(name, len(tasks)), *((each.name, each.partitions) for each in stages)]
         phases = ", ".join(f"{phase} by {counted(count, 'task')}" for phase, count in parts)
-        said = f"cleanerd clean {self._partition}: {phases}"
+        description = f"cleanerd clean {self._partition}: {phases}"
         self._progress.phase(name, work_bytes)
         try:
             with (
-                job_group(context, group, said),
+                job_group(context, group, description),
                 ProgressWatch(by_tasks(self._session, group), self._progress.advance, work_bytes),
             ):
                 return self._collected(name, tasks, function, stages)
@@ -160,10 +160,10 @@ def _first(tasks: Sequence[Any], function: RowFunction, batches: Iterator[pa.Rec
 def in_time(call: Callable[[], object]) -> None:
     """Call Java when the result does not matter any more: after a signal Java may be missing or slow."""
 
-    def asked() -> None:
+    def wait_for_java() -> None:
         with contextlib.suppress(Exception):
             call()
 
-    thread = threading.Thread(target=asked, name="cleanerd-cancel", daemon=True)
+    thread = threading.Thread(target=wait_for_java, name="cleanerd-cancel", daemon=True)
     thread.start()
     thread.join(PATIENCE_SECONDS)

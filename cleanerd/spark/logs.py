@@ -149,8 +149,8 @@ def describe_names(names: Iterable[TopicPartition]) -> str:
     topics = sorted({name.topic for name in partitions})
     if len(partitions) <= _MOST_NAMES:
         return ", ".join(map(str, partitions))
-    said = ", ".join(topics) if len(topics) <= _MOST_NAMES else counted(len(topics), "topic")
-    return f"{said} ({counted(len(partitions), 'partition')})"
+    described = ", ".join(topics) if len(topics) <= _MOST_NAMES else counted(len(topics), "topic")
+    return f"{described} ({counted(len(partitions), 'partition')})"
 
 
 def work_on(

@@ -111,13 +111,13 @@ class Logs(api.ReadableLogs):
 
     def _settings(self, found: Sequence[Log], settings: Iterable[str]) -> Settings:
         """Settings with the strategies of these logs."""
-        said = [
+        strategy_settings = [
             f"topics.{topic}.{key}={value}"
             for topic in sorted({log.name.topic for log in found})
             if self._rules(topic) != KAFKAS_RULES
             for key, value in keys_of(self._rules(topic)).items()
         ]
-        return load_settings((), [*said, *settings])
+        return load_settings((), [*strategy_settings, *settings])
 
     def _wanted(self, found: Sequence[Log]) -> PartitionSelection:
         """The requested partitions, if any."""

@@ -89,19 +89,19 @@ class Pairs:
     after: Columns
 
     @property
-    def was(self) -> NDArray[np.bool_]:
+    def is_before(self) -> NDArray[np.bool_]:
         """[n]: it exists before."""
         return self.befores > 0
 
     @property
-    def stands(self) -> NDArray[np.bool_]:
+    def is_after(self) -> NDArray[np.bool_]:
         """[n]: it exists after."""
         return self.afters > 0
 
     @property
     def flags(self) -> NDArray[np.int32]:
         """[n]: its flags, from the side before if it exists there."""
-        flags: NDArray[np.int32] = np.where(self.was, self.before_flags, self.after_flags)
+        flags: NDArray[np.int32] = np.where(self.is_before, self.before_flags, self.after_flags)
         return flags
 
     def has(self, fact: RecordFact) -> NDArray[np.bool_]:
@@ -127,7 +127,7 @@ class Pairs:
         return found
 
     def _differs(self, name: str) -> NDArray[np.bool_]:
-        differs: NDArray[np.bool_] = self.was & self.stands & (self.before[name] != self.after[name])
+        differs: NDArray[np.bool_] = self.is_before & self.is_after & (self.before[name] != self.after[name])
         return differs
 
 

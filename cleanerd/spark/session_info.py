@@ -47,8 +47,8 @@ def cores_of(session: SparkSession) -> int:
 
 
 @contextlib.contextmanager
-def job_group(context: SparkContext, group: str, said: str) -> Iterator[None]:
-    """Assign the block's jobs to this group, described by ``said``; afterwards this thread's earlier group applies.
+def job_group(context: SparkContext, group: str, description: str) -> Iterator[None]:
+    """Assign the block's jobs to this group, with its ``description``; afterwards this thread's earlier group applies.
 
     After a signal, when Java may be missing or slow, this does not wait for it.
     """
@@ -58,7 +58,7 @@ def job_group(context: SparkContext, group: str, said: str) -> Iterator[None]:
         for key, value in before.items():
             context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None: there was none
 
-    context.setJobGroup(group, said, interruptOnCancel=False)
+    context.setJobGroup(group, description, interruptOnCancel=False)
     try:
         yield
     except Exception:
@@ -70,9 +70,9 @@ def job_group(context: SparkContext, group: str, said: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def named_jobs(
-    session: SparkSession, said: str, advance: Callable[[int], None], work_bytes: int, steps: int
+    session: SparkSession, description: str, advance: Callable[[int], None], work_bytes: int, steps: int
 ) -> Iterator[Accumulator[int] | None]:
-    """Name the block's jobs ``said`` on Spark's pages; ``advance`` receives their progress, in ``work_bytes``.
+    """Name the block's jobs ``description`` on Spark's pages; ``advance`` receives their progress, in ``work_bytes``.
 
     ``work_bytes`` are read ``steps`` times. Tasks add the bytes that they have read to the block's value, because a job
     does not know the following ones. Connect has neither groups nor accumulators: there the name is a tag, the block
@@ -82,10 +82,10 @@ def named_jobs(
     if not is_connect(session):
         read = session.sparkContext.accumulator(0)
         share = lambda: read.value / max(steps * work_bytes, 1)  # noqa: E731 - asked for again and again
-        with job_group(session.sparkContext, name, said), ProgressWatch(share, advance, work_bytes):
+        with job_group(session.sparkContext, name, description), ProgressWatch(share, advance, work_bytes):
             yield read
         return
-    tag = f"{said} ({name})".replace(",", ";")  # a tag may not have a comma
+    tag = f"{description} ({name})".replace(",", ";")  # a tag may not have a comma
     session.addTag(tag)
     try:
         with ConnectSession(session, advance, work_bytes, steps):

@@ -194,7 +194,7 @@ class StateStore:
                 self.warnings.append(f"{path}: cannot be set aside ({problem.strerror})")
         else:
             if self._newer and (path := directory / file) in self._newer:
-                self._stands_no_longer(path)
+                self._clear_warning(path)
             return found
         return None
 
@@ -207,7 +207,7 @@ class StateStore:
             warning = f"cannot be written ({error.strerror}); only Kafka's checkpoint shows how far the log is clean"
             self._failed(path, f"{path}: {warning}")
         else:
-            self._stands_no_longer(path)
+            self._clear_warning(path)
 
     def adopt(self, log_dir: LogDir, logs: Iterable[PartitionLog], name: str) -> tuple[int, int]:
         """Give ``log_dir``, a copy, the state in the directory ``name``, which was that of its original (U-46).
@@ -260,7 +260,7 @@ class StateStore:
             hint = "make room in the state directory, or make it writable"
             self._failed(path, f"{path}: cannot be written ({error.strerror})")
             raise machine_error(error)(what, where=str(path), hint=hint) from error
-        self._stands_no_longer(path)
+        self._clear_warning(path)
 
     def _write(self, path: Path, log_dir: LogDir, log: PartitionLog, state: PartitionState) -> None:
         """Replace the file atomically, creating missing directories above it; raises OSError."""
@@ -302,7 +302,7 @@ class StateStore:
             self.warnings.append(warning)
         self.standing[path] = warning
 
-    def _stands_no_longer(self, path: Path) -> None:
+    def _clear_warning(self, path: Path) -> None:
         self.standing.pop(path, None)
         self._newer.discard(path)
 

@@ -25,17 +25,17 @@ KEPT_MS: Final = 7 * 24 * 60 * 60_000
 class CachedTopic:
     """A topic's id, with hyphens (empty: it has none, or the broker does not report it), and its configuration.
 
-    ``asked_ms``: when it was queried.
+    ``queried_ms``: when it was queried.
     """
 
     topic_id: str
     values: Mapping[str, str]
-    asked_ms: int
+    queried_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class CachedTopics:
-    """The topics of one log directory as a broker of one cluster reported them, last at ``asked_ms``.
+    """The topics of one log directory as a broker of one cluster reported them, last at ``queried_ms``.
 
     ``place``: the log directory's name in the state directory.
     """
@@ -43,7 +43,7 @@ class CachedTopics:
     cluster_id: str
     node_id: int
     place: str
-    asked_ms: int
+    queried_ms: int
     topics: Mapping[str, CachedTopic]
 
     @property
@@ -79,8 +79,8 @@ class TopicCache:
                     if each.about != topics_now.about:
                         others.append(each)
                         continue
-                    since_ms = topics_now.asked_ms - KEPT_MS
-                    kept = {name: topic for name, topic in each.topics.items() if topic.asked_ms > since_ms}
+                    since_ms = topics_now.queried_ms - KEPT_MS
+                    kept = {name: topic for name, topic in each.topics.items() if topic.queried_ms > since_ms}
                     topics_now = replace(topics_now, topics=kept | dict(topics_now.topics))
                 _DOCUMENT.write(self._state_dir, _AllTopics((*others, topics_now)))
         except OSError as error:

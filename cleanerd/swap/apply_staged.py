@@ -203,7 +203,7 @@ def _validated(
         raise StalePlanError(undelegated.reason, where=where)
     _refuse_forgotten_settings(config, manifest, where)
     found = survey(locked.log_dir, name, config, locked.store, options)
-    if found.change is not None and not (found.change.said or ready.change_strategy):
+    if found.change is not None and not (found.change.is_stated or ready.change_strategy):
         raise _deferral_error(found.change, where)
     aborted = _aborted(locked, found.log, manifest)
     facts = CurrentFacts(
@@ -272,7 +272,7 @@ def _refuse_forgotten_settings(config: TopicConfig, manifest: Manifest, where: s
     """
     planned = manifest.strategy_fingerprint
     change = rules_change(config, planned)
-    if change is None or change.said or not change.differs or "strategy" not in parts_of(planned):
+    if change is None or change.is_stated or not change.differs or "strategy" not in parts_of(planned):
         return
     raise KeptPlanError(
         f"refused: the plan was staged by {describe_fingerprint(planned)}; these settings say "

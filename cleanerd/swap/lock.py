@@ -47,7 +47,7 @@ class LogDirLock:
         self._descriptor = descriptor
         self._command = command
         self._settled_at = time.monotonic() + settle_seconds
-        self._said = _write_holder(log_dir)
+        self._holder_file = _write_holder(log_dir)
         _open_locks.add(self)
 
     @classmethod
@@ -103,8 +103,8 @@ class LogDirLock:
     def release(self) -> None:
         """Release the lock, in forked children too; a second call does nothing."""
         if self._descriptor >= 0:
-            if self._said is not None:
-                self._said.release()
+            if self._holder_file is not None:
+                self._holder_file.release()
             # Closing the file releases it too, unless a forked child has it; the work is done and must not fail here.
             with contextlib.suppress(OSError):
                 set_lock(self._descriptor, self._command, fcntl.F_UNLCK)
@@ -120,8 +120,8 @@ class LogDirLock:
         if self._descriptor >= 0:
             close_quietly(self._descriptor)
             self._descriptor = -1
-        if self._said is not None:
-            self._said.forget()
+        if self._holder_file is not None:
+            self._holder_file.forget()
 
     def __enter__(self) -> Self:
         return self

@@ -117,27 +117,27 @@ def _why_foreign(
     each: Certificate, cluster: AssignedReplicas, expected: Expected, trusted: Mapping[str, int | None]
 ) -> Iterator[str]:
     """Why a certificate does not belong to this erasure."""
-    said = each.statement
+    statement = each.statement
     if each.public_key not in trusted:
         yield f"signed by {each.public_key}, which is not trusted (--trust)"
         return
     speaks_for = trusted[each.public_key]
-    if speaks_for is not None and said.broker != speaks_for:
-        yield f"is about broker {said.broker}, and its key is trusted for broker {speaks_for} only"
-    if cluster.cluster_id is not None and said.cluster_id != cluster.cluster_id:
-        yield f"is about cluster {said.cluster_id}, not {cluster.cluster_id}"
-    if said.topic != expected.topic:
-        yield f"is about topic {said.topic}, not {expected.topic}"
-    if not _is_about_key(said, expected):
+    if speaks_for is not None and statement.broker != speaks_for:
+        yield f"is about broker {statement.broker}, and its key is trusted for broker {speaks_for} only"
+    if cluster.cluster_id is not None and statement.cluster_id != cluster.cluster_id:
+        yield f"is about cluster {statement.cluster_id}, not {cluster.cluster_id}"
+    if statement.topic != expected.topic:
+        yield f"is about topic {statement.topic}, not {expected.topic}"
+    if not _is_about_key(statement, expected):
         yield "is about another key, or has another salt than the request"
-    if expected.request is not None and said.request not in {None, expected.request}:
-        yield f"is about request {said.request}, not {expected.request}"
+    if expected.request is not None and statement.request not in {None, expected.request}:
+        yield f"is about request {statement.request}, not {expected.request}"
 
 
-def _is_about_key(said: Statement, expected: Expected) -> bool:
+def _is_about_key(statement: Statement, expected: Expected) -> bool:
     if expected.key is not None:
-        return said.key.is_of(expected.key)
-    return said.key == expected.key_hash
+        return statement.key.is_of(expected.key)
+    return statement.key == expected.key_hash
 
 
 def _proven(
@@ -161,7 +161,7 @@ def _proven(
 
 
 def _why_too_old(
-    said: Statement, replicas: Sequence[ReplicaStatement], expected: Expected, now_ms: int
+    statement: Statement, replicas: Sequence[ReplicaStatement], expected: Expected, now_ms: int
 ) -> Iterator[str]:
     """Check the times of a statement, and the offsets that it searched."""
     tombstones = expected.tombstones or {}
@@ -169,16 +169,21 @@ def _why_too_old(
     behind = [(end, tombstones[number]) for number, end in ends.items() if end <= tombstones.get(number, -1)]
     for end, tombstone in behind:
         yield f"was searched up to offset {end}, and the tombstone is at offset {tombstone}: certify again"
-    if said.began_ms > said.ended_ms:
-        yield f"the search ended before it began: the clock of {said.host} was set back"
-    if said.ended_ms > now_ms + CLOCKS_MS:
-        yield f"was made at {_utc(said.ended_ms)}, later than now: compare the clock of {said.host} with this one"
-    elif now_ms > said.expires_ms:
-        yield f"expired at {_utc(said.expires_ms)}: certify again"
-    if said.began_ms < expected.since_ms:
+    if statement.began_ms > statement.ended_ms:
+        yield f"the search ended before it began: the clock of {statement.host} was set back"
+    if statement.ended_ms > now_ms + CLOCKS_MS:
+        made = _utc(statement.ended_ms)
+        yield f"was made at {made}, later than now: compare the clock of {statement.host} with this one"
+    elif now_ms > statement.expires_ms:
+        yield f"expired at {_utc(statement.expires_ms)}: certify again"
+    if statement.began_ms < expected.since_ms:
         has_it = bool(ends.keys() & tombstones.keys()) and not behind
-        why = f"compare the clock of {said.host} with the requester's, and certify again" if has_it else "certify again"
-        yield f"was searched at {_utc(said.began_ms)}, before the request of {_utc(expected.since_ms)}: {why}"
+        why = (
+            f"compare the clock of {statement.host} with the requester's, and certify again"
+            if has_it
+            else "certify again"
+        )
+        yield f"was searched at {_utc(statement.began_ms)}, before the request of {_utc(expected.since_ms)}: {why}"
 
 
 def _utc(at_ms: int) -> str:

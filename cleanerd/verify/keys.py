@@ -159,14 +159,14 @@ class KeyedRecords:
     def _report_times(self, file: SegmentFile, rows: DataRecords) -> None:
         """F-2: check that a batch has the largest time of its records, which retention and lookups by time use."""
         batches, at = rows.batches, rows.filled
-        said = batches.max_timestamp[at]
+        stated_ms = batches.max_timestamp[at]
         # A batch that took over the time of superseded records has a later one than its records (U-65).
-        wrong = said < rows.highest_ms if self._rules.keeps_write_time else said != rows.highest_ms
-        wrong &= (said != NO_TIMESTAMP) | (
+        wrong = stated_ms < rows.highest_ms if self._rules.keeps_write_time else stated_ms != rows.highest_ms
+        wrong &= (stated_ms != NO_TIMESTAMP) | (
             rows.highest_ms > NO_TIMESTAMP
         )  # rebuilt batches have no time below -1 (U-52)
         for row in np.flatnonzero((batches.magic[at] == 2) & wrong):
-            what = f"says the largest timestamp is {said[row]}, but its records' largest is {rows.highest_ms[row]}"
+            what = f"says the largest timestamp is {stated_ms[row]}, but its records' largest is {rows.highest_ms[row]}"
             self._report_batch(self._findings.error, FindingKind.MAX_TIMESTAMP_WRONG, file, rows, at[row], what)
         for row in np.flatnonzero(rows.lowest_ms < NO_TIMESTAMP):
             what = f"has a record of time {rows.lowest_ms[row]}: Kafka's cleaner stops at a batch that it would rebuild"
@@ -174,10 +174,10 @@ class KeyedRecords:
 
     @staticmethod
     def _report_batch(
-        tell: Callable[..., None], kind: FindingKind, file: SegmentFile, rows: DataRecords, row: int, what: str
+        report: Callable[..., None], kind: FindingKind, file: SegmentFile, rows: DataRecords, row: int, what: str
     ) -> None:
         offset, position = int(rows.batches.base_offset[row]), int(rows.batches.position[row])
-        tell(kind, str(file.path), f"the batch at offset {offset} {what}", position=position, offset=offset)
+        report(kind, str(file.path), f"the batch at offset {offset} {what}", position=position, offset=offset)
 
     def _report_keyless(self, file: SegmentFile, rows: DataRecords, keyless: NDArray[np.bool_]) -> None:
         """C-45.2: check that there are no records without a key below the checkpoint."""
@@ -185,10 +185,10 @@ class KeyedRecords:
             offset = int(rows.offset[row])
             what = f"the record at offset {offset} has no key, and the log is clean up to {self._where.end}"
             position = int(rows.batches.position[rows.batch[row]])
-            tell = self._findings.error
+            report = self._findings.error
             if offset < self._where.unproven_below:
-                tell, what = self._findings.warning, what + self._not_by_us
-            tell(FindingKind.RECORD_WITHOUT_KEY, str(file.path), what, position=position, offset=offset)
+                report, what = self._findings.warning, what + self._not_by_us
+            report(FindingKind.RECORD_WITHOUT_KEY, str(file.path), what, position=position, offset=offset)
 
     @property
     def _not_by_us(self) -> str:

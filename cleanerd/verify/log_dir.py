@@ -136,8 +136,8 @@ def _check_checkpoints(name: TopicPartition, around: Surroundings, verdict: Veri
             what = f"{name} {offset} is outside the log, which ends at {verdict.end_offset}"
             # The high watermark is not flushed with the data: after a crash it may be ahead.
             tolerated = checkpoint == HIGH_WATERMARK_CHECKPOINT and not around.clean_shutdown
-            tell = verdict.findings.warning if tolerated else verdict.findings.error
-            tell(FindingKind.CHECKPOINT_OUTSIDE_LOG, file, what, offset=offset)
+            report = verdict.findings.warning if tolerated else verdict.findings.error
+            report(FindingKind.CHECKPOINT_OUTSIDE_LOG, file, what, offset=offset)
         elif checkpoint == CLEANER_CHECKPOINT and offset < verdict.log_start:
             what = f"{name} {offset} is below the log start {verdict.log_start}; cleaning begins there instead"
             verdict.findings.warning(FindingKind.CHECKPOINT_BELOW_LOG_START, file, what, offset=offset)

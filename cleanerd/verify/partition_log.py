@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cleanerd.verify.listing import SegmentFile
 
 
-MADE_ANEW: Final = "the broker was not stopped cleanly and rebuilds this index when it starts"
+REBUILT_AT_START: Final = "the broker was not stopped cleanly and rebuilds this index when it starts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class HeaderWalk:
             )
             markers = transactions.markers()
             if self.indexes:
-                findings = self.findings.as_warnings(MADE_ANEW) if is_recovered else self.findings
+                findings = self.findings.as_warnings(REBUILT_AT_START) if is_recovered else self.findings
                 if columns is not None:
                     check_indexes(facts, columns, findings)
                 check_txn_index(file, markers, findings, whole=facts.whole, end_offset=facts.end_offset)

@@ -163,23 +163,23 @@ class _Checks:
 
     def damaged(self, damage: Damage) -> None:
         self._whole = False
-        tell = self._findings.error
+        report = self._findings.error
         reason = damage.reason
         if damage.zeros and not self._file.sealed:
-            tell, reason = self._findings.warning, "zeros to the end of the file: a preallocated segment that is open"
+            report, reason = self._findings.warning, "zeros to the end of the file: a preallocated segment that is open"
         elif damage.cut and self._tail_may_be_cut and not self._file.sealed:
-            tell = self._findings.warning
+            report = self._findings.warning
             reason += "; the broker was not stopped cleanly and cuts it off when it starts"
         elif damage.cut and self._broker_runs and not self._file.sealed and self._has_grown():
-            tell = self._findings.warning
+            report = self._findings.warning
             reason += "; the broker is writing it: the file has grown since it was listed"
         elif self._cut_from is not None and max(self._last + 1, self._file.base) >= self._cut_from:
-            tell = self._findings.warning
+            report = self._findings.warning
             reason += "; the broker was not stopped cleanly and cuts the log off here when it starts"
         elif not damage.size_bytes:
             reason += "; nothing after it was read"
         kind = FindingKind.BATCH_DAMAGED if damage.size_bytes else FindingKind.BATCH_UNREADABLE
-        tell(kind, self._name, reason, position=damage.position, offset=damage.offset)
+        report(kind, self._name, reason, position=damage.position, offset=damage.offset)
 
     def _has_grown(self) -> bool:
         return size_of(self._file.path) > self._file.size_bytes
@@ -195,12 +195,12 @@ class _Checks:
         before = np.concatenate([[self._last], last[:-1]])
         what = "does not lie after the batch before it, which ends at"
         # Brokers store such batches, and the cleaner accepts them (U-45).
-        tell = self._findings.warning
-        self._report(base <= before, position, base, before, FindingKind.OFFSET_OUT_OF_ORDER, what, tell=tell)
+        report = self._findings.warning
+        self._report(base <= before, position, base, before, FindingKind.OFFSET_OUT_OF_ORDER, what, report=report)
         outside = FindingKind.OFFSET_OUTSIDE_SEGMENT
         self._report(base < self._file.base, position, base, None, outside, "is below the segment's base offset")
         what = "is in the range of the segment that follows"
-        self._report(last >= self._file.end, position, last, None, outside, what, tell=tell)
+        self._report(last >= self._file.end, position, last, None, outside, what, report=report)
         too_far = last - self._file.base > MAX_RELATIVE_OFFSET
         what = "is more than 2^31-1 above the segment's base offset"
         self._report(too_far, position, last, None, FindingKind.OFFSET_TOO_FAR, what)
@@ -219,11 +219,11 @@ class _Checks:
         kind: FindingKind,
         what: str,
         *,
-        tell: Callable[..., None] | None = None,
+        report: Callable[..., None] | None = None,
     ) -> None:
         for row in np.flatnonzero(bad):
             after = "" if other is None else f" {other[row]}"
-            (tell or self._findings.error)(
+            (report or self._findings.error)(
                 kind,
                 self._name,
                 f"the batch at offset {offset[row]} {what}{after}",

@@ -109,5 +109,5 @@ class Daemon:
             self._process = None
 
     def _failure(self, message: str) -> DaemonError:
-        said = self._log_file.read_text(errors="replace")[-3000:]
-        return DaemonError(f"{message}; the end of its log:\n{said}", where=str(self._log_file))
+        log_end = self._log_file.read_text(errors="replace")[-3000:]
+        return DaemonError(f"{message}; the end of its log:\n{log_end}", where=str(self._log_file))

@@ -131,7 +131,7 @@ def test_the_words() -> None:
     assert "refused: stock is delegated; these settings say offset" in never.reason
     assert not never.differs
     assert "refused: stock was last cleaned by timestamp; these" in RulesChange(
-        "stock", BY_TIMESTAMP, KAFKAS_FINGERPRINT, delegated=False, said=False
+        "stock", BY_TIMESTAMP, KAFKAS_FINGERPRINT, delegated=False, is_stated=False
     ).reason  # fmt: skip
 
 

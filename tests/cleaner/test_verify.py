@@ -144,11 +144,11 @@ def test_nothing_changed() -> None:
         pytest.param(written(time_index=lambda _index: b""), "lacks the largest", id="no time index"),
     ],
 )
-def test_every_fact(change: Callable[[Arguments, Path], Arguments], says: str) -> None:
+def test_every_fact(change: Callable[[Arguments, Path], Arguments], claim: str) -> None:
     """S-58: whatever differs, indexes included, nothing of the group is used."""
     error = staged(change)
     assert error is not None
-    assert says in str(error)
+    assert claim in str(error)
     assert ".kstage" in str(error.where)
     assert isinstance(error, CorruptionError) or "staged segment is wrong" in str(error)
 

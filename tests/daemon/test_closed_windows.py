@@ -49,7 +49,7 @@ def test_overdue_partitions_come_before_those_that_waited_for_the_window() -> No
 
 def test_overdue_partitions_do_not_count_as_waiting_for_the_window() -> None:
     fleet, windows = fleet_with(), ClosedWindows()
-    fleet.partitions[KEY].asked = True
+    fleet.partitions[KEY].requested = True
     for now_ms in (NOW, NOW + HOUR_MS):
         windows.passed(fleet.candidates(now_ms), fleet.partitions, now_ms, window_open=False)
     (asked,) = fleet.candidates(NOW + HOUR_MS)

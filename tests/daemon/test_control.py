@@ -179,11 +179,11 @@ def test_several_names_are_all_or_nothing(root: Path) -> None:
                     await control(operation, partitions=["orders-0", "nope-0", "no*"])
                 assert caught.value.exit_code == 3
             assert service.fleet.pauses.names == frozenset()
-            assert not any(tracked.asked for tracked in service.fleet.partitions.values())
+            assert not any(tracked.requested for tracked in service.fleet.partitions.values())
             assert (await control("pause", partitions=["orders"]))["paused"] == ["orders-0", "orders-1"]
             with pytest.raises(CleanerdError, match="orders-0: is paused: cleanerd resume orders-0"):
                 await control("trigger", partitions=["orders-0", "carts-0"])
-            assert not service.fleet.named("carts-0")[0].asked, "all or nothing"
+            assert not service.fleet.named("carts-0")[0].requested, "all or nothing"
             told = await control("trigger", partitions=["*-0"])
             assert [each["partition"] for each in told["triggered"]] == ["carts-0"]
             assert [each["partition"] for each in told["left_out"]] == ["orders-0"]

@@ -127,7 +127,7 @@ def test_certified_requests_and_damaged_files(tmp_path: Path) -> None:
     erasures = erasures_of(tmp_path, fleet)
     erasures.apply(erasures.reading()())
     assert erasures.views() == ()
-    assert not tracked(fleet).asked
+    assert not tracked(fleet).requested
     requests.path.write_text("{")
     (warning,) = erasures.reading()().warnings
     assert "ignored" in warning

@@ -263,7 +263,7 @@ def test_cleaning_does_not_wait_for_an_estimate(root: Path) -> None:
 
     async def story(service: Service) -> None:
         assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
-        service.fleet.named("bench-0")[0].asked = True
+        service.fleet.named("bench-0")[0].requested = True
         service.scan_loop.wake()
         await until("observed", lambda: partition(service.view(), "bench-0").reclaimable_exact)
         assert stopped[0]

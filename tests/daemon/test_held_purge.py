@@ -107,7 +107,7 @@ def test_what_scans_of_many_topics_read(root: Path, isr: list[int], replicated: 
     scanner = LogDirScanner(root, FactsCache(MetadataReadings(read), share=0))
     looks = []
     for number in range(3):
-        looks.append(len(scanner.scan(replace(known, asked_at=time.monotonic())).scans))
+        looks.append(len(scanner.scan(replace(known, requested_at=time.monotonic())).scans))
         with log.open("ab") as file:
             file.write(metadata_batch(2 * count + 1 + number, NO_OP, timestamp=now_ms - 60_000))
     assert (looks, len(reads)) == ([count, 0, 0], 3)

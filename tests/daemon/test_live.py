@@ -313,7 +313,7 @@ def test_outside_of_the_windows_nothing_begins_but_what_is_asked_for(root: Path)
         async def story(service: Service) -> None:
             await until("queued", lambda: {p.phase for p in service.view().partitions} == {"queued"})
             assert not service.view().window_open
-            service.fleet.named("orders-1")[0].asked = True
+            service.fleet.named("orders-1")[0].requested = True
             await until("one is clean", lambda: is_clean(service.view(), 8, "orders-1"))
             assert partition(service.view()).phase == "queued"
 

@@ -250,7 +250,7 @@ def test_a_look_that_was_asked_for_long_ago(directory: Path, tmp_path: Path, loo
     readings.read(directory, only_before_ms=10**15, since=0.0)
     now = time.monotonic()
     append(directory, metadata_batch(1, config(2, "a", "cleanup.policy", "compact")))
-    late = replace(context, asked_at=time.monotonic() - 3601)
+    late = replace(context, requested_at=time.monotonic() - 3601)
     assert FactsCache(readings, share=0).get(late, log_dir, running=True).topic_config("a").is_compacted
 
 

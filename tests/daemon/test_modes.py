@@ -98,7 +98,7 @@ def test_observe_writes_nothing(root: Path, running: str) -> None:
         assert {p.mode for p in view.partitions} == {"observe"}
         assert partition(view).reason == "would be cleaned"
         saving = partition(view).reclaimable_bytes or 0
-        service.fleet.named("orders-0")[0].asked = True
+        service.fleet.named("orders-0")[0].requested = True
         await rounds(service)
         assert everything(root) == before
         assert view.totals.cleans == {}

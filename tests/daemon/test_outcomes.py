@@ -91,7 +91,7 @@ def test_a_partial_cleaning_is_continued_at_once() -> None:
 def test_what_was_asked_for_is_answered_when_its_last_part_is_cleaned() -> None:
     """D-11: until then ``trigger --wait`` waits, and the partition stays before those that are only dirty."""
     fleet = fleet_with(look(**CLEAN))
-    tracked(fleet).asked = True
+    tracked(fleet).requested = True
     ended(fleet, result(end_offset=12, is_partial=True))
     assert tracked(fleet).answered is None
     assert [each.trigger for each in fleet.candidates(NOW)] == ["manual"]

@@ -69,7 +69,7 @@ def test_which_partitions_are_left_alone() -> None:
 def test_a_full_disk_does_not_stop_what_is_asked_for() -> None:
     """The cleaning itself sees whether its next segment fits."""
     fleet = fleet_with(free=0)
-    tracked(fleet).asked = True
+    tracked(fleet).requested = True
     assert triggers(fleet) == ["manual"]
 
 

@@ -253,7 +253,7 @@ def test_a_lack_of_the_machine_is_no_quarantine(root: Path, monkeypatch: pytest.
             lacking.undo()
             spark.instead = []
             for tracked in service.fleet.partitions.values():
-                tracked.asked = True
+                tracked.requested = True
             await until("staged", lambda: outcomes(service.view()) == ["failed", "staged"])
 
         with held(root):
@@ -336,7 +336,7 @@ def test_one_driver_at_a_time_and_forced_by_trigger(root: Path) -> None:
         await until("settled", lambda: [each.bound_offset for each in service.view().partitions] == [8, 8])
         assert not service.dispatcher.running, "clean enough"
         for tracked in service.fleet.partitions.values():
-            tracked.asked = True
+            tracked.requested = True
         await until("both", lambda: outcomes(service.view()) == ["staged", "staged"])
 
     with held(root):

@@ -29,7 +29,7 @@ def test_a_trigger_during_another_job_is_served_after_it() -> None:
         fleet = fleet_with(look(**CLEAN))
         before = tracked(fleet).scan
         assert before is not None
-        tracked(fleet).asked = True
+        tracked(fleet).requested = True
         trigger: Trigger = "manual" if stopped else "tombstone_removal"
         job = job_on(before, "horizons", trigger)
         fleet.begun(KEY, trigger)

@@ -246,11 +246,11 @@ class Killing:
         self.moments[f"of {what}"] += 1
         self.moments[ON_DISK] += on_disk or self._is_on_the_disk(*names)
         proxies = [self.proxies[name] for name in names]
-        self.moments[IN_BETWEEN] += any(proxy.asked_at and not proxy.answered_at for proxy in proxies)
+        self.moments[IN_BETWEEN] += any(proxy.requested_at and not proxy.answered_at for proxy in proxies)
 
     def _is_on_the_disk(self, *names: str) -> bool:
-        directories = list(self.asked) if DAEMON in names else [self._directory(name) for name in names]
-        return any(asked.is_on_the_disk() for each in directories if (asked := self.asked.get(each)) is not None)
+        directories = list(self.requested) if DAEMON in names else [self._directory(name) for name in names]
+        return any(asked.is_on_the_disk() for each in directories if (asked := self.requested.get(each)) is not None)
 
     def _delay_seconds(self) -> float:
         """From the request to the kill: half of the time none."""
@@ -271,7 +271,7 @@ class Killing:
         directory = Path(request["dir"])
         asked = Asked.of(request, directory)
         if asked is not None:
-            self.asked[directory] = asked
+            self.requested[directory] = asked
 
     # -- cleaners ---------------------------------------------------------------------------------------------------
 
@@ -310,12 +310,12 @@ class Killing:
 
     def _look_at_disk(self) -> None:
         """Groups that were asked for are old or new, and clean points hold: nobody has gone on yet but the agent."""
-        for asked in list(self.asked.values()):  # another thread may be writing down what was asked for last
+        for asked in list(self.requested.values()):  # another thread may be writing down what was asked for last
             found = asked.outcome()
             self.outcomes[f"groups found {found or 'mixed'}"] += 1
             if found is None:
                 self.wrong.append(f"a mixture: {asked.directory.name} {asked.base}..{asked.end}")
-        self.asked.clear()
+        self.requested.clear()
         self._check_points()
 
     def _check_points(self) -> None:

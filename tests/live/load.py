@@ -352,9 +352,9 @@ class Load:
                 continue
             written = self.ledger.at(place, dice.choice(offsets))
             assert written is not None
-            asked_ms = written.timestamp_ms
+            queried_ms = written.timestamp_ms
             try:
-                (answer,) = consumer.offsets_for_times([TopicPartition(place.topic, place.partition, asked_ms)], 60)
+                (answer,) = consumer.offsets_for_times([TopicPartition(place.topic, place.partition, queried_ms)], 60)
             except KafkaException as error:
                 if not (self.brokers_come_and_go and error.args[0].code() in _LEADERSHIP):
                     self.ledger.complain(f"offsets_for_times: {error}")
@@ -363,8 +363,8 @@ class Load:
                 continue
             self.times_asked += 1
             known = self.ledger.at(place, answer.offset)
-            if answer.error is not None or (known is not None and known.timestamp_ms < asked_ms):
-                self.ledger.complain(f"offsets_for_times: {place} at {asked_ms}: {answer}")
+            if answer.error is not None or (known is not None and known.timestamp_ms < queried_ms):
+                self.ledger.complain(f"offsets_for_times: {place} at {queried_ms}: {answer}")
         consumer.close()
 
     # -- at the end ---------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ class Proxy:
     """Listens on ``path`` and talks to the agent at ``upstream``.
 
     ``before_swap`` is called with each swap request before the agent gets it, ``after_swap`` when it has got it.
-    ``asked_at`` and ``answered_at``: when the last swap request was handed on, and its answer came (0: not yet).
+    ``requested_at`` and ``answered_at``: when the last swap request was handed on, and its answer came (0: not yet).
     """
 
     def __init__(self, path: Path, upstream: Path) -> None:
@@ -27,7 +27,7 @@ class Proxy:
         self._upstream = upstream
         self.before_swap: Callable[[dict[str, Any]], None] = lambda _request: None
         self.after_swap: Callable[[], None] = lambda: None
-        self.asked_at = 0.0
+        self.requested_at = 0.0
         self.answered_at = 0.0
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
@@ -66,7 +66,7 @@ class Proxy:
                 request = json.loads(line)
                 if request["op"] == "swap":
                     self.before_swap(request)
-                    self.answered_at, self.asked_at = 0.0, time.monotonic()
+                    self.answered_at, self.requested_at = 0.0, time.monotonic()
                 agent.sendall(line)
                 if request["op"] == "swap":
                     self.after_swap()
@@ -77,7 +77,7 @@ class Proxy:
         with agent, client:
             with contextlib.suppress(OSError), agent.makefile("rb") as lines:
                 for line in lines:
-                    if self.asked_at and not self.answered_at:
+                    if self.requested_at and not self.answered_at:
                         self.answered_at = time.monotonic()
                     client.sendall(line)
             with contextlib.suppress(OSError):

@@ -39,7 +39,7 @@ COPIES = (
         ("tests/cli/test_adopt_state.py::test_another_file_is_not_clean",),
     ),
     Mutant(
-        "a-trial-says-how-the-original-was-cleaned",
+        "a-trial-claim-how-the-original-was-cleaned",
         "U-46",
         "cleanerd/state/first_dirty_offset.py",
         "changed_ns.get(known.base, since_ns) >= since_ns",

@@ -123,7 +123,7 @@ DAEMON = (
         "the-next-scan-hides-what-failed",
         "OP-12",
         FLEET,
-        " and not tracked.hold.asked",
+        " and not tracked.hold.requested",
         "",
         (f"{TEST_OUTCOMES}::test_a_failure_of_what_was_asked_for_is_shown_until_a_cleaning_succeeds",),
     ),

@@ -56,7 +56,7 @@ HINTS = (
         (f"{UNPROVEN}::test_newer_records_hold_no_tombstone_back",),
     ),
     Mutant(
-        "a-time-index-says-how-old-a-segment-is",
+        "a-time-index-claim-how-old-a-segment-is",
         "U-51",
         BOUNDS,
         "        found_ms = max(found_ms, _largest_of_batches_ms(segment, reader))\n",
@@ -64,7 +64,7 @@ HINTS = (
         (AGES,),
     ),
     Mutant(
-        "an-empty-time-index-says-old",
+        "an-empty-time-index-claim-old",
         "U-51",
         BOUNDS,
         "    if found_ms <= old_ms:\n",
@@ -147,8 +147,8 @@ HINTS = (
         "a-lowered-checkpoint-weakens-an-audit",
         "U-10",
         "cleanerd/spark/audit.py",
-        "return self.asked.clean_end is not None and self.asked.clean_end < before",
-        "return self.asked.clean_end is None and 0 < before",
+        "return self.question.clean_end is not None and self.question.clean_end < before",
+        "return self.question.clean_end is None and 0 < before",
         ("tests/spark/test_cli_audit.py::test_a_lowered_checkpoint_does_not_weaken_an_audit",),
     ),
     Mutant(
@@ -163,8 +163,8 @@ HINTS = (
         "a-checkpoint-above-the-end-makes-all-of-the-log-clean",
         "U-10",
         "cleanerd/spark/audit.py",
-        "        if rule.is_hint and rule.clean_end is not None",
-        "        if not rule.is_hint and rule.clean_end is not None",
+        "if judged_by.is_hint and is_beyond",
+        "if not judged_by.is_hint and is_beyond",
         ("tests/spark/test_cli_audit.py::test_a_checkpoint_above_the_end_of_the_log_says_nothing",),
     ),
 )

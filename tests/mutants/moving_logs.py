@@ -204,7 +204,7 @@ MOVING_LOGS = (
         ("tests/cli/test_broker_start.py::test_a_foreign_directory",),
     ),
     Mutant(
-        "stage-says-nothing-of-the-next-start",
+        "stage-claim-nothing-of-the-next-start",
         "U-60",
         "cleanerd/cli/stage.py",
         "    warn_start_obstacles(output, log_dir, facts)\n",
@@ -212,7 +212,7 @@ MOVING_LOGS = (
         ("tests/cli/test_broker_start.py::test_a_foreign_directory",),
     ),
     Mutant(
-        "page-says-nothing-of-the-next-start",
+        "page-claim-nothing-of-the-next-start",
         "U-60",
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "*_held_by_unknown(known), *self._start_warnings, *killed)",

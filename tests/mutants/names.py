@@ -68,7 +68,7 @@ NAMES = (
         ("tests/cli/test_hostile_records.py::test_undo_deletes_no_tree_that_trash_json_names",),
     ),
     Mutant(
-        "root-keeps-where-a-plan-says",
+        "root-keeps-where-a-plan-claim",
         "U-33",
         "cleanerd/swap/apply_staged.py",
         "        require = partial(_require_theirs, files) if named is None else None",

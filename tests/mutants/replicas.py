@@ -112,7 +112,7 @@ REPLICAS = (
         ("tests/cli/test_long_away.py::test_a_log_that_lost_its_end",),
     ),
     Mutant(
-        "the-committed-part-says-who-is-needed",
+        "the-committed-part-claim-who-is-needed",
         "U-77",
         RULE,
         "        if broker in replicas.last_isr:\n",
@@ -421,8 +421,8 @@ REPLICAS = (
         "an-old-answer-of-a-peer-counts",
         "U-79",
         DAEMONS,
-        "self._clock() >= self._asked_at + self._again_seconds:",
-        "self._asked_at < 0:",
+        "self._clock() >= self._answered_at + self._again_seconds:",
+        "self._answered_at < 0:",
         ("tests/admin/test_peers.py::test_answers_are_kept_for_a_while",),
     ),
     Mutant(

@@ -45,7 +45,7 @@ RULES_MEMORY = (
         ("tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",),
     ),
     Mutant(
-        "what-cannot-be-read-says-nothing",
+        "what-cannot-be-read-claim-nothing",
         "U-6",
         "cleanerd/cleaner/rules_change.py",
         "        return before\n    may_be_forgotten",
@@ -61,7 +61,7 @@ RULES_MEMORY = (
         ("tests/cli/test_refusals.py::test_plan_promises_nothing_that_is_refused",),
     ),
     Mutant(
-        "what-was-set-aside-says-nothing",
+        "what-was-set-aside-claim-nothing",
         "U-6",
         "cleanerd/state/last_settings.py",
         "if stored is None and _is_there(stem + DAMAGED, directory):",

@@ -176,7 +176,7 @@ SPARK_SOURCE = (
         (f"{READ}::test_a_table_of_the_catalog",),
     ),
     Mutant(
-        "source-says-try-again-of-a-kept-plan",
+        "source-claim-try-again-of-a-kept-plan",
         "SP-4",
         "cleanerd/spark/source/partition.py",
         "        if isinstance(error.__cause__, FileNotFoundError):\n",

@@ -25,7 +25,7 @@ SPARK_TABLES = (
         "table-remembers-a-tombstone-that-the-log-forgot",
         "U-1",
         SIFT,
-        "        beats[asked[~stored]] = False\n",
+        "        beats[winning_tombstones[~stored]] = False\n",
         "        pass\n",
         (f"{TESTS}::test_a_late_version_loses",),
     ),

@@ -88,8 +88,8 @@ STRATEGIES = (
         "too-low-a-timestamp-passes",
         "U-65",
         "cleanerd/verify/keys.py",
-        "said < rows.highest_ms if",
-        "said < 0 if",
+        "stated_ms < rows.highest_ms if",
+        "stated_ms < 0 if",
         (f"{WRITE_TIMES}::test_verify_still_finds_a_largest_timestamp_that_is_too_low",),
     ),
     Mutant(

@@ -11,8 +11,8 @@ VERIFYING = (
         "the-largest-time-of-a-batch-is-not-judged",
         "U-56",
         "cleanerd/verify/keys.py",
-        "else said != rows.highest_ms\n",
-        "else said < -1\n",
+        "else stated_ms != rows.highest_ms\n",
+        "else stated_ms < -1\n",
         (f"{FIELDS}::test_the_largest_time_of_a_batch",),
     ),
     Mutant(

@@ -13,7 +13,7 @@ import pytest
 from cleanerd.admin.cluster import AccessDeniedError, KeyValue, TopicFacts
 from cleanerd.config.load import load_settings
 from cleanerd.resolution.broker_facts import broker_facts
-from cleanerd.resolution.zk_config_cache import UNASKED_MS
+from cleanerd.resolution.zk_config_cache import UNQUERIED_MS
 from cleanerd.resolution.zk_config_cache import cached_topic_configs as cleanerd_told_topics
 from cleanerd.segments.log_dir import read_log_dir
 from tests.cli.clean_log_dirs import write_metadata
@@ -89,11 +89,11 @@ def test_a_metadata_log_that_was_left_behind(tmp_path: Path, log_dir: LogDir) ->
     none = load_settings([], [f"cleanerd.state.dir={tmp_path / 'none'}"], environ={})
     old = broker_facts(none, log_dir, [])
     assert (old.zookeeper, old.topic_config("orders").policy_known) == (True, False)
-    asked = broker_facts(settings(tmp_path, LOGIN), log_dir, [], running=True, ask_topics=told_topics)
+    asked = broker_facts(settings(tmp_path, LOGIN), log_dir, [], running=True, query_topics=told_topics)
     assert asked.topic_config("orders").is_compacted
     alive_ms = os.stat(log_dir.path / HIGH_WATERMARKS).st_mtime_ns // 1_000_000
     with (directory / f"{0:020d}.log").open("ab") as log:
-        log.write(metadata_batch(2, metadata(20), timestamp=alive_ms - UNASKED_MS + 1000))
+        log.write(metadata_batch(2, metadata(20), timestamp=alive_ms - UNQUERIED_MS + 1000))
     moving = broker_facts(none, log_dir, [])
     assert (moving.zookeeper, moving.topic_config("orders").cleanup_policy) == (False, frozenset({"delete"}))
 
@@ -144,7 +144,7 @@ def test_the_age_of_an_answer_counts_by_topic(tmp_path: Path, log_dir: LogDir) -
     (path / "meta.properties").write_text((log_dir.path / "meta.properties").read_text())
     told, users = settings(tmp_path, LOGIN), read_log_dir(path)
     told_topics(told, log_dir, running=True)
-    now_ns = time.time_ns() + 2 * UNASKED_MS * 1_000_000
+    now_ns = time.time_ns() + 2 * UNQUERIED_MS * 1_000_000
     told_topics(told, users, running=True, clock_ms=lambda: now_ns // 1_000_000)
     for each in (log_dir, users):
         os.utime(each.path / HIGH_WATERMARKS, ns=(now_ns, now_ns))

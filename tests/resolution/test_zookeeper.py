@@ -19,7 +19,7 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.policy.legacy import converts
 from cleanerd.resolution.broker_facts import broker_facts
 from cleanerd.resolution.targets import topic_id_of
-from cleanerd.resolution.zk_config_cache import ORIGIN, UNASKED_MS
+from cleanerd.resolution.zk_config_cache import ORIGIN, UNQUERIED_MS
 from cleanerd.segments.log_dir import read_log_dir
 from tests.kafka.judge import fetch_jars
 from tests.support.log_dirs import HIGH_WATERMARKS
@@ -116,14 +116,14 @@ def test_asked_while_it_runs_and_believed_when_it_does_not(
     # What was asked long before the broker last ran is no configuration that it is known to go by.
     memory = json.loads((state / "topics.json").read_text())
     now = os.stat(directory / HIGH_WATERMARKS).st_mtime_ns // 1_000_000
-    for ago_ms, believed in ((UNASKED_MS - 60_000, True), (UNASKED_MS + 60_000, False)):
-        memory["brokers"][0]["asked_ms"] = now - ago_ms
+    for ago_ms, believed in ((UNQUERIED_MS - 60_000, True), (UNQUERIED_MS + 60_000, False)):
+        memory["brokers"][0]["queried_ms"] = now - ago_ms
         (state / "topics.json").write_text(json.dumps(memory))
         old = facts(directory, state, running=False)
         assert old.topic_config("orders").policy_known is believed
         assert bool(old.warnings) is not believed
 
-    memory["brokers"][0]["asked_ms"] = now
+    memory["brokers"][0]["queried_ms"] = now
     (state / "topics.json").write_text(json.dumps(memory))
     command = ["clean", str(directory), "--force", "--yes", "--set", f"cleanerd.state.dir={state}"]
     assert run(command) == 0, capsys.readouterr()

@@ -46,7 +46,7 @@ def judge_cases(spark: SparkSession | None, root: Path, cases: Sequence[Case], n
         make_log_dir(root / name, partitions)
     compared, notes = sides_of(root / "before", root / "after")
     assert notes == []
-    asked = [cases[sides.name.partition].asked for sides in compared]
+    asked = [cases[sides.name.partition].question for sides in compared]
     judged = audit_sides(spark, compared, asked, now_ms=now_ms, hash_key=new_digest_key(), examples=EXAMPLES)
     return sorted(judged, key=lambda each: each.name.partition)
 

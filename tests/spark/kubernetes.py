@@ -39,7 +39,7 @@ class Kubernetes:
     def __init__(self, place: Path, image: str, environment: Mapping[str, str], entrypoint: str) -> None:
         self._place, self._image, self._environment, self._entrypoint = place, image, dict(environment), entrypoint
         self.objects: dict[str, Document] = {}
-        self.asked: set[tuple[str, str]] = set()
+        self.question: set[tuple[str, str]] = set()
         self.outputs: dict[str, Path] = {}
         self.specs: dict[str, Document] = {}
         self._events: list[tuple[str, Document]] = []
@@ -251,7 +251,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _asked(self, verb: str, kind: str) -> None:
         if kind:
-            self.kubernetes.asked.add((verb, kind))
+            self.kubernetes.question.add((verb, kind))
 
     def do_GET(self) -> None:
         path, kind, name, query = self._place()

@@ -128,7 +128,7 @@ def test_audit(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     logs = Logs(spark, after, topics=["orders"], partitions=["orders-0"])
     audit = logs.audit(path, now_ms=NOW)
     (judged,) = audit.partitions
-    assert (judged.asked.clean_end, audit.found, dict(judged.findings)) == (9, 1, {"stale": 1})
+    assert (judged.question.clean_end, audit.found, dict(judged.findings)) == (9, 1, {"stale": 1})
     assert logs.audit(path, clean_below=0, now_ms=NOW).found == 6  # nothing may be gone there
     with pytest.raises(ConfigError, match="reads one log directory"):
         Logs(spark, [path, after]).audit(path)

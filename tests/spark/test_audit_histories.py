@@ -105,7 +105,7 @@ def audited(spark: SparkSession, seeds: range) -> int:
             spark, compared, [each for each, _ in asked], now_ms=max(now for _, now in asked),
             hash_key=new_digest_key(), examples=4,
         )  # fmt: skip
-        wrong = {str(each.name): (found(each), each.asked, each.examples) for each in judged if each.found}
+        wrong = {str(each.name): (found(each), each.question, each.examples) for each in judged if each.found}
         assert wrong == {}
         assert sum(each.before.records > each.after.records for each in judged) > len(judged) // 3
         return len(judged)

@@ -22,7 +22,10 @@ MUTANTS = {
     "the first version wins": ('rows["win_version"], rows["win_offset"]', '-rows["win_version"], rows["win_offset"]'),
     "no version wins over one": ('(rows["win_flags"] & RecordFact.HAS_VERSION) != 0', '(rows["win_flags"] & 128) == 0'),
     "equal versions: the lowest offset": ('rows["win_offset"]], rows', '-rows["win_offset"]], rows'),
-    "aborted records win": ("rows = np.flatnonzero(pairs", "was_seen = pairs.was\n    rows = np.flatnonzero(pairs"),
+    "aborted records win": (
+        "rows = np.flatnonzero(pairs",
+        "was_seen = pairs.is_before\n    rows = np.flatnonzero(pairs",
+    ),
     "the tail wins": ("competes, left = was_seen & is_below,", "competes, left = was_seen,"),
     "the tail is left over": ("is_seen & is_below\n    gone", "is_seen\n    gone"),
     "evidence ends with the cleaned part (U-1)": (
@@ -38,7 +41,7 @@ MUTANTS = {
         "may_go = ((flags & RecordFact.MAY_GO) != 0)",
         "may_go = ((flags & RecordFact.TOMBSTONE) != 0)",
     ),
-    "what nobody reads is there": ('"win_stands": is_seen.', '"win_stands": pairs.stands[rows].'),
+    "what nobody reads is there": ('"win_stands": is_seen.', '"win_stands": pairs.is_after[rows].'),
     "digests do not count": ('"altered": is_altered |', '"altered":'),
     "attributes do not count": ("is_altered | (has_other_attributes & ~may_lose_attributes)", "is_altered"),
     "attributes always count": ("(has_other_attributes & ~may_lose_attributes)", "has_other_attributes"),

@@ -52,7 +52,7 @@ def verdicts(
 ) -> list[AuditedPartition]:
     compared, _ = sides_of(root / "before", root / "after")
     compared = [sides for sides in compared if sides.name.partition % every == 0]
-    asked = [list(ALL.values())[sides.name.partition].asked for sides in compared]
+    asked = [list(ALL.values())[sides.name.partition].question for sides in compared]
     return audit_sides(session, compared, asked, now_ms=NOW, hash_key=KEY, examples=3, limits=limits)
 
 

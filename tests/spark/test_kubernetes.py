@@ -102,7 +102,7 @@ def test_the_example_runs(
     for each in documents():
         if each["kind"] == "ConfigMap":
             kubernetes.put("configmaps", each)
-    kubernetes.asked.clear()
+    kubernetes.question.clear()
     said = {"AWS_ENDPOINT_URL": server.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_EC2_METADATA_DISABLED": "true"}
     kubernetes.put("pods", job_for(kubernetes, "submit", said))
     code = kubernetes.wait("submit", 900)
@@ -115,7 +115,7 @@ def test_the_example_runs(
     assert not [path for path in kubernetes.objects if "-exec-" in path], "the driver removes its executors"
     (role,) = [each for each in documents() if each["kind"] == "Role"]
     allowed = {(verb, kind) for rule in role["rules"] for verb in rule["verbs"] for kind in rule["resources"]}
-    assert kubernetes.asked <= allowed
+    assert kubernetes.question <= allowed
     for name in (driver, *executors):
         assert kubernetes.specs[name]["securityContext"]["runAsNonRoot"] is True
     with pytest.MonkeyPatch.context() as patch:

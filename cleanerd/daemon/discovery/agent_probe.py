@@ -40,8 +40,8 @@ class AgentProbe:
         self._limits = limits
         self._probe = probe or _touch
         self._threads: dict[Path, WorkerPool] = {}
-        self._asked: dict[Path, asyncio.Future[None]] = {}
-        self._asked_at: dict[Path, float] = {}
+        self._probes: dict[Path, asyncio.Future[None]] = {}
+        self._probed_at: dict[Path, float] = {}
         self._answered_at: dict[Path, float] = {}
         self._silent: set[Path] = set()
 
@@ -54,23 +54,23 @@ class AgentProbe:
         if len(paths) > 1:
             since = time.monotonic() - self._limits.fresh_seconds
             due = [path for path in paths if self._answered_at.get(path, -math.inf) < since]
-            asked = {path: self._asked.get(path) or self._start_probe(path) for path in due}
-            waiting = [each for path, each in asked.items() if path not in self._silent]
+            probed = {path: self._probes.get(path) or self._start_probe(path) for path in due}
+            waiting = [each for path, each in probed.items() if path not in self._silent]
             if waiting:
                 most = self._limits.probe_seconds
                 await asyncio.wait(waiting, timeout=most if seconds is None else min(seconds, most))
-            for path, answer in asked.items():
+            for path, answer in probed.items():
                 self._note(path, answer)
         return frozenset(self._silent.intersection(paths))
 
     def pending(self, paths: Collection[Path]) -> frozenset[Path]:
         """The probed directories that have not answered yet."""
-        return frozenset(path for path in paths if path in self._asked)
+        return frozenset(path for path in paths if path in self._probes)
 
     def forget(self, path: Path) -> None:
         """Drop a directory that is not managed any more."""
-        self._asked.pop(path, None)
-        self._asked_at.pop(path, None)
+        self._probes.pop(path, None)
+        self._probed_at.pop(path, None)
         self._answered_at.pop(path, None)
         self._silent.discard(path)
         if path in self._threads:
@@ -84,24 +84,24 @@ class AgentProbe:
     def _start_probe(self, path: Path) -> asyncio.Future[None]:
         if path not in self._threads:
             self._threads[path] = WorkerPool(1, f"cleanerd-probe-{path.name}")
-        self._asked_at[path] = time.monotonic()
-        self._asked[path] = self._threads[path].submit(partial(self._probe, path))
-        return self._asked[path]
+        self._probed_at[path] = time.monotonic()
+        self._probes[path] = self._threads[path].submit(partial(self._probe, path))
+        return self._probes[path]
 
     def _note(self, path: Path, answer: asyncio.Future[None]) -> None:
-        if self._asked.get(path) is not answer:
+        if self._probes.get(path) is not answer:
             return  # it was dropped meanwhile, or another waiting thread has noted it
         if answer.done():
-            del self._asked[path]
+            del self._probes[path]
             if answer.exception() is None:  # otherwise no thread could be started, which the scan reports too
                 self._answered_at[path] = time.monotonic()
-        elif path not in self._silent and time.monotonic() - self._asked_at[path] >= self._limits.probe_seconds:
+        elif path not in self._silent and time.monotonic() - self._probed_at[path] >= self._limits.probe_seconds:
             self._silent.add(path)
             answer.add_done_callback(partial(self._answered, path))
 
     def _answered(self, path: Path, answer: asyncio.Future[None]) -> None:
-        if self._asked.get(path) is answer:
-            del self._asked[path]
+        if self._probes.get(path) is answer:
+            del self._probes[path]
             self._silent.discard(path)
             self._came_back(path)
 

@@ -79,15 +79,15 @@ class FactsCache:
         own = [log_dir.path, *others]
         # The metadata log may be outside of the log directories.
         at = [] if known is None or known.metadata_dir is None or known.metadata_dir in silent else [known.metadata_dir]
-        asks = (int(self._clock() * 1000) // QUERY_INTERVAL_MS,) if running and is_zookeeper_mode(log_dir) else ()
+        queries = (int(self._clock() * 1000) // QUERY_INTERVAL_MS,) if running and is_zookeeper_mode(log_dir) else ()
         at_once = (running, *_files(settings, own))
-        signature = (at_once, *asks, silent, *_metadata_logs(settings, [*own, *at]))
+        signature = (at_once, *queries, silent, *_metadata_logs(settings, [*own, *at]))
         rests = at_once in self._signature and self._clock() < self._again_at
         if known is not None and (rests or signature == self._signature):
             return self._with_peers(known, settings, log_dir)
         # A second call within a scan needs changes since the first, even if another thread has read meanwhile.
         started = self._clock()
-        since = max(context.asked_at, self._read_at, started - _TOGETHER_SECONDS)
+        since = max(context.requested_at, self._read_at, started - _TOGETHER_SECONDS)
         made_of: list[MetadataReading] = []
 
         def read(directory: Path, *, only_before_ms: int | None) -> ClusterMetadata:

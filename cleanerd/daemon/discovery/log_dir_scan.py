@@ -31,8 +31,8 @@ class ScanContext:
     ``jobs_ended``: how many had ended when it was requested. ``stale``: partitions to scan because of their last job,
     whatever their directories' times (`StaleScans`). ``silent``: log directories that do not answer. ``only_due``: of
     the named partitions, only those that changed since their last scan. ``forgiven``: those whose quarantine was ended
-    but is still in the state directory; each with a number. ``asked_at``: monotonic seconds; data read since then is
-    recent enough. ``agents``: connections that all scans and jobs share; None: each scan has its own.
+    but is still in the state directory; each with a number. ``requested_at``: monotonic seconds; data read since then
+    is recent enough. ``agents``: connections that all scans and jobs share; None: each scan has its own.
     """
 
     settings: Settings
@@ -46,7 +46,7 @@ class ScanContext:
     silent: frozenset[Path] = frozenset()
     only_due: bool = False
     forgiven: Mapping[Key, int] = field(default_factory=dict)
-    asked_at: float = field(default_factory=time.monotonic)
+    requested_at: float = field(default_factory=time.monotonic)
 
     def others(self, path: Path) -> list[Path]:
         """The log directories other than ``path`` that answer."""

@@ -201,8 +201,8 @@ class ScanThreads:
         context = self._context = replace(context, silent=mute)
         self._missed |= self._behind.keys() & wanted.keys()
         away = mute | self.late | self._behind.keys()
-        asked = [path for path in wanted if path in self._managed and path not in away]
-        scans = {path: asyncio.ensure_future(self._scan_directory(path, context, wanted[path])) for path in asked}
+        answering = [path for path in wanted if path in self._managed and path not in away]
+        scans = {path: asyncio.ensure_future(self._scan_directory(path, context, wanted[path])) for path in answering}
         try:
             if scans:
                 await asyncio.wait(scans.values(), timeout=None if wait_for_all else self._limits.together_seconds)

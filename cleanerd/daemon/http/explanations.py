@@ -36,7 +36,7 @@ class Explanations:
         """
         task = self._tasks.get(name)
         if task is None:
-            task = self._tasks[name] = asyncio.create_task(self._ask(name), name=f"explain {name}")
+            task = self._tasks[name] = asyncio.create_task(self._answer_of(name), name=f"explain {name}")
             task.add_done_callback(lambda ended: self._forget(name, ended))
         self._clients[name] = self._clients.get(name, 0) + 1
         try:
@@ -53,7 +53,7 @@ class Explanations:
         for task in self._tasks.values():
             task.cancel()
 
-    async def _ask(self, name: str) -> dict[str, Any]:
+    async def _answer_of(self, name: str) -> dict[str, Any]:
         async with self._turns:
             self._begun.add(name)
             return await self._explain(name)

@@ -37,20 +37,20 @@ class Metric:
         return of_histogram if self.kind == "histogram" else (self.exported_name,)
 
 
-def _gauge(name: str, says: str, *labels: str) -> Metric:
-    return Metric(name, "gauge", says, labels)
+def _gauge(name: str, help_text: str, *labels: str) -> Metric:
+    return Metric(name, "gauge", help_text, labels)
 
 
-def _counter(name: str, says: str, *labels: str) -> Metric:
-    return Metric(name, "counter", says, labels)
+def _counter(name: str, help_text: str, *labels: str) -> Metric:
+    return Metric(name, "counter", help_text, labels)
 
 
-def _info(name: str, says: str, *labels: str) -> Metric:
-    return Metric(name, "info", says, labels)
+def _info(name: str, help_text: str, *labels: str) -> Metric:
+    return Metric(name, "info", help_text, labels)
 
 
-def _histogram(name: str, says: str, *labels: str) -> Metric:
-    return Metric(name, "histogram", says, labels)
+def _histogram(name: str, help_text: str, *labels: str) -> Metric:
+    return Metric(name, "histogram", help_text, labels)
 
 
 KAFKA: Final = (

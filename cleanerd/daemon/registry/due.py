@@ -42,7 +42,7 @@ def trigger_of(
     scan = tracked.scan
     if scan is None:
         return None
-    if tracked.asked:
+    if tracked.requested:
         return "manual"
     trigger: Trigger
     if is_full and work != "observe":

@@ -30,11 +30,11 @@ def note_done(
     Returns the entry for the history, if any.
     """
     job, result = done.job, done.result
-    asked = job.trigger == "manual"
+    requested = job.trigger == "manual"
     tracked.had_part = result is not None and result.is_partial
-    if asked and tracked.had_part:
-        tracked.asked = True  # the request is answered when all of it is cleaned
-    elif asked:
+    if requested and tracked.had_part:
+        tracked.requested = True  # the request is answered when all of it is cleaned
+    elif requested:
         tracked.answered = OperatorOutcome.of(done)
     tracked.waiting_since_ms = None
     if done.horizons:
@@ -47,7 +47,7 @@ def note_done(
     if done.failed:
         tracked.quarantine = quarantine_after(done, backoff)
     elif done.passing:
-        tracked.hold = tracked.hold.extended(done.passing, done.ended_ms, hold, asked=asked)
+        tracked.hold = tracked.hold.extended(done.passing, done.ended_ms, hold, requested=requested)
     elif result is None or result.is_done:
         tracked.quarantine = None
         if is_in_vain(tracked, job):
@@ -67,9 +67,9 @@ def _note_result(
         if isinstance(result.error, RetryLaterError):
             wait_ms = min(int(result.error.seconds * 1000) + 1, hold.longest_ms)
             waits = Backoff(wait_ms, wait_ms)
-        asked = done.job.trigger == "manual" and bool(reason)
-        tracked.hold = tracked.hold.extended(reason, done.ended_ms, waits, asked=asked)
-        if result.moved_on or (asked and result.outcome != "failed"):
+        requested = done.job.trigger == "manual" and bool(reason)
+        tracked.hold = tracked.hold.extended(reason, done.ended_ms, waits, requested=requested)
+        if result.moved_on or (requested and result.outcome != "failed"):
             return clean_view(done, result)
         if result.outcome != "failed":
             return None

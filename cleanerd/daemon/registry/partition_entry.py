@@ -48,17 +48,18 @@ class Quarantine:
 class RetryDelay:
     """A wait after a temporary condition: how many in a row, until when, and why.
 
-    ``asked``: an operator requested the failed cleaning (OP-12), so the reason is shown until the partition is cleaned.
+    ``requested``: an operator requested the failed cleaning (OP-12), so the reason is shown until the partition is
+    cleaned.
     """
 
     times: int = 0
     until_ms: int = 0
     reason: str = ""
-    asked: bool = False
+    requested: bool = False
 
-    def extended(self, reason: str, now_ms: int, backoff: Backoff, *, asked: bool = False) -> RetryDelay:
+    def extended(self, reason: str, now_ms: int, backoff: Backoff, *, requested: bool = False) -> RetryDelay:
         """The next wait, longer than before."""
-        return RetryDelay(self.times + 1, now_ms + backoff.wait_ms(self.times + 1), reason, asked=asked)
+        return RetryDelay(self.times + 1, now_ms + backoff.wait_ms(self.times + 1), reason, requested=requested)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class PartitionEntry:
     failed_in_a_row: int = 0
     excluded: str = ""
     paused: bool = False
-    asked: bool = False
+    requested: bool = False
     trigger: Trigger | None = None
     queued: bool = False
     waiting_since_ms: int | None = None
@@ -167,7 +168,7 @@ class PartitionEntry:
 
     def for_new_topic(self) -> PartitionEntry:
         """The entry for another topic of the same name: only operators' requests are kept."""
-        return PartitionEntry(self.name, self.path, paused=self.paused, asked=self.asked)
+        return PartitionEntry(self.name, self.path, paused=self.paused, requested=self.requested)
 
     def clear_failures(self) -> None:
         """Drop all failures, also those that will be removed from the state directory."""

@@ -160,7 +160,7 @@ class PartitionRegistry:
         if is_news(tracked, scan):
             tracked.release()
         tracked.scan, tracked.failed, tracked.failed_in_a_row = scan, None, 0
-        if not scan.eligible and tracked.hold.reason and not tracked.hold.asked:
+        if not scan.eligible and tracked.hold.reason and not tracked.hold.requested:
             tracked.hold = replace(tracked.hold, reason="")
         if tracked.quarantine is not None and tracked.quarantine.by_scan:
             tracked.quarantine = None
@@ -190,7 +190,7 @@ class PartitionRegistry:
         tracked.trigger = trigger
         tracked.queued = False
         if trigger == "manual":
-            tracked.asked = False  # a request meanwhile is served when this job is done
+            tracked.requested = False  # a request meanwhile is served when this job is done
             tracked.answered = None
         tracked.touch()
 
@@ -207,7 +207,7 @@ class PartitionRegistry:
         tracked.suspect = None  # it ended, in whatever way
         tracked.touch()
         if done.stopped:
-            tracked.asked = tracked.asked or job.trigger == "manual"
+            tracked.requested = tracked.requested or job.trigger == "manual"
             return None
         if tracked.scan is not None and tracked.scan.topic_id != job.scan.topic_id:
             # Created again meanwhile: the next scan begins with a new state.
@@ -433,8 +433,8 @@ class PartitionRegistry:
             return True
         if self.pauses.everything or tracked.paused or (tracked.quarantine is not None and tracked.quarantine.by_scan):
             return True
-        held = 0 if tracked.asked else tracked.hold.until_ms
-        if tracked.quarantine is not None and not tracked.asked:
+        held = 0 if tracked.requested else tracked.hold.until_ms
+        if tracked.quarantine is not None and not tracked.requested:
             held = max(held, tracked.quarantine.retry_at_ms)
         # A clock that jumped back must not delay it for longer than the longest wait.
         return now_ms < held <= now_ms + max(self.settings.backoff.longest_ms, self.settings.hold.longest_ms)

@@ -35,8 +35,8 @@ def log_done(done: JobDone) -> None:
     elif result is not None and result.outcome in {"skipped", "refused", "busy"}:
         # The operator who requested it needs the result.
         is_news = result.moved_on or job.trigger == "manual"
-        say = _log.info if is_news else _log.debug
-        say(LogEvent.CLEANING_NOT_DONE, partition=partition, outcome=result.outcome, reason=result.reason)
+        log = _log.info if is_news else _log.debug
+        log(LogEvent.CLEANING_NOT_DONE, partition=partition, outcome=result.outcome, reason=result.reason)
     elif result is not None:
         _log.info(LogEvent.CLEANING_ENDED, partition=partition, outcome=result.outcome, trigger=job.trigger,
                   bytes_before=result.bytes_before, bytes_after=result.bytes_after, removed=result.removed.total,
@@ -50,8 +50,8 @@ def log_scan(before: LogDirScan | None, found: LogDirScan, is_full: Callable[[Lo
         return
     log_dir = str(found.path)
     if before is not None and not before.error and _mode(before) != _mode(found):
-        say = _log.info if found.mode.mode == "live" and found.mode.work is not None else _log.warning
-        say(LogEvent.MODE_CHANGED, log_dir=log_dir, mode=found.mode.mode, reason=found.mode.reason)
+        log = _log.info if found.mode.mode == "live" and found.mode.work is not None else _log.warning
+        log(LogEvent.MODE_CHANGED, log_dir=log_dir, mode=found.mode.mode, reason=found.mode.reason)
     was_full = before is not None and not before.error and is_full(before)
     if is_full(found) and not was_full:
         _log.warning(LogEvent.DISK_RESERVE_REACHED, log_dir=log_dir, free_bytes=found.free_bytes)

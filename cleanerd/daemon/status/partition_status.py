@@ -85,8 +85,8 @@ def _by_work(fleet: PartitionRegistry, tracked: PartitionEntry) -> Iterator[Part
     if scan is not None and scan.staged is not None:
         yield PartitionStatus("staged", "restart", "staged plan", _STAGED)
     if tracked.hold.reason:
-        asked = "the requested cleaning failed: " if tracked.hold.asked else ""
-        yield PartitionStatus("idle", "no", "the last attempt", asked + tracked.hold.reason)
+        requested = "the requested cleaning failed: " if tracked.hold.requested else ""
+        yield PartitionStatus("idle", "no", "the last attempt", requested + tracked.hold.reason)
     if found is not None and found.mode.work is None:
         yield PartitionStatus("idle", "no", "cleanerd.mode", found.mode.reason)
     if scan is not None and scan.reason:

@@ -62,11 +62,11 @@ def _with_clean_end(request: VerifyRequest, job: CleaningJob, log_dir: LogDir, a
     log = read_partition(log_dir, job.name)
     state = job.store.load(log_dir, log)
     point = None if state is None else state.clean_point
-    said = around.of(CLEANER_CHECKPOINT, job.name) if request.rules == KAFKAS_RULES else None
+    kafka_offset = around.of(CLEANER_CHECKPOINT, job.name) if request.rules == KAFKAS_RULES else None
     if point is None:
-        return replace(request, clean_below=said)
+        return replace(request, clean_below=kafka_offset)
     is_valid = may_be_about(point, log)
-    end_offset = clean_below(point, said, is_valid=is_valid)
+    end_offset = clean_below(point, kafka_offset, is_valid=is_valid)
     return replace(request, clean_below=end_offset, unproven_below=(point.unproven_below or 0) if is_valid else 0)
 
 

@@ -246,11 +246,11 @@ def _sent(target: ArchiveTarget, name: str, path: Path, work: Work) -> list[Arch
 def _with_source_name(result: CleaningResult, here: Path, there: Path) -> CleaningResult:
     """The result with the source's name instead of the copy's, which users do not know."""
 
-    def said(text: str) -> str:
+    def with_source_name(text: str) -> str:
         return text.replace(str(here), str(there))
 
-    notes = tuple(map(said, result.notes))
-    renamed = replace(result, log_dir=str(there), reason=said(result.reason), notes=notes)
+    notes = tuple(map(with_source_name, result.notes))
+    renamed = replace(result, log_dir=str(there), reason=with_source_name(result.reason), notes=notes)
     if result.error is None:
         return renamed
     return replace(renamed, error=reported_error(renamed.reason, str(result.error.cause), result.error.exit_code))

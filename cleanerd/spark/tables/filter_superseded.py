@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from cleanerd.spark.tables.columns import columns_from
 from cleanerd.spark.tables.files import read_columns, without, write_rows
-from cleanerd.spark.tables.latest import stored_of, telling
+from cleanerd.spark.tables.latest import stored_of, summary_row
 from cleanerd.spark.tables.place import place_from
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def sift(item: Item) -> Iterator[pa.RecordBatch]:
     if drop.any():
         columns = columns_from(item["columns"])
         files = write_rows(place, without(place, path, drop, columns), columns)
-    yield telling({
+    yield summary_row({
         "path": path,
         "changed": bool(drop.any()),
         "replaced": replaced,
@@ -115,12 +115,12 @@ def _compare(old: pa.Table, new: pa.Table, part: Mapping[str, Any]) -> tuple[NDA
     beats = _Ranks.of(there).above(_Ranks.of(rival))
     deleted = there.column("is_tombstone").to_numpy(zero_copy_only=False)
     # A tombstone that the log has removed wins nothing any more, as in a current snapshot.
-    asked = np.flatnonzero(beats & deleted)
-    if len(asked):
-        offsets = there.column("offset").to_numpy()[asked]
+    winning_tombstones = np.flatnonzero(beats & deleted)
+    if len(winning_tombstones):
+        offsets = there.column("offset").to_numpy()[winning_tombstones]
         order = np.argsort(offsets, kind="stable")
-        stored = np.zeros(len(asked), np.bool_)
+        stored = np.zeros(len(winning_tombstones), np.bool_)
         stored[order] = stored_of(part, offsets[order])
-        beats[asked[~stored]] = False
+        beats[winning_tombstones[~stored]] = False
     lost[both] = ~beats
     return lost, rival.column("offset").to_numpy()[beats]

@@ -34,7 +34,7 @@ SUMMARY_COLUMNS: Final = "summary string"
 _OFFSETS: Final = pa.schema([("offset", pa.int64())])
 
 
-def telling(document: Mapping[str, Any]) -> pa.RecordBatch:
+def summary_row(document: Mapping[str, Any]) -> pa.RecordBatch:
     """A row of :data:`TOLD`."""
     return pa.RecordBatch.from_arrays([pa.array([json.dumps(document)])], schema=SUMMARY_SCHEMA)
 
@@ -62,7 +62,7 @@ def write_latest(item: Item) -> Iterator[pa.RecordBatch]:
     decoder = decoder_from(item["decoding"])
     rows = decoder.batches(map(without_null_headers, batches))
     files = write_rows(place_from(item["place"]), rows, columns_from(item["columns"]))
-    yield telling(
+    yield summary_row(
         {
             "number": item["number"],
             "files": [each.to_item() for each in files],

@@ -24,7 +24,7 @@ from cleanerd.spark.tables import refusals
 from cleanerd.spark.tables.columns import columns_from
 from cleanerd.spark.tables.files import read_columns, without, write_rows
 from cleanerd.spark.tables.filter_superseded import sift
-from cleanerd.spark.tables.latest import telling, write_latest
+from cleanerd.spark.tables.latest import summary_row, write_latest
 from cleanerd.spark.tables.parts import LogPart, as_of, first_of, leader_epoch_at, leader_epochs_of, topics_of
 from cleanerd.spark.tables.place import place_from
 from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH, TableState
@@ -66,7 +66,7 @@ def finish(item: Item) -> Iterator[pa.RecordBatch]:
         drop |= table.column("is_tombstone").to_numpy(zero_copy_only=False)
     columns = columns_from(item["columns"])
     files = write_rows(place, without(place, path, drop, columns), columns)
-    yield telling({"path": path, "files": [each.to_item() for each in files]})
+    yield summary_row({"path": path, "files": [each.to_item() for each in files]})
 
 
 _OFTEN: Final = 10

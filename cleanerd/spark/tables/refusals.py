@@ -38,11 +38,11 @@ def require_same_topic(where: str, log: Log, was: Topic, now: Topic) -> None:
             f"{log.name.topic} is another topic than the one in the table: id {now.topic_id}, not {was.topic_id}", where
         )
     if was.keep_deleted != now.keep_deleted:
-        kept, said = ("keeps", "with") if was.keep_deleted else ("does not keep", "without")
+        kept, option = ("keeps", "with") if was.keep_deleted else ("does not keep", "without")
         raise RefusedError(
             f"the table {kept} rows for the deleted keys of {log.name.topic}",
             where=where,
-            hint=f"{said} --tombstones; {_REPLACE_HINT}",
+            hint=f"{option} --tombstones; {_REPLACE_HINT}",
         )
 
 

@@ -116,9 +116,9 @@ def _from(document: Any) -> TableState:
             raise ValueError
         topics[name] = Topic(topic_id, rules_from_item(each["rules"]), each["keep_deleted"])
     marks = {}
-    for text, said in document["partitions"].items():
+    for text, stored in document["partitions"].items():
         name = parse_topic_partition_dir(text)
-        begin, end, as_of_ms, epoch = numbers = [*said, UNKNOWN_EPOCH] if is_old else said
+        begin, end, as_of_ms, epoch = numbers = [*stored, UNKNOWN_EPOCH] if is_old else stored
         if name is None or any(type(each) is not int for each in numbers):
             raise ValueError
         if min(begin, end, as_of_ms, epoch - UNKNOWN_EPOCH) < 0:

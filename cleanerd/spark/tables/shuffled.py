@@ -16,7 +16,7 @@ from cleanerd.spark.source.reading import ReadOptions, SourceReading
 from cleanerd.spark.source.rows import SourceRows, to_arrow, without_null_headers
 from cleanerd.spark.tables.columns import ROWS, columns_from
 from cleanerd.spark.tables.files import write_rows
-from cleanerd.spark.tables.latest import SUMMARY_COLUMNS, telling
+from cleanerd.spark.tables.latest import SUMMARY_COLUMNS, summary_row
 from cleanerd.spark.tables.place import place_from
 from cleanerd.spark.values.decoding import decoder_from
 
@@ -62,7 +62,7 @@ def write_segments(
         decoder = decoder_from(how["decoding"])
         found_rows = decoder.batches(map(without_null_headers, rows))
         files = write_rows(place_from(how["place"]), found_rows, columns_from(how["columns"]))
-        yield telling({"log": log, "files": [each.to_item() for each in files], "undecoded": decoder.failed})
+        yield summary_row({"log": log, "files": [each.to_item() for each in files], "undecoded": decoder.failed})
 
 
 def _read(item: Item, wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:

@@ -63,13 +63,13 @@ class Decode:
     @property
     def sources(self) -> tuple[str, ...]:
         """The columns, in the order of a record."""
-        said = self.columns.split(",") if isinstance(self.columns, str) else self.columns
-        words = {each.strip() for each in said} - {""}
+        texts = self.columns.split(",") if isinstance(self.columns, str) else self.columns
+        words = {each.strip() for each in texts} - {""}
         return tuple(each for each in SOURCES if each in words) + tuple(sorted(words - {*SOURCES}))
 
     def to_options(self) -> dict[str, str]:
         """As options of the data source."""
-        said = {
+        texts = {
             "decode": ",".join(self.sources),
             "schemas": self.schemas,
             "valueSchema": self.value_schema,
@@ -79,7 +79,7 @@ class Decode:
             "framing": self.framing,
             "undecodedLimit": str(self.limit),
         }
-        return {name: text for name, text in said.items() if text is not None}
+        return {name: text for name, text in texts.items() if text is not None}
 
     @property
     def names(self) -> tuple[str, ...]:

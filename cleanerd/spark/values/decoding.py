@@ -116,9 +116,9 @@ def resolved(decode: Decode, topics: Collection[str]) -> Decoding:
 
 
 def _column(decode: Decode, schemas: Schemas, source: str, topics: list[str]) -> DecodedColumn:
-    said = decode.value_schema if source == "value" else decode.key_schema
+    name = decode.value_schema if source == "value" else decode.key_schema
     message = decode.value_message if source == "value" else decode.key_message
-    names = [said] if said is not None else [f"{topic}-{source}" for topic in topics]
+    names = [name] if name is not None else [f"{topic}-{source}" for topic in topics]
     if not names:
         raise ConfigError(f"the schema of {source}s is unknown without a topic", where=f"{source}Schema")
     found = [schemas.named(name) for name in names]

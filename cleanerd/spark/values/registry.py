@@ -232,13 +232,13 @@ def _get(url: str, answer_seconds: float) -> tuple[int, bytes, str]:
     answer: list[tuple[int, bytes, str]] = []
     failed: list[BaseException] = []
 
-    def ask() -> None:
+    def request() -> None:
         try:
             answer.append(asyncio.run(_fetch(url, tls, answer_seconds)))
         except (OSError, TimeoutError, _TryAgain, ConfigError, ValueError) as error:
             failed.append(error)
 
-    thread = threading.Thread(target=ask, name="cleanerd-registry", daemon=True)
+    thread = threading.Thread(target=request, name="cleanerd-registry", daemon=True)
     thread.start()
     thread.join(3 * answer_seconds)  # in case a name server hangs
     if answer:
@@ -256,8 +256,8 @@ async def _fetch(url: str, tls: ssl.SSLContext | None, answer_seconds: float) ->
 
     headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
     if os.environ.get(USER):
-        said = f"{os.environ[USER]}:{os.environ.get(PASSWORD, '')}".encode()
-        headers["Authorization"] = "Basic " + base64.b64encode(said).decode()
+        credentials = f"{os.environ[USER]}:{os.environ.get(PASSWORD, '')}".encode()
+        headers["Authorization"] = "Basic " + base64.b64encode(credentials).decode()
     limit = aiohttp.ClientTimeout(total=answer_seconds)
     try:
         async with (
