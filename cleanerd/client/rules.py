@@ -195,5 +195,4 @@ class RulesByTopic:
         return self._each.get(topic, self._all)
 
     def every(self) -> tuple[TopicRules, ...]:
-        """All given rules."""
         return (self._all, *self._each.values())

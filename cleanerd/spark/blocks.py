@@ -238,7 +238,6 @@ class NumberSpool:
                 yield bits_row(kind, row, won)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

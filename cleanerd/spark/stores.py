@@ -294,7 +294,6 @@ class _StoreFile(Ranges):
             raise self._no_ranges("comes whole although a part of it was requested")
 
     def close(self) -> None:
-        """Release the ranges."""
         if not self.closed:
             super().close()
             self._held, self._ahead = (0, b""), None

@@ -88,7 +88,6 @@ class _Shard:
         yield from self._clean.winners(self._map, WON)
 
     def close(self) -> None:
-        """Close the spools."""
         self._dirty.close()
         self._clean.close()
 

@@ -69,7 +69,6 @@ class WrongKeys:
 
     @property
     def keys(self) -> int:
-        """All wrong keys."""
         return self.other_value + self.deleted_but_back + self.live_but_gone
 
 

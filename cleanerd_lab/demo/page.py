@@ -57,7 +57,6 @@ class Page:
             self.line(f"   {line}" if line else "")
 
     def line(self, text: str = "") -> None:
-        """One line, unchanged."""
         if not self._output.as_json:
             self._output.line(text)
             sys.stdout.flush()

@@ -93,7 +93,6 @@ class IcebergOpen(OpenTable):
         return None
 
     def require_ours(self) -> None:
-        """Also refuses partitioning."""
         super().require_ours()
         if len(self._table.spec().fields):
             raise partitioned(self.where)
