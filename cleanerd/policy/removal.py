@@ -222,7 +222,7 @@ class _Way:
             self.unbounded(f"every replica has it ({held_in_words(expiry)})", setting)
         elif expiry.at_ms is not None and expiry.at_ms < self._facts.now_ms - _STALE_MS:
             self.unbounded(f"every replica has it ({held_in_words(expiry)})", "the metadata log shows all replicas")
-        elif expiry is not BY_CLOCK:
+        elif expiry != BY_CLOCK:
             self.after("the metadata log shows every replica in the ISR", MARGIN_MS, "the ISR stays full")
 
     def purged(self) -> None:

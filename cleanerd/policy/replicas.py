@@ -208,7 +208,7 @@ class TopicReplicas:
         """
         ignored |= self.ignored
         found = self._bound_of_isr(partition, now_ms, ignored)
-        if found is BY_CLOCK:
+        if found == BY_CLOCK:
             return found
         found = replace(found, newest_ms=self.facts.newest_ms)
         if self.peers is None or clean_offset is None:

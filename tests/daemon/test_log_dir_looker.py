@@ -138,8 +138,8 @@ def test_a_configuration_that_the_broker_applies_later(root: Path) -> None:
     """D-21: the metadata log shows it before the broker applies it. A scan between the two is not the last one."""
 
     def retention_ms(at_ms: int) -> int | None:
-        looks = scanner.scan(replace(context, now_ms=lambda: at_ms)).looks
-        return next((each.config.delete_retention_ms for each in looks if isinstance(each, PartitionScan)), None)
+        scans = scanner.scan(replace(context, now_ms=lambda: at_ms)).scans
+        return next((each.config.delete_retention_ms for each in scans if isinstance(each, PartitionScan)), None)
 
     with broker(root, 1) as agent:
         created = (0, (topic("orders", ID1), partition(ID1, 0, [1], [1])))

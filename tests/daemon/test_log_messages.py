@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.service import Service
 
 DAEMON: Final = Path(log_messages.__file__).parents[1]
-LOGGERS: Final = {"say", *(f"_log.{level}" for level in ("debug", "info", "warning", "error", "exception"))}
+LOGGERS: Final = {"log", *(f"_log.{level}" for level in ("debug", "info", "warning", "error", "exception"))}
 
 
 def _look(error: str) -> LogDirScan:
