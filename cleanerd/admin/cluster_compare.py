@@ -361,8 +361,8 @@ def comparison_lines(found: ClusterComparison) -> list[str]:
         ("replicas with different latest states", found.states),
         ("open erasures", found.erasures),
         ("tombstones that wait for a replica", found.held),
-        ("replicas with other clean points", found.clean_points),
-        ("replicas of other sizes", found.sizes),
+        ("replicas with different first dirty offsets", found.clean_points),
+        ("replicas with different sizes", found.sizes),
     )
     for title, differences in kinds:
         if differences:

@@ -80,7 +80,7 @@ _NO_CLUSTER: Final = "no daemon of another broker was asked yet: cleanerd.cluste
 _CLUSTER_PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Cluster - cleanerd</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
-<link rel="stylesheet" href="page/style.css"></head>
+<link rel="icon" href="page/icon.svg" type="image/svg+xml"><link rel="stylesheet" href="page/style.css"></head>
 <body><main class="wrap"><h1>Cluster</h1><p><a href="./">Status of this daemon</a>, <a href="cluster.json">JSON</a></p>
 <pre class="wide">{text}</pre></main></body></html>
 """
