@@ -214,7 +214,8 @@ def _check_snapshots(
             findings.warning(FindingKind.PRODUCER_SNAPSHOT_WRONG, str(snapshot.path), what)
     usable = [snapshot for snapshot in snapshots if snapshot.offset <= log.end_offset]
     if usable:
-        check_last_batches(usable[-1], log.producers, log_start, clock, findings)
+        damaged = [(each.file.base, each.file.end) for each in log.segments if not each.whole]
+        check_last_batches(usable[-1], log.producers, log_start, clock, findings, damaged)
 
 
 def _compare_records(log: LogSummary, log_start: int, question: VerifyRequest, findings: Findings) -> None:

@@ -17,6 +17,7 @@ from cleanerd.verify.listing import bytes_of, changed_ms
 from cleanerd.verify.records import NO_HORIZON, horizons
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -232,9 +233,17 @@ def _transaction_difference(opened: int, facts: ProducerFacts) -> str | None:
 
 
 def check_last_batches(
-    newest: Snapshot, state: dict[int, ProducerFacts], log_start: int, clock: ProducerExpiry, findings: Findings
+    newest: Snapshot,
+    state: dict[int, ProducerFacts],
+    log_start: int,
+    clock: ProducerExpiry,
+    findings: Findings,
+    damaged: Sequence[tuple[int, int]],
 ) -> None:
-    """R192-1: check that the log has the last batch of every active producer. ``state``: at the end of the log."""
+    """R192-1: check that the log has the last batch of every active producer. ``state``: at the end of the log.
+
+    ``damaged``: ranges of offsets in which a batch can be among the damaged bytes, so nothing is reported.
+    """
     for row, entry in enumerate(newest.entries):
         key, last = int(entry["producer_id"]), int(entry["last_offset"])
         facts = state.get(key)
@@ -242,6 +251,8 @@ def check_last_batches(
         if last < log_start or there >= last or not clock.is_active(int(entry["timestamp"])):
             continue
         if facts is not None and facts.epoch > int(entry["producer_epoch"]):
+            continue
+        if any(base <= last < end for base, end in damaged):
             continue
         what = (
             f"the last batch of producer {key}, which ends at offset {last}, is gone: its next append will be refused"

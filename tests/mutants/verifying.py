@@ -8,6 +8,14 @@ FIELDS = "tests/verify/test_fields.py"
 
 VERIFYING = (
     Mutant(
+        "a-damaged-last-batch-of-a-producer-is-gone",
+        "R192-1",
+        "cleanerd/verify/partition.py",
+        "for each in log.segments if not each.whole]",
+        "for each in log.segments if False]",
+        ("tests/verify/test_damages.py::test_a_producers_last_batch_that_is_damaged_is_not_called_gone",),
+    ),
+    Mutant(
         "the-largest-time-of-a-batch-is-not-judged",
         "U-56",
         "cleanerd/verify/keys.py",

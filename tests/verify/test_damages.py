@@ -212,6 +212,17 @@ def test_damage(scene: Scene, damage: Damage) -> None:
         assert damage.rule not in rules, "the copy is not what it takes to see it"
 
 
+def test_a_producers_last_batch_that_is_damaged_is_not_called_gone(scene: Scene) -> None:
+    """R192-1: it is there, and cannot be read; in an undamaged segment a missing one is still reported."""
+    (path,) = (each for each in scene.partition.glob("*.log") if s.LAST_OF_7_CLEANED in each.read_bytes())
+    content = bytearray(path.read_bytes())
+    content[content.index(s.LAST_OF_7_CLEANED) + len(s.LAST_OF_7_CLEANED) - 1] ^= 1
+    path.write_bytes(content)
+    rules = {each.rule for each in findings(scene, None)}
+    assert "F-2" in rules
+    assert "R192-1" not in rules
+
+
 def test_how_many_damages() -> None:
     assert len({damage.name for damage in DAMAGES}) == len(DAMAGES) >= 50
 
