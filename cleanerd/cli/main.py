@@ -54,20 +54,20 @@ def have_streams() -> None:
 
 
 COMMANDS: Final[VerbTable] = {
-    "run": ("cleanerd.cli.reading_commands:run_daemon", "The daemon: watches log directories and cleans them."),
-    "plan": ("cleanerd.cli.cleaning_commands:plan", "What cleaning would do, partition by partition, and why not."),
+    "run": ("cleanerd.cli.reading_commands:run_daemon", "Run the daemon: keep log directories clean."),
+    "plan": ("cleanerd.cli.cleaning_commands:plan", "Show what a cleaning would do with each partition."),
     "clean": ("cleanerd.cli.cleaning_commands:clean", "Clean the partitions of a stopped broker's log directories."),
     "stage": ("cleanerd.cli.cleaning_commands:stage", "Prepare a cleaning beside a running broker, for apply."),
-    "apply": ("cleanerd.cli.cleaning_commands:apply", "Swap in what was staged, before a broker's start."),
-    "undo": ("cleanerd.cli.cleaning_commands:undo", "Put back the segments kept by clean --keep-replaced."),
-    "move-aside": ("cleanerd.cli.cleaning_commands:move_aside", "Let a broker fetch replicas again that were away."),
+    "apply": ("cleanerd.cli.cleaning_commands:apply", "Swap in staged cleanings, before a broker starts."),
+    "undo": ("cleanerd.cli.cleaning_commands:undo", "Restore the segments that --keep-replaced kept."),
+    "move-aside": ("cleanerd.cli.cleaning_commands:move_aside", "Move replicas aside that were away for too long."),
     "adopt-state": (
         "cleanerd.cli.cleaning_commands:adopt_state",
         "Keep the state of a log directory on a new disk.",
     ),
     "explain": (
         "cleanerd.cli.cleaning_commands:explain",
-        "Why a partition is or is not cleaned now, and when it is.",
+        "Show why a partition is or is not cleaned now.",
     ),
     "inspect": ("cleanerd.cli.reading_commands:inspect", "Decode any file that a broker keeps."),
     "verify": (
@@ -78,21 +78,21 @@ COMMANDS: Final[VerbTable] = {
     "erase": ("cleanerd.cli.erase_commands:erase", "Erase a key, and prove that it is gone from every replica."),
     "status": ("cleanerd.cli.status:status", "Show the state of the running daemon."),
     "top": ("cleanerd.cli.top:top", "Watch the running daemon."),
-    "cluster": ("cleanerd.cli.cluster:cluster", "All daemons of a cluster, side by side."),
+    "cluster": ("cleanerd.cli.cluster:cluster", "Compare all daemons of a cluster."),
     "trigger": ("cleanerd.cli.control:trigger", "Have the running daemon clean a partition now."),
-    "pause": ("cleanerd.cli.control:pause", "Keep the running daemon from cleaning."),
+    "pause": ("cleanerd.cli.control:pause", "Pause the running daemon, or partitions."),
     "resume": ("cleanerd.cli.control:resume", "End a pause."),
     "retry": ("cleanerd.cli.control:retry", "End a partition's quarantine."),
-    "ignore-replica": ("cleanerd.cli.control:ignore_replica", "Let no tombstone wait for brokers that never return."),
+    "ignore-replica": ("cleanerd.cli.control:ignore_replica", "Stop waiting for brokers that never return."),
     "reload": ("cleanerd.cli.control:reload", "Have the running daemon read its settings again."),
     "delegate": ("cleanerd.cli.setup_commands:delegate", "Keep the broker's own cleaner away from a topic."),
     "hand-back": ("cleanerd.cli.setup_commands:hand_back", "Give a topic back to the broker's own cleaner."),
-    "agent": ("cleanerd.cli.setup_commands:agent", "The agent that lets a running broker swap segments in."),
-    "spark": ("cleanerd.cli.spark:spark", "Commands that run as Spark jobs, on one machine or many."),
+    "agent": ("cleanerd.cli.setup_commands:agent", "Load the agent that swaps segments in a running broker."),
+    "spark": ("cleanerd.cli.spark:spark", "Run commands as Spark jobs, on one machine or many."),
     "doctor": ("cleanerd.cli.reading_commands:doctor", "Check this host; each finding with its fix."),
     "config": ("cleanerd.cli.setup_commands:config", "Show, check or generate settings."),
-    "demo": ("cleanerd_lab.demo.verb:demo", "A real broker, real traffic, cleanerd at work."),
-    "bench": ("cleanerd_lab.bench.verb:bench", "Measure this machine: kernel stages and a whole clean."),
+    "demo": ("cleanerd_lab.demo.verb:demo", "Show cleanerd beside a real broker under load."),
+    "bench": ("cleanerd_lab.bench.verb:bench", "Measure the speed of a cleaning on this machine."),
 }
 """Command -> where its click command is, and its line in ``--help``."""
 
@@ -142,7 +142,7 @@ def _print_version(context: click.Context, _option: click.Parameter, wanted: boo
     help="Show the version, the commit and the agent's build, and exit.",
 )
 def cli() -> None:
-    """Clean Apache Kafka's compacted logs, strategy by strategy, on the files of an unmodified broker."""
+    """Compact Apache Kafka's topics in a broker's log directories, and explain what is done."""
 
 
 class _StoppedBySignal(BaseException):

@@ -103,7 +103,9 @@ EVENTS: Final[Mapping[LogEvent, EventFacts]] = {
         "warning", ("left",), "The daemon stops without waiting for `left` cleanings; no log is damaged."
     ),
     LogEvent.PARTITION_QUARANTINED: EventFacts(
-        "warning", ("partition", "failures", "reason"), "The partition is not cleaned until it changes."
+        "warning",
+        ("partition", "failures", "reason"),
+        "A cleaning failed: the partition is cleaned again only later, or once it changes.",
     ),
     LogEvent.STAGED_CLEANING_DISCARDED: EventFacts(
         "info", ("partition",), "A staged cleaning was too old for `cleanerd apply`."
@@ -158,6 +160,6 @@ EVENTS: Final[Mapping[LogEvent, EventFacts]] = {
     LogEvent.STATE_REMOVAL_FAILED: EventFacts("error", ("exception",), "State of deleted partitions was not removed."),
     LogEvent.PRUNING_FAILED: EventFacts("error", ("exception",), "Replaced segments could not be pruned."),
     LogEvent.ERASURE_READING_FAILED: EventFacts(
-        "error", ("exception",), "Erasure requests were not read; it is tried again in ten seconds."
+        "error", ("exception",), "Erasure requests were not read; the daemon tries again after ten seconds."
     ),
 }
