@@ -33,6 +33,8 @@ def print_costs(request: CleaningRequest) -> None:
     """
     output, options = request.output, request.options
     store = StateStore(request.settings.daemon.cleanerd_state_dir, keeps_damaged=True)
+    if store.rules.is_empty():
+        return  # no cleaning is remembered, so no rules can differ
     for session in request.opened[0]:
         try:
             log_dir, facts = session.log_dir, session.facts

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-_MASK: Final = flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO | flags.MOVE_SELF | flags.ONLYDIR
+_IN_PARTITION: Final = (
+    flags.CREATE | flags.DELETE | flags.MOVED_TO | flags.MOVE_SELF | flags.ONLYDIR | flags.DONT_FOLLOW
+)
+"""A swap renames each file several times: of the two names of a rename the new one is enough."""
+_IN_LOG_DIR: Final = flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO | flags.MOVE_SELF | flags.ONLYDIR
 _FULL: Final = frozenset({errno.ENOSPC, errno.EMFILE, errno.ENOMEM})
 
 PAUSE_SECONDS: Final = 0.1
@@ -112,7 +116,7 @@ class Watcher:
     def _add(self, inotify: INotify, path: str) -> None:
         """Add a watch; does nothing for an existing one. Raises OSError."""
         # The operator may name a link; a partition is never a link.
-        watch = inotify.add_watch(path, _MASK if path in self._log_dirs else _MASK | flags.DONT_FOLLOW)
+        watch = inotify.add_watch(path, _IN_LOG_DIR if path in self._log_dirs else _IN_PARTITION)
         if self._watches.get(path) != watch:
             if path in self._watches:
                 self._forget(path)
