@@ -42,6 +42,7 @@ SAME_BOOT_SECONDS: Final = 120.0
 """Tolerance for the time of the last boot, which changes when the clock is corrected."""
 
 _MODE: Final = 0o600
+_NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_BYTES: Final = 64 * 1024
 _TEMPORARY: Final = ".tmp"
 
@@ -126,9 +127,13 @@ class InFlightMarkers:
 
     def _leave(self, log_dir: LogDir, name: str, owner: os.stat_result) -> int:
         with self._place(log_dir) as place:
-            found = _read(name, place)
-            mark = _InFlightMarker(0 if found is None else found.deaths, _now_ms(), _booted_seconds(), left=False)
-            return _write(name, place, mark, owner, lock=True)
+            mark = _InFlightMarker(0, _now_ms(), _booted_seconds(), left=False)
+            try:
+                return _write(name, place, mark, owner, lock=True, new=True)
+            except (FileExistsError, BlockingIOError):  # a killed process left it, or another one reads it now
+                found = _read(name, place)
+                mark = mark if found is None else replace(mark, deaths=found.deaths)
+                return _write(name, place, mark, owner, lock=True)
 
     def _end(self, lock: int) -> None:
         with self._lock:
@@ -215,13 +220,19 @@ class InFlightMarkers:
         return HeldDirectory(str(self._store.root), f"{PLACE}/{self._store.directory_name(log_dir)}")
 
 
-def _write(name: str, place: int, mark: _InFlightMarker, owner: os.stat_result, *, lock: bool) -> int:
+def _write(
+    name: str, place: int, mark: _InFlightMarker, owner: os.stat_result, *, lock: bool, new: bool = False
+) -> int:
     """Replace the file, which is locked before it has its name; returns its descriptor.
 
-    It is not flushed: after a crash of the machine the file is not needed.
+    ``new``: only if it does not exist; until it is locked it is empty, which says nothing. It is not flushed: after a
+    crash of the machine the file is not needed.
+
+    Raises:
+        FileExistsError, BlockingIOError: a ``new`` file exists, or another process locked it first.
     """
-    temporary = f"{secrets.token_hex(8)}{_TEMPORARY}"
-    descriptor = create(temporary, dir_fd=place, mode=_MODE)
+    temporary = name if new else f"{secrets.token_hex(8)}{_TEMPORARY}"
+    descriptor = os.open(temporary, _NEW, _MODE, dir_fd=place) if new else create(temporary, dir_fd=place, mode=_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with ignore_owner_errors():
@@ -229,7 +240,8 @@ def _write(name: str, place: int, mark: _InFlightMarker, owner: os.stat_result, 
         write_all(descriptor, _DOCUMENT.to_bytes(mark))
         if not lock:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.rename(temporary, name, src_dir_fd=place, dst_dir_fd=place)
+        if not new:
+            os.rename(temporary, name, src_dir_fd=place, dst_dir_fd=place)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=place)
