@@ -49,7 +49,7 @@ class AbortedTransactions:
         stored: NDArray[np.void] | None = None,
         disordered: frozenset[int] = frozenset(),
     ) -> None:
-        self.entries = entries[np.argsort(entries["last_offset"], kind="stable")]
+        self.entries = entries if len(entries) == 0 else entries[np.argsort(entries["last_offset"], kind="stable")]
         self.stored = stored
         self.disordered = disordered
         self._markers = self.entries["last_offset"].astype(np.int64)
@@ -104,6 +104,8 @@ class AbortedTransactions:
         It covers each producer id, first and last offset, as 8 big-endian bytes, ascending by the last. Last stable
         offsets are left out: a recovery writes others, and readers do not depend on them.
         """
+        if len(self.entries) == 0:
+            return hashlib.sha256().hexdigest()
         rows = slice(*np.searchsorted(self._markers, (base, end)).tolist())
         names = ("producer_id", "first_offset", "last_offset")
         numbers = np.stack([self.entries[rows][name].astype(np.int64) for name in names], axis=1)
