@@ -20,6 +20,7 @@ from cleanerd.daemon.discovery.facts_cache import FactsCache
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.partition_scan import FailedScan, PartitionScan
+from cleanerd.daemon.status.view_parts import partition_view
 from cleanerd.errors import (
     AgentRefusalError,
     Cause,
@@ -36,12 +37,14 @@ from cleanerd.resolution.partitions import LivePartitions
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.in_progress import PLACE, InFlightMarkers
+from tests.cli.clean_log_dirs import batch
+from tests.daemon.fleets import NOW, fleet_with
 from tests.daemon.service import COMPACT, assignments, broker, is_clean, look_context, serve, until
 from tests.segments.metadata_logs import ID1
 from tests.segments.replica_records import log_of, partition
 from tests.support.fake_agent import FakeAgent, wait
 from tests.support.format_bytes import config, metadata, topic
-from tests.support.log_dirs import make_log_dir
+from tests.support.log_dirs import Partition, make_log_dir
 from tests.swap.live_round import held
 from tests.swap.offline_round import two_groups
 
@@ -94,6 +97,15 @@ def test_what_keeps_the_broker_from_starting_is_a_warning(root: Path) -> None:
     assert not any("does not start" in warning for warning in rare.scan(look_context(root)).warnings)
     (root / "orders-1").mkdir()
     assert any("does not start" in warning for warning in rare.scan(look_context(root)).warnings)
+
+
+def test_the_end_of_a_log_is_in_the_status(root: Path) -> None:
+    """U-70: other brokers' daemons read there how far a replica is that their tombstones wait for."""
+    make_log_dir(root, {"orders-0": Partition({0: batch(0, ("a", "1")), 1: batch(1, ("b", "1"), ("c", "1"))})})
+    fleet = fleet_with()
+    fleet.merge(LogDirScanner(root).scan(look_context(root)), NOW)
+    (tracked,) = (each for each in fleet.partitions.values() if each.path == str(root))
+    assert partition_view(fleet, tracked).to_json()["log_end_offset"] == 3
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,14 @@ MOVED = "tests/cli/test_long_away.py::test_moved_aside"
 
 REPLICAS = (
     Mutant(
+        "the-status-has-another-end-of-a-log",
+        "U-70",
+        "cleanerd/cleaner/survey.py",
+        "        log_end_offset=log_end,\n",
+        "        log_end_offset=end,\n",
+        ("tests/daemon/test_log_dir_looker.py::test_the_end_of_a_log_is_in_the_status",),
+    ),
+    Mutant(
         "a-horizon-before-the-tombstones-own-time-counts",
         "U-92",
         "cleanerd/policy/tombstone.py",
