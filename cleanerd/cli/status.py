@@ -292,7 +292,7 @@ def canary_line(canary: Mapping[str, Any]) -> str:
 def attention(view: Mapping[str, Any], now_ms: int) -> list[str]:
     """OP-17: what an operator should check, the worst first: kind, count, names, and the command for details."""
     partitions = view["partitions"]
-    stale_ms = now_ms - (view["last_round_ms"] or now_ms)
+    stale_ms = now_ms - (view["last_scan_ms"] or now_ms)
     online = [each for each in view["log_dirs"] if each["online"]]
     kinds: list[tuple[str, list[str], str]] = [
         ("log directories offline", [each["path"] for each in view["log_dirs"] if not each["online"]], ""),

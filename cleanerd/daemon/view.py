@@ -331,8 +331,8 @@ class CanaryView:
 class DaemonView:
     """The state at one moment, of the machine ``host``. ``ready``: every log directory was scanned since the start.
 
-    ``map_utilization``: the fullest offset map of any last cleaning; ``last_round_ms``: when the scheduler last scanned
-    everything, ``round_every_ms``: its interval (log.cleaner.backoff.ms). ``differing_partitions``: how many have
+    ``map_utilization``: the fullest offset map of any last cleaning; ``last_scan_ms``: when the scheduler last scanned
+    everything, ``scan_interval_ms``: its interval (log.cleaner.backoff.ms). ``differing_partitions``: how many have
     another latest state than another replica (U-90). ``has_peers``: ``/cluster`` has the other daemons.
     """
 
@@ -346,7 +346,7 @@ class DaemonView:
     paused: bool
     threads: int
     window_open: bool
-    last_round_ms: int | None
+    last_scan_ms: int | None
     map_utilization: float
     settings_generation: int
     log_dirs: tuple[LogDirView, ...] = ()
@@ -357,7 +357,7 @@ class DaemonView:
     totals: DaemonTotals = field(default_factory=DaemonTotals)
     host: str = ""
     trend: Trend | None = None
-    round_every_ms: int = 15_000
+    scan_interval_ms: int = 15_000
     differing_partitions: int = 0
     canary: CanaryView | None = None
     erasures: tuple[ErasureView, ...] = ()

@@ -112,7 +112,7 @@ def test_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
     failed = _clean(4, "failed", NOW_MS, reason="not enough free space")
     made = view(
         made_ms=NOW_MS,
-        last_round_ms=NOW_MS - 3_600_000,
+        last_scan_ms=NOW_MS - 3_600_000,
         log_dirs=(log_dir("/full", free_bytes=GIB), log_dir("/gone", online=False, free_bytes=0), log_dir("/well")),
         partitions=(
             partition(number=0),
@@ -149,9 +149,9 @@ def test_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     print_status(Output(), made, [])
     assert "needs attention: 1 quarantined: orders-1" in capsys.readouterr().out
-    well = view(made_ms=NOW_MS, last_round_ms=NOW_MS, log_dirs=(log_dir(),), partitions=(partition(),)).to_json()
+    well = view(made_ms=NOW_MS, last_scan_ms=NOW_MS, log_dirs=(log_dir(),), partitions=(partition(),)).to_json()
     assert attention(well, NOW_MS) == []
-    print_status(Output(), {**well, "last_round_ms": None}, [])
+    print_status(Output(), {**well, "last_scan_ms": None}, [])
     assert "nothing needs attention" in capsys.readouterr().out
 
 

@@ -105,8 +105,8 @@ async def until(what: str, holds: Callable[[], bool], seconds: float = PATIENCE_
 async def rounds(service: Service, count: int = 2) -> None:
     """Let so many looks at everything go by: what they have not begun is not begun at all."""
     for _ in range(count):
-        before = service.view().last_round_ms
-        await until("a round", lambda before=before: service.view().last_round_ms != before)  # type: ignore[misc]
+        before = service.view().last_scan_ms
+        await until("a round", lambda before=before: service.view().last_scan_ms != before)  # type: ignore[misc]
 
 
 def partition(view: DaemonView, name: str = "orders-0") -> PartitionView:

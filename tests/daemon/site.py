@@ -108,8 +108,8 @@ class Site:
     def rounds(self, count: int = 4) -> None:
         """Let the daemon look at everything so many times."""
         for _ in range(count):
-            before = self.daemon.ask("status")["last_round_ms"]
-            self.daemon.until("a round", lambda view, before=before: view["last_round_ms"] != before)
+            before = self.daemon.ask("status")["last_scan_ms"]
+            self.daemon.until("a round", lambda view, before=before: view["last_scan_ms"] != before)
 
     # -- what is seen -------------------------------------------------------------------------------------------------
 

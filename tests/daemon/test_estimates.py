@@ -285,8 +285,8 @@ def test_estimates_take_a_share_of_the_time(root: Path) -> None:
 
     async def story(service: Service) -> None:
         await until("asked", lambda: bool(asked))
-        rounds = service.view().last_round_ms
-        await until("looked again", lambda: service.view().last_round_ms != rounds)
+        rounds = service.view().last_scan_ms
+        await until("looked again", lambda: service.view().last_scan_ms != rounds)
         assert len(asked) == 1
         assert {each.reclaimable_method for each in service.view().partitions} == {"guess"}
         assert {each.phase for each in service.view().partitions} == {"idle"}

@@ -202,13 +202,13 @@ def test_a_reload_is_no_reason_to_be_taken_out_of_service(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
-            rounds = service.view().last_round_ms
+            rounds = service.view().last_scan_ms
             service.reload()
             readiness: list[bool] = []
 
             def looked() -> bool:
                 readiness.append(service.view().ready)
-                return service.view().last_round_ms != rounds
+                return service.view().last_scan_ms != rounds
 
             # The backoff is an hour: only the reload makes a whole round of it.
             await until("everything was looked at", looked)

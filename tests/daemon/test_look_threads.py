@@ -89,8 +89,8 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert view.ready
             assert view.healthy
             assert any(f"{bad}: did not answer within" in text for text in view.warnings)
-            rounds = view.last_round_ms
-            await until("rounds go on", lambda: service.view().last_round_ms != rounds)
+            rounds = view.last_scan_ms
+            await until("rounds go on", lambda: service.view().last_scan_ms != rounds)
             assert disk.scans == 1
             assert not any(bad in each for each in followed), "inotify would hang, and all else with it"
             realpath = os.path.realpath

@@ -60,15 +60,15 @@ def test_running_cleans_move_without_a_reload(page: Page, busy_daemon: Served) -
 @pytest.mark.long
 def test_a_daemon_that_looks_seldom_does_not_stand_still(page: Page) -> None:
     """Where log.cleaner.backoff.ms says so; nor was there a reload before somebody asked, or a disk's space known."""
-    seldom = view(last_round_ms=now_ms() - 20 * 60_000, round_every_ms=10 * 60_000)
+    seldom = view(last_scan_ms=now_ms() - 20 * 60_000, scan_interval_ms=10 * 60_000)
     gone = log_dir("/d", online=False, total_bytes=0, free_bytes=0, error="does not exist")
     with serving(replace(seldom, log_dirs=(gone,))) as served:
         page.open(f"{served.url}/log-dirs")
-        assert "has not looked" not in text(page, "#notices")
+        assert "has not scanned" not in text(page, "#notices")
         assert ", 0 reloads." in text(page, "#footer")
         assert "not known" in text(page, "main")
-        served.stage.change(lambda before: replace(before, round_every_ms=15_000, settings_generation=2))
-        page.wait("document.querySelector('#notices').textContent.includes('has not looked')")
+        served.stage.change(lambda before: replace(before, scan_interval_ms=15_000, settings_generation=2))
+        page.wait("document.querySelector('#notices').textContent.includes('has not scanned')")
         page.wait("document.querySelector('#footer').textContent.includes(', 1 reload.')")
 
 
@@ -102,7 +102,7 @@ def test_empty_states_say_what_to_expect(page: Page) -> None:
     with serving(view()) as served:
         for path, said in (
             ("", "No compacted partition in these log directories"), ("running", "Nothing to clean"),
-            ("history", "No clean has ended"), ("quarantine", "Nothing in quarantine"),
+            ("history", "No cleaning has ended"), ("quarantine", "Nothing in quarantine"),
             ("log-dirs", "No log directory"), ("partition/nope-0", "knows no compacted partition"),
         ):  # fmt: skip
             page.open(f"{served.url}/{path}")

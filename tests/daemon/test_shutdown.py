@@ -99,7 +99,7 @@ def test_a_directory_is_given_up_between_the_asking_and_the_look(root: Path) -> 
 
             answering.silent = silent  # type: ignore[method-assign]
             await until("given up", lambda: [each.path for each in service.view().log_dirs] == [str(root)])
-            rounds = service.view().last_round_ms
-            await until("rounds go on", lambda: service.view().last_round_ms != rounds)
+            rounds = service.view().last_scan_ms
+            await until("rounds go on", lambda: service.view().last_scan_ms != rounds)
 
         serve(assignments(root, other), story)

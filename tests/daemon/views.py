@@ -179,7 +179,7 @@ def view(**changes: Any) -> DaemonView:
         paused=False,
         threads=2,
         window_open=True,
-        last_round_ms=NOW_MS - 5_000,
+        last_scan_ms=NOW_MS - 5_000,
         map_utilization=0.0,
         settings_generation=1,
         host="kafka-1.example",
@@ -200,7 +200,7 @@ def busy(partitions: int = 60, *, seed: int = 7, now_ms: int = NOW_MS) -> Daemon
     return view(
         made_ms=now_ms,
         started_ms=now_ms - 50 * HOUR_MS,
-        last_round_ms=now_ms - 5_000,
+        last_scan_ms=now_ms - 5_000,
         map_utilization=0.62,
         canary=CanaryView(
             "5 partitions", 1, 4096, 7, "", "orders-0", directories[0], "key-twice: 0.log: twice", now_ms

@@ -175,8 +175,8 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
         "cleanerd_settings_generation": view.settings_generation,
         "cleanerd_warnings": len(view.warnings),
         "cleanerd_snapshot_timestamp_seconds": _seconds(view.made_ms),
-        "cleanerd_last_scan_timestamp_seconds": _seconds(view.last_round_ms),
-        "cleanerd_scan_interval_seconds": view.round_every_ms / 1000,
+        "cleanerd_last_scan_timestamp_seconds": _seconds(view.last_scan_ms),
+        "cleanerd_scan_interval_seconds": view.scan_interval_ms / 1000,
         "cleanerd_workers": view.threads,
         "cleanerd_dead_workers": dead_workers(view),
         "cleanerd_map_utilization_ratio": view.map_utilization,
@@ -345,7 +345,7 @@ def _kafka(families: _Families, view: DaemonView, now_ms: int) -> None:
     last = _last_cleans(view)
     read = sum(int(each.result.get("bytes_read", 0)) for each in last)
     written = sum(int(each.result.get("bytes_written", 0)) for each in last)
-    since = view.started_ms if view.last_round_ms is None else view.last_round_ms
+    since = view.started_ms if view.last_scan_ms is None else view.last_scan_ms
     values = {
         "kafka_log_logcleanermanager_time_since_last_run_ms": max(0, now_ms - since),
         "kafka_log_logcleanermanager_max_dirty_percent": 100 * _max_dirty_ratio(view.partitions),

@@ -81,7 +81,7 @@ class Publisher:
         self._of_settings: tuple[str, ...] = ()
         self._not_reloaded = ""
         self._round_ended_at = time.monotonic()
-        self._last_round_ms: int | None = None
+        self._last_scan_ms: int | None = None
         self.ready = False
         self._pending: asyncio.TimerHandle | None = None
         self._took = 0.0
@@ -114,7 +114,7 @@ class Publisher:
     def round_ended(self) -> None:
         """Note that all partitions were scanned."""
         self._round_ended_at = time.monotonic()
-        self._last_round_ms = wall_ms()
+        self._last_scan_ms = wall_ms()
         self.ready = self.ready or not self._configuration.is_behind
 
     def reloaded(self, warnings: list[str]) -> None:
@@ -181,7 +181,7 @@ class Publisher:
             paused=fleet.pauses.everything,
             threads=daemon.log_cleaner_threads,
             window_open=self._configuration.window_is_open(),
-            last_round_ms=self._last_round_ms,
+            last_scan_ms=self._last_scan_ms,
             map_utilization=max(_utilizations(fleet), default=0.0),
             settings_generation=self._configuration.generation,
             log_dirs=tuple(log_dir_view(fleet, found) for found in self._dirs()),
@@ -195,7 +195,7 @@ class Publisher:
             host=self._host,
             trend=self._trend.observe(now_ms, totals, held, lambda: sum(each.dirty_bytes or 0 for each in views)),
             canary=self._canary(),
-            round_every_ms=daemon.log_cleaner_backoff_ms,
+            scan_interval_ms=daemon.log_cleaner_backoff_ms,
             differing_partitions=differing.count,
             erasures=self._erasures(),
             has_peers=daemon.cleanerd_cluster_peers != (),

@@ -91,10 +91,10 @@ export function drawChips(parent, status) {
 }
 
 export function drawNotices(parent, status) {
-  const stale = status.last_round_ms !== null && now() - status.last_round_ms > Math.max(STALE_MS, 4 * status.round_every_ms);
+  const stale = status.last_scan_ms !== null && now() - status.last_scan_ms > Math.max(STALE_MS, 4 * status.scan_interval_ms);
   redraw(parent, [status.mode, status.healthy, status.unhealthy_reason, status.paused, status.warnings, stale, status.canary], () => [
     status.healthy ? null : notice("bad", `cleanerd cannot do its work: ${status.unhealthy_reason || "no reason known"}`),
-    stale ? notice("bad", "The scheduler has not scanned the partitions since ", time(status.last_round_ms), ".") : null,
+    stale ? notice("bad", "The scheduler has not scanned the partitions since ", time(status.last_scan_ms), ".") : null,
     status.mode === "observe" ? notice("info", "Observe mode: cleanerd computes what cleaning would save and writes nothing. Set ", h("code", {}, "cleanerd.mode"), " to ", h("code", {}, "auto"), " to let it clean.") : null,
     isHeld(status) ? notice("bad", `The canary holds, nothing is cleaned. ${status.canary.held_partition} in ${status.canary.held_log_dir}: ${status.canary.finding}. `,
       h("code", {}, "cleanerd retry"), " verifies it again, ", h("code", {}, "cleanerd resume --canary"), " goes on.") : null,
@@ -110,8 +110,8 @@ function notice(kind, ...children) {
 }
 
 export function drawLooked(element, status) {
-  const known = status.last_round_ms !== null;
-  redraw(element, status.last_round_ms, () => (known ? ["scanned all logs ", time(status.last_round_ms)] : ["first scan ..."]));
+  const known = status.last_scan_ms !== null;
+  redraw(element, status.last_scan_ms, () => (known ? ["scanned all logs ", time(status.last_scan_ms)] : ["first scan ..."]));
 }
 
 export function drawFooter(element, status) {
