@@ -12,7 +12,6 @@ import os
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedWriter
 from typing import TYPE_CHECKING, Final, Self
 
 from cleanerd.fsio import safe_open
@@ -88,13 +87,15 @@ def write_state_file(path: Path, data: bytes, owner: os.stat_result, root: Path 
     """Replace ``path`` atomically (tmp, fsync, rename, fsync of the directory)."""
     temporary = path.with_suffix(".tmp").name
     with held(path.parent, root) as directory:
-        with BufferedWriter(safe_open.raw_file(safe_open.create(temporary, dir_fd=directory), "wb")) as file:
-            _set_owner(file.fileno(), owner)
-            os.fchmod(file.fileno(), FILE_MODE)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            safe_open.require_at(file.fileno(), temporary, dir_fd=directory)
+        descriptor = safe_open.create(temporary, dir_fd=directory)
+        try:
+            _set_owner(descriptor, owner)
+            os.fchmod(descriptor, FILE_MODE)
+            safe_open.write_all(descriptor, data)
+            os.fsync(descriptor)
+            safe_open.require_at(descriptor, temporary, dir_fd=directory)
+        finally:
+            close_quietly(descriptor)
         os.rename(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory)
         os.fsync(directory)
 
