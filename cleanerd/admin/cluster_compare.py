@@ -205,10 +205,12 @@ def _drift(ordered: Sequence[Sequence[_Replica]]) -> Iterator[Difference]:
                 topic, known = str(entry["topic"]), rules[str(entry["topic"])]
                 rules[topic][target] = {**known.get(target, {}), str(entry["fingerprint"]): str(entry["strategy"])}
     for topic, by_target in rules.items():
-        if len({mark for marks in by_target.values() for mark in marks}) > 1:
+        if len({fingerprint for fingerprints in by_target.values() for fingerprint in fingerprints}) > 1:
             values = {
-                target: " and ".join(f"{strategy} ({mark[:8]})" for mark, strategy in marks.items())
-                for target, marks in by_target.items()
+                target: " and ".join(
+                    f"{strategy} ({fingerprint[:8]})" for fingerprint, strategy in fingerprints.items()
+                )
+                for target, fingerprints in by_target.items()
             }
             yield Difference(topic, values)
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 class SegmentDecision:
     """What is retained of one source segment; all that the rewrite needs of the decision.
 
-    ``marks``: places where the rewrite can begin. ``actions`` treats the segment as one in the middle of a group;
+    ``rewrite_starts``: where the rewrite can begin. ``actions`` treats the segment as one in the middle of a group;
     :meth:`actions_at` handles ends (U-13), where an emptied last batch gets the action ``closing``, or
     ``closing_alone`` if the group retains no other batch. ``last_written_offset``: its last offset if it ends a group.
     ``ordered``: its offsets are ascending (U-45). ``legacy_batches``: the number of its v0 and v1 batches,
@@ -62,7 +62,7 @@ class SegmentDecision:
 
     source: Source
     witness: Witness
-    marks: tuple[RewriteStart, ...]
+    rewrite_starts: tuple[RewriteStart, ...]
     keep: NDArray[np.uint64]
     actions: NDArray[np.uint8]
     records: int
@@ -287,7 +287,7 @@ def decide_segment(
     return SegmentDecision(
         source=evidence.source,
         witness=segment.witness(evidence.first_batch, evidence.last_batch),
-        marks=tuple(evidence.marks),
+        rewrite_starts=tuple(evidence.rewrite_starts),
         keep=retention.keep,
         actions=retention.actions,
         records=evidence.records,

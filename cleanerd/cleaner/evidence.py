@@ -94,7 +94,7 @@ class SegmentEvidence:
         self._max_timestamps = [np.zeros(0, np.int64)]
         self._taken_over: NDArray[np.int64] | None = None
         self._batches = 0
-        self.marks: list[RewriteStart] = []
+        self.rewrite_starts: list[RewriteStart] = []
         self._events: list[TransactionEvents] = []
         self.keyed = BitColumn()
         self.tombstone = BitColumn()
@@ -204,7 +204,7 @@ class SegmentEvidence:
             # np.unique would import numpy.ma at its first call.
             for row in dict.fromkeys(np.searchsorted(batches.position, at).tolist()):
                 records = self.records + int(batches.first_record[row])
-                self.marks.append(RewriteStart(int(batches.position[row]), self._batches + row, records))
+                self.rewrite_starts.append(RewriteStart(int(batches.position[row]), self._batches + row, records))
 
     def replay(self, chunks: Iterable[_kernel.Chunk], begin: RewriteStart = BEGINNING) -> Iterator[KnownChunk]:
         """Read the segment's chunks from ``begin`` on again, with their stored facts."""
@@ -224,7 +224,9 @@ class SegmentEvidence:
         if part.first_offset >= 0 and part.first_offset <= self.last_offset:
             raise self.disordered(f"a batch at offset {part.first_offset} follows offset {self.last_offset}")
         batches, records = self._batches, self.records
-        self.marks += [RewriteStart(mark.position, mark.batch + batches, mark.record + records) for mark in part.marks]
+        self.rewrite_starts += [
+            RewriteStart(start.position, start.batch + batches, start.record + records) for start in part.rewrite_starts
+        ]
         self._record_counts += part._record_counts[1:]
         self._sizes += part._sizes
         self._flags += part._flags
@@ -259,7 +261,7 @@ class SegmentEvidence:
         numbers = {name: getattr(self, name) for name in (*COUNTS, *_NUMBERS)}
         numbers |= {name: None if end is None else [end.offset, end.crc] for name, end in ends.items()}
         columns: dict[str, NDArray[Any]] = {
-            "marks": np.array(self.marks, dtype=np.int64).reshape(-1),
+            "rewrite_starts": np.array(self.rewrite_starts, dtype=np.int64).reshape(-1),
             "record_counts": np.concatenate(self._record_counts)[1:],
             "sizes": self.sizes(),
             "flags": self.batch_flags(),
@@ -282,7 +284,7 @@ class SegmentEvidence:
             setattr(evidence, name, numbers[name])
         for name in ("first_batch", "last_batch"):
             setattr(evidence, name, None if numbers[name] is None else BatchWitness(*numbers[name]))
-        evidence.marks = [RewriteStart(*each) for each in columns["marks"].reshape(-1, 3).tolist()]
+        evidence.rewrite_starts = [RewriteStart(*each) for each in columns["rewrite_starts"].reshape(-1, 3).tolist()]
         evidence._record_counts.append(columns["record_counts"])
         evidence._sizes.append(columns["sizes"])
         evidence._flags.append(columns["flags"])

@@ -181,17 +181,17 @@ def _rewritten(
     share = max(min(member.outcome.output_bytes / max(size_bytes, 1), 1.0), LEAST_SHARE)
     # Chunks of similar output size: each is one write to the disk.
     chunk_bytes = int(pool.chunk_bytes / share)
-    if pool.workers > 1 and member.marks:
+    if pool.workers > 1 and member.rewrite_starts:
         # The bytes before a part's output are unknown.
-        mark_at, lead = {mark.position: mark for mark in member.marks}, None
-        parts = pool.shared_out(np.array(list(mark_at), dtype=np.int64), size_bytes, pool.chunk_bytes, chunk_bytes)
-        marks = [mark_at[part.start] for part in parts]
+        start_at, lead = {start.position: start for start in member.rewrite_starts}, None
+        parts = pool.shared_out(np.array(list(start_at), dtype=np.int64), size_bytes, pool.chunk_bytes, chunk_bytes)
+        rewrite_starts = [start_at[part.start] for part in parts]
     else:
-        marks, lead = list(member.marks[:1]), output.lead
-        parts = [SegmentPart(mark.position, size_bytes) for mark in marks]
+        rewrite_starts, lead = list(member.rewrite_starts[:1]), output.lead
+        parts = [SegmentPart(start.position, size_bytes) for start in rewrite_starts]
 
     def reading_of(number: int) -> Reading[RewrittenChunk]:
-        part = SourcePartRewrite(plan, member, actions, horizon_ms, marks[number], share, lead)
+        part = SourcePartRewrite(plan, member, actions, horizon_ms, rewrite_starts[number], share, lead)
         return gathered(part.begin, chunk_bytes=chunk_bytes)
 
     yield from pool.chunks(member.source.segment, parts, reading_of)
@@ -209,7 +209,7 @@ class SourcePartRewrite:
         member: SegmentDecision,
         actions: NDArray[np.uint8],
         horizon_ms: int,
-        mark: RewriteStart,
+        start: RewriteStart,
         share: float = 1.0,
         lead: Callable[[], NDArray[np.uint8] | None] | None = None,
     ) -> None:
@@ -220,8 +220,8 @@ class SourcePartRewrite:
         self._convert_legacy = plan.convert_legacy
         self._max_message_bytes = plan.max_message_bytes
         self._max_unpacked = plan.max_unpacked_bytes
-        self._batch = mark.batch
-        self._record = mark.record
+        self._batch = start.batch
+        self._record = start.record
         self._share = share
         self._lead = lead
 

@@ -28,8 +28,8 @@ class CrashAwareOrder:
         self._store = store
         self._log_dir = log_dir
         self._named = wanted.named
-        self._marks = InFlightMarkers(store)
-        self._suspects = self._marks.suspects(log_dir)
+        self._in_flight = InFlightMarkers(store)
+        self._suspects = self._in_flight.suspects(log_dir)
         for name, suspect in self._suspects.items():
             if not suspect.is_too_much:
                 output.warning(f"{name}: {suspect.reason}")
@@ -47,5 +47,5 @@ class CrashAwareOrder:
         suspect = self._suspects.get(name)
         if suspect is not None and suspect.is_too_much and name not in self._named:
             return not_cleaned(self._store, self._log_dir, name, UnsupportedLogError(suspect.reason, where=str(name)))
-        with self._marks.working(self._log_dir, name):
+        with self._in_flight.working(self._log_dir, name):
             return work()

@@ -123,11 +123,15 @@ def _describe_loss(delegations: Delegations, cluster: Cluster, facts: TopicFacts
     end = "the broker's cleaner does not know these rules and will keep the highest offset of every key"
     if not config.is_kafkas:
         return f"these settings clean {topic} by {describe_settings(config)}: {end}"
-    marks = LastSettings(delegations.path.parent).of_name(topic, facts.topic_id)
-    other = [mark for mark in marks if isinstance(mark, str) and mark != KAFKAS_FINGERPRINT]
-    unread = [mark for mark in marks if isinstance(mark, UnreadableState)]
+    fingerprints = LastSettings(delegations.path.parent).of_name(topic, facts.topic_id)
+    other = [
+        fingerprint
+        for fingerprint in fingerprints
+        if isinstance(fingerprint, str) and fingerprint != KAFKAS_FINGERPRINT
+    ]
+    unread = [fingerprint for fingerprint in fingerprints if isinstance(fingerprint, UnreadableState)]
     if other:
-        known = " and by ".join(describe_fingerprint(mark) for mark in other)
+        known = " and by ".join(describe_fingerprint(fingerprint) for fingerprint in other)
         return f"{topic} was last cleaned by {known}; these settings say offset (was --config forgotten?): {end}"
     if unread and config.may_be_kept_away and not config.named.issuperset(RULES_NAMED):
         return f"by which rules {topic} was last cleaned is unknown, because {unread[0]}: {end}"

@@ -38,14 +38,14 @@ def inspect(
     if kind is not None and path.is_dir():
         raise click.UsageError("--as is for files")
     try:
-        look = KINDS[kind] if kind is not None else decoder_of(path)
+        decode = KINDS[kind] if kind is not None else decoder_of(path)
     except UnknownFileError as error:
         raise click.UsageError(str(error)) from None
-    if strategy is not None and look is not inspect_partition:
+    if strategy is not None and decode is not inspect_partition:
         raise click.UsageError("--strategy is for partitions' directories")
     try:
-        found = look(path, selection)
-        if look is inspect_log_dir:
+        found = decode(path, selection)
+        if decode is inspect_log_dir:
             found.tables.append(topic_table(path, common.load_settings(), selection))
         if strategy is not None and found.error is None:
             found.facts |= version_facts(path, *strategy, common.load_settings())

@@ -30,7 +30,7 @@ def archive_all(
     wanted = select_in(given["partitions"], log_dirs)
     options = options_from(given, output, settings)
     note_server_properties(output, settings)
-    events = ArchiveEvents(output.note, output.warning, lambda looked: _print_planned(output, looked))
+    events = ArchiveEvents(output.note, output.warning, lambda plan: _print_planned(output, plan))
     with output.progress("archive") as advance:
         found = clean_archive(session, log_dirs, place, settings, wanted, options, events=events, advance=advance)
     save_time(settings)

@@ -225,7 +225,7 @@ class FlagProducer(Closeable):
         # It makes its own accumulator and cannot be given one. Nothing has been sent yet.
         self.kafka._accumulator.__class__ = FlagAccumulator  # noqa: SLF001
         self._admin_configs = {key: value for key, value in configs.items() if key in KafkaAdminClient.DEFAULT_CONFIG}
-        self._looked_at: set[str] = set()
+        self._checked_topics: set[str] = set()
 
     def send(
         self,
@@ -250,8 +250,8 @@ class FlagProducer(Closeable):
         given = tuple(headers)
         deletes = self._rules.resolve_tombstone(value, given, tombstone)
         settled = self._rules.resolve_version(given, version)
-        if topic not in self._looked_at:
-            self._looked_at.add(topic)
+        if topic not in self._checked_topics:
+            self._checked_topics.add(topic)
             self._warn_of_compression(topic)
         wanted = TombstoneHeaders if deletes else list
         try:

@@ -464,8 +464,8 @@ TOPIC_FIELDS: Final = {key_of(name): field for name, field in TopicSettings.mode
 
 def kind_of(field: FieldInfo) -> ValueKind:
     """The kind of a key's value; for an optional key, of the value if it is set."""
-    inner = (mark for option in get_args(field.annotation) for mark in getattr(option, "__metadata__", ()))
-    return next(mark for mark in (*field.metadata, *inner) if isinstance(mark, ValueKind))
+    inner = (annotation for option in get_args(field.annotation) for annotation in getattr(option, "__metadata__", ()))
+    return next(annotation for annotation in (*field.metadata, *inner) if isinstance(annotation, ValueKind))
 
 
 def valid_values(field: FieldInfo, allowed: str | None = None) -> str:
@@ -473,8 +473,8 @@ def valid_values(field: FieldInfo, allowed: str | None = None) -> str:
 
     ``allowed``: replaces the text of the key's kind.
     """
-    least = [mark.ge for mark in field.metadata if isinstance(mark, Ge)]
-    most = [mark.le for mark in field.metadata if isinstance(mark, Le)]
+    least = [annotation.ge for annotation in field.metadata if isinstance(annotation, Ge)]
+    most = [annotation.le for annotation in field.metadata if isinstance(annotation, Le)]
     text = allowed or kind_of(field).valid
     if least:
         text += f"; at least {least[0]}"

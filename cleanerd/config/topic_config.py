@@ -163,9 +163,9 @@ class _Layers:
 
     def first(self, synonyms: tuple[Synonym, ...], *, only_settings: bool = False) -> tuple[object, str] | None:
         """The value of the first synonym that the broker sets; else of the first that cleanerd's settings set."""
-        for look_up in (self.settings.get,) if only_settings else (self.text, self.settings.get):
+        for lookup in (self.settings.get,) if only_settings else (self.text, self.settings.get):
             for synonym in synonyms:
-                found = look_up(synonym.name)
+                found = lookup(synonym.name)
                 if found is not None:
                     text, origin = found
                     return _read(synonym, text, origin), origin

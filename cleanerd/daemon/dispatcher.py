@@ -59,7 +59,7 @@ class JobTools:
     """The inputs of every job. ``run`` executes one, in a worker's thread."""
 
     store: StateStore
-    marks: InFlightMarkers
+    in_flight: InFlightMarkers
     clock: Clock
     throttle: Throttle
     hand_over: SparkOffload
@@ -221,7 +221,7 @@ class Dispatcher:
             clock=tools.clock,
             resolved=found.resolved,
             hand_over=tools.hand_over,
-            marks=tools.marks,
+            in_flight=tools.in_flight,
             alone=tracked.suspect is not None,
         )
 
@@ -285,7 +285,7 @@ class Dispatcher:
     def clear_failures(self, tracked: PartitionEntry) -> None:
         """End its quarantine. It is tried last and alone: if it kills the process, the others are done before."""
         if tracked.scan is not None:
-            tracked.suspect = self._tools.marks.clear_failures(tracked.scan.log_dir, tracked.name)
+            tracked.suspect = self._tools.in_flight.clear_failures(tracked.scan.log_dir, tracked.name)
         self._fleet.clear_failures(tracked)
 
     def begin_nothing(self) -> None:
@@ -295,7 +295,7 @@ class Dispatcher:
     async def end(self, hurry: asyncio.Event) -> None:
         """Stop running jobs and wait for them, unless there is a ``hurry``; begin no more."""
         self.begin_nothing()
-        self._tools.marks.begin_shutdown()
+        self._tools.in_flight.begin_shutdown()
         self.interrupt(lambda _job: True)
         self._canary.stop()
         tasks = [*self._tasks, *self.estimator.tasks, *self._canary.tasks]

@@ -142,7 +142,7 @@ def scan_result(
     bounds, verdict, config = found.bounds, found.verdict, found.config
     # Another process's cleaning sets horizons that are unknown here.
     purge_known = state is not None and state.purge_as_of == bounds.first_dirty_offset
-    mark = fingerprint(config)
+    current = fingerprint(config)
     return PartitionScan(
         name=found.log.name,
         log_dir=_of_one(log_dir, found.log.name),
@@ -156,8 +156,8 @@ def scan_result(
         reason=found.refusal,
         changes="" if verdict is None else verdict.changes,
         strategy=config.compaction_strategy,
-        fingerprint=mark,
-        fingerprint_changed=state is not None and state.cleaned_by not in (None, mark),
+        fingerprint=current,
+        fingerprint_changed=state is not None and state.cleaned_by not in (None, current),
         delegated=None if config.delegation.state == "not needed" else config.delegation.permits,
         clean_offset=bounds.first_dirty_offset,
         bound_offset=bounds.bound.offset,

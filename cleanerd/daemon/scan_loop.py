@@ -52,7 +52,7 @@ class ScanLoop:
         publisher: Publisher,
         warnings: StandingWarnings,
         store: StateStore,
-        marks: InFlightMarkers,
+        in_flight: InFlightMarkers,
         clock: Clock,
         *,
         agents: AgentPool,
@@ -67,7 +67,7 @@ class ScanLoop:
         self._publisher = publisher
         self._warnings = warnings
         self._store = store
-        self._marks = marks
+        self._in_flight = in_flight
         self._clock = clock
         self._agents = agents
         self._after_scan = after_scan
@@ -153,7 +153,7 @@ class ScanLoop:
             self._agents,
             jobs_ended=stale.jobs_ended,
             stale=stale.keys(),
-            marks=self._marks,
+            in_flight=self._in_flight,
             silent=self.threads.silent,
             forgiven=dict(stale.forgiven),
         )

@@ -123,7 +123,7 @@ class Service:
         self._cluster: ClusterComparison | None = None
         store = store or StateStore(daemon.cleanerd_state_dir)
         self._clock = clock = clock or read_clock(daemon.cleanerd_state_dir, store.warnings)
-        marks, hand_over = InFlightMarkers(store), hand_over or SparkOffload()
+        in_flight, hand_over = InFlightMarkers(store), hand_over or SparkOffload()
         self._throttle = Throttle(Rates.of(settings))
         self._keeping = BackupLimits(store, clock)
         self._sweeper = WorkerPool(1, "cleanerd-sweeper")
@@ -145,7 +145,7 @@ class Service:
             self.fleet,
             counters,
             workers,
-            JobTools(store, marks, clock, self._throttle, hand_over, self._keeping, agents, run=run_job),
+            JobTools(store, in_flight, clock, self._throttle, hand_over, self._keeping, agents, run=run_job),
             self.canary,
             rescan=self._rescan,
             note_scan=self._scan_ended,
@@ -175,7 +175,7 @@ class Service:
             self.publisher,
             warnings,
             store,
-            marks,
+            in_flight,
             clock,
             agents=agents,
             peers=peers,

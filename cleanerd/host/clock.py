@@ -73,7 +73,7 @@ class Clock:
         self._wall = wall
         self._steady = steady
         self._boot = boot
-        self._mark = (wall(), steady())
+        self._anchor = (wall(), steady())
         self._since: tuple[int, int] | None = None
         self._counted = True
         self.jumps = 0
@@ -101,7 +101,7 @@ class Clock:
         wall, expected = self._now()
         steady = self._steady()
         if abs(wall - expected) <= STEP_MS or self._has_lasted(wall, steady):
-            self._mark, self._since, self._counted = (wall, steady), None, True
+            self._anchor, self._since, self._counted = (wall, steady), None, True
             return ""
         off = wall - expected
         if self._since is None:
@@ -130,11 +130,11 @@ class Clock:
 
     def _go_on(self, last: LastTime) -> None:
         """Continue from the saved state: by the steady clock if the machine did not restart, else from its time."""
-        wall, steady = self._mark
+        wall, steady = self._anchor
         if last.boot and last.boot == self._boot and last.steady_ms <= steady:
-            self._mark, self._since, self._counted = (last.wall_ms, last.steady_ms), last.since, last.counted
+            self._anchor, self._since, self._counted = (last.wall_ms, last.steady_ms), last.since, last.counted
         elif last.since is None or wall - last.since[0] < TRUSTED_AFTER_MS:
-            self._mark, self._counted = (last.wall_ms, steady), False
+            self._anchor, self._counted = (last.wall_ms, steady), False
         # Otherwise it was reported an hour ago or earlier. A process that runs briefly on another machine cannot wait.
 
     def _has_lasted(self, wall: int, steady: int) -> bool:
@@ -151,7 +151,7 @@ class Clock:
 
     def _now(self) -> tuple[int, int]:
         """The wall clock's time, and the expected one by the steady clock."""
-        wall_at, steady_at = self._mark
+        wall_at, steady_at = self._anchor
         return self._wall(), wall_at + self._steady() - steady_at
 
 

@@ -130,8 +130,8 @@ def cached_topic_configs(
 
 def _is_fresh(known: CachedTopics, names: Sequence[str], now_ms: int) -> bool:
     """Whether all of these topics were reported a moment ago; the broker's other log directories have other topics."""
-    asked = (known.topics[name].queried_ms if name in known.topics else None for name in names)
-    return all(queried_ms is not None and 0 <= now_ms - queried_ms < QUERY_INTERVAL_MS for queried_ms in asked)
+    queried = (known.topics[name].queried_ms if name in known.topics else None for name in names)
+    return all(queried_ms is not None and 0 <= now_ms - queried_ms < QUERY_INTERVAL_MS for queried_ms in queried)
 
 
 def _query_broker(

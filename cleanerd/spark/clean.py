@@ -157,7 +157,7 @@ def stage_log_dir(
     log_dir = read_log_dir(path)
     facts = broker_facts(settings, log_dir, others)
     store = StateStore(settings.daemon.cleanerd_state_dir)
-    marks = InFlightMarkers(store)
+    in_flight = InFlightMarkers(store)
     partitions = OfflinePartitions(log_dir, facts)
     targets = partitions.targets(wanted)
     stager = SparkStager.of(session, shards, [path / str(target.name) for target in targets], stage)
@@ -169,7 +169,7 @@ def stage_log_dir(
                 reading = partitions.read(target.name)
         except (CleanerdError, OSError) as error:
             return not_cleaned(store, log_dir, target.name, error)
-        with marks.working(log_dir, target.name):
+        with in_flight.working(log_dir, target.name):
             return stager(
                 reading.log_dir,
                 store,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.plan import CleaningPlan
 
-_OTHERWISE: Final = ("source", "witness", "marks", "keep", "actions", "purged", "txn_entries", "outcome")
+_OTHERWISE: Final = ("source", "witness", "rewrite_starts", "keep", "actions", "purged", "txn_entries", "outcome")
 
 
 def store_decision(plan: CleaningPlan, row: int, decision: SegmentDecision, attempt: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def stored_decision(plan: CleaningPlan, summary: Mapping[str, Any], *, bits: boo
     return SegmentDecision(
         source=plan.sources[summary["segment"]],
         witness=_witness(summary["witness"]),
-        marks=(BEGINNING,) if len(actions) else (),
+        rewrite_starts=(BEGINNING,) if len(actions) else (),
         keep=keep,
         actions=actions,
         purged=purged,

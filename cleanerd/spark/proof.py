@@ -72,7 +72,7 @@ def _gather_source(
     if facts is not None:
         known, records = stored_facts(plan, split.segment, facts)
         candidates = _candidates(plan, known, records)
-        first = {mark.position: mark.record for mark in known.marks}[split.start] if split.bytes else 0
+        first = {start.position: start.record for start in known.rewrite_starts}[split.start] if split.bytes else 0
         yield Row(split.segment % sizes.shards, FACTS, split.segment, split.number)
     evidence = SegmentEvidence(plan, source)
     held = KeyBlocks(plan.rules, sizes, split, DIRTY, combine=False, versions=False)

@@ -2,11 +2,11 @@
 
 They show which partition a killed process was cleaning.
 
-A marker is a file below ``at-work/``, locked while its process lives: the kernel releases the lock however the process
-ends. So an unlocked marker belongs to a process that was killed while it cleaned that partition. The process that finds
-it counts it once, and tries the partition last and alone. After a second death the partition is not tried for a while.
-Crashes of the machine and requested stops are not counted. Markers are advisory: if one cannot be written or read, no
-cleaning fails.
+A marker is a file below ``in-progress/``, locked while its process lives: the kernel releases the lock however the
+process ends. So an unlocked marker belongs to a process that was killed while it cleaned that partition. The process
+that finds it counts it once, and tries the partition last and alone. After a second death the partition is not tried
+for a while. Crashes of the machine and requested stops are not counted. Markers are advisory: if
+one cannot be written or read, no cleaning fails.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cleanerd.segments.log_dir import LogDir
     from cleanerd.state.cleaner_checkpoint import StateStore
 
-PLACE: Final = "at-work"
+PLACE: Final = "in-progress"
 TOO_MANY_DEATHS: Final = 2
 """After this many deaths in a row a partition is not tried: it is then certainly the cause."""
 
@@ -127,13 +127,13 @@ class InFlightMarkers:
 
     def _leave(self, log_dir: LogDir, name: str, owner: os.stat_result) -> int:
         with self._place(log_dir) as place:
-            mark = _InFlightMarker(0, _now_ms(), _booted_seconds(), left=False)
+            marker = _InFlightMarker(0, _now_ms(), _booted_seconds(), left=False)
             try:
-                return _write(name, place, mark, owner, lock=True, new=True)
+                return _write(name, place, marker, owner, lock=True, new=True)
             except (FileExistsError, BlockingIOError):  # a killed process left it, or another one reads it now
                 found = _read(name, place)
-                mark = mark if found is None else replace(mark, deaths=found.deaths)
-                return _write(name, place, mark, owner, lock=True)
+                marker = marker if found is None else replace(marker, deaths=found.deaths)
+                return _write(name, place, marker, owner, lock=True)
 
     def _end(self, lock: int) -> None:
         with self._lock:
@@ -163,8 +163,8 @@ class InFlightMarkers:
     def _finish_stuck(self) -> None:
         with self._lock:
             stuck, self._stuck = self._stuck, {}
-        for lock, mark in stuck.items():
-            self._finish(lock, mark)
+        for lock, marker in stuck.items():
+            self._finish(lock, marker)
 
     def suspects(self, log_dir: LogDir) -> dict[TopicPartition, CrashSuspect]:
         """The partitions with unlocked markers. The first process that finds a death counts it, once."""
@@ -184,17 +184,17 @@ class InFlightMarkers:
 
     def _suspect(self, name: str, place: int) -> CrashSuspect | None:
         with contextlib.suppress(OSError), _locked(name, place) as free:
-            mark = _read(name, place) if free else None
-            if mark is None:
+            marker = _read(name, place) if free else None
+            if marker is None:
                 return None
-            if mark.left:
-                return CrashSuspect(mark.deaths, mark.at_ms)
-            same_boot = abs(_booted_seconds() - mark.boot_seconds) <= SAME_BOOT_SECONDS
-            deaths = mark.deaths + (1 if same_boot else 0)
+            if marker.left:
+                return CrashSuspect(marker.deaths, marker.at_ms)
+            same_boot = abs(_booted_seconds() - marker.boot_seconds) <= SAME_BOOT_SECONDS
+            deaths = marker.deaths + (1 if same_boot else 0)
             if not deaths:
                 os.unlink(name, dir_fd=place)
                 return None
-            counted = _InFlightMarker(deaths, _now_ms(), mark.boot_seconds, left=True)
+            counted = _InFlightMarker(deaths, _now_ms(), marker.boot_seconds, left=True)
             close_quietly(_write(name, place, counted, self._store.root.stat(), lock=False))
             return CrashSuspect(deaths, counted.at_ms)
         return None
@@ -208,10 +208,10 @@ class InFlightMarkers:
     def clear_failures(self, log_dir: LogDir, name: TopicPartition) -> CrashSuspect | None:
         """Try the partition again at an operator's request: last and alone, and one more death is the limit."""
         with contextlib.suppress(OSError), self._place(log_dir) as place, _locked(str(name), place) as free:
-            mark = _read(str(name), place) if free else None
-            if mark is None or not mark.left:
+            marker = _read(str(name), place) if free else None
+            if marker is None or not marker.left:
                 return None
-            eased = replace(mark, deaths=min(mark.deaths, TOO_MANY_DEATHS - 1))
+            eased = replace(marker, deaths=min(marker.deaths, TOO_MANY_DEATHS - 1))
             close_quietly(_write(str(name), place, eased, self._store.root.stat(), lock=False))
             return CrashSuspect(eased.deaths, eased.at_ms)
         return None
@@ -221,7 +221,7 @@ class InFlightMarkers:
 
 
 def _write(
-    name: str, place: int, mark: _InFlightMarker, owner: os.stat_result, *, lock: bool, new: bool = False
+    name: str, place: int, marker: _InFlightMarker, owner: os.stat_result, *, lock: bool, new: bool = False
 ) -> int:
     """Replace the file, which is locked before it has its name; returns its descriptor.
 
@@ -237,7 +237,7 @@ def _write(
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with ignore_owner_errors():
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
-        write_all(descriptor, _DOCUMENT.to_bytes(mark))
+        write_all(descriptor, _DOCUMENT.to_bytes(marker))
         if not lock:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         if not new:

@@ -82,7 +82,7 @@ class LastSettings:
         partition. Each cleaning changes the directory, so the partition that answered before is read again first.
         """
 
-        def look(place: str, opened: int) -> str | UnreadableState | None:
+        def read(place: str, opened: int) -> str | UnreadableState | None:
             written = directory_time(opened)
             changed_ns, last_stem, found = self._rules.get((directory, topic), (None, "", None))
             if changed_ns == written.changed_ns:
@@ -101,7 +101,7 @@ class LastSettings:
             self._rules[directory, topic] = written.to_compare_ns, last_stem, found
             return found
 
-        return self._in(f"{PARTITIONS}/{directory}", look)
+        return self._in(f"{PARTITIONS}/{directory}", read)
 
     def of_name(self, topic: str, topic_id: uuid.UUID | None) -> list[str | UnreadableState]:
         """The fingerprints of a topic's partitions in all log directories, without duplicates."""
@@ -111,13 +111,13 @@ class LastSettings:
         found: dict[str | UnreadableState, None] = {}
         for directory in listed:
 
-            def look(place: str, opened: int, directory: str = directory) -> None:
+            def read(place: str, opened: int, directory: str = directory) -> None:
                 topics = [by_name(topic)] if topic_id is None else [uuid_to_base64(topic_id), by_name(topic)]
                 stems = [stem for each in topics for stem in self._stems(directory, each, opened)]
                 stored = (_read_state(place, stem, opened) for stem in stems)
                 found.update(dict.fromkeys(each for each in stored if each is not None))
 
-            if unread := self._in(f"{PARTITIONS}/{directory}", look):
+            if unread := self._in(f"{PARTITIONS}/{directory}", read):
                 found[unread] = None
         return list(found)
 
@@ -136,14 +136,14 @@ class LastSettings:
         found = {stem for stem, suffix in split if suffix in {SUFFIX, DAMAGED} and "-" not in stem[len(begin) :]}
         yield from sorted(found)
 
-    def _in(self, name: str, look: Callable[[str, int], T]) -> T | UnreadableState | None:
-        """The result of ``look`` with path and descriptor of the directory ``name``; None if it does not exist."""
+    def _in(self, name: str, read: Callable[[str, int], T]) -> T | UnreadableState | None:
+        """The result of ``read`` with path and descriptor of the directory ``name``; None if it does not exist."""
         if self.is_empty():
             return None
         place = f"{self._root}/{name}"
         try:
             with HeldDirectory(self._root, name) as descriptor:
-                return look(place, descriptor)
+                return read(place, descriptor)
         except FileNotFoundError:
             return None
         except OSError as error:

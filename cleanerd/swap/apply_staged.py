@@ -34,7 +34,7 @@ from cleanerd.swap.enter import enter_partition
 from cleanerd.swap.files import HERE, PartitionFiles
 from cleanerd.swap.group_swap import SOURCE_SUFFIXES, files_of, finish_plan, swap_group
 from cleanerd.swap.journal import Journal
-from cleanerd.swap.kept_segments import FileMark, KeptSegments
+from cleanerd.swap.kept_segments import FileIdentity, KeptSegments
 from cleanerd.swap.purged_keys import refuse_late_records
 from cleanerd.swap.ready_file import ReadyFile
 from cleanerd.swap.record_outcome import not_cleaned, record_clean, record_settings_only
@@ -319,7 +319,8 @@ def _keeper(
             manifest.plan,
             end_offset=max(found.proven_offset, end_offset),
             sources={
-                witness.base: FileMark(witness.size, witness.inode, witness.mtime_ns) for witness in manifest.witnesses
+                witness.base: FileIdentity(witness.size, witness.inode, witness.mtime_ns)
+                for witness in manifest.witnesses
             },
             aborted=aborted,
         )

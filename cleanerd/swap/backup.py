@@ -27,7 +27,7 @@ from cleanerd.segments.log_dir import META_PROPERTIES
 from cleanerd.swap.files import PartitionFiles
 from cleanerd.swap.kept_place import agree, delete_kept
 from cleanerd.swap.kept_segments import (
-    FileMark,
+    FileIdentity,
     KeptEntry,
     KeptGroup,
     KeptSegment,
@@ -105,7 +105,7 @@ class Backup:
         plan_id: str,
         *,
         end_offset: int,
-        sources: Mapping[int, FileMark],
+        sources: Mapping[int, FileIdentity],
         aborted: AbortedTransactions,
     ) -> None:
         """Writes nothing yet.
@@ -170,7 +170,7 @@ class Backup:
             plan.plan_id,
             end_offset=max(plan.end_offset, found.proven_offset),
             sources={
-                source.base: FileMark(source.segment.size_bytes, source.segment.inode, source.segment.mtime_ns)
+                source.base: FileIdentity(source.segment.size_bytes, source.segment.inode, source.segment.mtime_ns)
                 for source in plan.sources
             },
             aborted=plan.aborted,
@@ -214,7 +214,7 @@ class Backup:
         output = self._files.stat(staged_name(plan_id, staged.base, "log"))
         if output is None:
             raise CleanerdError("the staged log vanished", where=str(self._files.path))
-        group = KeptGroup(staged.base, staged.end, segments, staged.files, FileMark.of(output))
+        group = KeptGroup(staged.base, staged.end, segments, staged.files, FileIdentity.of(output))
         add_group(self._groups, group)
         if self._is_put:
             self._kept_segments.add(plan_id, group)
@@ -265,7 +265,7 @@ class Backup:
 
     def _link(self, place: PartitionFiles, base: int) -> KeptSegment:
         """Raises StalePlanError if it is not the planned log; U-33: or if a file is not a plain one."""
-        marks: dict[FileKind, FileMark] = {}
+        identities: dict[FileKind, FileIdentity] = {}
         for kind in KINDS:
             name = file_name(base, f".{kind}")
             if self._files.stat(name) is None:
@@ -279,13 +279,13 @@ class Backup:
             status = place.stat(f"{self._directory}/{name}")
             if status is None or not stat.S_ISREG(status.st_mode):
                 raise RefusedError("is not a plain file: it is not kept", where=self._files.where(name))
-            marks[kind] = FileMark.of(status)
+            identities[kind] = FileIdentity.of(status)
         self._require_decided(base, place.stat(f"{self._directory}/{file_name(base, '.log')}"))
-        return KeptSegment(base, marks)
+        return KeptSegment(base, identities)
 
     def _require_decided(self, base: int, found: os.stat_result | None) -> None:
         """Raises StalePlanError if ``found`` is not the log of the planned segment."""
-        if found is None or FileMark.of(found) != self._entry.sources.get(base):
+        if found is None or FileIdentity.of(found) != self._entry.sources.get(base):
             raise StalePlanError(f"segment {base} was replaced before it could be kept", where=str(self._files.path))
 
     def _is_kept(self, place: PartitionFiles, name: str) -> bool:

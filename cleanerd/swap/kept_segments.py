@@ -50,7 +50,7 @@ _STRICT = ConfigDict(strict=True, extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
-class FileMark:
+class FileIdentity:
     """The identity of a file; renames and links keep it."""
 
     bytes: Offset
@@ -60,11 +60,11 @@ class FileMark:
     __pydantic_config__ = _STRICT
 
     @classmethod
-    def of(cls, status: os.stat_result) -> FileMark:
+    def of(cls, status: os.stat_result) -> FileIdentity:
         """The identity of the file with this ``stat``."""
         return cls(status.st_size, status.st_ino, status.st_mtime_ns)
 
-    def is_of(self, found: FileMark | None) -> bool:
+    def is_of(self, found: FileIdentity | None) -> bool:
         """Whether ``found`` is this file. A broker that swapped it in set its time to whole milliseconds."""
         java = replace(self, mtime_ns=self.mtime_ns // 1_000_000 * 1_000_000)
         return found in (self, java)
@@ -75,7 +75,7 @@ class KeptSegment:
     """A replaced segment; its files are in the entry's directory under their own names."""
 
     base: Offset
-    files: dict[FileKind, FileMark]
+    files: dict[FileKind, FileIdentity]
 
     __pydantic_config__ = _STRICT
 
@@ -88,7 +88,7 @@ class KeptGroup:
     end: Offset
     segments: tuple[KeptSegment, ...]
     output: dict[FileKind, FileFact]
-    output_log: FileMark
+    output_log: FileIdentity
 
     __pydantic_config__ = _STRICT
 
@@ -115,7 +115,7 @@ class KeptEntry:
     end_offset: Offset
     checkpoint: Long | None
     clean_point: dict[str, Any] | None
-    sources: Annotated[dict[Offset, FileMark], Field(min_length=1)]
+    sources: Annotated[dict[Offset, FileIdentity], Field(min_length=1)]
     groups: tuple[KeptGroup, ...]
     rules: str | None = None
     aborted: tuple[tuple[Long, Offset, Offset], ...] = ()

@@ -40,7 +40,7 @@ from cleanerd.swap.group_swap import final_name, finish_plan
 from cleanerd.swap.hidden_writes import Place, hidden_writes
 from cleanerd.swap.journal import Journal
 from cleanerd.swap.kept_place import delete_kept, open_kept, require_removable
-from cleanerd.swap.kept_segments import FileMark, KeptEntry, KeptGroup, KeptSegments
+from cleanerd.swap.kept_segments import FileIdentity, KeptEntry, KeptGroup, KeptSegments
 from cleanerd.swap.recover import abandon, rollback_on_error
 from cleanerd.swap.restore import RestoredSegment, RestoreGroup, RestorePlan, restore_group, write_restore
 from cleanerd.swap.signals import signals_wait
@@ -175,7 +175,7 @@ def groups_in_place(files: PartitionFiles, log: PartitionLog, entry: KeptEntry) 
     if log.topic_id != entry.topic_id:
         raise _stale(log, "the topic was created again")
     last = max(entry.sources)
-    found = {s.base: FileMark(s.size_bytes, s.inode, s.mtime_ns) for s in log.segments if s.base <= last}
+    found = {s.base: FileIdentity(s.size_bytes, s.inode, s.mtime_ns) for s in log.segments if s.base <= last}
     expected = dict(entry.sources)
     groups = [group for group in entry.groups if group.output_log.is_of(found.get(group.base))]
     for group in groups:
@@ -217,7 +217,9 @@ def _rests_on(later: KeptEntry, entry: KeptEntry) -> bool:
     if later.name != entry.name:
         return False
     found = ((group.output_log, later.sources.get(group.base)) for group in entry.groups)
-    return any(source is not None and source.inode == mark.inode and mark.is_of(source) for mark, source in found)
+    return any(
+        source is not None and source.inode == identity.inode and identity.is_of(source) for identity, source in found
+    )
 
 
 def _refuse_if_cleaned_again(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
@@ -388,10 +390,10 @@ def _stage_group(
     segments = []
     for segment in group.segments:
         facts = {}
-        for kind, mark in segment.files.items():
+        for kind, identity in segment.files.items():
             name = f"{kept}/{final_name(segment.base, kind)}"
             status = place.stat(name)
-            if status is None or FileMark.of(status) != mark:
+            if status is None or FileIdentity.of(status) != identity:
                 raise StalePlanError(
                     "is missing or was changed since it was kept", where=place.where(name), hint="it cannot be undone"
                 )

@@ -208,7 +208,7 @@ class RecordSearch:
         self.result.files += 1
         self.result.size_bytes += size
         if path.name == KEY_HASHES:
-            self._look_at_hashes(path)
+            self._search_hashes(path)
             return
 
         def damaged(damage: Damage) -> None:
@@ -219,7 +219,7 @@ class RecordSearch:
             advance(len(data))
             self._take(path, state, data, rows)
 
-    def _look_at_hashes(self, path: Path) -> None:
+    def _search_hashes(self, path: Path) -> None:
         """Search for the hash of a key, which is a trace of it: a guessed key can be recognised by its hash."""
         data = bytes_of(path) or b""
         keys = [term.data for term in self._terms if term.kind == "key"]

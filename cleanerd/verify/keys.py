@@ -136,25 +136,25 @@ class KeyedRecords:
             seen &= rows.has_key
             if not seen.any():
                 continue
-            marks = self._tombstone_bits(rows, number)[seen]
+            row_facts = self._tombstone_bits(rows, number)[seen]
             hashes, offsets = rows.key_hash[seen], rows.offset[seen]
             version, has_version = rows.version[seen], rows.has_version[seen]
-            self._table.add(hashes, offsets, marks | _OLD if is_old else marks, (version, has_version))
+            self._table.add(hashes, offsets, row_facts | _OLD if is_old else row_facts, (version, has_version))
             if old_end is not None and (offsets >= old_end).any():
                 later = offsets >= old_end
                 versions = version[later], has_version[later]
-                self._table.add(hashes[later], offsets[later], marks[later] | _OLD, versions)
+                self._table.add(hashes[later], offsets[later], row_facts[later] | _OLD, versions)
 
     def _tombstone_bits(self, rows: DataRecords, number: int) -> NDArray[np.uint64]:
         horizon = horizons(rows.batches)
         gone = (rows.batches.magic < 2) | ((horizon != NO_HORIZON) & (horizon <= self._where.now_ms))
-        marks = rows.batches.position.astype(np.uint64) | np.uint64(number << 32)
-        marks |= np.where(gone, _MAY_BE_GONE, np.uint64(0)) | np.where(
+        row_facts = rows.batches.position.astype(np.uint64) | np.uint64(number << 32)
+        row_facts |= np.where(gone, _MAY_BE_GONE, np.uint64(0)) | np.where(
             horizon != NO_HORIZON, _HAS_HORIZON, np.uint64(0)
         )
-        marks[rows.batches.unordered] |= _UNORDERED
+        row_facts[rows.batches.unordered] |= _UNORDERED
         tombstones: NDArray[np.uint64] = np.where(rows.is_tombstone, _TOMBSTONE, np.uint64(0))
-        return marks[rows.batch] | tombstones
+        return row_facts[rows.batch] | tombstones
 
     def _report_times(self, file: SegmentFile, rows: DataRecords) -> None:
         """F-2: check that a batch has the largest time of its records, which retention and lookups by time use."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.record import Record
 
-_NO_MARK = (b"", b"0", b"false", None)
+_DENIES_TOMBSTONE = (b"", b"0", b"false", None)
 _FLAG_BIT = 0x20
 
 
@@ -116,7 +116,9 @@ class KeyRules:
         """Whether one record deletes its key."""
         if self.tombstone_mode == "flag" and magic == 2:
             return bool(record.attributes & _FLAG_BIT)
-        marked = self.tombstone_mode == "header" and _last(record.headers, self.tombstone_header) not in _NO_MARK
+        marked = (
+            self.tombstone_mode == "header" and _last(record.headers, self.tombstone_header) not in _DENIES_TOMBSTONE
+        )
         return record.value is None or marked
 
 

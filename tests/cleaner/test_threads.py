@@ -192,8 +192,8 @@ def test_the_rewrite_begins_at_batches(tmp_path: Path) -> None:
         ):
             (decided, *_) = Cleaning(plan, pool, Silent()).decide().segments
             (batches,) = whole_reader.headers(decided.source.segment)
-        marks[workers, chunk_bytes] = decided.marks
-        for mark in decided.marks:
+        marks[workers, chunk_bytes] = decided.rewrite_starts
+        for mark in decided.rewrite_starts:
             assert int(batches.position[mark.batch]) == mark.position
             assert int(batches.first_record[mark.batch]) == mark.record
     assert marks[1, 1 << 20] == (RewriteStart(0, 0, 0),)

@@ -206,4 +206,4 @@ def test_a_partition_that_killed_a_process_is_tried_last_and_then_skipped(tmp_pa
     assert "killed 2 times in a row" in left.stderr
     named = _clean(log_dir, "--partition", "orders-1", log_cleaner_threads=threads)
     assert _outcomes(named) == {"orders-1": "cleaned"}, named.stderr
-    assert not [path for path in (tmp_path / "state" / "at-work").rglob("*") if path.is_file()]
+    assert not [path for path in (tmp_path / "state" / "in-progress").rglob("*") if path.is_file()]

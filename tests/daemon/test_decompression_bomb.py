@@ -88,6 +88,6 @@ def test_a_kill_from_outside_keeps_nothing_in_quarantine(tmp_path: Path) -> None
                 "all are clean", lambda view: bool(view["partitions"]) and all(map(is_clean, view["partitions"]))
             )
             assert [each["quarantine"] for each in view["partitions"]] == [None] * 4
-            place = tmp_path / "state" / "at-work"
+            place = tmp_path / "state" / "in-progress"
             # A worker takes its mark away, or, where one was killed after its work was done, the next daemon's look.
             daemon.until("no mark is left", lambda _view: not any(path.is_file() for path in place.rglob("*")))

@@ -349,7 +349,7 @@ def test_a_suspect_is_reported_at_every_look(root: Path) -> None:
     make_log_dir(root, {str(name): two_groups() for name in names})
     made = look_context(root)
     die_at(made.store, root, names[0])
-    scanner, context = LogDirScanner(root), replace(made, marks=InFlightMarkers(made.store))
+    scanner, context = LogDirScanner(root), replace(made, in_flight=InFlightMarkers(made.store))
     told = [scanner.scan(context, only).warnings for only in (None, {names[1]}, {names[0]}, None)]
     assert ["it is tried last" in " ".join(each) for each in told] == [True] * 4
     with InFlightMarkers(made.store).working(read_log_dir(root), names[0]):
@@ -366,7 +366,7 @@ def test_a_death_after_the_work_was_done(root: Path) -> None:
         """Of a daemon that was started just now."""
         scanner = LogDirScanner(root)
         try:
-            return scanner.scan(replace(made, marks=InFlightMarkers(made.store)))
+            return scanner.scan(replace(made, in_flight=InFlightMarkers(made.store)))
         finally:
             scanner.release()
 

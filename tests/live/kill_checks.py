@@ -186,5 +186,5 @@ def leftovers(broker: Broker) -> list[str]:
 
 def left_behind(broker: Broker, state: Path) -> list[str]:
     """Of a swap that was cut short, of one that was not, of work: nothing is left when all is over."""
-    marks = [str(path) for path in (state / "at-work").rglob("*") if path.is_file()]
+    marks = [str(path) for path in (state / "in-progress").rglob("*") if path.is_file()]
     return [*leftovers(broker), *names_ending(broker.log_dirs, ".deleted"), *marks, *names_ending([state], *_OURS)]

@@ -166,8 +166,8 @@ def test_leftover_files_are_found(tmp_path: Path) -> None:
     names = ("0.log.swap", "0.log.cleaned", "0.log.deleted", STAGING)
     for name in names:
         (log_dir / "orders-0" / name).mkdir()
-    (state / "at-work" / "x").mkdir(parents=True)
-    (state / "at-work" / "x" / "orders-0").write_text("")
+    (state / "in-progress" / "x").mkdir(parents=True)
+    (state / "in-progress" / "x" / "orders-0").write_text("")
     assert sorted(Path(each).name for each in left_behind(broker, state)) == sorted([*names, "orders-0"])
 
 

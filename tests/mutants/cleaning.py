@@ -79,8 +79,8 @@ CLEANING = (
         "rewrite-begins-at-the-chunks-first-batch",
         "OP-2",
         EVIDENCE,
-        "self.marks.append(RewriteStart(int(batches.position[row]), self._batches + row, records))",
-        "self.marks.append(RewriteStart(int(batches.position[row]), self._batches, records))",
+        "self.rewrite_starts.append(RewriteStart(int(batches.position[row]), self._batches + row, records))",
+        "self.rewrite_starts.append(RewriteStart(int(batches.position[row]), self._batches, records))",
         ("tests/cleaner/test_threads.py::test_the_rewrite_begins_at_batches",),
     ),
     Mutant(

@@ -355,8 +355,8 @@ DAEMON = (
         "a-daemon-that-dies-goes-on-cleaning",
         "run",
         "cleanerd/daemon/dispatcher.py",
-        "        self.begin_nothing()\n        self._tools.marks.begin_shutdown()",
-        "        self._tools.marks.begin_shutdown()",
+        "        self.begin_nothing()\n        self._tools.in_flight.begin_shutdown()",
+        "        self._tools.in_flight.begin_shutdown()",
         ("tests/daemon/test_shutdown.py::test_nothing_is_begun_after_a_part_of_the_daemon_died",),
     ),
     Mutant(

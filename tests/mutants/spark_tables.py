@@ -81,8 +81,8 @@ SPARK_TABLES = (
         "table-of-a-log-that-was-cut",
         "F-9",
         REFUSALS,
-        "and epoch != mark.leader_epoch:",
-        "and epoch < mark.leader_epoch:",
+        "and epoch != watermark.leader_epoch:",
+        "and epoch < watermark.leader_epoch:",
         (f"{STATES}::test_cut_and_grown_again",),
     ),
     Mutant(

@@ -15,7 +15,7 @@ from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.swap import backup_limits, kept_place
 from cleanerd.swap.backup_limits import ClockReadings, KeepLimits, prune_kept
 from cleanerd.swap.files import PartitionFiles
-from cleanerd.swap.kept_segments import FileMark, KeptGroup, KeptSegment, KeptSegments
+from cleanerd.swap.kept_segments import FileIdentity, KeptGroup, KeptSegment, KeptSegments
 from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import DIRTY, dirty, good, keys
 from tests.support.log_dirs import make_log_dir
@@ -268,15 +268,15 @@ def test_an_entry_of_a_newer_release_is_left_alone(root: Path) -> None:
 def test_as_many_segments_as_a_plan_can_name(root: Path) -> None:
     """S-40: with the longest numbers; what could not be read could not be undone, nor let go."""
     segments = 97_000  # as MAX_MANIFEST_BYTES has it
-    mark = FileMark(2**32 - 1, 2**64 - 1, 2**63 - 1)
-    files: dict[FileKind, FileMark] = dict.fromkeys(("log", "index", "timeindex", "txnindex"), mark)
+    identity = FileIdentity(2**32 - 1, 2**64 - 1, 2**63 - 1)
+    files: dict[FileKind, FileIdentity] = dict.fromkeys(("log", "index", "timeindex", "txnindex"), identity)
     first = 2**62
     many = tuple(KeptSegment(first + number, files) for number in range(segments))
     groups = tuple(
-        KeptGroup(part[0].base, part[-1].base + 1, part, {"log": FileFact(bytes=1, crc32c=1)}, mark)
+        KeptGroup(part[0].base, part[-1].base + 1, part, {"log": FileFact(bytes=1, crc32c=1)}, identity)
         for part in (many[at : at + 200] for at in range(0, segments, 200))
     )
-    entry = replace(aged(root, 0), groups=groups, sources={each.base: mark for each in many})
+    entry = replace(aged(root, 0), groups=groups, sources={each.base: identity for each in many})
     kept_segments(root).save(entry, root.stat())
     found = kept_segments(root).entry(entry.plan)
     assert found is not None

@@ -26,7 +26,7 @@ from cleanerd.segments.segment import BatchWitness, Witness
 from cleanerd.state.delegations import Delegations
 from cleanerd.swap import lock as lock_module
 from cleanerd.swap.files import PartitionFiles
-from cleanerd.swap.kept_segments import FileMark, KeptEntry, KeptSegments
+from cleanerd.swap.kept_segments import FileIdentity, KeptEntry, KeptSegments
 from cleanerd.swap.lock import LogDirLock
 from cleanerd.swap.validate import check_witness
 from tests.support.log_dirs import make_log_dir
@@ -189,7 +189,7 @@ ENTRY = KeptEntry(
     end_offset=1,
     checkpoint=None,
     clean_point=None,
-    sources={0: FileMark(1, 2, 3)},
+    sources={0: FileIdentity(1, 2, 3)},
     groups=(),
 )
 

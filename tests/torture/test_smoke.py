@@ -63,7 +63,7 @@ def test_a_fork_ends_as_a_process_does(jobs: tuple[str, ...], cases: int) -> Non
 
 def test_only_an_in_progress_mark_may_stay_open_and_only_while_a_fault_lasts() -> None:
     """U-35: a mark that cannot be removed stays locked, so that no other process takes it for that of a killed one."""
-    mark, log = "/state/at-work/D/orders-0", "/logs/orders-0/00000000000000000000.log"
+    mark, log = "/state/in-progress/D/orders-0", "/logs/orders-0/00000000000000000000.log"
     assert left_open(FAULTS["EIO-lasting"], Done(1, "", [mark])) == []
     assert mark in left_open(FAULTS["EIO"], Done(1, "", [mark]))[0]
     (wrong,) = left_open(FAULTS["EIO-lasting"], Done(1, "", [mark, log]))

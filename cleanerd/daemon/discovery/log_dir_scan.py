@@ -42,7 +42,7 @@ class ScanContext:
     agents: AgentPool | None = None
     jobs_ended: int = 0
     stale: Collection[Key] = ()
-    marks: InFlightMarkers | None = None
+    in_flight: InFlightMarkers | None = None
     silent: frozenset[Path] = frozenset()
     only_due: bool = False
     forgiven: Mapping[Key, int] = field(default_factory=dict)

@@ -163,7 +163,7 @@ class LogDirScanner:
         same = before is not None and targets is before.targets
         present = before.present if before is not None and same else frozenset(targets)
         self._check_start(log_dir, facts, same=before is not None and present == before.present)
-        suspects = _suspects(context.marks, log_dir, scans, now_ms)
+        suspects = _suspects(context.in_flight, log_dir, scans, now_ms)
         self._last = _Known(log_dir, choice, facts, mode, targets, excluded, present, has_suspects=bool(suspects))
         if not same:
             for name in set(self._seen) - present:
@@ -198,7 +198,7 @@ class LogDirScanner:
         targets = {name: known.targets[name] for name in only if name in known.targets}
         with self._partitions(context, known.log_dir, known.choice, known.facts) as partitions:
             scans = tuple(self._scan_partitions(context, partitions, targets, known.mode, now_ms, only, known.excluded))
-        suspects = _suspects(context.marks, known.log_dir, scans, now_ms) if known.has_suspects else {}
+        suspects = _suspects(context.in_flight, known.log_dir, scans, now_ms) if known.has_suspects else {}
         return LogDirScan(
             self.path,
             online=True,
@@ -399,15 +399,15 @@ def _space(path: Path) -> tuple[int, int]:
 
 
 def _suspects(
-    marks: InFlightMarkers | None, log_dir: LogDir, scans: Iterable[PartitionScan | FailedScan], now_ms: int
+    in_flight: InFlightMarkers | None, log_dir: LogDir, scans: Iterable[PartitionScan | FailedScan], now_ms: int
 ) -> dict[TopicPartition, CrashSuspect]:
     """The partitions that a killed process was cleaning (U-35), unless nothing is left to do: then it had finished."""
-    if marks is None:
+    if in_flight is None:
         return {}
-    suspects = marks.suspects(log_dir)
+    suspects = in_flight.suspects(log_dir)
     for scan in scans:
         if scan.name in suspects and isinstance(scan, PartitionScan) and scan.has_nothing_to_do(now_ms):
-            marks.outlived(log_dir, scan.name)
+            in_flight.outlived(log_dir, scan.name)
             del suspects[scan.name]
     return suspects
 

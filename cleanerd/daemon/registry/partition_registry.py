@@ -95,7 +95,7 @@ class PartitionRegistry:
         self,
         settings: RegistrySettings,
         pauses: Pauses = NO_PAUSES,
-        recall: Callable[[Key, PartitionScan], JobReclaimable | None] = lambda _key, _look: None,
+        recall: Callable[[Key, PartitionScan], JobReclaimable | None] = lambda _key, _scan: None,
     ) -> None:
         self.settings = settings
         self._recall = recall

@@ -42,7 +42,7 @@ class CleaningJob:
     """One partition's turn.
 
     ``before``: its quarantine so far, None without one; ``socket``: the agent's, if live. ``clock``: the time that its
-    deletions use. ``resolved``: configurations from scans of the directory. ``marks``: where it records that it runs.
+    deletions use. ``resolved``: configurations from scans of the directory. ``in_flight``: records that it runs.
     ``alone``: no other job runs, because a process was killed while it cleaned this partition. ``hand_over``: stages it
     instead. ``started_ms`` of a verification: when the cleaning began.
     """
@@ -63,7 +63,7 @@ class CleaningJob:
     clock: Clock
     resolved: dict[str, ResolvedTopics] | None = None
     hand_over: ExternalStager | None = None
-    marks: InFlightMarkers | None = None
+    in_flight: InFlightMarkers | None = None
     alone: bool = False
 
 

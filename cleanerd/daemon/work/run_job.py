@@ -74,9 +74,9 @@ def run(job: CleaningJob, keeping: BackupLimits | None = None, agents: AgentPool
         with suppress(CleanerdError):  # the work itself reports faults
             listed = read_partition(job.scan.log_dir, job.name)
     cold = [] if listed is None else cold_segments(path, listed.segments[:-1])
-    mark = nullcontext() if job.marks is None else job.marks.working(job.scan.log_dir, job.name)
+    marker = nullcontext() if job.in_flight is None else job.in_flight.working(job.scan.log_dir, job.name)
     try:
-        with mark:
+        with marker:
             return _run(job, listed, keeping, agents)
     except CleaningStopped:
         return JobDone(job, job.clock.now_ms(), stopped=True)

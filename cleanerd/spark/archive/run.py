@@ -128,7 +128,7 @@ class ArchiveEvents:
 
     note: Callable[[str], None] = lambda _text: None
     warning: Callable[[str], None] = lambda _text: None
-    looked: Callable[[ArchivePlan], None] = lambda _looked: None
+    scanned: Callable[[ArchivePlan], None] = lambda _scanned: None
 
 
 def clean_archive(
@@ -215,7 +215,7 @@ def _plan_directories(
         others = [other.log_dir.path for other in copies if other is not copy]
         with _collected(failures, events):
             found.append(plan_directory(copy, others, settings, wanted, options, number=len(found), name=name))
-            events.looked(found[-1])
+            events.scanned(found[-1])
     return found
 
 

@@ -108,17 +108,17 @@ def _position_before(segment: SegmentFile, times: NDArray[np.void], time_ms: int
 
 
 def _first_in(segment: SegmentFile, start: int, time_ms: int, first: int, *, skip_damage: bool) -> int | None:
-    def look(data: NDArray[np.uint8], position: int) -> _Looked:
-        return _Looked(data, position, time_ms, first)
+    def search(data: NDArray[np.uint8], position: int) -> _TimeSearch:
+        return _TimeSearch(data, position, time_ms, first)
 
     damaged = damage_handler(segment, skip=skip_damage)
-    for _, looked in walk(segment.path, segment.size_bytes, look, damaged, start=start):
-        if looked.found is not None:
-            return looked.found
+    for _, result in walk(segment.path, segment.size_bytes, search, damaged, start=start):
+        if result.found is not None:
+            return result.found
     return None
 
 
-class _Looked:
+class _TimeSearch:
     """Reads whole batches: headers first, records only of those that may have the requested time."""
 
     def __init__(self, data: NDArray[np.uint8], position: int, time_ms: int, first: int) -> None:

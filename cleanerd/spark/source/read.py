@@ -125,11 +125,11 @@ def _padded(count: int) -> int:
 
 
 def read_split(
-    split: TaskSplit, how: ReadOptions, schema: pa.Schema, look: Callable[[SourceRows], None] | None = None
+    split: TaskSplit, how: ReadOptions, schema: pa.Schema, observe: Callable[[SourceRows], None] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The records of ``split`` as batches of ``schema``.
 
-    ``look`` receives each chunk once, including unrequested records.
+    ``observe`` receives each chunk once, including unrequested records.
 
     Raises:
         CorruptionError: damaged bytes that are not to be skipped.
@@ -140,8 +140,8 @@ def read_split(
     if how.view == LATEST:
         winners = winners_of(reading, split.reaches[0], how)
         for rows in reading.rows():
-            if look is not None:
-                look(rows)
+            if observe is not None:
+                observe(rows)
             wins = next(winners, None)
             if wins is None or len(wins) != len(rows.keep):
                 raise changed("it has other records than a moment ago", str(rows.segment.path))
@@ -149,8 +149,8 @@ def read_split(
                 yield to_arrow(SourceRows(rows.decoded, wins, rows.hidden, rows.reach, rows.segment), schema)
         return
     for rows in reading.rows():
-        if look is not None:
-            look(rows)
+        if observe is not None:
+            observe(rows)
         if rows.keep.any():
             yield to_arrow(rows, schema)
         yield from reading.damages()

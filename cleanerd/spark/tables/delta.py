@@ -91,7 +91,7 @@ class DeltaOpen(OpenTable):
 
     def stored_state(self) -> TableState | None:
         """From cleanerd's newest commit, unless the table was restored to an earlier version since."""
-        looked_at, changed = None, ""
+        searched, changed = None, ""
         for limit in _STEPS:
             with _translated_errors("cannot be read", self.where):
                 commits = self._table_now.history(limit)
@@ -104,8 +104,8 @@ class DeltaOpen(OpenTable):
                     return TableState.from_text(text, self.where)
                 if operation == _UNDONE:
                     return None
-                if not changed and (looked_at is None or version < looked_at):
-                    looked_at = version
+                if not changed and (searched is None or version < searched):
+                    searched = version
                     changed = f"{operation}, version {version}" if self._changes_rows(version) else ""
         return None
 

@@ -149,7 +149,7 @@ def _full_part(where: str, log: Log, walked: HeaderSummary, topic: Topic, now_ms
     first = first_of(log)
     end = max(walked.stable_end, first)
     epoch = leader_epoch_at(leader_epochs_of(log), end - 1)
-    return LogPart(log, first, first, end, mark=None, topic=topic, as_of_ms=as_of(log, now_ms), leader_epoch=epoch)
+    return LogPart(log, first, first, end, watermark=None, topic=topic, as_of_ms=as_of(log, now_ms), leader_epoch=epoch)
 
 
 def _write_all(
@@ -229,16 +229,18 @@ def merge_into(
         _require_decoded(decoding, new)
         for number, summary in new.items():
             part = parts[number]
-            if part.mark is not None:
+            if part.watermark is not None:
                 missing = part.end - part.begin - summary["stored"]
                 retention = retention_ms(part.log.name.topic)
-                refusals.require_complete(table.where, part.log, part.mark, missing, now_ms=now, retention_ms=retention)
+                refusals.require_complete(
+                    table.where, part.log, part.watermark, missing, now_ms=now, retention_ms=retention
+                )
         old, sifted = _sift(tasks, table, parts, new)
         added = _finish(tasks, parts, new, sifted)
         topics = {part.log.name.topic: part.topic for part in parts}
         remember = TableState(
             {**before.topics, **{name: topic.after(before.topics.get(name)) for name, topic in topics.items()}},
-            {**before.marks, **{part.log.name: part.now for part in parts}},
+            {**before.watermarks, **{part.log.name: part.now for part in parts}},
         )
         come = [file for files in added.values() for file in files]
         come += [file for summary in sifted for file in summary["files"]]
@@ -281,10 +283,10 @@ def _new_parts(
     """The new part of each of ``logs``; all of a log that the table does not have."""
     begins = []
     for log, topic in zip(logs, topics, strict=True):
-        was, mark = before.topics.get(log.name.topic), before.marks.get(log.name)
+        was, watermark = before.topics.get(log.name.topic), before.watermarks.get(log.name)
         if was is not None:
             refusals.require_same_topic(table.where, log, was, topic)
-        begins.append(first_of(log) if mark is None else mark.end_offset)
+        begins.append(first_of(log) if watermark is None else watermark.end_offset)
     # Transactions open at the watermark are above it, so nothing below is needed.
     tails = [
         replace(log, segments=tuple(each for each in log.segments if each.end > begin) or log.segments[-1:])
@@ -293,20 +295,29 @@ def _new_parts(
     walks = walked_logs(session, tails, [high_watermark_of(log) for log in logs], whole_log=False)
     parts = []
     for log, topic, begin, walked in zip(logs, topics, begins, walks, strict=True):
-        first, mark = first_of(log), before.marks.get(log.name)
+        first, watermark = first_of(log), before.watermarks.get(log.name)
         end = max(walked.stable_end, first)
-        epoch = UNKNOWN_EPOCH if mark is None else mark.leader_epoch
-        if mark is not None:
-            refusals.require_range(table.where, log, mark, first, end)
-        if mark is None or end > mark.end_offset:
+        epoch = UNKNOWN_EPOCH if watermark is None else watermark.leader_epoch
+        if watermark is not None:
+            refusals.require_range(table.where, log, watermark, first, end)
+        if watermark is None or end > watermark.end_offset:
             refusals.require_one_topic(table.where, log, topic)
             epochs = leader_epochs_of(log)
-            if mark is not None:
-                refusals.require_not_cut(table.where, log, mark, epochs)
+            if watermark is not None:
+                refusals.require_not_cut(table.where, log, watermark, epochs)
             epoch = leader_epoch_at(epochs, end - 1)
         as_of_ms = as_of(log, now_ms)
         parts.append(
-            LogPart(log, first, begin, max(end, begin), mark=mark, topic=topic, as_of_ms=as_of_ms, leader_epoch=epoch)
+            LogPart(
+                log,
+                first,
+                begin,
+                max(end, begin),
+                watermark=watermark,
+                topic=topic,
+                as_of_ms=as_of_ms,
+                leader_epoch=epoch,
+            )
         )
     return parts
 
@@ -345,7 +356,7 @@ def _sift(
     changes: dict[TopicPartition, dict[str, Any]] = {}
     for number, part in enumerate(parts):
         paths = [file.path for file in new.get(number, {"files": ()})["files"]]
-        if part.mark is not None and (paths or part.is_moved):
+        if part.watermark is not None and (paths or part.is_moved):
             change: dict[str, Any] = {
                 "topic": part.log.name.topic,
                 "partition": part.log.name.partition,
@@ -396,10 +407,10 @@ def _finish(
 def _is_worth(before: TableState, parts: Sequence[LogPart], retention_ms: Callable[[str], int]) -> bool:
     """Whether to store a commit without changed rows: new offsets, or an old watermark."""
     for part in parts:
-        mark = before.marks.get(part.log.name)
-        if mark is None or (mark.log_start, mark.end_offset) != (part.first, part.end):
+        watermark = before.watermarks.get(part.log.name)
+        if watermark is None or (watermark.log_start, watermark.end_offset) != (part.first, part.end):
             return True
-        if part.now.as_of_ms - mark.as_of_ms > retention_ms(part.log.name.topic) // _OFTEN:
+        if part.now.as_of_ms - watermark.as_of_ms > retention_ms(part.log.name.topic) // _OFTEN:
             return True
     return False
 

@@ -31,7 +31,7 @@ class LogPart:
     """Where the log begins."""
     begin: int
     end: int
-    mark: Watermark | None
+    watermark: Watermark | None
     topic: Topic
     as_of_ms: int
     leader_epoch: int = UNKNOWN_EPOCH
@@ -40,12 +40,12 @@ class LogPart:
     @property
     def is_moved(self) -> bool:
         """Whether rows of the table may be below the log start."""
-        return self.mark is not None and self.first > self.mark.log_start
+        return self.watermark is not None and self.first > self.watermark.log_start
 
     @property
     def now(self) -> Watermark:
         """The watermark to store."""
-        as_of_ms = self.as_of_ms if self.mark is None else max(self.as_of_ms, self.mark.as_of_ms)
+        as_of_ms = self.as_of_ms if self.watermark is None else max(self.as_of_ms, self.watermark.as_of_ms)
         return Watermark(self.first, self.end, as_of_ms, self.leader_epoch)
 
 

@@ -72,40 +72,40 @@ def require_acknowledged(where: str, remembered: TableState) -> None:
         raise _refused("the table was written with --whole-log: what was not acknowledged may be gone since", where)
 
 
-def require_range(where: str, log: Log, mark: Watermark, begin: int, end: int) -> None:
+def require_range(where: str, log: Log, watermark: Watermark, begin: int, end: int) -> None:
     """Check that ``log``, from ``begin`` to ``end`` (exclusive), continues where the table ends.
 
     Raises:
         RefusedError: it begins later, or ends before.
     """
-    if begin > mark.end_offset:
+    if begin > watermark.end_offset:
         raise _refused(
-            f"{log.name} begins at offset {begin}, the table ends at {mark.end_offset}: the offsets between are gone, "
-            "and the deletions in them",
+            f"{log.name} begins at offset {begin}, the table ends at {watermark.end_offset}: the offsets between are "
+            "gone, and the deletions in them",
             where,
         )
-    if end < mark.end_offset:
+    if end < watermark.end_offset:
         raise RefusedError(
-            f"{log.name} ends at offset {end}, the table has it up to {mark.end_offset}",
+            f"{log.name} ends at offset {end}, the table has it up to {watermark.end_offset}",
             where=where,
             hint=f"an older copy, another replica, or a log that was cut; if it is right, {_REPLACE_HINT}",
         )
 
 
-def require_not_cut(where: str, log: Log, mark: Watermark, epochs: Sequence[EpochStart]) -> None:
+def require_not_cut(where: str, log: Log, watermark: Watermark, epochs: Sequence[EpochStart]) -> None:
     """Check that the table's last offset still has its leader epoch, if that is known.
 
     ``epochs``: where those of the log begin. After a truncation the new leader writes in a new epoch, which also
-    detects a log that has grown beyond ``mark`` again.
+    detects a log that has grown beyond ``watermark`` again.
 
     Raises:
-        RefusedError: it was truncated below ``mark``, and now has other records.
+        RefusedError: it was truncated below ``watermark``, and now has other records.
     """
-    epoch = leader_epoch_at(epochs, mark.end_offset - 1)
-    if UNKNOWN_EPOCH not in (epoch, mark.leader_epoch) and epoch != mark.leader_epoch:
+    epoch = leader_epoch_at(epochs, watermark.end_offset - 1)
+    if UNKNOWN_EPOCH not in (epoch, watermark.leader_epoch) and epoch != watermark.leader_epoch:
         raise _refused(
-            f"{log.name} was cut and has grown again since the table was written: offset {mark.end_offset - 1} is of "
-            f"leader epoch {epoch}, in the table it is of epoch {mark.leader_epoch}",
+            f"{log.name} was cut and has grown again since the table was written: offset {watermark.end_offset - 1} "
+            f"is of leader epoch {epoch}, in the table it is of epoch {watermark.leader_epoch}",
             where,
         )
 
@@ -125,21 +125,24 @@ def partitioned(where: str) -> RefusedError:
     )
 
 
-def require_complete(where: str, log: Log, mark: Watermark, missing: int, *, now_ms: int, retention_ms: int) -> None:
-    """Check that no tombstone can have been written and removed since ``mark``, if ``missing`` offsets have no record.
+def require_complete(
+    where: str, log: Log, watermark: Watermark, missing: int, *, now_ms: int, retention_ms: int
+) -> None:
+    """Check that no tombstone can have been written and removed since ``watermark``.
 
-    A cleaning gives a tombstone its horizon, ``retention_ms`` later, and a later one removes it. Data above the mark
-    was cleaned after it, if at all. Without missing offsets there was no cleaning.
+    ``missing``: how many offsets have no record. A cleaning gives a tombstone its horizon, ``retention_ms`` later, and
+    a later one removes it. Data above the watermark was cleaned after it, if at all. Without missing offsets there was
+    no cleaning.
 
     Raises:
         RefusedError: it may have, and its key is unknown.
     """
-    age_ms = now_ms - mark.as_of_ms
+    age_ms = now_ms - watermark.as_of_ms
     if missing > 0 and age_ms + _SKEW_MS >= retention_ms:
         raise _refused(
-            f"{log.name} was cleaned above offset {mark.end_offset}, and the table is {age_ms // 60_000} minutes old: "
-            f"tombstones are removed after delete.retention.ms, {retention_ms // 60_000} minutes; what they deleted is "
-            "unknown",
+            f"{log.name} was cleaned above offset {watermark.end_offset}, and the table is {age_ms // 60_000} minutes "
+            f"old: tombstones are removed after delete.retention.ms, {retention_ms // 60_000} minutes; what they "
+            "deleted is unknown",
             where,
         )
 

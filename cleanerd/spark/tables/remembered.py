@@ -63,7 +63,7 @@ class TableState:
     """
 
     topics: Mapping[str, Topic]
-    marks: Mapping[TopicPartition, Watermark]
+    watermarks: Mapping[TopicPartition, Watermark]
     whole_log: bool = False
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -73,16 +73,16 @@ class TableState:
             name: {"topic_id": each.topic_id, "keep_deleted": each.keep_deleted, "rules": rules_to_item(each.rules)}
             for name, each in sorted(self.topics.items())
         }
-        marks = {
-            str(name): [mark.log_start, mark.end_offset, mark.as_of_ms, mark.leader_epoch]
-            for name, mark in sorted(self.marks.items())
+        watermarks = {
+            str(name): [watermark.log_start, watermark.end_offset, watermark.as_of_ms, watermark.leader_epoch]
+            for name, watermark in sorted(self.watermarks.items())
         }
         document = {
             "format": _FORMAT,
             "whole_log": self.whole_log,
             "run": self.run,
             "topics": topics,
-            "partitions": marks,
+            "partitions": watermarks,
         }
         return json.dumps(document, separators=(",", ":"))
 
@@ -115,7 +115,7 @@ def _from(document: Any) -> TableState:
         if not (topic_id is None or isinstance(topic_id, str)) or not isinstance(each["keep_deleted"], bool):
             raise ValueError
         topics[name] = Topic(topic_id, rules_from_item(each["rules"]), each["keep_deleted"])
-    marks = {}
+    watermarks = {}
     for text, stored in document["partitions"].items():
         name = parse_topic_partition_dir(text)
         begin, end, as_of_ms, epoch = numbers = [*stored, UNKNOWN_EPOCH] if is_old else stored
@@ -123,7 +123,7 @@ def _from(document: Any) -> TableState:
             raise ValueError
         if min(begin, end, as_of_ms, epoch - UNKNOWN_EPOCH) < 0:
             raise ValueError
-        marks[name] = Watermark(begin, end, as_of_ms, epoch)
-    if not {name.topic for name in marks} <= topics.keys():
+        watermarks[name] = Watermark(begin, end, as_of_ms, epoch)
+    if not {name.topic for name in watermarks} <= topics.keys():
         raise ValueError
-    return TableState(topics, marks, document["whole_log"], run)
+    return TableState(topics, watermarks, document["whole_log"], run)

@@ -138,7 +138,7 @@ _TIMES: Final = {
 _COUNTED: Final = frozenset({*_TIMES, "time-millis", "time-micros", "date"})
 """The same number means different times under each of them."""
 
-_MARKS: Final = ("__fastavro_parsed__", "__named_schemas")
+_FASTAVRO_KEYS: Final = ("__fastavro_parsed__", "__named_schemas")
 _OF_PYTHON: Final = {
     "null": type(None), "boolean": bool, "int": int, "long": int, "float": float, "double": float, "bytes": bytes,
     "fixed": bytes, "string": str, "enum": str, "array": list, "map": dict, "record": dict,
@@ -179,7 +179,7 @@ class Parsed:
 def _unmarked(text: str, label: str) -> Any:
     """A schema as JSON without fastavro's own mark, which would skip its check."""
     found = parsed_json(text, label)
-    if any(mark in json.dumps(found) for mark in _MARKS):
+    if any(key in json.dumps(found) for key in _FASTAVRO_KEYS):
         raise UndecodableError(f"{label} is not an Avro schema: it has names that only fastavro gives")
     return strip_defaults(found)
 
