@@ -41,11 +41,11 @@ def refused_login(
         return None
     refusals: list[LoginError] = []
     met: list[bool] = []
-    nobody: list[bool] = []
+    unreachable: list[bool] = []
 
     def hear(error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
-            nobody.append(bool(met) and not any(met))
+            unreachable.append(bool(met) and not any(met))
         elif error.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE}:  # noqa: SLF001
             met.append("Connect to " not in error.str() and error.code() != KafkaError._RESOLVE)  # noqa: SLF001
         elif error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001 - the library's own name of it
@@ -57,6 +57,6 @@ def refused_login(
     options: dict[str, Any] = {**client.confluent(), "bootstrap.servers": bootstrap, "error_cb": hear}
     asking = admin(options, logger=quiet)
     deadline = clock() + seconds
-    while not refusals and not any(nobody) and clock() < deadline:
+    while not refusals and not any(unreachable) and clock() < deadline:
         asking.poll(0.1)
     return refusals[0] if refusals else None

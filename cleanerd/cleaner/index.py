@@ -167,13 +167,13 @@ class ChunkDecoding:
         return min(BUFFERS_A_CHUNK * self._pool.chunk_bytes, most_bytes)
 
     def _begin(self, expected_bytes: int) -> _kernel.ChunkDecoder:
-        version_header, encoding, mark_header = self._headers
+        version_header, encoding, tombstone_header = self._headers
         return _kernel.ChunkDecoder(
             expected_bytes,
             hash_key=self._plan.hash_key,
             version_header=version_header,
             version_encoding=encoding,
-            tombstone_header=mark_header,
+            tombstone_header=tombstone_header,
             max_unpacked=self._plan.max_unpacked_bytes,
         )
 

@@ -94,7 +94,7 @@ class ExplainRequest:
         choice = choose_mode(
             directory, [*others, *configured_log_dirs(self.settings)], self.settings.daemon.cleanerd_agent_socket
         )
-        verb = _COMMANDS[choice.mode]
+        command = _COMMANDS[choice.mode]
         here = partition_names(directory.path)
         with partitions_of(self.settings, directory, others, choice, self.output.note, self.first) as partitions:
             named = sorted(self.wanted.named.intersection(here))
@@ -108,9 +108,9 @@ class ExplainRequest:
                         counts_held=self.is_one,
                     )
                     daemon = daemon_facts(self.settings, directory.path, name)
-                    self.answers.append(Answer(answer, verb, daemon.get(str(name))))
+                    self.answers.append(Answer(answer, command, daemon.get(str(name))))
                 except NotCompactedError as reason:
-                    self.answers.append(Answer(NotCompacted(name, reason, choice.mode != "offline"), verb))
+                    self.answers.append(Answer(NotCompacted(name, reason, choice.mode != "offline"), command))
                 except CleanerdError as error:
                     # A very new topic looks like one of a directory that was not named.
                     note_young_topics(self.output, partitions, partitions.targets())
@@ -154,7 +154,7 @@ class Answer:
     """The findings, the command that cleans it, and a running daemon's report about the partition."""
 
     what: Explanation | NotCompacted
-    verb: str
+    command: str
     daemon: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def _print_answer(output: Output, answer: Explanation, each: Answer) -> None:
     bounds = found.bounds
     if found.verdict is None:
         done = "cleaned" if state is None or state.quarantine is None else "tried again"
-        output.line(f"{found.log.name} is {done} at the next run of cleanerd {each.verb}.")
+        output.line(f"{found.log.name} is {done} at the next run of cleanerd {each.command}.")
     else:
         _print_reason(output, found.log.name, found.verdict.rule, found.verdict.reason, found.verdict.changes)
     if each.daemon is not None:

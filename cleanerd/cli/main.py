@@ -119,8 +119,12 @@ class RootCommand(CommandGroup):
         """Complete commands without importing any; after a dash, options."""
         from click.shell_completion import CompletionItem  # noqa: PLC0415 - only a shell that completes needs it
 
-        verbs = [CompletionItem(verb, help=text) for verb, (_, text) in COMMANDS.items() if verb.startswith(incomplete)]
-        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+        commands = [
+            CompletionItem(command, help=text)
+            for command, (_, text) in COMMANDS.items()
+            if command.startswith(incomplete)
+        ]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
 
 def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's call

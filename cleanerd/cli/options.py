@@ -91,7 +91,7 @@ def common_options(function: Callable[..., R]) -> Callable[..., R]:
     """Give a command ``--json --config --no-config --set -v --quiet`` and, as its first argument, a :class:`Common`."""
 
     @functools.wraps(function)
-    def verb(
+    def command(
         *,
         as_json: bool,
         config_paths: tuple[Path, ...],
@@ -117,11 +117,11 @@ def common_options(function: Callable[..., R]) -> Callable[..., R]:
         return function(common, **options)
 
     # Last in --help, because click shows the first declared options at the end.
-    own = vars(verb).pop("__click_params__", [])
+    own = vars(command).pop("__click_params__", [])
     for option in reversed(_OPTIONS):
-        option(verb)
-    vars(verb)["__click_params__"] += own
-    return verb
+        option(command)
+    vars(command)["__click_params__"] += own
+    return command
 
 
 def _assignment(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def spark_command(
 
     def decorated(function: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(function)
-        def verb(common: Common, *, master: str, conf: tuple[str, ...], **options: Any) -> int:
+        def command(common: Common, *, master: str, conf: tuple[str, ...], **options: Any) -> int:
             given = {name: _from_anywhere(value) for name, value in options.items()}
             if is_driver():
                 return function(replace(common, noted=None), **given)
@@ -85,8 +85,8 @@ def spark_command(
             return submit(script, arguments, master=master, conf=settings, is_short=is_short(read_bytes))
 
         for option in reversed(_OPTIONS):
-            option(verb)
-        return common_options(verb)
+            option(command)
+        return common_options(command)
 
     return decorated
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
-    from cleanerd.spark.archive.look import ArchivePlan
+    from cleanerd.spark.archive.directory_copy import ArchivePlan
 
 
 def archive_all(

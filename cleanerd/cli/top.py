@@ -76,7 +76,7 @@ def _frames(socket: Path, count: int | None) -> Iterator[Group]:
 
 def frame(view: Mapping[str, Any]) -> Group:
     """One frame for a status."""
-    from rich.console import Group  # noqa: PLC0415 - 60 ms that other verbs need not pay
+    from rich.console import Group  # noqa: PLC0415 - 60 ms that other commands do not need
     from rich.text import Text  # noqa: PLC0415
 
     parts: list[Text | Table] = [Text(printable(headline(view)), style="bold"), Text(), _running(view)]

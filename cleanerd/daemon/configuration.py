@@ -72,7 +72,7 @@ class Configuration:
         self.generation += 1
         return ReloadedKeys(keys, later)
 
-    def mark_scanned(self, generation: int) -> None:
+    def record_scanned(self, generation: int) -> None:
         """Note that all partitions were scanned with the settings of that generation."""
         self._scanned_generation = generation
 

@@ -101,7 +101,7 @@ class ScanLoop:
                 await self._scan(dict.fromkeys(configuration.log_dirs), wait_for_all=everything)
                 self._follow()
                 next_full = time.monotonic() + backoff
-                configuration.mark_scanned(generation)
+                configuration.record_scanned(generation)
                 self._publisher.round_ended()
                 if first:
                     require_free(self._fleet.dirs.values())

@@ -96,8 +96,8 @@ _log = structlog.get_logger()
 class Service:
     """The daemon.
 
-    ``reread`` reads the settings again; ``hand_over`` offloads to Spark; ``news``: further warnings. ``http`` makes the
-    server from HOST:PORT, the current view and ``explain``. Tests replace the rest: ``limits``; ``clock`` and
+    ``reread`` reads the settings again; ``hand_over`` offloads to Spark; ``more_warnings``: of the caller. ``http``
+    makes the server from HOST:PORT, the current view and ``explain``. Tests replace the rest: ``limits``; ``clock`` and
     ``store``, by default those of the state directory; ``run_job``; ``scanner`` and ``watcher``, which make the scanner
     of a log directory and the watcher of changes.
     """
@@ -110,7 +110,7 @@ class Service:
         http: Callable[..., HttpServer] | None = None,
         notifier: Notifier | None = None,
         hand_over: SparkOffload | None = None,
-        news: Callable[[], list[str]] = list,
+        more_warnings: Callable[[], list[str]] = list,
         limits: DaemonLimits = DAEMON_LIMITS,
         clock: Clock | None = None,
         store: StateStore | None = None,
@@ -160,7 +160,7 @@ class Service:
             self.fleet,
             self.dispatcher.running,
             counters,
-            lambda: [*warnings.passed(), *hand_over.pop_warnings(), *self._keeping.pop_warnings(), *news()],
+            lambda: [*warnings.passed(), *hand_over.pop_warnings(), *self._keeping.pop_warnings(), *more_warnings()],
             self._trend,
             ReplicaDifferences(self.fleet, lambda: peers.digests),
             canary=self.canary.view,

@@ -82,8 +82,8 @@ class WorkerPool:
             return answer
         with self._lock:
             self.restarted += self._fill()
-            nobody = not self._threads
-        if nobody:
+            no_threads = not self._threads
+        if no_threads:
             answer.set_exception(WorkerDiedError("no thread can be started: see TasksMax and the memory's limits"))
             return answer
         self._jobs.put(_WorkerTask(work, answer))  # type: ignore[arg-type]

@@ -199,9 +199,9 @@ def _leads_to(log_dir: Path, directory: int) -> bool:
 
 
 def _write_holder(descriptor: int) -> None:
-    verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in _COMMANDS else ""
+    command = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in _COMMANDS else ""
     document = {
-        "name": f"cleanerd {verb}".strip(),
+        "name": f"cleanerd {command}".strip(),
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "since_ms": time.time_ns() // 1_000_000,

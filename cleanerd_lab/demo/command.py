@@ -34,7 +34,7 @@ class Command:
             f"bootstrap.servers={broker.bootstrap}",
         )
 
-    def run(self, verb: str, *arguments: str) -> Finished:
+    def run(self, command: str, *arguments: str) -> Finished:
         """Run one command with ``--json``, and wait for it.
 
         Raises:
@@ -43,9 +43,11 @@ class Command:
         self.config_file.write_text(self._config)
         settings = [part for setting in self._settings for part in ("--set", setting)]
         options = ["--quiet", "--json", "--config", str(self.config_file), *settings]
-        done = run_cleanerd([verb, *options, *arguments], bytecode_dir=self._bytecode_dir)
+        done = run_cleanerd([command, *options, *arguments], bytecode_dir=self._bytecode_dir)
         if done.exit_code != 0:
-            raise CleanerdError(f"cleanerd {verb} ended with exit code {done.exit_code}:\n{done.stderr}{done.stdout!r}")
+            raise CleanerdError(
+                f"cleanerd {command} ended with exit code {done.exit_code}:\n{done.stderr}{done.stdout!r}"
+            )
         return done
 
     def plan(self, topics: Iterable[str]) -> Finished:

@@ -13,7 +13,7 @@ from cleanerd.cli.main import run
 from cleanerd.errors import RefusedError
 from cleanerd.format.meta import read_partition_metadata
 from cleanerd.spark.api import ReadableLogs as ReadingLogs
-from cleanerd.spark.archive import look
+from cleanerd.spark.archive import directory_copy
 from cleanerd.spark.archive.target import MANIFEST
 from cleanerd.spark.notebook import Logs
 from tests.cli.clean_log_dirs import write_metadata
@@ -142,7 +142,7 @@ def test_many_tiny_partitions(tmp_path: Path, capsys: Capsys, count: int) -> Non
 def test_what_the_driver_looks_at_is_small(tmp_path: Path) -> None:
     """No record is fetched by it: only identity, checkpoints and names."""
     path = make_archive(tmp_path / "data", "offset-0")
-    copy = look.copied(path, tmp_path / "look")
-    assert {each.name for each in (tmp_path / "look").iterdir()} == {each.name for each in path.iterdir()}
-    assert not list((tmp_path / "look" / "offset-0").iterdir())
+    copy = directory_copy.copied(path, tmp_path / "copy")
+    assert {each.name for each in (tmp_path / "copy").iterdir()} == {each.name for each in path.iterdir()}
+    assert not list((tmp_path / "copy" / "offset-0").iterdir())
     assert copy.log_dir.partitions

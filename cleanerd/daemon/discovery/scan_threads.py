@@ -170,7 +170,7 @@ class ScanThreads:
         for path in log_dirs:
             if path not in self._managed:
                 scanner = self._make_scanner(path, FactsCache(self._readings, self._peers), self._limits)
-                thread = WorkerPool(1, f"cleanerd-look-{path.name}")
+                thread = WorkerPool(1, f"cleanerd-scan-{path.name}")
                 self._managed[path] = _Attended(scanner, self._make_sweeper(), thread)
         return gone
 

@@ -46,7 +46,7 @@ STUCK_SECONDS: Final = 120.0
 
 
 class Publisher:
-    """Owns the view. ``running``: the workers' jobs. ``news``: events since the last call. ``canary``: its state."""
+    """Owns the view. ``running``: the workers' jobs. ``pop_warnings``: the new ones. ``canary``: its state."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Publisher:
         fleet: PartitionRegistry,
         running: Mapping[Key, CleaningJob],
         counters: Counters,
-        news: Callable[[], list[str]],
+        pop_warnings: Callable[[], list[str]],
         trend: TrendRing,
         replicas: ReplicaDifferences,
         *,
@@ -70,7 +70,7 @@ class Publisher:
         self._fleet = fleet
         self._running = running
         self._counters = counters
-        self._news = news
+        self._pop_warnings = pop_warnings
         self._trend = trend
         self._replicas = replicas
         self._canary = canary
@@ -94,7 +94,7 @@ class Publisher:
             self._pending.cancel()
             self._pending = None
         trend_warnings, self._trend.warnings = self._trend.warnings, []
-        for warning in (*self._news(), *trend_warnings):
+        for warning in (*self._pop_warnings(), *trend_warnings):
             self.warn(warning)
         began = time.thread_time()  # CPU time: a suspended machine did not work for it
         self.view = self._make()

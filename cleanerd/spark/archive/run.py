@@ -18,7 +18,7 @@ from cleanerd.errors import CleanerdError, MachineError, RefusedError
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from cleanerd.humanize import counted
 from cleanerd.segments.log_dir import CHECKPOINTS, CLEANER_CHECKPOINT
-from cleanerd.spark.archive.look import ArchivePlan, copied, plan_directory
+from cleanerd.spark.archive.directory_copy import ArchivePlan, copied, plan_directory
 from cleanerd.spark.archive.overlap_check import require_no_overlap
 from cleanerd.spark.archive.partition import COLUMNS, SCHEMA, ArchiveJob, ArchiveTaskResult, clean_one
 from cleanerd.spark.archive.scratch import scratch
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cleanerd.config.load import Settings
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.selection import PartitionSelection
-    from cleanerd.spark.archive.look import CopiedDirectory
+    from cleanerd.spark.archive.directory_copy import CopiedDirectory
     from cleanerd.spark.archive.target import ArchivedFile
     from cleanerd.spark.task_runner import Item
 

@@ -211,7 +211,7 @@ def at_once(place: Path, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """``call`` for each item in order; several at once if they wait for a store."""
     if not isinstance(place, RemotePath):
         return [call(item) for item in items]
-    with ThreadPoolExecutor(AT_ONCE, "cleanerd-look") as pool:
+    with ThreadPoolExecutor(AT_ONCE, "cleanerd-copy") as pool:
         return list(pool.map(call, items))
 
 
