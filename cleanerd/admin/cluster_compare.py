@@ -82,7 +82,7 @@ class ClusterComparison:
 
     ``drift``, ``undelegated``, ``quarantined``, ``states`` and ``down`` are faults; the rest may be temporary.
 
-    ``drift``: topics that are cleaned by different rules. ``clean_points``, ``sizes``: replicas that differ.
+    ``drift``: topics that are cleaned by different strategies. ``clean_points``, ``sizes``: replicas that differ.
     ``states``: replicas with different latest states (U-90). ``held``: partitions with tombstones past their delete
     horizon that wait for a replica. ``erasures``: open requests to erase a key. ``down``: brokers that have replicas
     but do not run.
@@ -357,7 +357,7 @@ def comparison_lines(found: ClusterComparison) -> list[str]:
     for row in found.rows:
         lines += _row_lines(row)
     kinds = (
-        ("cleaned by different rules", found.drift),
+        ("cleaned by different strategies", found.drift),
         ("not delegated", found.undelegated),
         ("in quarantine", found.quarantined),
         ("replicas with different latest states", found.states),

@@ -68,12 +68,12 @@ def _daemon_options(command: Callable[..., int]) -> Callable[..., int]:
 def status(common: Common, hosts: tuple[str, ...], *, files: tuple[Path, ...], port: int) -> int:
     """Print the status of all daemons side by side: strategies, delegation, replicas, versions, savings.
 
-    A HOST is where cleanerd.http.listen serves the status page; the port is 10280 unless it is named. Without HOST and
-    --targets they are those of cleanerd.cluster.peers, else of the brokers that bootstrap.servers name.
+    HOST is the address of a daemon's status page (cleanerd.http.listen); the default port is 10280. Without HOST and
+    --targets, the daemons are those of cleanerd.cluster.peers, or of the brokers that bootstrap.servers name.
 
-    Exit code 0 when all is well, 4 when a daemon does not answer or a broker is down, 1 when one is unwell, when topics
-    are cleaned by different rules or are not delegated, when replicas have different latest states, or when a partition
-    is in quarantine.
+    Exit code 4 if a daemon does not answer or a broker is down. Exit code 1 if a daemon is unhealthy, if topics are
+    cleaned by different strategies or are not delegated, if replicas have different latest states, or if a partition is
+    quarantined. Otherwise 0.
     """
     answers, found = _answers(common, hosts, files, port)
     compared = compare(answers, found.down)
