@@ -141,10 +141,10 @@ def undo() -> None:
 def move_aside() -> None:
     """Move replicas out of a stopped broker's log directory, so that the broker fetches them again from their leaders.
 
-    Without --partition: the replicas that cleanerd doctor names. They were away longer than their topic's
-    delete.retention.ms, and keep deleted keys, or aborted records, for good. Nothing is deleted. Refused while a broker
-    runs, and where this replica may be the only complete one. With bootstrap.servers the cluster is asked, otherwise
-    the metadata log on this host.
+    Without --partition, these are the replicas that cleanerd doctor names. They were away for longer than their topic's
+    delete.retention.ms, and would keep deleted keys or aborted records. Nothing is deleted. It is refused while a
+    broker runs, and for a replica that may be the only complete one. cleanerd asks the cluster at bootstrap.servers, or
+    reads the metadata log on this host.
     """
 
 
@@ -161,8 +161,8 @@ def move_aside() -> None:
 def adopt_state() -> None:
     """Keep cleanerd's state for a log directory that was copied to a new disk in place of the original.
 
-    Without it, a copy is cleaned from its start. Refused while the original is still where it was, because then the
-    copy may be a trial. Copy with times (cp -a, rsync -a). Restart a running daemon afterwards.
+    Copy with times (cp -a, rsync -a), and restart a running daemon afterwards. Without this command, a copy is cleaned
+    from its start. It is refused while the original is still in its place, because the copy may be a trial.
     """
 
 

@@ -89,11 +89,11 @@ def audit(
     as_base64: bool,
     expect_absent: bool,
 ) -> int:
-    """Judge AFTER against BEFORE: lost, stale, resurrected, duplicated, altered records, by partition.
+    """Check the cleaned logs in AFTER against BEFORE: lost, stale, resurrected, duplicated or altered records.
 
-    BEFORE is a copy of the log directory, or a directory of --keep-replaced. Exit code 5 when something is wrong.
-    With --key, --keys-file, --key-prefix or --value-contains: every file below the directories that still holds such
-    records, be it live, replaced, kept or staged.
+    BEFORE is a copy of the log directory, or a directory of --keep-replaced. Exit code 5 if something is wrong.
+    With --key, --keys-file, --key-prefix or --value-contains it names every file below the directories that holds such
+    records: live, replaced, kept or staged.
     """
     settings = common.load_settings()
     terms = find_terms(keys, keys_file, key_prefixes, value_parts, as_hex=as_hex, as_base64=as_base64)

@@ -47,12 +47,12 @@ def _check(given: Mapping[str, Any]) -> None:
 def clean(common: Common, log_dirs: tuple[Path, ...], *, output: Path | None, shards: int | None, **given: Any) -> int:
     """Write the new segments of the compacted partitions beside the old ones, for cleanerd apply.
 
-    The log directories are read and written by the executors: they must lie on storage that driver and executors see
-    under one path. What is staged is what cleanerd stage would stage, byte for byte.
+    The executors read and write the log directories, so driver and executors must see them under one path. The staged
+    files are those of cleanerd stage, byte for byte.
 
-    With --output LOG_DIR may be a URL too, and nothing in it is changed: each partition is copied to an executor's
-    disk, cleaned there as cleanerd clean would, and written to the new place; a manifest, cleanerd-archive.json, comes
-    last. What has none is no archive. Partitions that cannot be cleaned are named, and are not in it.
+    With --output, LOG_DIR can also be a URL, and is not changed. Each partition is copied to an executor's disk,
+    cleaned there as by cleanerd clean, and written to the output. The manifest cleanerd-archive.json is written last;
+    without it, the output is incomplete. It names the partitions that could not be cleaned and are left out.
     """
     from cleanerd.spark.session import spark_session  # noqa: PLC0415 - pyarrow
 

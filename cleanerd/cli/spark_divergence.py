@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 def divergence(common: Common, dirs: tuple[Path, ...], *, partitions: tuple[str, ...], examples: int) -> int:
     """Compare the replicas in each further LOG_DIR with those in the first one, and name the keys that differ.
 
-    Differences by retention, by cleanings at other times and by expired tombstones are counted separately. Only what
-    both have is compared, up to the lower high watermark. Exit code 5 when replicas differ otherwise.
+    Only offsets that both replicas have are compared, up to the lower high watermark. Differences by retention, by
+    cleanings at other times and by expired tombstones are only counted. Exit code 5 if there are others.
     """
     if len(dirs) < 2:
         raise click.UsageError("two directories at least")

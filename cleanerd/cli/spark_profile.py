@@ -52,10 +52,10 @@ def profile(
     strategy: tuple[str, str] | None,
     report: Path | None,
 ) -> int:
-    """Say of each partition what its closed segments hold: keys, versions, tombstones, and what a cleaning would save.
+    """Count what the closed segments of each partition hold: keys, versions, tombstones, and the possible saving.
 
-    Map and shards are what cleanerd would need for it with the settings of this machine. Exit code 5 when there are
-    bytes that cannot be read.
+    It also shows the offset map and the passes that a cleaning needs with this host's settings. Exit code 5 if bytes
+    could not be read.
     """
     from cleanerd.spark.api import ReadableLogs  # noqa: PLC0415 - needs pyarrow
     from cleanerd.spark.session import spark_session  # noqa: PLC0415

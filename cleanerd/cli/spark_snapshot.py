@@ -181,11 +181,11 @@ def snapshot(
     tombstones: bool,
     **given: Any,
 ) -> int:
-    """Write the record that wins each key by its topic's strategy: key, value, headers, timestamp, offset.
+    """Write the record that the topic's strategy retains for each key: key, value, headers, timestamp, offset.
 
-    What a read_committed consumer would get counts: from the log start to the high watermark, and no further than the
-    first open transaction. Parquet: a topic is a sub-directory; the offsets are in _cleanerd, written last. A table
-    gets all of it in one commit, which says as of which offsets it is; --incremental goes on from there.
+    The range is that of a read_committed consumer: from the log start to the high watermark, or to the first open
+    transaction. Parquet gets one directory per topic; the offsets are in _cleanerd, which is written last. A table gets
+    one commit, which stores the offsets; --incremental continues from there.
     """
     target = _Target(**{each.name: given[each.name] for each in fields(_Target)})
     decode = decode_from(given)

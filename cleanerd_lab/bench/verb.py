@@ -81,7 +81,7 @@ def _size(_context: click.Context, _option: click.Parameter, value: str) -> int:
 def bench(common: Common, *, size: int, names: tuple[str, ...], repeat: int, parent: Path | None) -> int:
     """Measure this machine: kernel stages, and whole cleanings beside copying the same bytes.
 
-    Logs are made up and removed again. Free space of about four times --size is needed.
+    It generates logs and removes them again. It needs free space of about four times --size.
     """
     common.load_settings()  # not used, but a wrong --set is an error in every command
     shapes = [shape for shape in SHAPES if not names or shape.name in names]
