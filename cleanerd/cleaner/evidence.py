@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 Intervals: TypeAlias = "NDArray[np.int64]"
-"""[k, 2]: first and last offset of each."""
+"""[k, 2]: first and last offset of each of k intervals."""
 
 COUNTS: Final = ("visible_from", "lasting_from", "unproven_to", "proven_to", "dirty_from", "dirty_to")
 """Fields of :class:`SegmentEvidence` that count the records below an offset, so the counts of its parts add up."""

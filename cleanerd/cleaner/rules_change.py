@@ -51,8 +51,9 @@ RULES_NAMED: Final = frozenset(_KEYS[name] for name in _ALWAYS)
 class RulesChange:
     """The stored rules of a topic and its current ones, as fingerprints.
 
-    ``before`` is None if the topic is delegated and was never cleaned, or if its state is ``unread``: that of its last
-    cleaning, or of its delegation (``is_of_delegation``). ``is_stated``: the settings name the change.
+    ``before`` is None if the topic is delegated and was never cleaned, or if its stored state cannot be read: then
+    ``unread`` is the reason, and ``is_of_delegation`` whether that state is its delegation. ``is_stated``: the settings
+    name the change.
     """
 
     topic: str

@@ -3,11 +3,9 @@
 confluent-kafka cannot do it (U-25). The flag lasts until the batch is recompressed: leave the topic's
 ``compression.type`` at ``producer``; a broker's own cleaner clears it (U-8, U-14).
 
-kafka-python's record codec, extended by the tombstone flag of KIP-87: bit 5 of a record's attributes (U-25).
-
-kafka-python writes 0 there and ignores it when it reads. Here a flagged record has a :class:`TombstoneHeaders` as its
-list of headers: the batch builder sets the bit for such a list, the batch reader makes one from the bit, and all code
-in between passes the list on unchanged.
+The flag is bit 5 of a record's attributes. kafka-python writes 0 there and ignores it when it reads. Here a flagged
+record has a :class:`TombstoneHeaders` as its list of headers: the batch builder sets the bit for such a list, the batch
+reader makes one from the bit, and all code in between passes the list on unchanged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Generates a settings file with every key, commented out: its effect, its allowed values, its default.
 
-Lines that begin with ``# `` are comments; ``#"`` and ``#[`` begin settings: remove the ``#`` to use one. The
-broker-level part then states defaults only; a key without a writable default (a path) shows an example. One key is
-active: ``cleanerd.mode``, so that the daemon only observes with an unchanged file.
+Lines that begin with ``# `` are comments; ``#"`` and ``#[`` begin settings: remove the ``#`` to use one. A
+key without a writable default (a path) shows an example. One key is active: ``cleanerd.mode``, so that the daemon only
+observes with an unchanged file.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Estimator:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, now_ms: int) -> None:
-        """Begin the next one, if it is time; a worker is free."""
+        """Begin the next estimate if it is due. The caller has found a free worker."""
         if self._running is not None or self._resting is not None:
             return
         fleet = self._fleet

@@ -33,10 +33,10 @@ class DaemonLimits:
     """Between two checks of what the broker's next start does with a directory: each reads a file per partition."""
 
     agent_seconds: float = 5.0
-    """For an answer of the agent during a scan: a broker with a fault must not delay it."""
+    """How long a scan waits for the agent's answer: a broker with a fault must not delay it."""
 
     place_seconds: float = 20.0
-    """For a free connection to the agent during a scan."""
+    """How long a scan waits for a free connection to the agent."""
 
     together_seconds: float = 2.0
     """The others do not wait for a slower scan, which is merged when it ends."""

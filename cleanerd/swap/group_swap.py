@@ -116,7 +116,7 @@ def swap_group(
     files.fsync_directory()
     journal.begin(group)  # S-32
     lock.check()  # S-33
-    for kind in group.kinds():  # S-34, the log first
+    for kind in group.kinds():  # S-34: the log is renamed first
         files.rename(cleaned_name(group.base, kind), swap_name(group.base, kind))
     files.fsync_directory()
     complete_group(files, group, names)

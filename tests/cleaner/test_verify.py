@@ -119,7 +119,7 @@ def test_nothing_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "claim"),
     [
         pytest.param(written(log_bytes=lambda n: n + 1), "bytes", id="size"),
         pytest.param(written(log_crc32c=lambda crc: crc ^ 1), "CRC-32C of the file", id="checksum"),

@@ -123,7 +123,7 @@ def too_large(budget: CanaryBudget | None, size_bytes: int) -> str:
 
 
 def load_canary(state_dir: Path, now_ms: int) -> CanaryState:
-    """The stored state. An unreadable one holds, because the cleanings since are unknown."""
+    """The stored state. If it cannot be read, cleanings are held: it is unknown what was cleaned and not verified."""
     found = DOCUMENT.read(state_dir)
     if isinstance(found, UnreadableState):
         finding = f"{found}, so it is unknown what was cleaned and not verified"

@@ -48,7 +48,7 @@ class CleaningQueue:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the last pass may still be used. Not with a suspect: it comes last, so all have to be judged."""
+        """Whether the order of the last pass may still be used. Not with a suspect, which is tried after all others."""
         return self._clock() < self._until and not self.has_suspects
 
     def pass_over_all(self, now_ms: int) -> list[Candidate]:

@@ -120,7 +120,7 @@ def estimated_keys(job: CleaningJob, resources: Resources, options: CleaningOpti
     """
     with contextlib.suppress(CleanerdError, OSError):
         found = survey(job.scan.log_dir, job.name, job.scan.config, job.store, options)
-        # Every key has an offset of its own, so usually nothing has to be read.
+        # There are at most as many keys as offsets, so usually no record has to be read.
         if found.to_clean and found.end_offset - found.bounds.first_dirty_offset >= threshold:
             with SegmentReader.open(str(found.log.path), chunk_bytes=resources.chunk_bytes) as reader:
                 return distinct_keys(make_plan(job.scan.log_dir, found, resources, options, reader))

@@ -163,7 +163,7 @@ def reach_of(log: Log, options: Options) -> LogRange:
 
 
 def pieces_of(number: int, log: Log, reach: LogRange, split_bytes: int) -> list[SegmentPiece]:
-    """The parts of the segments of ``log`` with its ``reach``, of about ``split_bytes`` at most.
+    """Cut the segments of ``log`` into parts of at most about ``split_bytes``, without segments outside of ``reach``.
 
     Raises:
         CleanerdError: a file does not exist any more.

@@ -142,7 +142,7 @@ class DeltaOpen(OpenTable):
         ]
 
     def commit(self, added: Sequence[WrittenFile], removed: Sequence[TableFile], remember: TableState) -> None:
-        """One entry of the log, on top of the one that was read, or none."""
+        """Commit one version of the table after the one that was read; raises if another writer was faster."""
         now_ms = time.time_ns() // 1_000_000
         # A second writer has to begin again, because the files that it read have changed.
         properties = CommitProperties(custom_metadata={PROPERTY: remember.to_text()}, max_commit_retries=0)

@@ -110,9 +110,9 @@ class _Writer:
 
 
 def write_rows(place: FilesPlace, batches: Iterable[pa.RecordBatch], columns: pa.Schema = ROWS) -> list[WrittenFile]:
-    """Write ``batches`` of ``columns`` as new files of ``place``; none without rows. Removes them after an exception.
+    """Write ``batches`` of ``columns`` as new files of ``place``; none without rows.
 
-    Nothing stays of them when anything is raised.
+    After an exception it removes them.
 
     Raises:
         CleanerdError: they cannot be written; and what ``batches`` raises.
