@@ -215,7 +215,7 @@ class Cluster:
             answer = self._client.describe_configs([resource], include_synonyms=True, config_filter="all")
         values = answer.get("topic", {}).get(topic, {})
         if not values:
-            # The client drops an error that replaces values.
+            # If the broker answers with an error instead of values, the client ignores it.
             raise AccessDeniedError(
                 "the cluster does not show the topic's configuration",
                 where=topic,

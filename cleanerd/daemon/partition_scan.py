@@ -191,7 +191,7 @@ def scan_result(
 
 
 def _of_one(log_dir: LogDir, name: TopicPartition) -> LogDir:
-    """One partition's part of a reading: a whole reading per partition would fill the memory."""
+    """The facts of one partition in ``log_dir``: storing those of all partitions in each scan would fill the memory."""
     if log_dir.partitions == (name,) and not log_dir.linked:
         return log_dir
 

@@ -65,7 +65,7 @@ class RecordEvidence:
     guarded: NDArray[np.uint64] | None = None
 
     def with_guards(self, *guards: NDArray[np.uint64] | None) -> RecordEvidence:
-        """The same, with tombstones that any of these bitmaps guards."""
+        """A copy in which the tombstones of all these bitmaps are guarded."""
         masks = [guard for guard in guards if guard is not None]
         return replace(self, guarded=np.bitwise_or.reduce(masks)) if masks else self
 

@@ -73,9 +73,9 @@ _COMPARED: tuple[str, ...] = ("version", "digest_high", "digest_low", "attribute
 class Pairs:
     """The records of a partition, one per row, by offset: the columns of both sides.
 
-    ``befores``, ``afters``: how often the record occurs. ``flags``: :class:`RecordFact` of each side, 0 without it; the
-    ``other`` columns are those of ``record_scan.SCHEMA``, undefined without it. A record that a side has more than once
-    has the highest value of each column. ``high``, ``low``: its key, from the side before.
+    ``befores``, ``afters``: how often the record occurs. ``flags``: :class:`RecordFact` of each side, 0 without it.
+    ``before``, ``after``: the columns of ``record_scan.SCHEMA``, undefined without it. A record that a side has more
+    than once has the highest value of each column. ``high``, ``low``: its key, from the side before.
     """
 
     offset: NDArray[np.int64]
@@ -90,12 +90,12 @@ class Pairs:
 
     @property
     def is_before(self) -> NDArray[np.bool_]:
-        """[n]: it exists before."""
+        """[n]: whether the side before the cleaning has a record at the offset."""
         return self.befores > 0
 
     @property
     def is_after(self) -> NDArray[np.bool_]:
-        """[n]: it exists after."""
+        """[n]: whether the side after the cleaning has one."""
         return self.afters > 0
 
     @property

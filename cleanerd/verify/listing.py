@@ -188,7 +188,7 @@ def changed_ms(path: Path) -> int:
 def bytes_of(path: Path, *, has_room: bool = False) -> bytes | None:
     """The content of a small file; None: it does not exist.
 
-    ``has_room``: without the preallocated end of an index (:func:`safe_open.read_and_close`).
+    ``has_room``: the file is an index, whose preallocated end is not read (:func:`safe_open.read_and_close`).
 
     Raises:
         CleanerdError: it cannot be read.

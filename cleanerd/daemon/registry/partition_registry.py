@@ -149,7 +149,7 @@ class PartitionRegistry:
         if isinstance(scan, FailedScan):
             tracked.failed = scan
             tracked.failed_in_a_row += 1
-            # Beside a broker a scan can meet files that are being replaced; twice in a row is a fault.
+            # Beside a broker a scan can read files that are being replaced. Two failures in a row are real damage.
             if scan.cause is Cause.DATA and tracked.failed_in_a_row > 1:
                 self._quarantine(tracked, scan.reason, now_ms, by_scan=True)
             return

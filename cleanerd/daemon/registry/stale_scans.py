@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 
 class StaleScans:
-    """``jobs_ended``: of all partitions. ``forgiven``: its value when each partition's quarantine was ended."""
+    """The partitions whose last scan is older than their last job.
+
+    ``jobs_ended``: the number of jobs of all partitions. ``forgiven``: that number when a quarantine was ended, by
+    partition.
+    """
 
     def __init__(self) -> None:
         self.jobs_ended = 0
