@@ -148,7 +148,7 @@ by_option: Final = click.option(
 top_option: Final = click.option(
     "--top", type=click.IntRange(min=0), metavar="N", help="At most N rows, the largest savings first. Default: all."
 )
-"""For commands that show partitions by saving."""
+"""For commands that list partitions by how much a cleaning would save."""
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--json", "as_json", is_flag=True, help='Print the result as JSON ("schema": 1).'),

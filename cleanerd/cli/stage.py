@@ -69,7 +69,7 @@ class Stagers(Stager, Protocol):
         """Number of partitions at the same time."""
 
     def cancel(self) -> None:
-        """End the work that runs elsewhere."""
+        """Cancel the stagings that run elsewhere, such as Spark jobs."""
 
 
 StagerOf: TypeAlias = "Callable[[Sequence[Path]], Stager | Stagers]"

@@ -280,7 +280,7 @@ def _facts(
     tombstone = rules.tombstones(kernel_flags, is_old)
     _, has_version = rules.versions(records)
     now_ms = -1 if work.now_ms is None else work.now_ms
-    # A horizon stays, however many cleanings follow (C-49); other records may have got one and passed it.
+    # Later cleanings keep a batch's horizon (C-49). Batches without one may have got one since, and passed it.
     may_be_late = (horizon == NO_HORIZON) | (work.now_ms is None)
     late = is_old | ((horizon != NO_HORIZON) & (horizon <= now_ms)) | (work.many_rounds & may_be_late)
     live = (offset >= work.log_start) & (offset < work.bound)

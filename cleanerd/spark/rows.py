@@ -91,7 +91,7 @@ def _batch(rows: list[Row]) -> pa.RecordBatch:
 
 
 def error_row(error: CleanerdError, **more: Any) -> Row:
-    """``error`` for the driver."""
+    """A row that carries ``error`` from a task to the driver."""
     item = {
         "type": type(error).__name__,
         "message": error.message,

@@ -51,11 +51,11 @@ class StorePath(RemotePath):
     """A path in a store that pyarrow supports."""
 
     def children(self) -> list[RemotePath]:
-        """By the store, one level deep."""
+        """The entries that the store lists directly below this path."""
         return sorted(self._child(name, listed) for name, listed in self._list() if _is_plain(name))
 
     def files_below(self, *, complete: bool = False) -> list[RemotePath]:
-        """By requests of the store for all levels."""
+        """The files below this path, listed with one request for all levels if the store can."""
         # Microsoft's library never ends if a directory has no name, as in ``DIR//FILE``: list it level by level.
         by_levels = self.parts[0].startswith("abfs")
         found: list[RemotePath] = []
@@ -261,7 +261,7 @@ class _StoreFile(Ranges):
         return 0 if found is None else found.st_mtime_ns, tag
 
     def read_into(self, room: Any, position: int) -> int:
-        """From ranges in memory, being fetched, or new."""
+        """Use ranges in memory and those being fetched; request the rest."""
         view = memoryview(room).cast("B")
         done = 0
         wanted = min(len(view), self.listed.st_size - position)

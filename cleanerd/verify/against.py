@@ -291,7 +291,7 @@ class CleaningComparison:
             return
         (old,) = before
         rises = self._keeps_write_time and has_records and header.max_timestamp > old.max_timestamp
-        # With append time a header's time is that of its records, which keep theirs: then the type is create time.
+        # Records keep their times. With append time the header's time counts for all, so a later one needs create time.
         kept_bits = _KEPT_BITS & ~TIMESTAMP_TYPE if rises else _KEPT_BITS
         pairs = {
             "base offset": (header.base_offset, old.base_offset),

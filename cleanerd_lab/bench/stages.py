@@ -106,7 +106,7 @@ class _Rewrite:
         self._actions = retention.actions
 
     def run(self) -> None:
-        # It may stop early when the output grows large: continue there.
+        # The kernel stops early when the output grows large; the next call continues there.
         position = batch = record = 0
         while position < len(self.data):
             written = _kernel.rewrite_chunk(self.data[position:], position, self._keep, record, self._actions[batch:])
