@@ -33,7 +33,7 @@ MAX_REQUEST_BYTES: Final = 4 << 20
 MAX_REQUEST_VALUES: Final = 200_000
 """Limit of values that an agent reads in a line (A-32); a segment has five."""
 MAX_ANSWER_BYTES: Final = 64 << 20
-"""Several times the answer for a partition with a hundred thousand segments."""
+"""Limit of an answer: several times that for a partition with a hundred thousand segments."""
 
 _STRICT: Final = ConfigDict(strict=True, extra="ignore")
 _RECEIVE_BYTES: Final = 1 << 16

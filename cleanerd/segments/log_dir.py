@@ -224,7 +224,7 @@ def incoming_replicas(log_dir: Path, clock_ns: Callable[[], int] | None = None) 
         return frozenset()
     finally:
         close_quietly(descriptor)
-    if written.shows_changes:  # otherwise a broker begins to move many at once
+    if written.shows_changes:  # otherwise the directory changed just now, and may change again unseen
         if len(_INCOMING_REPLICAS) >= _CACHED_DIRS:
             _INCOMING_REPLICAS.clear()
         _INCOMING_REPLICAS[log_dir] = state, found

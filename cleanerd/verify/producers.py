@@ -157,7 +157,7 @@ class Snapshot:
 
 
 def read_snapshots(directory: Path, offsets: tuple[int, ...], findings: Findings) -> list[Snapshot]:
-    """The readable snapshots; the others become findings. The broker skips those for older ones.
+    """The readable snapshots; the others become findings. A broker uses an older snapshot in place of a damaged one.
 
     Raises:
         CleanerdError: a file cannot be read.

@@ -128,7 +128,7 @@ class LogDirScanner:
         for path, name in context.stale:
             if path == self._path_text and name in self._seen:
                 self._seen[name].settled = False
-        # Earlier results depend on directories that may be silent now.
+        # Earlier results are not used while a directory does not answer: they may depend on it.
         before = self._last
         known = before if context.settings is self._settings and not context.silent else None
         if only is not None and known is not None:

@@ -33,7 +33,7 @@ def note_done(
     requested = job.trigger == "manual"
     tracked.had_part = result is not None and result.is_partial
     if requested and tracked.had_part:
-        tracked.requested = True  # the request is answered when all of it is cleaned
+        tracked.requested = True  # the request is answered when the whole partition is cleaned
     elif requested:
         tracked.answered = OperatorOutcome.of(done)
     tracked.waiting_since_ms = None
