@@ -35,7 +35,7 @@ class Case:
     many_rounds: bool = False
 
     @property
-    def asked(self) -> AuditQuestion:
+    def question(self) -> AuditQuestion:
         return AuditQuestion(self.rules, self.clean_end, self.first_dirty, self.log_start, self.many_rounds)
 
 
@@ -46,8 +46,8 @@ def judge_cases(spark: SparkSession | None, root: Path, cases: Sequence[Case], n
         make_log_dir(root / name, partitions)
     compared, notes = sides_of(root / "before", root / "after")
     assert notes == []
-    asked = [cases[sides.name.partition].question for sides in compared]
-    judged = audit_sides(spark, compared, asked, now_ms=now_ms, hash_key=new_digest_key(), examples=EXAMPLES)
+    questions = [cases[sides.name.partition].question for sides in compared]
+    judged = audit_sides(spark, compared, questions, now_ms=now_ms, hash_key=new_digest_key(), examples=EXAMPLES)
     return sorted(judged, key=lambda each: each.name.partition)
 
 
