@@ -66,7 +66,7 @@ class Killing:
     writers: Writers = field(init=False)
     readers: Readers = field(init=False)
     daemon: ForkedDaemon = field(init=False)
-    asked: dict[Path, Asked] = field(default_factory=dict)
+    requested: dict[Path, Asked] = field(default_factory=dict)
     moments: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
