@@ -45,7 +45,8 @@ def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run
             and _config(settings, facts).is_kafkas
         ):
             question = (
-                f"{topic} is cleaned by offset with null tombstones, which needs no delegation. From now on only "
+                f"{topic} is cleaned by offset with null tombstones. It needs delegation only if tombstones have to "
+                "wait for replicas that are away: Kafka's cleaner removes them by the clock. From now on only "
                 f"cleanerd would clean it, and only when its settings name topics.{topic}.{STRATEGY}. Go on?"
             )
             if not common.output.confirm(question, yes=yes):

@@ -36,6 +36,7 @@ from cleanerd.doctor.partitions import (
     check_place,
     check_quarantine,
     check_rules,
+    check_shared_tombstones,
     check_space,
     check_topics,
     check_transactions,
@@ -82,13 +83,17 @@ def check_mode(findings: CheckResults, log_dir: LogDir, others: Sequence[Path], 
 
 def check_kafka_cleaner(
     findings: CheckResults, facts: BrokerFacts, log_dir: LogDir, others: Sequence[Path], configured: Path | None
-) -> None:
-    """OP-13: if Kafka's cleaner is off, no process compacts a topic that cleanerd leaves to Kafka."""
+) -> bool:
+    """OP-13: if Kafka's cleaner is off, no process compacts a topic that cleanerd leaves to Kafka.
+
+    Returns whether it may run.
+    """
     found = kafka_cleaner(facts, choose_mode(log_dir, others, configured).info)
     if found.note:
         findings.warning("Kafka's cleaner", found.note, log_dir.path, found.fix)
     elif found.runs:
         findings.ok("Kafka's cleaner", found.predicate, log_dir.path)
+    return found.runs is not False
 
 
 def _check_agent(findings: CheckResults, info: AgentInfo, where: str) -> None:
@@ -169,7 +174,8 @@ def _check_log_dir(
     check_directories(findings, log_dir, facts)
     compacted = [] if facts is None else check_topics(findings, facts, log_dir, logs)
     if facts is not None:
-        check_kafka_cleaner(findings, facts, log_dir, others, settings.daemon.cleanerd_agent_socket)
+        if check_kafka_cleaner(findings, facts, log_dir, others, settings.daemon.cleanerd_agent_socket):
+            check_shared_tombstones(findings, facts, log_dir, compacted)
         check_internal_topics(findings, settings.daemon, compacted)
         check_space(findings, facts, log_dir, compacted)
         check_long_away(findings, log_dir, facts, now_ms=wall_ms(), running=running)

@@ -11,6 +11,7 @@ from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.cleaner.rules_change import rules_change
 from cleanerd.cleaner.verdict import of_rules
+from cleanerd.config.strategy_keys import STRATEGY
 from cleanerd.config.topic_config import INTERNAL_TOPICS
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import DELETED_SUFFIX, PASSING_SUFFIXES, REMOTE_INDEX_CACHE, parse_topic_partition_dir
@@ -245,6 +246,31 @@ def check_long_away(findings: CheckResults, log_dir: LogDir, facts: BrokerFacts,
         findings.warning("replicas", what, log_dir.path, f"{before}cleanerd move-aside {log_dir.path}")
     if not found:
         findings.ok("replicas", "none here was away longer than delete.retention.ms", log_dir.path)
+
+
+def check_shared_tombstones(
+    findings: CheckResults, facts: BrokerFacts, log_dir: LogDir, compacted: Sequence[tuple[PartitionLog, TopicConfig]]
+) -> None:
+    """U-93: replicated topics that Kafka's cleaner cleans as well, where no tombstone waits for a replica."""
+    daemon = facts.settings.daemon
+    shared = {
+        config.topic
+        for log, config in compacted
+        if config.replicas is not None  # None: tombstones expire by Kafka's rule here too
+        and config.is_kafkas
+        and not config.may_be_kept_away
+        and facts.is_replicated(log.name)
+        and not why_excluded(config.topic, daemon.cleanerd_topics_include, daemon.cleanerd_topics_exclude)
+    }
+    if shared:
+        first = min(shared)
+        others = f" and {counted(len(shared) - 1, 'more topic')}" if len(shared) > 1 else ""
+        what = (
+            f"{first}{others}: cleanerd keeps tombstones for a replica that is away, but Kafka's cleaner cleans the "
+            "topic too, and removes them by the clock"
+        )
+        fix = f"let cleanerd alone clean it: cleanerd delegate {first}, and topics.{first}.{STRATEGY} in the settings"
+        findings.note("tombstones", what, log_dir.path, fix)
 
 
 def check_space(

@@ -178,6 +178,12 @@ class BrokerFacts:
             log_ends={broker: ends.get(topic, {}) for broker, ends in self.peer_log_ends.items()},
         )
 
+    def is_replicated(self, name: TopicPartition) -> bool:
+        """Whether the metadata log shows more than one replica of the partition."""
+        found = self.replicas_of(name.topic)
+        state = None if found is None else found.partitions.get(name.partition)
+        return state is not None and not state.is_alone
+
     def _peers_of(self, topic: str) -> Mapping[int, Mapping[int, int] | str] | None:
         """The topic's clean points at other brokers (U-79)."""
         if self.peers is None:

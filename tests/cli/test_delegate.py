@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -79,6 +81,19 @@ def test_a_topic_of_kafkas_rules_is_delegated_on_request_only(cluster: Connected
     assert cli("delegate", "orders", "--dry-run")[1][0] == "orders: delegated (dry run: nothing was changed)"
     assert cli("delegate", "orders", "--yes")[0] == 0
     assert cli("delegate", "orders")[0] == 0, "nothing is left to ask about"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_delegation_of_kafkas_rules_is_for(cluster: Connected, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-93: before it asks, it says what Kafka's cleaner does to tombstones that wait for a replica."""
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    _code, _out, err = cli("delegate", "orders")
+    assert "wait for replicas that are away: Kafka's cleaner removes them by the clock" in err
+    assert cluster.altered == []
 
 
 def test_a_versioned_topic_is_handed_back_on_request_only(cluster: Connected, cli: Cli) -> None:

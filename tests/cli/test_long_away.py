@@ -39,6 +39,11 @@ HOUR_MS = 3_600_000
 NO_OP = metadata(20)
 COMPACT = config(2, "orders", "cleanup.policy", "compact")
 THREE_DAYS = config(2, "orders", "delete.retention.ms", str(72 * HOUR_MS))
+DELEGATED = tuple(
+    config(2, "orders", *each)
+    for each in (("min.cleanable.dirty.ratio", "1"), ("max.compaction.lag.ms", str(2**63 - 1)))
+)
+ONE_REPLICA = change(ID, 0, replicas=[1], isr=[1])
 CREATED = (topic("orders", ID), COMPACT, partition(ID, 0, [1, 2], [1, 2]))
 
 Batch = tuple[float, tuple[bytes, ...]]
@@ -111,14 +116,39 @@ def test_a_log_that_lost_its_end(root: Path, shell: Shell) -> None:
 
 def test_topics_that_cleanerd_alone_cleans(root: Path, shell: Shell) -> None:
     """U-76: cleanerd elsewhere holds their tombstones (U-70), so this is a note, and the hook is silent."""
-    delegated = (("min.cleanable.dirty.ratio", "1"), ("max.compaction.lag.ms", str(2**63 - 1)))
-    path = broker_1(root, (199.0, tuple(config(2, "orders", *each) for each in delegated)), *KILLED)
+    path = broker_1(root, (199.0, DELEGATED), *KILLED)
     by_time = ("--set", "topics.orders.compaction.strategy=timestamp")
     levels = [level for level, _ in findings(shell("doctor", path, "--json", *by_time), "replicas")]
     ignoring = (*by_time, "--set", "topics.orders.cleanerd.tombstone.replicated=ignore")
     levels += [level for level, _ in findings(shell("doctor", path, "--json", *ignoring), "replicas")]
     assert levels == ["note", "warning"]
     assert "orders-0" not in shell("apply", path, *by_time).err
+
+
+@pytest.mark.parametrize(
+    ("batches", "settings", "said"),
+    [
+        pytest.param((), (), True, id="shared"),
+        pytest.param(((199.0, DELEGATED),), (), False, id="delegated"),
+        pytest.param(((199.0, (ONE_REPLICA,)),), (), False, id="one replica"),
+        pytest.param((), ("topics.orders.cleanerd.tombstone.replicated=ignore",), False, id="ignored"),
+        pytest.param((), ("topics.orders.compaction.strategy=timestamp",), False, id="by timestamp"),
+        pytest.param((), ("cleanerd.topics.exclude=orders",), False, id="excluded"),
+        pytest.param(((199.0, (config(2, "orders", "cleanup.policy", "delete"),)),), (), False, id="not compacted"),
+        pytest.param((), ("cleanerd.broker.properties={root}/off.properties",), False, id="Kafka's cleaner is off"),
+    ],
+)  # fmt: skip
+def test_a_topic_that_kafka_cleans_too(
+    root: Path, shell: Shell, batches: tuple[Batch, ...], settings: tuple[str, ...], said: bool
+) -> None:
+    """U-93: there Kafka's cleaner removes the tombstones that cleanerd keeps for a replica."""
+    path = broker_1(root, *batches, (0.0, (NO_OP,)))
+    (root / "off.properties").write_text(f"log.dirs={path}\nlog.cleaner.enable=false\n")
+    given = [word for each in settings for word in ("--set", each.format(root=root))]
+    answer = shell("doctor", path, "--json", *given)
+    found = [each for each in answer.json["findings"] if each["check"] == "tombstones"]
+    assert [(each["level"], "by the clock" in each["what"]) for each in found] == ([("note", True)] if said else [])
+    assert all("cleanerd delegate orders" in each["fix"] for each in found)
 
 
 def test_no_metadata_log(root: Path, shell: Shell) -> None:

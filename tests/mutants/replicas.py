@@ -16,9 +16,26 @@ WAITS = "tests/cleaner/test_replicas.py::test_old_formats"
 
 NAMED = "tests/cli/test_long_away.py::test_named_before_the_broker_starts"
 NEEDED = "tests/cli/test_long_away.py::test_a_replica_that_may_be_needed"
+SHARED = "tests/cli/test_long_away.py::test_a_topic_that_kafka_cleans_too"
 MOVED = "tests/cli/test_long_away.py::test_moved_aside"
 
 REPLICAS = (
+    Mutant(
+        "a-single-replica-is-said-to-be-shared",
+        "U-93",
+        "cleanerd/resolution/broker_facts.py",
+        "return state is not None and not state.is_alone",
+        "return state is not None",
+        (SHARED,),
+    ),
+    Mutant(
+        "a-delegated-topic-is-said-to-be-shared",
+        "U-93",
+        "cleanerd/doctor/partitions.py",
+        "        and not config.may_be_kept_away\n",
+        "",
+        (SHARED,),
+    ),
     Mutant(
         "the-status-has-another-end-of-a-log",
         "U-70",
