@@ -5,7 +5,8 @@ data. So if the ISR contained all assigned replicas at a moment after the horizo
 replica that was away when the batch expired would keep the old value, or aborted records, indefinitely.
 
 A new replica may copy the old value from one replica, and later records from another one that has removed the
-tombstone. So if the other brokers' daemons are configured, their clean points count as well.
+tombstone. So if the other brokers' daemons are configured, their clean points count as well. This suffices for markers:
+no clean point is above the start of an open transaction, so it stays below a marker that the replica lacks.
 """
 
 from __future__ import annotations

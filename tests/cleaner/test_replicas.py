@@ -245,3 +245,32 @@ def test_it_waits_for_less_clean_replicas(tmp_path: Path, peer_point: int | str,
     again = clean(path, CleaningOptions(NOW, force=True, from_start=True), beside(config(), 9))
     assert again.removed.tombstone + removed["tombstone"] == 2
     assert again.removed.marker + removed["marker"] == 2
+
+
+@pytest.mark.parametrize(
+    ("has", "goes"),
+    [
+        pytest.param("the record and the marker", True, id="has the marker"),
+        pytest.param("the record", False, id="has to fetch it"),
+        pytest.param("the record and what is behind the marker", False, id="fetched past it"),
+    ],
+)
+@pytest.mark.parametrize("commit", [False, True])
+def test_a_marker_waits_for_the_end_of_its_transaction(tmp_path: Path, has: str, goes: bool, commit: bool) -> None:
+    """U-79: no clean point is above an open transaction, so a replica without the marker holds it, like a tombstone."""
+    horizon = NOW - 2 * MARGIN_MS
+    record = encode_batch([Record(b"k", b"v", T0)], producer_id=7, transactional=True)
+    marker = encode_marker(1, commit=commit, producer_id=7, timestamp=T0, delete_horizon=horizon)
+    rest = encode_batch([Record(b"k", b"1", T0), Record(b"z", b"1", T0)], base_offset=2)
+    logs = {
+        "the record and the marker": {0: record + marker + rest, 4: b""},
+        "the record": {0: record, 1: b""},
+        "the record and what is behind the marker": {0: record + rest, 4: b""},
+    }
+    peer = make_log_dir(tmp_path / "peer", {NAME: Partition(logs[has])})
+    clean(peer, CleaningOptions(NOW, force=True))
+    point = clean(peer, CleaningOptions(NOW, force=True)).first_dirty_offset
+    assert point == (4 if goes else 0)
+    own = make_log_dir(tmp_path / "own", {NAME: Partition({0: marker + rest, 4: b""}, cleaner_offset=4)})
+    result = clean(own, CleaningOptions(NOW, force=True, from_start=True), beside(config(), point))
+    assert result.removed.marker == int(goes)

@@ -403,6 +403,14 @@ REPLICAS = (
         ("tests/cleaner/test_replicas.py::test_how_many_wait",),
     ),
     Mutant(
+        "a-clean-point-is-above-an-open-transaction",
+        "U-79",
+        "cleanerd/segments/cleanable_range.py",
+        "    if open_offset is not None:\n        limits",
+        "    if open_offset is not None and now_ms < 0:\n        limits",
+        ("tests/cleaner/test_replicas.py::test_a_marker_waits_for_the_end_of_its_transaction",),
+    ),
+    Mutant(
         "tombstones-above-the-clean-point-expire",
         "U-79",
         "cleanerd/cleaner/plan.py",
