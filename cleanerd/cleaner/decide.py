@@ -55,7 +55,8 @@ class SegmentDecision:
     ``horizons_begun``: batches that get a delete horizon now; ``next_horizon_ms``: the earliest existing future one.
     ``shortens_transactions``: data batches of transactions are removed, so their markers may become unneeded.
     ``waits_for_producers``: some of them stay without records until their producers have expired (R192-1). ``waiting``:
-    retained tombstones past their horizon (U-1, U-4). ``purged``: a bitmap of the removed tombstones if not all expired
+    retained tombstones past their horizon (U-1, U-4).
+    ``tombstones_kept``: see :class:`Retention`. ``purged``: a bitmap of the removed tombstones if not all expired
     ones are removed; None: none. ``least_max_timestamps`` [b] int64: lower limits of the batches' largest timestamps
     (U-65).
     """
@@ -84,6 +85,7 @@ class SegmentDecision:
     shortens_transactions: bool
     waits_for_producers: bool
     next_horizon_ms: int | None
+    tombstones_kept: int
     outcome: DecidedSegment
     least_max_timestamps: NDArray[np.int64] | None = None
 
@@ -309,6 +311,7 @@ def decide_segment(
         shortens_transactions=_shortens(retention.actions, counts, data_batches),
         waits_for_producers=_waits_for_producers(evidence, retention, data_batches),
         next_horizon_ms=evidence.next_horizon_ms,
+        tombstones_kept=retention.tombstones_kept,
         outcome=_at_least(
             _outcome(evidence, retention, counts, end, changes_txn_index=evidence.changes_txn_index(txn_entries)),
             least_max_timestamps,

@@ -44,8 +44,10 @@ class CleaningResult:
     one's size. ``error`` is set if an error prevented the cleaning, and its cause determines ``outcome``
     (``errors.CONSEQUENCES``); then segments and bytes are those of the groups that were swapped before.
     ``segments_rewritten``: replaced sources; ``groups``: the segments that replaced them. ``tombstones_waiting``:
-    retained although past their horizon (U-1, U-4). ``malformed_versions``, ``without_version`` (R280-6; the former
-    included) and ``nulls_without_flag`` (R87-3) are counts of the dirty part: each record counts in one cleaning.
+    retained although past their horizon (U-1, U-4). ``tombstones_kept``: all retained ones in the cleaned range, and
+    markers whose transaction has no batch left; None: not counted.
+    ``malformed_versions``, ``without_version`` (R280-6; the former included) and ``nulls_without_flag`` (R87-3) are
+    counts of the dirty part: each record counts in one cleaning.
     ``map_utilization``: entries by room of the offset map. ``next_purge_ms``: when the next retained tombstones or
     markers reach their delete horizon. ``bytes_read`` and ``bytes_written`` are those of the rewrite. ``is_partial``:
     it ended early so that other partitions can run, and the next one continues at ``end_offset`` (D-11).
@@ -69,6 +71,7 @@ class CleaningResult:
     groups: int = 0
     removed: RemovedRecords = field(default_factory=RemovedRecords)
     tombstones_waiting: int = 0
+    tombstones_kept: int | None = None
     malformed_versions: int = 0
     without_version: int = 0
     nulls_without_flag: int = 0
@@ -144,6 +147,7 @@ class CleaningResult:
                 "marker": self.removed.marker,
             },
             "tombstones_waiting": self.tombstones_waiting,
+            "tombstones_kept": self.tombstones_kept,
             "malformed_versions": self.malformed_versions,
             "without_version": self.without_version,
             "nulls_without_flag": self.nulls_without_flag,
@@ -220,6 +224,7 @@ def worked_out(
         segments_rewritten=totals.sources,
         groups=totals.groups,
         tombstones_waiting=sum(segment.waiting for segment in decision.segments),
+        tombstones_kept=sum(segment.tombstones_kept for segment in decision.segments),
         malformed_versions=decision.oddities.malformed_versions,
         without_version=decision.oddities.without_version,
         nulls_without_flag=decision.oddities.nulls_without_flag,

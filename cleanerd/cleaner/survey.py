@@ -70,7 +70,8 @@ class Survey:
     clean now. ``notes`` for the operator in any case (repairs of C-03, outdated state). ``change``: it would be cleaned
     by other rules than before. ``state``: its stored state, if any. ``standing``: the checkpoint in it, if it fits the
     log. ``holds``: the open transaction that limits the cleaning (OP-14). ``expiry``: up to which delete horizon
-    tombstones may be removed (U-70).
+    tombstones may be removed (U-70). ``tombstones_kept``: how many tombstones and markers of the clean section are
+    still to be removed, as the last cleaning counted them; None: unknown.
     ``log_end_offset``: of the whole log.
     """
 
@@ -90,6 +91,7 @@ class Survey:
     standing: CleanerdCheckpoint | None = None
     holds: OpenTransaction | None = None
     expiry: ExpiryBound = BY_CLOCK
+    tombstones_kept: int | None = None
 
     @property
     def to_clean(self) -> bool:
@@ -187,10 +189,11 @@ def survey_log(
         purge=options.purge,
         change=None if options.change_strategy else change,
     )
+    kept = _tombstones_kept(state, first)
     if expiry.missing:
-        notes.append(f"{held_in_words(expiry)}: {ways_out(expiry, log.name)}")
+        notes.append(f"{held_in_words(expiry, at_most=kept)}: {ways_out(expiry, log.name)}")
     elif expiry.peers:
-        notes.append(held_in_words(expiry))
+        notes.append(held_in_words(expiry, at_most=kept))
     if against is not None and against.rule in bounds.bound.limits and options.up_to_offset is None:
         against = _unless_purge_is_due(against, log, state, first, purge_end, options, expiry)
         end = purge_end if against is None else end
@@ -218,7 +221,17 @@ def survey_log(
         standing=standing,
         holds=holds,
         expiry=expiry,
+        tombstones_kept=kept,
     )
+
+
+def _tombstones_kept(state: PartitionState | None, first_dirty_offset: int) -> int | None:
+    """U-94: as the last cleaning counted them, if it reached the end of the clean section; None: unknown."""
+    if state is None or state.last_result is None or state.purge_as_of != first_dirty_offset:
+        return None
+    kept, end = (state.last_result.get(name) for name in ("tombstones_kept", "end_offset"))
+    is_known = isinstance(kept, int) and isinstance(end, int) and 0 <= kept < 2**63 and end >= first_dirty_offset
+    return kept if is_known else None
 
 
 def expiry_bound(config: TopicConfig, log: PartitionLog, options: CleaningOptions, clean_offset: int) -> ExpiryBound:

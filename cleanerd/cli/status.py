@@ -421,7 +421,10 @@ def _purge(at_ms: int, now_ms: int, partition: Mapping[str, Any]) -> str:
         return f"in {human_ms(at_ms - now_ms)}"
     ends = {broker: f" (at {end} of {partition['log_end_offset']})" for broker, end in partition.get("waits_at", ())}
     brokers = [f"{broker}{ends.get(broker, '')}" for broker in partition.get("waits_for", ())]
-    return "waits for " + ", ".join(brokers) if brokers else "now"
+    if not brokers:
+        return "now"
+    kept = partition.get("tombstones_kept")
+    return (f"up to {kept:,} wait for " if kept else "waits for ") + ", ".join(brokers)
 
 
 def _is_overdue(partition: Mapping[str, Any], now_ms: int) -> bool:

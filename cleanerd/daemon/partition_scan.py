@@ -49,7 +49,8 @@ class PartitionScan:
     ``expiry``: up to which delete horizon tombstones may go (U-70).
     ``quarantine_outdated``: the subject of ``quarantine`` has changed. ``open_since_ms``: when the open transaction
     began that limits the cleaning (OP-14). ``has_wrong_times``: no deadline can be known (OP-18).
-    ``may_purge``, ``log_end_offset``: see `Survey`. ``digest_range``: where grid offsets of digests can be, both ends
+    ``may_purge``, ``log_end_offset``, ``tombstones_kept``: see `Survey`.
+    ``digest_range``: where grid offsets of digests can be, both ends
     included (U-90).
     """
 
@@ -94,6 +95,7 @@ class PartitionScan:
     may_purge: bool = True
     expiry: ExpiryBound = BY_CLOCK
     digest_range: tuple[int, int] = (0, 0)
+    tombstones_kept: int | None = None
 
     def has_nothing_to_do(self, now_ms: int) -> bool:
         """Whether nothing is to be done: no cleaning, tombstone removal, swap or examination."""
@@ -187,6 +189,7 @@ def scan_result(
         may_purge=found.may_purge,
         expiry=found.expiry,
         digest_range=(max(found.log.active.base, bounds.first_dirty_offset), found.log.high_watermark),
+        tombstones_kept=found.tombstones_kept,
     )
 
 

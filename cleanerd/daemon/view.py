@@ -104,6 +104,7 @@ class PartitionView:
     ``open_transaction_since_ms``: when the open transaction began that limits the cleaning (OP-14).
     ``waits_for``: brokers out of the ISR since ``waits_since_ms`` (U-70), or less clean (U-79; then that is None). For
     these, tombstones and markers past their delete horizon wait.
+    ``tombstones_kept``: at most so many tombstones and markers wait; None: unknown.
     ``waits_at``: by broker of ``waits_for`` the end of its log, of ``log_end_offset``, where its daemon reports it.
     ``digests``: the newest ones of the latest state at grid offsets, for comparison with other replicas (U-90).
     """
@@ -139,6 +140,7 @@ class PartitionView:
     waits_since_ms: int | None = None
     waits_at: tuple[tuple[int, int], ...] = ()
     log_end_offset: int | None = None
+    tombstones_kept: int | None = None
     digests: tuple[StateDigest, ...] = ()
 
     def is_held(self, now_ms: int) -> bool:

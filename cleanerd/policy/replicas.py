@@ -125,10 +125,15 @@ def _utc(at_ms: int) -> str:
         return f"{at_ms} ms"
 
 
-def held_in_words(bound: ExpiryBound, count: int | None = None) -> str:
-    """For example ``12 tombstones or markers wait for broker 2, out of the ISR since ...; at 10 of 17``."""
+def held_in_words(bound: ExpiryBound, count: int | None = None, *, at_most: int | None = None) -> str:
+    """For example ``12 tombstones or markers wait for broker 2, out of the ISR since ...; at 10 of 17``.
+
+    ``at_most``: an upper bound, where they were not counted.
+    """
     what, wait = ("tombstone or marker", "waits") if count == 1 else ("tombstones or markers", "wait")
     what = what if count is None else f"{count:,} {what}"
+    if count is None and at_most:
+        what = f"up to {at_most:,} {what}"
     if not bound.missing:
         return f"{what} past their delete horizon {wait}: {bound.why}"
     brokers = ", ".join(str(each) for each in bound.missing)

@@ -75,7 +75,8 @@ class Retention:
     """One segment's decision: a keep bit per record, an action per batch, and counts of removed records.
 
     ``purged``: a bit for each expired tombstone of a key without other records. ``waiting``: the number of guarded
-    tombstones past their horizon.
+    tombstones past their horizon. ``tombstones_kept``: tombstones that stay in the cleaned range, and markers whose
+    transaction has no batch left; all of them go after their horizon.
     """
 
     keep: NDArray[np.uint64]
@@ -88,6 +89,7 @@ class Retention:
     aborted: int
     markers: int
     waiting: int
+    tombstones_kept: int
 
 
 def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flags: NDArray[np.uint8]) -> Retention:
@@ -102,7 +104,8 @@ def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flag
     past_horizon = (batch_flags & BATCH_EXPIRED) != 0
     control = _records_of(batch_flags, BATCH_CONTROL, first_record)
     aborted = _records_of(batch_flags, BATCH_ABORTED, first_record)
-    spent = _records_in(((batch_flags & BATCH_ENDS_NOTHING) != 0) & past_horizon, first_record)
+    ends_nothing = (batch_flags & BATCH_ENDS_NOTHING) != 0
+    spent = _records_in(ends_nothing & past_horizon, first_record)
     untouched = bits_from(records.cleaned_records, total)
     if records.unjudged_records:
         untouched |= ~bits_from(records.unjudged_records, total) & bits_from(0, total)
@@ -127,6 +130,7 @@ def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flag
         aborted=_count(aborted),
         markers=_count(spent),
         waiting=0 if records.guarded is None else _count(judged & current & late & ~expired),
+        tombstones_kept=_count(keep & ~untouched & (records.tombstone | _records_in(ends_nothing, first_record))),
     )
 
 

@@ -87,7 +87,7 @@ def _with_count(found: Survey, now_ms: int, max_unpacked_bytes: int) -> tuple[Su
     rules, clean = rules_of(found.config), found.log.segments[:-1]
     with SegmentReader.open(str(found.log.path), largest_batch_bytes=max_unpacked_bytes) as reader:
         held = held_count(reader, clean, found.expiry, now_ms, rules, max_unpacked_bytes)
-    words = held_in_words(found.expiry), held_in_words(found.expiry, held)
+    words = held_in_words(found.expiry, at_most=found.tombstones_kept), held_in_words(found.expiry, held)
     verdict = found.verdict and replace(found.verdict, reason=found.verdict.reason.replace(*words))
     return replace(found, verdict=verdict, notes=tuple(note.replace(*words) for note in found.notes)), held
 

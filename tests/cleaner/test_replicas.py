@@ -17,8 +17,9 @@ from cleanerd.policy.replicas import MARGIN_MS, ExpiryBound, ReplicaFacts, Repli
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.segments.partition import read_partition
 from cleanerd.segments.reading import SegmentReader
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.cleaner.driver import NAME, clean, config
-from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, write_checkpoint
 from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker
 
 if TYPE_CHECKING:
@@ -199,6 +200,38 @@ def test_how_many_wait(
     with SegmentReader.open(str(path / NAME)) as reader:
         assert held_count(reader, log.segments, bound, NOW, rules, 1 << 20) == counted
         assert held_count(reader, log.segments, bound, HORIZON - 1, rules, 1 << 20) == 0
+
+
+def test_at_most_how_many_wait(tmp_path: Path) -> None:
+    """U-94: all that stay and will go; no marker of a transaction with records, nothing above the cleaned range."""
+    log = (
+        encode_batch([Record(b"a", None, T0), Record(b"b", None, T0), Record(b"c", b"1", T0)])
+        + encode_marker(3, commit=False, producer_id=7, delete_horizon=HORIZON)
+        + encode_batch([Record(b"d", b"1", T0)], base_offset=4, producer_id=8, transactional=True)
+        + encode_marker(5, commit=True, producer_id=8)
+        + encode_batch([Record(b"b", b"2", T0)], base_offset=6)
+    )
+    above = encode_batch([Record(b"e", None, T0)], base_offset=7)
+    rest = encode_batch([Record(b"f", b"1", T0)], base_offset=8)
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: log, 7: above, 8: rest, 9: b""})})
+    topic, state = waiting(config(), T0), tmp_path / "state"
+    options = CleaningOptions(NOW, force=True)
+    first = clean(path, replace(options, up_to_offset=7), topic, state=state)
+    assert (first.outcome, first.tombstones_kept) == ("cleaned", 2)
+
+    def said(up_to: int) -> str:
+        result = clean(path, replace(options, up_to_offset=up_to), topic, state=state)
+        return next(note for note in result.notes if "wait for broker 2, out of the ISR" in note)
+
+    assert said(7).startswith("up to 2 tombstones or markers wait")
+    write_checkpoint(path / CLEANER_CHECKPOINT, {NAME: 8})
+    store, directory = StateStore(state), read_log_dir(path)
+    log_then = read_partition(directory, parse_topic_partition_dir(NAME))
+    known = store.load(directory, log_then)
+    assert known is not None
+    store.save(directory, log_then, replace(known, purge_as_of=8))  # as the daemon after it has read the horizons
+    assert said(9).startswith("tombstones or markers wait"), "another cleaner moved the clean point"
+    assert said(9).startswith("up to 3 tombstones or markers wait"), "and the last segment's"
 
 
 @pytest.mark.parametrize("wish", [{"waits_for_replicas": False}, {"ignored_replicas": frozenset({2})}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cleanerd.cli.output import Output
-from cleanerd.cli.status import attention, headline, matching, print_status, show_history
+from cleanerd.cli.status import attention, headline, matching, partition_row, print_status, show_history
 from cleanerd.daemon.view import CanaryView, CleanView, DaemonTotals, QuarantineView
 from cleanerd.errors import ConfigError
 from cleanerd.humanize import counted, human_change
@@ -153,6 +153,14 @@ def test_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
     assert attention(well, NOW_MS) == []
     print_status(Output(), {**well, "last_scan_ms": None}, [])
     assert "nothing needs attention" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("kept", "shown"), [(1200, "up to 1,200 wait for 2"), (None, "waits for 2")])
+def test_how_many_tombstones_wait(kept: int | None, shown: str) -> None:
+    """U-94: at most so many; unknown until a cleaning has counted them."""
+    held = partition(waits_for=(2,), next_purge_ms=NOW_MS, tombstones_kept=kept)
+    (entry,) = view(partitions=(held,)).to_json()["partitions"]
+    assert shown in partition_row(entry, NOW_MS)
 
 
 def test_history_in_text(capsys: pytest.CaptureFixture[str]) -> None:

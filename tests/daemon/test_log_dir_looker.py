@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.broker.live_broker import LiveBroker
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.config.load import load_settings
 from cleanerd.daemon.directory_snapshot import CONFIG_APPLIED_MS
 from cleanerd.daemon.discovery.facts_cache import FactsCache
@@ -37,6 +38,7 @@ from cleanerd.resolution.partitions import LivePartitions
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.in_progress import PLACE, InFlightMarkers
+from tests.cleaner.driver import clean as clean_log
 from tests.cli.clean_log_dirs import batch
 from tests.daemon.fleets import NOW, fleet_with
 from tests.daemon.service import COMPACT, assignments, broker, is_clean, look_context, serve, until
@@ -45,6 +47,7 @@ from tests.segments.replica_records import log_of, partition
 from tests.support.fake_agent import FakeAgent, wait
 from tests.support.format_bytes import config, metadata, topic
 from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import Record, encode_batch
 from tests.swap.live_round import held
 from tests.swap.offline_round import two_groups
 
@@ -106,6 +109,22 @@ def test_the_end_of_a_log_is_in_the_status(root: Path) -> None:
     fleet.merge(LogDirScanner(root).scan(look_context(root)), NOW)
     (tracked,) = (each for each in fleet.partitions.values() if each.path == str(root))
     assert partition_view(fleet, tracked).to_json()["log_end_offset"] == 3
+
+
+def test_the_tombstones_that_the_last_cleaning_kept_are_in_the_status(root: Path) -> None:
+    """U-94: from the state directory, also after a restart of the daemon; unknown before the first cleaning."""
+    log = encode_batch([Record(b"a", None), Record(b"b", b"1")])
+    make_log_dir(root, {"orders-0": Partition({0: log, 2: b""})})
+
+    def shown() -> object:
+        fleet = fleet_with()
+        fleet.merge(LogDirScanner(root).scan(look_context(root)), NOW)
+        (tracked,) = (each for each in fleet.partitions.values() if each.path == str(root))
+        return partition_view(fleet, tracked).to_json()["tombstones_kept"]
+
+    assert shown() is None
+    assert clean_log(root, CleaningOptions(time.time_ns() // 1_000_000, force=True)).outcome == "cleaned"
+    assert shown() == 1
 
 
 @pytest.mark.parametrize(

@@ -334,6 +334,10 @@ def test_held_partitions() -> None:
     later = partition(number=1, waits_for=(2,), waits_since_ms=NOW_MS - 9000, next_purge_ms=NOW_MS + 600_000)
     other = partition(number=2, waits_for=(2,), waits_since_ms=NOW_MS - 7000, next_purge_ms=NOW_MS)
     found = samples(view(partitions=(held, later, other, partition(number=3))))
+    counted = (replace(held, tombstones_kept=5), replace(later, tombstones_kept=70), replace(other, tombstones_kept=2))
+    assert not any("held_tombstones" in name for name in found), "U-94: unknown"
+    found_kept = samples(view(partitions=counted))
+    assert value(found_kept, "cleanerd_held_tombstones", broker="2") == 7
     since = "cleanerd_held_since_timestamp_seconds"
     assert value(found, "cleanerd_held_partitions", broker="2") == 2
     assert value(found, "cleanerd_held_partitions", broker="3") == 1

@@ -288,6 +288,7 @@ def _random_partition(
         open_transaction_since_ms=now_ms - HOUR_MS if number == 13 else None,
         waits_for=(2,) if number == 12 else (),
         waits_since_ms=now_ms - 90 * HOUR_MS if number == 12 else None,
+        tombstones_kept=1200 if number == 12 else None,
     )
 
 

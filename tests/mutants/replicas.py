@@ -17,9 +17,26 @@ WAITS = "tests/cleaner/test_replicas.py::test_old_formats"
 NAMED = "tests/cli/test_long_away.py::test_named_before_the_broker_starts"
 NEEDED = "tests/cli/test_long_away.py::test_a_replica_that_may_be_needed"
 SHARED = "tests/cli/test_long_away.py::test_a_topic_that_kafka_cleans_too"
+AT_MOST = "tests/cleaner/test_replicas.py::test_at_most_how_many_wait"
 MOVED = "tests/cli/test_long_away.py::test_moved_aside"
 
 REPLICAS = (
+    Mutant(
+        "markers-of-transactions-with-records-are-counted-as-waiting",
+        "U-94",
+        "cleanerd/policy/retain.py",
+        "(records.tombstone | _records_in(ends_nothing, first_record))",
+        "(records.tombstone | control)",
+        (AT_MOST,),
+    ),
+    Mutant(
+        "an-outdated-number-of-tombstones-is-shown",
+        "U-94",
+        "cleanerd/cleaner/survey.py",
+        " and end >= first_dirty_offset",
+        "",
+        (AT_MOST,),
+    ),
     Mutant(
         "a-single-replica-is-said-to-be-shared",
         "U-93",

@@ -72,8 +72,8 @@ RETENTION = (
         "marker-goes-before-its-horizon",
         "C-40",
         RETAIN,
-        "_records_in(((batch_flags & BATCH_ENDS_NOTHING) != 0) & past_horizon, first_record)",
-        "_records_in((batch_flags & BATCH_ENDS_NOTHING) != 0, first_record)",
+        "ends_nothing & past_horizon",
+        "ends_nothing",
         (ONE_BATCH,),
     ),
     Mutant(

@@ -142,6 +142,11 @@ DAEMON: Final = (
         "broker",
     ),
     _gauge(
+        "cleanerd_held_tombstones",
+        "At most so many tombstones and markers wait in these partitions, as far as their last cleanings counted them.",
+        "broker",
+    ),
+    _gauge(
         "cleanerd_held_since_timestamp_seconds",
         "Time at which that broker left the ISR of the first of these partitions.",
         "broker",

@@ -209,6 +209,9 @@ def _held_partitions(families: _Families, view: DaemonView, now_ms: int) -> None
         of_broker = [each for each in held if broker in each.waits_for]
         since = [each.waits_since_ms for each in of_broker if each.waits_since_ms is not None]
         families.add("cleanerd_held_partitions", (str(broker),), len(of_broker))
+        counts = [each.tombstones_kept for each in of_broker if each.tombstones_kept is not None]
+        if counts:
+            families.add("cleanerd_held_tombstones", (str(broker),), sum(counts))
         families.add("cleanerd_held_since_timestamp_seconds", (str(broker),), _seconds(min(since, default=None)))
 
 

@@ -132,6 +132,7 @@ def _partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> Partit
         waits_since_ms=None if scan is None or scan.expiry.since_ms < 0 else scan.expiry.since_ms,
         waits_at=() if scan is None else scan.expiry.missing_ends,
         log_end_offset=None if scan is None else scan.log_end_offset,
+        tombstones_kept=None if scan is None else scan.tombstones_kept,
         digests=() if excluded else digests_of(tracked),
     )
 
