@@ -127,8 +127,11 @@ def assert_twins(local: Staged, spark: Staged) -> None:
     assert spark.files.keys() == local.files.keys()
     for name, facts in local.files.items():
         assert spark.files[name] == facts, name
-    told = ("outcome", "reason", "records_read", "records_kept", "bytes_after", "removed", "notes", "groups")
-    assert {key: getattr(spark.result, key) for key in told} == {key: getattr(local.result, key) for key in told}
+    counts = ("records_read", "records_kept", "tombstones_kept", "bytes_after", "removed")
+    compared = ("outcome", "reason", *counts, "notes", "groups")
+    assert {key: getattr(spark.result, key) for key in compared} == {
+        key: getattr(local.result, key) for key in compared
+    }
 
 
 def all_dirty(now_ms: int, **wished: Any) -> CleaningOptions:
