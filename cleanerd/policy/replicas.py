@@ -288,9 +288,13 @@ class TopicReplicas:
     def last_in_isr_ms(self, partition: int, broker: int) -> int | None:
         """The last time at which the replica on ``broker`` was certainly in the ISR (U-76); -1: unknown.
 
-        None if it is the only replica, or if the log does not show it.
+        None if it is the only replica, or if the log does not show it. A replica that only the last minutes of the log
+        show was in the ISR until the log's end at the latest.
         """
         replicas, facts = self.partitions.get(partition), self.facts
+        is_young = self.topic_id is not None if replicas is None else broker in replicas.joining
+        if is_young and not facts.unread:
+            return facts.newest_ms
         if facts.unread or replicas is None or replicas.is_alone or broker not in replicas.assigned:
             return None
         if broker in replicas.isr:

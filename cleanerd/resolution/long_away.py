@@ -74,7 +74,8 @@ def _judged(
     config = facts.topic_config(name.topic)
     if since_ms is None or not config.is_compacted:
         return None
-    if running and facts.node_id in replicas.partitions[name.partition].last_isr:
+    shown = replicas.partitions.get(name.partition)
+    if running and (shown is None or facts.node_id in shown.last_isr):
         return None
     log = read_partition(log_dir, name)
     if log.topic_id is not None and log.topic_id != facts.topic_id(name.topic):

@@ -49,7 +49,9 @@ CREATED = (topic("orders", ID), COMPACT, partition(ID, 0, [1, 2], [1, 2]))
 Batch = tuple[float, tuple[bytes, ...]]
 
 
-def broker_1(root: Path, *batches: Batch, last_write_hours: float = 0, **facts: int) -> Path:
+def broker_1(
+    root: Path, *batches: Batch, created_hours: float = 200, last_write_hours: float = 0, **facts: int
+) -> Path:
     """The log directory of broker 1, its metadata log with a batch so many hours ago each."""
     now_ms = time.time_ns() // 1_000_000
     data = encode_batch([Record(b"k", b"v", now_ms - int(last_write_hours * HOUR_MS))])
@@ -59,7 +61,7 @@ def broker_1(root: Path, *batches: Batch, last_write_hours: float = 0, **facts: 
         {"orders-0": Partition({0: data, 1: b""}, topic_id=ID, cleaner_offset=1, **facts), "other-0": others},
     )
     log, offset = b"", 0
-    for hours, values in ((200.0, CREATED), *batches):
+    for hours, values in ((created_hours, CREATED), *batches):
         log += metadata_batch(offset, *values, timestamp=now_ms - int(hours * HOUR_MS))
         offset += len(values)
     (path / "__cluster_metadata-0").mkdir()
@@ -83,6 +85,9 @@ CASES = [
                  id="it returned in the last minutes"),
     pytest.param(((199.0, (change(ID, 0, replicas=[1], isr=[1]),)), (30.0, (NO_OP,))), False, id="one replica"),
     pytest.param(((199.0, (change(ID, 0, replicas=[3, 2], isr=[2]),)), (30.0, (NO_OP,))), False, id="no replica here"),
+    pytest.param(((199.0, (change(ID, 0, replicas=[3, 2], isr=[2]),)),
+                  (30.02, (change(ID, 0, replicas=[1, 3, 2], isr=[1, 2]),)), (30.0, (NO_OP,))), True,
+                 id="added in the last minutes"),
     pytest.param(((199.0, (THREE_DAYS,)), (30.0, (NO_OP,))), False, id="a longer delete.retention.ms"),
     pytest.param(((199.0, (config(2, "orders", "cleanup.policy", "delete"),)), (30.0, (NO_OP,))), False,
                  id="not compacted"),
@@ -98,6 +103,14 @@ def test_named_before_the_broker_starts(root: Path, shell: Shell, batches: tuple
     assert levels == (["warning"] if named else [])
     assert (hook.code, "orders-0: its replica was away" in hook.err) == (0, named)
     assert (f"cleanerd move-aside {path}" in hook.err) == named
+
+
+def test_a_topic_created_just_before_the_stop(root: Path, shell: Shell) -> None:
+    """U-76: the last minutes of a metadata log may be uncommitted (U-71); a replica that they create is not fresh."""
+    path = broker_1(root, *KILLED, created_hours=30.05)
+    ((level, what),) = findings(shell("doctor", path, "--json"), "replicas")
+    assert (level, "orders-0: its replica was away for 1 d 6 h" in what) == ("warning", True)
+    assert f"cleanerd move-aside {path}" in shell("apply", path).err
 
 
 def test_how_long(root: Path, shell: Shell) -> None:

@@ -138,6 +138,22 @@ REPLICAS = (
         (NAMED,),
     ),
     Mutant(
+        "a-replica-of-a-new-topic-was-never-away",
+        "U-76",
+        RULE,
+        "if is_young and not facts.unread:",
+        "if is_young and not facts.unread and replicas is not None:",
+        ("tests/cli/test_long_away.py::test_a_topic_created_just_before_the_stop",),
+    ),
+    Mutant(
+        "a-replica-that-was-just-added-was-never-away",
+        "U-76",
+        RULE,
+        "if is_young and not facts.unread:",
+        "if is_young and not facts.unread and replicas is None:",
+        (NAMED,),
+    ),
+    Mutant(
         "a-replica-that-has-just-returned-missed-nothing",
         "U-76",
         RULE,
