@@ -190,9 +190,9 @@ def survey_log(
         change=None if options.change_strategy else change,
     )
     kept = _tombstones_kept(state, first)
-    if expiry.missing:
+    if expiry.missing and not expiry.are_back:
         notes.append(f"{held_in_words(expiry, at_most=kept)}: {ways_out(expiry, log.name)}")
-    elif expiry.peers:
+    elif expiry.missing or expiry.peers:
         notes.append(held_in_words(expiry, at_most=kept))
     if against is not None and against.rule in bounds.bound.limits and options.up_to_offset is None:
         against = _unless_purge_is_due(against, log, state, first, purge_end, options, expiry)

@@ -215,9 +215,9 @@ def _print_answer(output: Output, answer: Explanation, each: Answer) -> None:
         failures = counted(state.retry.failures, "failure")
         output.line(f"  {failures} in a row; the daemon tries again at {_utc(state.retry.at_ms)}.")
     if state is not None and state.next_purge_ms is not None and state.purge_as_of == bounds.first_dirty_offset:
-        output.line(
-            f"  Its next tombstones or markers can be removed at {_utc(state.next_purge_ms)}, even without new records."
-        )
+        at = _utc(state.next_purge_ms)
+        when = f"after {at} when every replica has them" if found.expiry.waits else f"at {at}"
+        output.line(f"  Its next tombstones or markers can be removed {when}, even without new records.")
     output.line()
     output.line(f"Dirty from offset {bounds.first_dirty_offset}, says {found.first_dirty_origin}.")
     output.line(f"May be cleaned up to offset {bounds.bound.offset}: the lowest of these, rounded down to a segment.")

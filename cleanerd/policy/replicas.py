@@ -96,6 +96,7 @@ class ExpiryBound:
     missing_ends: tuple[tuple[int, int], ...] = field(default=(), compare=False)
     log_end: int | None = field(default=None, compare=False)
     newest_ms: int = field(default=UNKNOWN_MS, compare=False)
+    are_back: bool = field(default=False, compare=False)
 
     @property
     def waits(self) -> bool:
@@ -142,7 +143,8 @@ def held_in_words(bound: ExpiryBound, count: int | None = None, *, at_most: int 
     is_one = len(bound.missing) == 1
     ends = [f"{'' if is_one else f'broker {broker} '}at {end}" for broker, end in bound.missing_ends]
     at = f"; {', '.join(ends)} of {bound.log_end}" if ends and bound.log_end is not None else ""
-    return f"{what} {wait} for {noun} {brokers}, out of the ISR{since}{at}"
+    back = f"; in the ISR again, which counts after {MARGIN_MS // 60_000} minutes" if bound.are_back else ""
+    return f"{what} {wait} for {noun} {brokers}, out of the ISR{since}{at}{back}"
 
 
 def ways_out(bound: ExpiryBound, name: object) -> str:
@@ -279,11 +281,16 @@ class TopicReplicas:
         at_ms = full_ms - margin_ms
         # A snapshot does not have this time; the last full ISR does.
         since_ms = (full_ms if full_ms >= 0 else replicas.since_ms) if missing else UNKNOWN_MS
-        why = "" if missing else "the metadata log has to show every replica in the ISR after their delete horizon"
+        minutes = 2 * MARGIN_MS // 60_000
+        full = f"the metadata log has to show all replicas in the ISR until {minutes} minutes after that"
+        why = "" if missing else full
         if not replicas.isr:
             why = "the metadata log shows an empty ISR"
         ends = {broker: known[partition] for broker in missing if partition in (known := self.log_ends.get(broker, {}))}
-        return ExpiryBound(max(at_ms, UNKNOWN_MS), missing, since_ms, why, missing_ends=tuple(ends.items()))
+        are_back = bool(missing) and replicas.last_isr.issuperset(missing)
+        return ExpiryBound(
+            max(at_ms, UNKNOWN_MS), missing, since_ms, why, missing_ends=tuple(ends.items()), are_back=are_back
+        )
 
     def last_in_isr_ms(self, partition: int, broker: int) -> int | None:
         """The last time at which the replica on ``broker`` was certainly in the ISR (U-76); -1: unknown.

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.admin.cluster import LeaderAndIsr
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.partition import read_partition
+from cleanerd.state.cleaner_checkpoint import PartitionState, StateStore
 from tests.cli.clean_log_dirs import batch, lock_holder
 from tests.cli.findings import findings
 from tests.daemon.serving import serving
@@ -45,6 +48,8 @@ DELEGATED = tuple(
 )
 ONE_REPLICA = change(ID, 0, replicas=[1], isr=[1])
 CREATED = (topic("orders", ID), COMPACT, partition(ID, 0, [1, 2], [1, 2]))
+
+REPLICATED = "topics.orders.cleanerd.tombstone.replicated"
 
 Batch = tuple[float, tuple[bytes, ...]]
 
@@ -259,9 +264,30 @@ def test_how_many_wait(root: Path, shell: Shell) -> None:
     assert shell("explain", "orders-0", path, "--json", "--quiet").json["held_tombstones"] == 3
 
 
-def held_by_broker_2(root: Path) -> Path:
+def test_it_has_returned(root: Path, shell: Shell) -> None:
+    """U-71: the last minutes do not count yet, but nothing has to be done any more."""
+    path = held_by_broker_2(root, (0.01, (change(ID, 0, isr=[1, 2]),)))
+    planned = shell("plan", path)
+    text = planned.out + planned.err
+    assert "; in the ISR again, which counts after 5 minutes" in text
+    assert "start it" not in text
+
+
+def test_when_they_can_be_removed(root: Path, shell: Shell) -> None:
+    """U-70: a passed delete horizon alone is not the time of the removal."""
+    path = held_by_broker_2(root)
+    write_checkpoint(path / CLEANER_CHECKPOINT, {"orders-0": 6})
+    read = read_log_dir(path)
+    log = next(read_partition(read, name) for name in read.partitions if str(name) == "orders-0")
+    state = PartitionState(None, None, None, next_purge_ms=time.time_ns() // 1_000_000 - HOUR_MS, purge_as_of=6)
+    StateStore(root / "state").save(read, log, state)
+    texts = [shell("explain", "orders-0", path, *each).out for each in ((), ("--set", f"{REPLICATED}=ignore"))]
+    assert ["when every replica has them, even without new" in text for text in texts] == [True, False]
+
+
+def held_by_broker_2(root: Path, *later: Batch) -> Path:
     """Three tombstones and markers that wait for broker 2, in a log that ends at offset 6."""
-    path = broker_1(root, (30.0, (change(ID, 0, isr=[1]),)), (0.0, (NO_OP,)))
+    path = broker_1(root, (30.0, (change(ID, 0, isr=[1]),)), *later, (0.0, (NO_OP,)))
     now_ms = time.time_ns() // 1_000_000
     at = {hours: now_ms + hours * HOUR_MS for hours in (-48, -40, -10, 1)}
     log = path / "orders-0" / f"{0:020d}.log"

@@ -154,6 +154,14 @@ REPLICAS = (
         (NAMED,),
     ),
     Mutant(
+        "a-broker-that-has-returned-is-to-be-started",
+        "U-71",
+        RULE,
+        "are_back = bool(missing) and replicas.last_isr.issuperset(missing)",
+        "are_back = False",
+        ("tests/cli/test_long_away.py::test_it_has_returned",),
+    ),
+    Mutant(
         "a-replica-that-has-just-returned-missed-nothing",
         "U-76",
         RULE,
