@@ -97,8 +97,9 @@ class TopicConfig:
     strategy and tombstones that are set for this topic or a glob that matches it; ``delegated_here``: ``cleanerd
     delegate`` was run, according to the state directory; ``delegations_unread``: its delegations cannot be read
     completely. ``may_be_kept_away``: the broker's cleaner skips the topic, or this is unknown. ``connect``: the options
-    by which Kafka's tools reach the broker. ``may_be_kept_away``: the broker's cleaner skips the topic, or this is
-    unknown. ``replicas``: the replicas that tombstones wait for; None: they wait for their delete horizon only (U-70).
+    by which Kafka's tools reach the broker. ``is_kept_away``: the broker's cleaner certainly skips the topic, whether
+    that is needed or not. ``replicas``: the replicas that tombstones wait for; None: they wait for their delete horizon
+    only (U-70).
     """
 
     topic: str
@@ -133,6 +134,7 @@ class TopicConfig:
     delegated_here: bool = False
     delegations_unread: UnreadableState | None = None
     may_be_kept_away: bool = True
+    is_kept_away: bool = False
     connect: str = CONNECT
     replicas: ReplicaBounds | None = field(default=None, compare=False)
 
@@ -227,16 +229,14 @@ def resolve_topic_config(
     if warnings:
         named -= {STRATEGY}  # the operator did not set the fallback
     why_needed = _delegation_reason(values)
-    verdict = Delegation("not needed")
-    if why_needed:
-        verdict = delegation.delegation_of(
-            topic,
-            why_needed,
-            topic_configs,
-            broker_lag=layers.text(delegation.BROKER_MAX_LAG),
-            properties_known=server_properties is not None,
-            assumed=assume_delegated,
-        )
+    verdict = delegation.delegation_of(
+        topic,
+        why_needed,
+        topic_configs,
+        broker_lag=layers.text(delegation.BROKER_MAX_LAG),
+        properties_known=server_properties is not None,
+        assumed=assume_delegated,
+    )
     if topic_configs is not None and delegation.is_delegated(topic_configs) and (why_needed or saved is not None):
         _apply_delegated_keys(topic, overrides, layers, saved or {}, values, origins)
     elif topic_configs is not None and delegation.is_delegated(topic_configs) and STRATEGY not in named:
@@ -248,11 +248,12 @@ def resolve_topic_config(
         policy_known=topic_configs is not None or "cleanup.policy" in overrides,
         origins=MappingProxyType(origins),
         warnings=warnings,
-        delegation=verdict,
+        delegation=verdict if why_needed else Delegation("not needed"),
         named=named,
         delegated_here=saved is not None,
         delegations_unread=saved_unread,
         may_be_kept_away=topic_configs is None or delegation.is_delegated(topic_configs),
+        is_kept_away=verdict.state == "delegated",
         connect=connect,
         **{key.replace(".", "_"): value for key, value in values.items()},
     )

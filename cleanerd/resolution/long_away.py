@@ -85,7 +85,7 @@ def _judged(
         since_ms = min(since_ms, _last_write_ms(log))
     if now_ms - since_ms <= config.delete_retention_ms:
         return None
-    held = config.delegation.state == "delegated" and config.cleanerd_tombstone_replicated != "ignore"
+    held = config.is_kept_away and config.cleanerd_tombstone_replicated != "ignore"
     return LongAway(name, since_ms, config.delete_retention_ms, lost, held)
 
 

@@ -132,15 +132,17 @@ def test_a_log_that_lost_its_end(root: Path, shell: Shell) -> None:
     assert "away for 1 d 16 h" in what
 
 
-def test_topics_that_cleanerd_alone_cleans(root: Path, shell: Shell) -> None:
+@pytest.mark.parametrize("strategy", ["timestamp", "offset"])
+def test_topics_that_cleanerd_alone_cleans(root: Path, shell: Shell, strategy: str) -> None:
     """U-76: cleanerd elsewhere holds their tombstones (U-70), so this is a note, and the hook is silent."""
-    path = broker_1(root, (199.0, DELEGATED), *KILLED)
-    by_time = ("--set", "topics.orders.compaction.strategy=timestamp")
-    levels = [level for level, _ in findings(shell("doctor", path, "--json", *by_time), "replicas")]
-    ignoring = (*by_time, "--set", "topics.orders.cleanerd.tombstone.replicated=ignore")
+    delegated = (("min.cleanable.dirty.ratio", "1"), ("max.compaction.lag.ms", str(2**63 - 1)))
+    path = broker_1(root, (199.0, tuple(config(2, "orders", *each) for each in delegated)), *KILLED)
+    settings = ("--set", f"topics.orders.compaction.strategy={strategy}")
+    levels = [level for level, _ in findings(shell("doctor", path, "--json", *settings), "replicas")]
+    ignoring = (*settings, "--set", "topics.orders.cleanerd.tombstone.replicated=ignore")
     levels += [level for level, _ in findings(shell("doctor", path, "--json", *ignoring), "replicas")]
     assert levels == ["note", "warning"]
-    assert "orders-0" not in shell("apply", path, *by_time).err
+    assert "orders-0" not in shell("apply", path, *settings).err
 
 
 @pytest.mark.parametrize(

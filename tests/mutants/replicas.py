@@ -154,6 +154,14 @@ REPLICAS = (
         (NAMED,),
     ),
     Mutant(
+        "only-topics-that-need-it-are-delegated",
+        "U-76",
+        "cleanerd/resolution/long_away.py",
+        "held = config.is_kept_away and",
+        'held = config.delegation.state == "delegated" and',
+        ("tests/cli/test_long_away.py::test_topics_that_cleanerd_alone_cleans",),
+    ),
+    Mutant(
         "a-broker-that-has-returned-is-to-be-started",
         "U-71",
         RULE,
