@@ -17,6 +17,7 @@ from cleanerd.resolution.broker_facts import broker_facts
 from cleanerd.resolution.long_away import long_away, require_replaceable
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.state.moved_aside import record_aside_dir
 from cleanerd.swap.lock import LogDirLock
 from cleanerd.swap.move_aside import aside_dir, move_aside
 from cleanerd.swap.session import LockedDir
@@ -78,7 +79,10 @@ class _MoveRequest:
             question = f"Move {what} from {path} to {place}? The broker fetches all their data again."
             if not self.output.confirm(question, yes=self.yes):
                 raise click.Abort
-            locked = LockedDir(log_dir, lock, StateStore(self.settings.daemon.cleanerd_state_dir), facts.resources())
+            state_dir = self.settings.daemon.cleanerd_state_dir
+            if self.to is not None:
+                record_aside_dir(state_dir, place)
+            locked = LockedDir(log_dir, lock, StateStore(state_dir), facts.resources())
             for name in names:
                 with collected(self.failures, self.output):
                     self.moved.append((name, move_aside(locked, name, place)))

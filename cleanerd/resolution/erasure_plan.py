@@ -20,7 +20,7 @@ from cleanerd.policy.version import rank
 from cleanerd.segments.batch_file import read_batches
 from cleanerd.segments.reading import SegmentReader
 from cleanerd.verify.audit import LIVE
-from cleanerd.verify.record_places import COPIED
+from cleanerd.verify.record_places import COPIED, MOVED_ASIDE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -197,5 +197,6 @@ _LEFT_OVER: Final = {
     "staged": ("the staged cleaning is swapped in or discarded", "cleanerd apply, or cleanerd stage"),
     "-stray": ("the directory is deleted", "delete it by hand: the broker set it aside"),
     "-future": ("the broker completes the move, or it is deleted", "kafka-reassign-partitions.sh --verify"),
+    MOVED_ASIDE: ("the directory is deleted", "delete it by hand when the ISR is full: cleanerd move-aside moved it"),
     COPIED: ("the directory is deleted", "delete it by hand: a killed cleanerd spark archive left it"),
 }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cleanerd.errors import RefusedError, system_error
 from cleanerd.fsio.safe_open import close_quietly, open_trusted_directory
 from cleanerd.segments.keep_dir import require_keep_dir
+from cleanerd.state.moved_aside import default_aside_dir
 from cleanerd.swap.checkpoint import remove_from_checkpoints
 from cleanerd.swap.enter import refuse_open
 from cleanerd.swap.files import PartitionFiles
@@ -30,10 +31,9 @@ def aside_dir(log_dir: Path, wanted: Path | None, log_dirs: Sequence[Path]) -> P
         ConfigError, RefusedError: it is missing, in a log directory, or on another file system.
         CleanerdError: it cannot be created.
     """
-    real = log_dir.resolve()
-    place = real.with_name(f"{real.name}.aside") if wanted is None else wanted
+    place = default_aside_dir(log_dir) if wanted is None else wanted
     if wanted is None and not place.exists():
-        owner = real.stat()
+        owner = log_dir.stat()
         try:
             place.mkdir(mode=0o700)
             if os.geteuid() == 0:

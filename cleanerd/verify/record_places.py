@@ -4,6 +4,7 @@ The complete list, for the proof that a key has no copy (U-47):
 
 * segments that cleanings replaced (``--keep-replaced``, ``cleanerd.keep.replaced.dir``), from ``trash/`` in the state
   directory and from the configured directories;
+* replicas that ``cleanerd move-aside`` moved to ``LOG_DIR.aside`` or to ``--to DIR``, as the state directory records;
 * directories that a broker is about to delete, ignores, or moves: ``TOPIC-N.ID-delete``, ``-stray``, ``-future``;
 * copies that a killed ``cleanerd spark archive`` left among temporary files.
 
@@ -29,6 +30,7 @@ from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.fsio.safe_open import MAX_KEPT_BYTES
 from cleanerd.fsio.state_files import DAMAGE, DAMAGED, read_state_file
 from cleanerd.segments.remote import RemotePath
+from cleanerd.state.moved_aside import FILE_NAME, aside_dirs, default_aside_dir
 from cleanerd.verify.listing import names_in
 
 if TYPE_CHECKING:
@@ -36,12 +38,14 @@ if TYPE_CHECKING:
 
 KEPT: Final = "kept"
 COPIED: Final = "copied"
+MOVED_ASIDE: Final = "moved-aside"
 SCRATCH_PREFIX: Final = "cleanerd-archive-"
 """The prefix of directories in which archives are cleaned (``spark/archive/scratch.py``)."""
 
 _TRASH: Final = "trash"
 _PLAN: Final = re.compile(r"[0-9]{8}t[0-9]{6}-[0-9a-f]{8}", re.ASCII)
-_ASIDE: Final = re.compile(r"(.+)\.[0-9a-f]{32}(-delete|-stray|-future)", re.ASCII | re.DOTALL)
+_PASSING: Final = re.compile(r"(.+)\.[0-9a-f]{32}(-delete|-stray|-future)", re.ASCII | re.DOTALL)
+_MOVED: Final = re.compile(r"(.+)\.[0-9]{8}T[0-9]{6}Z", re.ASCII | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,8 @@ def record_places(state_dir: Path, keep_dirs: Sequence[Path], log_dirs: Sequence
     for log_dir in log_dirs:
         if not isinstance(log_dir, RemotePath):
             with _named(found, log_dir, "make it readable"):
-                found.places += _aside(log_dir)
+                found.places += _passing(log_dir)
+    _of_moves(state_dir, log_dirs, found)
     for directory in _temporary_directories():
         with _named(found, directory, "make it readable"):
             for name in names_in(directory):
@@ -167,12 +172,29 @@ def _partitions_in(directory: Path, state: str) -> Iterator[RecordPlace]:
             yield RecordPlace(directory / each, name, state)
 
 
-def _aside(log_dir: Path) -> Iterator[RecordPlace]:
+def _passing(log_dir: Path) -> Iterator[RecordPlace]:
     for each in names_in(log_dir):
-        match = _ASIDE.fullmatch(each)
+        match = _PASSING.fullmatch(each)
         name = None if match is None else parse_topic_partition_dir(match[1])
         if match is not None and name is not None and _is_directory(log_dir / each):
             yield RecordPlace(log_dir / each, name, match[2])
+
+
+def _of_moves(state_dir: Path, log_dirs: Sequence[Path], found: RecordPlaces) -> None:
+    """Add the replicas that ``move-aside`` moved out of ``log_dirs``, and those below recorded directories."""
+    recorded = aside_dirs(state_dir)
+    if not isinstance(recorded, list):
+        way_out = f"replicas may have been moved aside: look for them, then remove {state_dir / FILE_NAME}"
+        found.unsearched.append(UnsearchedPlace(None, f"{recorded.warning} ({way_out})"))
+        recorded = []
+    defaults = [default_aside_dir(each) for each in log_dirs if not isinstance(each, RemotePath)]
+    for place in dict.fromkeys([*(each for each in defaults if _may_be_there(each)), *recorded]):
+        with _named(found, place, f"mount it; if it was deleted, remove it from {state_dir / FILE_NAME}"):
+            for name in names_in(place):
+                match = _MOVED.fullmatch(name)
+                partition = None if match is None else parse_topic_partition_dir(match[1])
+                if partition is not None and _is_directory(place / name):
+                    found.places.append(RecordPlace(place / name, partition, MOVED_ASIDE))
 
 
 def _of_scratch(directory: Path, found: RecordPlaces) -> None:

@@ -236,6 +236,25 @@ def test_where_to(root: Path, shell: Shell) -> None:
     assert len(list((root / "here").iterdir())) == 1
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_an_erased_key_in_what_was_moved(root: Path, shell: Shell, named: bool) -> None:
+    """U-47: the replica is searched in its new place, by default and with --to."""
+    path, place = broker_1(root, *STOPPED), root / ("here" if named else "logs.aside")
+    place.mkdir(mode=0o700)
+    assert shell("move-aside", path, "--yes", *(("--to", place) if named else ())).code == 0
+    answer = shell("audit", "orders-0", path, "--key", "k", "--expect-absent", "--json")
+    (key,) = answer.json["keys"]
+    ((file, state),) = [(each["file"], each["state"]) for each in key["occurrences"]]
+    assert (answer.code, state, file.startswith(f"{place}/orders-0.")) == (1, "moved-aside", True)
+    (copy,) = shell("erase", "plan", "orders", path, "--key", "k", "--json").json["partitions"][0]["copies"]
+    assert (copy["state"], copy["by_ms"]) == ("moved-aside", None)
+    place.rename(root / "renamed")
+    answer = shell("audit", "*", path, "--key", "k", "--expect-absent", "--json")
+    assert (answer.code, [str(place) in each for each in answer.json["unsearched"]]) == (
+        (5, [True]) if named else (0, [])
+    )
+
+
 def test_a_damaged_checkpoint(root: Path, shell: Shell) -> None:
     """U-77: refused before anything has changed."""
     path = broker_1(root, *STOPPED)

@@ -96,6 +96,25 @@ COPIES = (
         ),
     ),
     Mutant(
+        "what-move-aside-moved-is-not-searched",
+        "U-47",
+        RECORD_PLACES,
+        "    _of_moves(state_dir, log_dirs, found)",
+        "    str(_of_moves)",
+        (
+            "tests/verify/test_record_places.py::test_what_was_moved_aside",
+            "tests/cli/test_long_away.py::test_an_erased_key_in_what_was_moved",
+        ),
+    ),
+    Mutant(
+        "the-place-of-to-is-not-recorded",
+        "U-47",
+        "cleanerd/cli/move_aside.py",
+        "            if self.to is not None:",
+        "            if self.to is not None and not self.paths:",
+        ("tests/cli/test_long_away.py::test_an_erased_key_in_what_was_moved",),
+    ),
+    Mutant(
         "a-damaged-entry-kept-nothing",
         "U-47",
         RECORD_PLACES,

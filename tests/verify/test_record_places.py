@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.errors import CleanerdError
 from cleanerd.format.names import TopicPartition
+from cleanerd.state.moved_aside import record_aside_dir
 from cleanerd.verify.record_places import SCRATCH_PREFIX, RecordPlace, record_places
 from tests.support.root import as_somebody, needs_root
 
@@ -116,6 +119,33 @@ def test_what_a_broker_has_set_aside(tmp_path: Path, state: str) -> None:
     assert record_places(tmp_path / "none", [], [tmp_path]).places == [
         RecordPlace(tmp_path / f"orders-0.{'0a' * 16}{state}", NAME, state)
     ]
+
+
+def test_what_was_moved_aside(tmp_path: Path) -> None:
+    """U-77: beside the log directory, also through a link, and where --to was; another file of the place is none."""
+    logs, elsewhere = tmp_path / "disk" / "logs", tmp_path / "elsewhere"
+    logs.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(logs)
+    record_aside_dir(tmp_path / "state", elsewhere)
+    moved = [each / "orders-0.20260101T000000Z" for each in (tmp_path / "disk" / "logs.aside", elsewhere)]
+    for each in (*moved, elsewhere / "lost+found"):
+        each.mkdir(parents=True)
+    found = record_places(tmp_path / "state", [], [tmp_path / "link"])
+    assert (found.places, found.unsearched) == ([RecordPlace(each, NAME, "moved-aside") for each in moved], [])
+    shutil.rmtree(elsewhere)
+    (missing,) = record_places(tmp_path / "state", [], [logs]).unsearched
+    assert (missing.name, missing.what.startswith(f"{elsewhere}: ")) == (None, True)
+
+
+def test_a_damaged_record_of_moves(tmp_path: Path) -> None:
+    """It may have named any place; the next move does not overwrite it."""
+    file = tmp_path / "moved-aside.json"
+    file.write_text("{")
+    (missing,) = record_places(tmp_path, [], []).unsearched
+    assert (missing.name, str(file) in missing.what) == (None, True)
+    with pytest.raises(CleanerdError, match=r"moved-aside\.json"):
+        record_aside_dir(tmp_path, tmp_path / "elsewhere")
+    assert file.read_text() == "{"
 
 
 def test_what_a_killed_archive_run_left(tmp_path: Path, temporary: Path) -> None:
