@@ -200,17 +200,27 @@ class BatchTooLargeError(UnsupportedLogError):
         self.position = position
 
 
-REPLICAS_HAVE_IT: Final = (
-    "every replica has these bytes: delete the records up to there with kafka-delete-records.sh, or leave the topic to "
-    "the broker's own cleaner (cleanerd hand-back)"
+DELETE_RECORDS: Final = (
+    "kafka-delete-records.sh (a topic with cleanup.policy=compact refuses that: set retention.ms=-1 and "
+    "retention.bytes=-1, then cleanup.policy=compact,delete, and set them back afterwards)"
 )
+"""A broker deletes records only where cleanup.policy has ``delete`` (``Partition.deleteRecordsOnLeader``)."""
+
+
+def delete_segment_hint(segment: str) -> str:
+    """The way out where every replica has the bytes that cannot be cleaned. ``segment``: words for their segment.
+
+    A broker removes whole segments, so a lower offset leaves the batch in the log. Its own cleaner fails for many of
+    these batches, too.
+    """
+    return f"every replica has these bytes: delete the records up to the end of {segment} with {DELETE_RECORDS}"
 
 
 class DisorderedLogError(UnsupportedLogError):
-    """Offsets descend, and every order of the records might lose data (U-45)."""
+    """Offsets descend, and every order of the records might lose data (U-45). ``end``: of the segment."""
 
-    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
-        super().__init__(message, where=where, hint=hint or REPLICAS_HAVE_IT)
+    def __init__(self, message: str, end: int, *, where: str) -> None:
+        super().__init__(message, where=where, hint=delete_segment_hint(f"this segment (offset {end})"))
 
 
 class SegmentGrowsError(UnsupportedLogError):

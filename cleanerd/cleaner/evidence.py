@@ -432,7 +432,7 @@ class SegmentEvidence:
 
     def disordered(self, message: str) -> DisorderedLogError:
         """The error that refuses this segment because of its offsets."""
-        return DisorderedLogError(message, where=f"{self._plan.path}/{self.source.base:020d}.log")
+        return DisorderedLogError(message, self.source.end, where=f"{self._plan.path}/{self.source.base:020d}.log")
 
     def _note_disorder(self, chunk: _kernel.Chunk) -> None:
         """Note the offsets that are not in the order of the log (U-45)."""

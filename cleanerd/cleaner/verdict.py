@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.config.topic_keys import REMOTE_STORAGE, VENDORS_TIER
+from cleanerd.errors import DELETE_RECORDS
 from cleanerd.humanize import human_bytes
 from cleanerd.policy.cleanable import LimitedBy, is_eligible
 from cleanerd.segments.partition import TIER_SUFFIX
@@ -154,7 +155,7 @@ def _when_limit_moves(limit: LimitedBy, bounds: CleanableRange, config: TopicCon
             return (
                 f"never by that: a record in {bounds.bound.offset:020d}.log has time {bounds.young_since_ms} ms, far "
                 "in the future (a client that writes micro- or nanoseconds?); set min.compaction.lag.ms to 0, or "
-                "delete the records up to there with kafka-delete-records.sh"
+                f"delete the records up to there with {DELETE_RECORDS}"
             )
         return f"at {_time(at_ms)}, in {_span(max(0, at_ms - now_ms))}, when the segment is old enough"
     if limit is LimitedBy.ACTIVE_SEGMENT:

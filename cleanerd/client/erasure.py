@@ -15,7 +15,7 @@ from cleanerd.client.flag_topic import FlagTopic
 from cleanerd.client.kafka_flag import FlagProducer
 from cleanerd.client.producer import Producer
 from cleanerd.closeable import Closeable
-from cleanerd.errors import RefusedError
+from cleanerd.errors import DELETE_RECORDS, RefusedError
 from cleanerd.policy.version import MAX_VERSION
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def version_above(rules: TopicRules, largest: int | None, now_ms: int) -> dict[s
     if largest is not None and largest >= MAX_VERSION:
         raise RefusedError(
             f"a record of the key has the largest version, {largest}: no tombstone can be above it",
-            hint="delete the records up to it with kafka-delete-records.sh",
+            hint=f"delete the records up to it with {DELETE_RECORDS}",
         )
     if rules.strategy == "timestamp":
         return {"timestamp_ms": max(now_ms, -1 if largest is None else largest + 1)}

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd import _kernel
 from cleanerd.errors import (
-    REPLICAS_HAVE_IT,
+    DELETE_RECORDS,
     BatchTooLargeError,
     CleanerdError,
     CorruptionError,
     KernelError,
     MachineError,
+    delete_segment_hint,
 )
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ KERNEL_ERRORS: Final = (_kernel.CorruptLogError, _kernel.InvalidCallError, _kern
 _REPORT: Final = "please report it; the log is unchanged"
 _DAMAGED: Final = (
     "copy the partition from a replica that reads it; where each has these bytes, delete the records up to here with "
-    "kafka-delete-records.sh"
+    f"{DELETE_RECORDS}"
 )
 _MORE_MEMORY: Final = "raise the memory limit of cleanerd, or lower log.cleaner.threads"
 
@@ -63,5 +64,5 @@ def bad_batch(error: _kernel.CorruptLogError, where: str) -> CorruptionError | B
     if isinstance(error, _kernel.BatchTooLargeError):
         return BatchTooLargeError(reason, where=where, position=error.position)
     # Offsets inside a v0 or v1 wrapper: brokers store them, so every replica has them (U-45).
-    hint = REPLICAS_HAVE_IT if error.reason == "offsets go back" else _DAMAGED
+    hint = delete_segment_hint("this segment") if error.reason == "offsets go back" else _DAMAGED
     return CorruptionError(reason, where=where, position=error.position, hint=hint)

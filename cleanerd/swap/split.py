@@ -14,7 +14,7 @@ from cleanerd.cleaner.plan import new_plan_id
 from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.cleaner.split import stage_pieces
 from cleanerd.cleaner.stage import Staging
-from cleanerd.errors import UnsupportedLogError
+from cleanerd.errors import UnsupportedLogError, delete_segment_hint
 from cleanerd.swap.group_swap import finish_plan
 from cleanerd.swap.journal import Journal
 from cleanerd.swap.recover import abandon, rollback_on_error
@@ -74,7 +74,7 @@ def _split(
             raise UnsupportedLogError(
                 f"segment {member.source.base} is one batch, and larger than a segment can be when it is cleaned",
                 where=plan.path,
-                hint="every replica has it: delete its records with kafka-delete-records.sh",
+                hint=delete_segment_hint(f"it (offset {member.source.end})"),
             )
         group = RestoreGroup(
             member.source.base,

@@ -208,6 +208,9 @@ def test_a_batch_below_its_segment_is_refused(root: Path) -> None:
     result = clean(root, CleaningOptions(now_ms=NOW, force=True))
     assert isinstance(result.error, DisorderedLogError)
     assert result.error.where == str(root / NAME / f"{5:020d}.log")
+    assert "up to the end of this segment (offset 10) with kafka-delete-records.sh" in str(result.error)
+    assert "cleanup.policy=compact,delete" in str(result.error), "a broker deletes no records by compact alone"
+    assert "hand-back" not in str(result.error)
 
 
 def test_intervals() -> None:
