@@ -53,10 +53,10 @@ def clean(path: Path, now_ms: int, *, keeps: bool = False, **wished: object) -> 
         return clean_partition(locked, PARTITION, topic, options, Silent())
 
 
-def undo(path: Path) -> UndoResult:
+def undo(path: Path, *, hide_later: bool = False) -> UndoResult:
     kept_segments = KeptSegments(path.parent / "state")
     with opened(path, keeps=False) as locked:
-        return undo_cleaning(locked, kept_segments, entries_of(kept_segments, locked.log_dir)[0])
+        return undo_cleaning(locked, kept_segments, entries_of(kept_segments, locked.log_dir)[0], hide_later=hide_later)
 
 
 def batch(base: int, *entries: tuple[str, str | None]) -> bytes:
@@ -170,6 +170,17 @@ def two_transactions(root: Path, *, first_commits: bool, second: bool | None) ->
     return make_log_dir(root / "logs", {NAME: Partition(logs, aborted=aborted)})
 
 
+def spoil(state: Path, how: str) -> None:
+    """Lose the partition's state file, damage it, or let a newer release have written it."""
+    (file,) = (state / "partitions").rglob("*.json")
+    if how == "lost":
+        file.unlink()
+    elif how == "damaged":
+        file.write_bytes(file.read_bytes()[:-9])
+    elif how == "newer":
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 10**6}))
+
+
 def lose_marker(path: Path, state: Path) -> None:
     """Later cleanings take the marker at offset 4, and nothing is remembered of them."""
     before = [file for file in state.rglob("*.json") if file.parent.name != "trash"]
@@ -181,18 +192,23 @@ def lose_marker(path: Path, state: Path) -> None:
         file.write_bytes(data)
 
 
+STATES = ("older", "lost", "damaged", "newer")
+
+
+@pytest.mark.parametrize("how", STATES)
 @pytest.mark.parametrize("second", [None, True, False])
 @pytest.mark.parametrize("first_commits", [True, False])
-def test_the_marker_of_what_would_come_back(tmp_path: Path, first_commits: bool, second: bool | None) -> None:
-    """S-40: the log says whether it is there. What is remembered is from before the cleaning that took it."""
+def test_the_marker_of_what_would_come_back(tmp_path: Path, first_commits: bool, second: bool | None, how: str) -> None:
+    """S-40: the log shows whether it is there. The state file is older than the cleaning that removed it, or worse."""
     path = two_transactions(tmp_path, first_commits=first_commits, second=second)
     written = keys(path / NAME)
     assert clean(path, NOW, keeps=True, up_to_offset=4).outcome == "cleaned"
     assert keys(path / NAME) != written
     state = tmp_path / "state"
     lose_marker(path, state)
+    spoil(state, how)
     left = keys(path / NAME)
-    result = undo(path)
+    result = undo(path, hide_later=how == "damaged")
     if first_commits and second:
         # The next COMMIT ends it as its own did.
         assert result.outcome == "undone"
@@ -202,14 +218,20 @@ def test_the_marker_of_what_would_come_back(tmp_path: Path, first_commits: bool,
     assert f"the {what} of producer 7, whose data at offset 0 would come back, is gone from the log" in result.reason
 
 
+@pytest.mark.parametrize("how", STATES)
 @pytest.mark.parametrize("second", [None, True, False])
 @pytest.mark.parametrize("first_commits", [True, False])
-def test_a_transaction_that_has_its_marker_comes_back(tmp_path: Path, first_commits: bool, second: bool | None) -> None:
-    """S-40: its marker is above what is put back, and is there."""
+def test_a_transaction_that_has_its_marker_comes_back(
+    tmp_path: Path, first_commits: bool, second: bool | None, how: str
+) -> None:
+    """S-40: its marker is above what is put back, and is there; no state file is needed."""
     path = two_transactions(tmp_path, first_commits=first_commits, second=second)
     written = keys(path / NAME)
     assert clean(path, NOW, keeps=True, up_to_offset=4).outcome == "cleaned"
-    result = undo(path)
+    spoil(tmp_path / "state", how)
+    if how == "damaged":
+        assert undo(path).reason.startswith("whether records written since would be hidden is unknown"), "S-52"
+    result = undo(path, hide_later=how == "damaged")
     assert (result.outcome, result.reason, keys(path / NAME)) == ("undone", "", written)
 
 
