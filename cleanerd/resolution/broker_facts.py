@@ -42,6 +42,7 @@ from cleanerd.state.delegations import Delegations
 from cleanerd.state.full_isr import remember_full_isr
 from cleanerd.state.ignored_replicas import ignored_replicas
 from cleanerd.state.last_time import read_clock
+from cleanerd.state.places import DirectoryPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -428,7 +429,10 @@ def broker_facts(
     state_dir = settings.daemon.cleanerd_state_dir
     delegations = Delegations(state_dir)
     warnings: list[str] = []
-    full_isr = {} if metadata is None else remember_full_isr(state_dir, metadata.replicas, now_ms, warnings)
+    full_isr: Mapping[str, Mapping[int, int]] = {}
+    if metadata is not None:
+        place = DirectoryPlaces(state_dir).name_of(log_dir.place)
+        full_isr = remember_full_isr(state_dir, place, metadata.replicas, now_ms, warnings)
     ignored = ignored_replicas(state_dir, log_dir.meta.cluster_id, warnings)
     warnings += [
         f"no tombstone waits for broker {each}: cleanerd ignore-replica --revoke {each} ends that"

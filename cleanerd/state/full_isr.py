@@ -1,8 +1,11 @@
-"""The last full ISR of partitions that have no full ISR now: ``replicas.json`` in the state directory (U-72).
+"""The last full ISR of partitions that have no full ISR now: ``replicas-PLACE.json`` in the state directory (U-72).
 
 A metadata snapshot has the ISR, but not the time when it was full. The metadata log shows that for partitions whose ISR
 is full. The JSON file has a time per topic id and partition, and times only increase. Without it tombstones wait until
 the ISR is full again.
+
+Each place of a log directory has its own file (U-46). A clone of a cluster has the same topic ids, and its replicas
+may be complete while one of the original's is away: that must not end the original's tombstones.
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
 
     from cleanerd.policy.replicas import ReplicaFacts
 
-FILE_NAME: Final = "replicas.json"
 KEPT_MS: Final = 90 * 24 * 60 * 60_000
 """A topic without a full ISR for this long was deleted, or its cluster was."""
 
@@ -33,13 +35,15 @@ class _FullIsrs:
     topics: FullIsr = field(default_factory=dict)
 
 
-_DOCUMENT: Final = Document(FILE_NAME, _FullIsrs)
+def full_isr_document(place: str) -> Document[_FullIsrs]:
+    """The file of the log directory whose state has the name ``place``."""
+    return Document(f"replicas-{place}.json", _FullIsrs)
 
 
 def remember_full_isr(
-    state_dir: Path, facts: ReplicaFacts, now_ms: int, warnings: list[str]
+    state_dir: Path, place: str, facts: ReplicaFacts, now_ms: int, warnings: list[str]
 ) -> Mapping[str, Mapping[int, int]]:
-    """The stored full ISRs of the partitions in ``facts``, updated from these.
+    """The stored full ISRs of the partitions in ``facts``, updated from these. ``place``: of the log directory.
 
     Nothing is read or written if every ISR is full. Nothing is added while the controllers' clock is ahead, or if the
     state directory is missing or cannot be written.
@@ -53,24 +57,25 @@ def remember_full_isr(
     if not (short or is_ahead or facts.unread):
         return {}
     latest_ms = now_ms + facts.margin_ms
-    known = _load(state_dir, latest_ms, warnings)
+    document = full_isr_document(place)
+    known = _load(document, state_dir, latest_ms, warnings)
     if is_ahead or facts.unread or not os.access(state_dir, os.W_OK) or not _grows(known, short):
         return known
     try:
-        with _DOCUMENT.locked(state_dir):
-            known = _merged(_load(state_dir, latest_ms, warnings), short, now_ms - KEPT_MS)
-            _DOCUMENT.write(state_dir, _FullIsrs(known))
+        with document.locked(state_dir):
+            known = _merged(_load(document, state_dir, latest_ms, warnings), short, now_ms - KEPT_MS)
+            document.write(state_dir, _FullIsrs(known))
     except OSError as error:
         problem = f"cannot be written ({error.strerror}): tombstones may wait longer than their replicas need"
-        warnings.append(f"{state_dir / FILE_NAME}: {problem}")
+        warnings.append(f"{state_dir / document.name}: {problem}")
     return known
 
 
-def _load(state_dir: Path, latest_ms: int, warnings: list[str]) -> FullIsr:
+def _load(document: Document[_FullIsrs], state_dir: Path, latest_ms: int, warnings: list[str]) -> FullIsr:
     """Times after ``latest_ms`` are left out, because they are in the future."""
     return {
         topic_id: {number: full_ms for number, full_ms in partitions.items() if full_ms <= latest_ms}
-        for topic_id, partitions in (_DOCUMENT.load(state_dir, warnings) or _FullIsrs()).topics.items()
+        for topic_id, partitions in (document.load(state_dir, warnings) or _FullIsrs()).topics.items()
     }
 
 

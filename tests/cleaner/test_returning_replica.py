@@ -55,7 +55,7 @@ class Metadata:
         remembered = {}
         if remembers:
             (self.work_dir / "memory").mkdir(exist_ok=True)
-            known = remember_full_isr(self.work_dir / "memory", facts, T0 + time_ms, warnings or [])
+            known = remember_full_isr(self.work_dir / "memory", "place", facts, T0 + time_ms, warnings or [])
             remembered = dict(known.get(topic_id.hex, {}))
         return TopicReplicas(facts, facts.topics.get(topic_id, {}), remembered)
 

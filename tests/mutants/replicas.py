@@ -380,6 +380,14 @@ REPLICAS = (
         ("tests/policy/test_replicas.py::test_a_replica_of_the_last_minutes_has_a_clean_point",),
     ),
     Mutant(
+        "a-clone-shares-the-last-full-isr",
+        "U-72",
+        "cleanerd/state/full_isr.py",
+        'f"replicas-{place}.json"',
+        '"replicas.json" if place else place',
+        ("tests/segments/test_replica_history.py::test_a_clone_of_the_cluster",),
+    ),
+    Mutant(
         "the-last-full-isr-shrinks",
         "U-72",
         "cleanerd/state/full_isr.py",

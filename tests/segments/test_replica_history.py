@@ -11,7 +11,7 @@ from cleanerd.format.metadata import read_metadata_record
 from cleanerd.format.metadata_records import PartitionChangeRecord, PartitionRecord
 from cleanerd.policy.replicas import MARGIN_MS, ReplicaFacts, Replicas, TopicReplicas
 from cleanerd.segments.cluster_metadata import read_cluster_metadata
-from cleanerd.state.full_isr import FILE_NAME, KEPT_MS, remember_full_isr
+from cleanerd.state.full_isr import KEPT_MS, full_isr_document, remember_full_isr
 from tests.segments.metadata_logs import ID1, ID2, LOG, read
 from tests.segments.replica_records import MINUTE_MS, NO_OP, T0, change, log_of, partition
 from tests.support.format_bytes import ABORT, BEGIN, END, metadata, remove_topic, snapshot, topic
@@ -186,6 +186,8 @@ def test_what_kafka_writes(api_key: int, version: int, rest: str) -> None:
 
 
 uuid_7 = type(ID1)(int=7)
+PLACE, CLONE = "id-0123456789abcdef", "id-fedcba9876543210"
+FILE_NAME = full_isr_document(PLACE).name
 
 # ---- what is remembered
 
@@ -201,22 +203,30 @@ def short(full_until: float) -> Replicas:
 def test_it_only_grows(tmp_path: Path) -> None:
     """U-72: a snapshot while the ISR is short forgets nothing; another reading makes it no smaller."""
     for full_until, expected in ((20, 20), (30, 30), (10, 30)):
-        known = remember_full_isr(tmp_path, facts_of(short(full_until)), T0 + 100 * MINUTE_MS, [])
+        known = remember_full_isr(tmp_path, PLACE, facts_of(short(full_until)), T0 + 100 * MINUTE_MS, [])
         assert known[ID1.hex] == {0: T0 + expected * MINUTE_MS}
-    never = remember_full_isr(tmp_path, facts_of(Replicas(BOTH, FIRST)), T0 + 100 * MINUTE_MS, [])
+    never = remember_full_isr(tmp_path, PLACE, facts_of(Replicas(BOTH, FIRST)), T0 + 100 * MINUTE_MS, [])
     assert never[ID1.hex] == {0: T0 + 30 * MINUTE_MS}
+
+
+def test_a_clone_of_the_cluster(tmp_path: Path) -> None:
+    """U-72, U-46: its replicas, with the same topic ids, were complete later; the original's tombstones wait."""
+    now_ms = T0 + 100 * MINUTE_MS
+    remember_full_isr(tmp_path, CLONE, facts_of(short(90)), now_ms, [])
+    known = remember_full_isr(tmp_path, PLACE, facts_of(short(20)), now_ms, [])
+    assert known[ID1.hex] == {0: T0 + 20 * MINUTE_MS}
 
 
 def test_nothing_is_written_where_every_isr_is_full(tmp_path: Path) -> None:
     for state in (Replicas(BOTH, BOTH, -1, T0), Replicas(FIRST, frozenset(), T0, T0)):
-        assert remember_full_isr(tmp_path, facts_of(state), T0, []) == {}
+        assert remember_full_isr(tmp_path, PLACE, facts_of(state), T0, []) == {}
     assert not list(tmp_path.iterdir())
 
 
 def test_a_clock_that_is_ahead_adds_nothing(tmp_path: Path) -> None:
     """U-72: a time that is not believed would count for ever."""
     ahead = facts_of(short(20), newest_ms=T0 + MARGIN_MS + 1)
-    assert remember_full_isr(tmp_path, ahead, T0, []) == {}
+    assert remember_full_isr(tmp_path, PLACE, ahead, T0, []) == {}
     assert not list(tmp_path.iterdir())
 
 
@@ -226,7 +236,7 @@ def test_a_time_in_the_future(tmp_path: Path) -> None:
     for full_ms, expected in ((ahead, 20 * MINUTE_MS + T0), (ahead - 1, ahead - 1)):
         content = {"format": 1, "topics": {ID1.hex: {"0": full_ms}}}
         (tmp_path / FILE_NAME).write_text(json.dumps(content))
-        known = remember_full_isr(tmp_path, facts_of(short(20)), T0 + 100 * MINUTE_MS, [])
+        known = remember_full_isr(tmp_path, PLACE, facts_of(short(20)), T0 + 100 * MINUTE_MS, [])
         assert known[ID1.hex] == {0: expected}
 
 
@@ -235,17 +245,17 @@ def test_a_damaged_file(tmp_path: Path) -> None:
     for content in (b"{", b"[]", json.dumps({"format": 1, "topics": {ID1.hex: {"0": "x"}}}).encode()):
         (tmp_path / FILE_NAME).write_bytes(content)
         warnings: list[str] = []
-        known = remember_full_isr(tmp_path, facts_of(short(20)), T0 + MINUTE_MS, warnings)
+        known = remember_full_isr(tmp_path, PLACE, facts_of(short(20)), T0 + MINUTE_MS, warnings)
         assert known[ID1.hex] == {0: T0 + 20 * MINUTE_MS}
         assert warnings
         assert FILE_NAME in warnings[0]
 
 
 def test_what_is_old_is_forgotten(tmp_path: Path) -> None:
-    remember_full_isr(tmp_path, facts_of(short(20)), T0 + MINUTE_MS, [])
+    remember_full_isr(tmp_path, PLACE, facts_of(short(20)), T0 + MINUTE_MS, [])
     other = ReplicaFacts({ID2: {0: short(KEPT_MS / MINUTE_MS + 20)}}, T0, T0)
-    assert set(remember_full_isr(tmp_path, other, T0 + KEPT_MS + 20 * MINUTE_MS, [])) == {ID2.hex}
+    assert set(remember_full_isr(tmp_path, PLACE, other, T0 + KEPT_MS + 20 * MINUTE_MS, [])) == {ID2.hex}
 
 
 def test_a_state_directory_that_is_not_there(tmp_path: Path) -> None:
-    assert remember_full_isr(tmp_path / "none", facts_of(short(20)), T0, []) == {}
+    assert remember_full_isr(tmp_path / "none", PLACE, facts_of(short(20)), T0, []) == {}
