@@ -9,6 +9,7 @@ from cleanerd.cleaner.result import RemovedRecords
 from cleanerd.cli.status import headline
 from cleanerd.daemon.http.metrics import Exposition
 from cleanerd.daemon.status.counters import Counters
+from cleanerd.daemon.status.trend import TrendRing
 from cleanerd.daemon.work.job import JobDone
 from cleanerd.daemon.work.throttle import Rates, Throttle
 from cleanerd.daemon.workers import WorkerPool
@@ -51,3 +52,17 @@ def test_a_staged_cleaning_has_saved_nothing_yet(tmp_path: Path) -> None:
     told = headline(view(totals=totals).to_json())
     assert "0 cleaned, 0 B saved" in told
     assert "1 staged, which saves 3.9 KiB at the broker's next start" in told
+
+
+def test_a_skipped_cleaning_is_no_cleaning(tmp_path: Path) -> None:
+    """OP-11: "Cleans 85" counted skipped ones: neither the tile's number, the command nor the day's picture does."""
+    counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"), AgentPool())
+    fleet = fleet_with()
+    for outcome in ("cleaned", "skipped", "skipped", "failed", "cleaned", "skipped"):
+        fleet.begun(KEY, "ratio")
+        done = JobDone(job_on(look()), NOW, result=result(outcome))
+        counters.add(done, fleet.finished(done))
+    totals = counters.totals()
+    assert totals.cleans == {"cleaned": 2, "skipped": 3, "failed": 1}
+    assert "2 cleaned, 0 B saved" in headline(view(totals=totals).to_json())
+    assert TrendRing(tmp_path).observe(NOW, totals, 0.0, lambda: 0).cleans[-1] == 2

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.daemon.view import ErasureView, QuarantineView
+from cleanerd.daemon.view import DaemonTotals, ErasureView, QuarantineView
 from cleanerd.errors import CorruptionError
 from tests.daemon.page_words import click, names, now_ms, text
 from tests.daemon.serving import Served, serving
@@ -119,6 +119,19 @@ def test_observe_mode_and_illness_are_told(page: Page) -> None:
         told = text(page, "#notices")
     assert "writes nothing" in told
     assert "no worker is left" in told
+
+
+def test_the_tile_of_cleanings_counts_no_skipped_ones(page: Page) -> None:
+    """OP-11: they are named beside the number."""
+    totals = DaemonTotals(cleans={"cleaned": 2, "skipped": 83, "failed": 1})
+    with serving(view(totals=totals)) as served:
+        page.open(f"{served.url}/")
+        tiles = (
+            "[...document.querySelectorAll('.tile')].map((each) => [...each.children].map((part) => part.textContent))"
+        )
+        page.wait("document.querySelector('.tile')")
+        (tile,) = (each for each in page.run(tiles) if each[0] == "Cleanings")
+    assert tile[1:] == ["2", "0 running, 0 queued, 83 skipped, 1 failed"]
 
 
 def test_open_erasures_have_a_tile(page: Page) -> None:

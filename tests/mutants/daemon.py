@@ -96,6 +96,14 @@ DAEMON = (
         (f"{TEST_SCHEDULE}::test_a_partial_cleaning_goes_on_behind_those_that_waited_meanwhile",),
     ),
     Mutant(
+        "the-tile-counts-skipped-cleanings",
+        "OP-11",
+        "cleanerd/daemon/http/page/summary.js",
+        "const cleans = totals.cleans.cleaned ?? 0;",
+        "const cleans = Object.values(totals.cleans).reduce((all, number) => all + number, 0);",
+        ("tests/daemon/test_page.py::test_the_tile_of_cleanings_counts_no_skipped_ones",),
+    ),
+    Mutant(
         "an-excluded-partition-shows-what-was-known-of-it",
         "OP-11",
         "cleanerd/daemon/status/view_parts.py",
