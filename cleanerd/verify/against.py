@@ -17,6 +17,7 @@ from cleanerd.segments.batch_file import StoredBatch, read_batches
 from cleanerd.verify.kinds import FindingKind
 from cleanerd.verify.listing import NO_END
 from cleanerd.verify.records import NO_HORIZON, NO_TIMESTAMP, records_in
+from cleanerd.verify.rules import KAFKAS_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from cleanerd.verify.listing import SegmentFile
     from cleanerd.verify.partition_log import LogSummary
     from cleanerd.verify.producers import ProducerExpiry
+    from cleanerd.verify.rules import KeyRules
     from cleanerd.verify.transactions import InvisibleRanges
 
 Tails = dict[int, tuple[int, bytes]]
@@ -166,8 +168,8 @@ class CleaningComparison:
 
     From ``clean_below`` on no record may be missing; everything is new from ``old_end`` on. A cleaning that ends inside
     a segment rewrites the whole segment. Above ``clean_below`` it removes, as Kafka's cleaner does, ``aborted`` data,
-    expired markers and batches without records. ``keeps_write_time``: a largest timestamp may increase, but not
-    decrease (U-65).
+    expired markers and batches without records. With ``rules`` that keep the write time a largest timestamp may
+    increase, but not decrease (U-65).
     """
 
     def __init__(
@@ -179,7 +181,7 @@ class CleaningComparison:
         old_end: int,
         aborted: InvisibleRanges,
         expiry: Expiry,
-        keeps_write_time: bool = False,
+        rules: KeyRules = KAFKAS_RULES,
     ) -> None:
         self._findings = findings
         self._log_start = log_start
@@ -187,7 +189,9 @@ class CleaningComparison:
         self._old_end = old_end
         self._aborted = aborted
         self._expiry = expiry
-        self._keeps_write_time = keeps_write_time
+        self._keeps_write_time = rules.keeps_write_time
+        self._flags_tombstones = rules.tombstone_mode == "flag"
+        self._rules = rules
 
     def run(self, new: Sequence[SegmentFile], old: Sequence[SegmentFile], advance: Callable[[int], None]) -> None:
         """Compare the segments ``new`` with ``old``, which cover at least their offsets.
@@ -228,6 +232,9 @@ class CleaningComparison:
             )
 
     def _compare(self, batch: _ComparedBatch, matching: list[_ComparedBatch]) -> None:
+        if self._flags_tombstones:  # the tails do not include it
+            self._compare_records(batch, matching)
+            return
         if batch.header is not None and len(matching) == 1 and matching[0].header is not None:
             tails = tails_of(batch.stored.data, batch.header)
             before = tails_of(matching[0].stored.data, matching[0].header)
@@ -245,17 +252,19 @@ class CleaningComparison:
             of_batches = [(each, {record.offset: record for record in each.records()}) for each in matching]
         except CorruptionError:
             return
-        before = {offset: record for _, of_batch in of_batches for offset, record in of_batch.items()}
+        before = {offset: (record, each) for each, of_batch in of_batches for offset, record in of_batch.items()}
         v2 = [each.header for each in matching if each.header is not None]
         if batch.header is not None and v2:
             self._compare_headers(batch, batch.header, v2, has_records=bool(records))
         for record in records:
-            old = before.get(record.offset)
-            if old is None:
+            if record.offset not in before:
                 what = f"the record at offset {record.offset} is not in the copy"
                 self._report(batch, FindingKind.NOT_IN_COPY, what, record.offset)
                 continue
+            old, stored_in = before[record.offset]
             changed = _changed(record, old)
+            if self._flags_tombstones and self._is_tombstone(record, batch) != self._is_tombstone(old, stored_in):
+                changed.append("tombstone flag")
             if changed:
                 what = f"the record at offset {record.offset} has another {' and '.join(changed)} than in the copy"
                 self._report(batch, FindingKind.RECORD_CHANGED, what, record.offset)
@@ -263,6 +272,9 @@ class CleaningComparison:
         for each, of_batch in of_batches:
             if not self._may_be_removed(each):
                 self._report_removed(batch, of_batch.keys() - there)
+
+    def _is_tombstone(self, record: Record, batch: _ComparedBatch) -> bool:
+        return self._rules.is_tombstone(record, 1 if batch.header is None else 2)
 
     def _may_be_removed(self, old: _ComparedBatch) -> bool:
         """Whether a cleaning up to ``clean_below`` may remove the batch ``old``, even above that offset."""
@@ -321,7 +333,7 @@ class CleaningComparison:
 
 
 def _changed(record: Record, old: Record) -> list[str]:
-    """The changed parts of the record. Attributes may change, because Kafka zeroes them (U-14)."""
+    """The changed parts of the record. Other attributes than a flag may change, because Kafka zeroes them (U-14)."""
     changed = [
         name
         for name, now, then in (

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NOT_JUDGED: Final[Mapping[str, str]] = {
+    ".log attributes of a record": "Kafka's cleaner sets them to 0; a tombstone flag is judged in its mode (U-14)",
+    ".log timestamp type of a v1 message": "the time itself is compared",
     ".txnindex version_low": "padding, in no release's code",
     ".txnindex last_stable_offset": "it depends on when the marker was written; readers use it to stop a search",
     ".snapshot producer_epoch": "the marker that raised it above the log's may be gone; one below is reported",

@@ -293,7 +293,7 @@ class _Against:
             old_end=self.copy_end,
             aborted=self.log.invisible,
             expiry=expiry,
-            keeps_write_time=self._question.rules.keeps_write_time,
+            rules=self._question.rules,
         )
         old = [facts.file for facts in self.log.segments if facts.file.path not in self.shared]
         comparison.run([facts.file for facts in compared], old, self._question.advance)

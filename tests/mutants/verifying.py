@@ -24,6 +24,14 @@ VERIFYING = (
         (f"{FIELDS}::test_the_largest_time_of_a_batch",),
     ),
     Mutant(
+        "a-cleared-tombstone-flag-is-not-found",
+        "U-14",
+        "cleanerd/verify/against.py",
+        'self._flags_tombstones = rules.tombstone_mode == "flag"',
+        "self._flags_tombstones = False",
+        ("tests/verify/test_record_fields.py::test_the_flag_of_a_tombstone",),
+    ),
+    Mutant(
         "aborted-data-stays-behind-the-end-of-a-cleaning",
         "U-56",
         "cleanerd/verify/against.py",
