@@ -176,6 +176,12 @@ class ReplicaFacts:
     unread: str = ""
     margin_ms: int = MARGIN_MS
 
+    def has_other_brokers(self, broker: int) -> bool:
+        """Whether any replica is on another broker; with one broker each replica is the only one."""
+        return any(
+            other != broker for topic in self.topics.values() for each in topic.values() for other in each.assigned
+        )
+
     def full_ms(self, replicas: Replicas, ignored: frozenset[int] = frozenset()) -> int:
         """The last moment at which the log shows a full ISR; -1: none."""
         return max(self.as_of_ms, replicas.full_until_ms) if replicas.is_full(ignored) else replicas.full_until_ms
@@ -299,7 +305,10 @@ class TopicReplicas:
         show was in the ISR until the log's end at the latest.
         """
         replicas, facts = self.partitions.get(partition), self.facts
-        is_young = self.topic_id is not None if replicas is None else broker in replicas.joining
+        if replicas is None:
+            is_young = self.topic_id is not None and facts.has_other_brokers(broker)
+        else:
+            is_young = broker in replicas.joining
         if is_young and not facts.unread:
             return facts.newest_ms
         if facts.unread or replicas is None or replicas.is_alone or broker not in replicas.assigned:

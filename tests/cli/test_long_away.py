@@ -55,7 +55,7 @@ Batch = tuple[float, tuple[bytes, ...]]
 
 
 def broker_1(
-    root: Path, *batches: Batch, created_hours: float = 200, last_write_hours: float = 0, **facts: int
+    root: Path, *batches: Batch, first: tuple[bytes, ...] = CREATED, last_write_hours: float = 0, **facts: int
 ) -> Path:
     """The log directory of broker 1, its metadata log with a batch so many hours ago each."""
     now_ms = time.time_ns() // 1_000_000
@@ -66,7 +66,7 @@ def broker_1(
         {"orders-0": Partition({0: data, 1: b""}, topic_id=ID, cleaner_offset=1, **facts), "other-0": others},
     )
     log, offset = b"", 0
-    for hours, values in ((created_hours, CREATED), *batches):
+    for hours, values in ((200.0, first), *batches):
         log += metadata_batch(offset, *values, timestamp=now_ms - int(hours * HOUR_MS))
         offset += len(values)
     (path / "__cluster_metadata-0").mkdir()
@@ -111,8 +111,14 @@ def test_named_before_the_broker_starts(root: Path, shell: Shell, batches: tuple
 
 
 def test_a_topic_created_just_before_the_stop(root: Path, shell: Shell) -> None:
-    """U-76: the last minutes of a metadata log may be uncommitted (U-71); a replica that they create is not fresh."""
-    path = broker_1(root, *KILLED, created_hours=30.05)
+    """U-76: the last minutes of a metadata log may be uncommitted (U-71); a replica that they create is not fresh.
+
+    Where no replica is on another broker, each is the only one.
+    """
+    created = (30.05, CREATED)
+    path = broker_1(root / "one", created, *KILLED, first=(topic("other", OTHER), partition(OTHER, 0, [1], [1])))
+    assert [level for level, _ in findings(shell("doctor", path, "--json"), "replicas")] == ["ok"]
+    path = broker_1(root / "two", created, *KILLED, first=(topic("other", OTHER), partition(OTHER, 0, [1, 2], [1, 2])))
     ((level, what),) = findings(shell("doctor", path, "--json"), "replicas")
     assert (level, "orders-0: its replica was away for 1 d 6 h" in what) == ("warning", True)
     assert f"cleanerd move-aside {path}" in shell("apply", path).err
