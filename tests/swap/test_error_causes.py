@@ -87,6 +87,8 @@ def made(named: str) -> CleanerdError:
         return AgentRefusalError("no", operation=operation or "swap", code=code)
     if name == "SegmentGrowsError":
         return errors.SegmentGrowsError(0, 100, where="as it is")
+    if name == "DisorderedLogError":
+        return errors.DisorderedLogError("as it is", 100, where="somewhere")
     if name == "TooManyPassesError":
         return errors.TooManyPassesError("as it is", 1, where="somewhere", hint="a larger map")
     if name == "RetryLaterError":
