@@ -111,6 +111,8 @@ def _print_report(common: Common, found: Sequence[Profile], settings: Settings) 
         oddities = [f"{human_count(count)} {what}" for what, count in odd.items() if count]
         if oddities:
             common.output.line(f"{each.name}: records {', '.join(oddities)}")
+        if each.wrong_time:
+            common.output.warning(f"{each.name}: {each.wrong_time}")
         if each.repacked.note:
             common.output.warning(f"{each.name}: {each.repacked.note}")
         if each.elsewhere:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -132,20 +132,6 @@ def due_at_ms(first_timestamps_ms: Sequence[int], max_lag_ms: int) -> int | None
     """
     earliest = min((timestamp for timestamp in first_timestamps_ms if timestamp > 0), default=None)
     return None if earliest is None else earliest + max_lag_ms
-
-
-_EARLIEST_MS: Final = 1_000_000_000_000
-"""A time in 2001. Kafka's records are younger, and times in seconds stay below this number for 30,000 years."""
-_UNITS: Final = (("seconds", 1000, 1), ("microseconds", 1, 1000), ("nanoseconds", 1, 1_000_000))
-
-
-def wrong_unit(timestamp_ms: int, now_ms: int) -> str | None:
-    """OP-18: the unit of a timestamp that makes no sense in milliseconds; None if it can be milliseconds."""
-    latest_ms = now_ms + 366 * 86_400_000
-    if _EARLIEST_MS <= timestamp_ms <= latest_ms:
-        return None
-    found = (unit for unit, times, parts in _UNITS if _EARLIEST_MS <= timestamp_ms * times // parts <= latest_ms)
-    return next(found, None)
 
 
 def is_eligible(dirty: Dirtiness, overdue: int, min_ratio: float) -> bool:

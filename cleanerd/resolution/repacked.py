@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SAMPLE_BYTES: Final = 256 << 10
 """How much of a segment is read; larger batches are ignored."""
 SEGMENTS: Final = 8
+UNREADABLE: Final = (CleanerdError, _kernel.CorruptLogError, ValueError)
 _BATCHES: Final = 4
 _MAX_UNPACKED: Final = 16 << 20
 _NOTABLE: Final = 0.01
@@ -63,13 +64,19 @@ def repacked_sample(files: Sequence[tuple[Path, int]]) -> Repacked:
 
 def repacked_beginning(path: Path, size_bytes: int) -> Repacked:
     """The first batches of a segment; empty if it cannot be read, which other checks report."""
-    with contextlib.suppress(CleanerdError, _kernel.CorruptLogError, ValueError):
-        return _repacked(read_batch(path, 0, min(size_bytes, SAMPLE_BYTES)))
+    with contextlib.suppress(*UNREADABLE):
+        return repacked(*beginning(path, size_bytes))
     return Repacked()
 
 
-def _repacked(data: NDArray[np.uint8]) -> Repacked:
-    batches = _kernel.scan_headers(data, 0)
+def beginning(path: Path, size_bytes: int) -> tuple[NDArray[np.uint8], _kernel.Batches]:
+    """The first bytes of a segment, and the batches in them. Raises one of ``UNREADABLE``."""
+    data = read_batch(path, 0, min(size_bytes, SAMPLE_BYTES))
+    return data, _kernel.scan_headers(data, 0)
+
+
+def repacked(data: NDArray[np.uint8], batches: _kernel.Batches) -> Repacked:
+    """As :func:`repacked_beginning`, for what :func:`beginning` read. Raises one of ``UNREADABLE``."""
     counts = np.diff(batches.first_record)
     compressed = (batches.magic == 2) & ((batches.attributes & CODEC_MASK) != 0) & ((batches.attributes & CONTROL) == 0)
     before = after = 0

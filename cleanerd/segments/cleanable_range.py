@@ -19,40 +19,20 @@ from cleanerd.policy.cleanable import (
     first_uncleanable_offset,
     segment_range,
     too_young,
-    wrong_unit,
 )
 from cleanerd.segments.producers import read_producers
 from cleanerd.segments.same_file import read_companion
 from cleanerd.segments.torn_tail import decided_below
+from cleanerd.segments.wrong_time import wrong_time_in, wrong_unit
 
 if TYPE_CHECKING:
     from cleanerd.segments.partition import PartitionLog
     from cleanerd.segments.reading import SegmentReader
     from cleanerd.segments.segment import Segment
+    from cleanerd.segments.wrong_time import WrongTime
 
 
 LONG_MAX = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class WrongTime:
-    """A batch whose ``timestamp`` is in another ``unit`` than milliseconds (OP-18)."""
-
-    path: str
-    offset: int
-    producer_id: int
-    timestamp: int
-    unit: str
-
-    @property
-    def note(self) -> str:
-        """Where it is, who wrote it, the consequence, and what to do."""
-        whose = "without a producer id" if self.producer_id < 0 else f"of producer {self.producer_id}"
-        return (
-            f"{self.path}: the batch at offset {self.offset} {whose} has the timestamp {self.timestamp}, which is in "
-            f"{self.unit}: neither max.compaction.lag.ms nor min.compaction.lag.ms can be kept here, and retention by "
-            "time is wrong, too. Correct the producer, or set message.timestamp.type=LogAppendTime for new records"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +134,7 @@ def _wrong_time(log: PartitionLog, reader: SegmentReader, segment: Segment, now_
     """The first batch of a segment with a time in another unit; of a long segment only the beginning is read."""
     with suppress(CleanerdError):  # other checks report a torn segment
         for batches in islice(reader.headers(segment), 1):
-            columns = (batches.base_offset, batches.producer_id, batches.max_timestamp)
-            for offset, producer_id, timestamp in zip(*(column.tolist() for column in columns), strict=True):
-                unit = wrong_unit(timestamp, now_ms)
-                if unit is not None:
-                    path = f"{log.path}/{file_name(segment.base, SEGMENT_SUFFIX)}"
-                    return WrongTime(path, offset, producer_id, timestamp, unit)
+            return wrong_time_in(f"{log.path}/{file_name(segment.base, SEGMENT_SUFFIX)}", batches, now_ms)
     return None
 
 

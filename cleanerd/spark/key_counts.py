@@ -56,13 +56,14 @@ class RecordTotals:
     """The counts by record. ``dirty_since_ms``: when the oldest dirty one was written.
 
     ``damaged``: places that could not be read, encoded as in ``record_scan``: the lowest of each segment. One of the
-    numbers counts them.
+    numbers counts them. ``wrong_times``: a note per segment with times in another unit than milliseconds (OP-18).
     """
 
     numbers: Counter[str] = field(default_factory=Counter)
     times: WriteTimes = field(default_factory=WriteTimes)
     dirty_since_ms: int | None = None
     damaged: list[int] = field(default_factory=list)
+    wrong_times: list[str] = field(default_factory=list)
 
     def add(self, other: RecordTotals) -> None:
         """Add the counts of other records."""
@@ -70,6 +71,7 @@ class RecordTotals:
         self.times.add_all(other.times)
         self.since(other.dirty_since_ms)
         self.damaged += other.damaged
+        self.wrong_times += other.wrong_times
 
     def since(self, written_ms: int | None) -> None:
         """Note the write time of a dirty record."""
@@ -77,13 +79,13 @@ class RecordTotals:
             self.dirty_since_ms = min(written_ms, written_ms if self.dirty_since_ms is None else self.dirty_since_ms)
 
     def to_item(self) -> list[Any]:
-        return [self.numbers, self.times.to_item(), self.dirty_since_ms, self.damaged]
+        return [self.numbers, self.times.to_item(), self.dirty_since_ms, self.damaged, self.wrong_times]
 
     @classmethod
     def from_item(cls, item: list[Any]) -> RecordTotals:
         """The reverse of :meth:`to_item`."""
-        numbers, times, dirty_since_ms, damaged = item
-        return cls(Counter(numbers), WriteTimes.from_item(times), dirty_since_ms, damaged)
+        numbers, times, *others = item
+        return cls(Counter(numbers), WriteTimes.from_item(times), *others)
 
 
 class KeyTally:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -13,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from cleanerd.humanize import counted
-from cleanerd.resolution.repacked import Repacked, repacked_beginning
+from cleanerd.resolution.repacked import UNREADABLE, Repacked, beginning, repacked
+from cleanerd.segments.wrong_time import wrong_time_in
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.damaged_places import other_damage
@@ -86,6 +89,9 @@ class Profile:
     ``elsewhere``: keys that have a value here and in another partition of the topic (OP-19); None: the topic has
     several partitions here, and too many keys to compare without Spark.
 
+    ``wrong_time``: the first batch whose time is not in milliseconds (OP-18), and what follows; empty: the segments
+    begin with none.
+
     ``sampled_bytes``, ``repacked_bytes``: of a few compressed batches, before and after they were compressed again.
 
     ``keys_by_records`` are rows (least number of records, keys), each up to the next power of two, and
@@ -126,6 +132,7 @@ class Profile:
     elsewhere: int | None = None
     sampled_bytes: int = 0
     repacked_bytes: int = 0
+    wrong_time: str = ""
 
     @property
     def repacked(self) -> Repacked:
@@ -232,16 +239,21 @@ def count_segment(
         if tally.add(batch) >= _SENT_KEYS:
             yield from _key_blocks(tally.keys(), shards)
             tally.forget_keys()
-    _add_repacked(tally, item)
+    _add_beginning(tally, item)
     yield from _key_blocks(tally.keys(), shards)
     counts = json.dumps([item["part"], tally.totals.to_item()])
     yield _block(item["part"] % shards, counts, None)
 
 
-def _add_repacked(tally: KeyTally, item: Item) -> None:
+def _add_beginning(tally: KeyTally, item: Item) -> None:
     segment = segment_from(item["segment"])
-    found = repacked_beginning(segment.path, segment.size_bytes)
-    tally.totals.numbers.update(sampled_bytes=found.before_bytes, repacked_bytes=found.after_bytes)
+    with contextlib.suppress(*UNREADABLE):
+        data, batches = beginning(segment.path, segment.size_bytes)
+        wrong = wrong_time_in(str(segment.path), batches, time.time_ns() // 1_000_000)
+        if wrong is not None:
+            tally.totals.wrong_times.append(wrong.note)
+        found = repacked(data, batches)
+        tally.totals.numbers.update(sampled_bytes=found.before_bytes, repacked_bytes=found.after_bytes)
 
 
 def _key_blocks(keys: Keys, shards: int) -> Iterator[pa.RecordBatch]:
@@ -329,7 +341,7 @@ def _tallied(
                 if tally.add(batch) > most_keys:
                     return None
             if shard == shards - 1:
-                _add_repacked(tally, item)
+                _add_beginning(tally, item)
         keys = tally.keys()
         tallies += summary(keys)
         live.append({name: keys[name][keys["deleted"] == 0] for name in _LIVE})
@@ -389,6 +401,7 @@ def _profile(
         elsewhere=numbers.get("elsewhere", 0),
         sampled_bytes=number("sampled_bytes"),
         repacked_bytes=number("repacked_bytes"),
+        wrong_time=min(totals.wrong_times, default=""),
     )
 
 

@@ -645,7 +645,7 @@ DAEMON = (
     Mutant(
         "nanoseconds-are-far-in-the-future",
         "OP-18",
-        "cleanerd/policy/cleanable.py",
+        "cleanerd/segments/wrong_time.py",
         ', ("nanoseconds", 1, 1_000_000))',
         ")",
         ("tests/cli/test_explain.py::test_timestamps_in_another_unit",),

@@ -111,6 +111,14 @@ SPARK_PROFILE = (
         ("tests/spark/test_views.py::test_what_only_decoding_finds_damaged",),
     ),
     Mutant(
+        "profile-is-silent-about-times-in-another-unit",
+        "OP-18",
+        "cleanerd/spark/profile.py",
+        "        if wrong is not None:",
+        "        if wrong is not None and not batches:",
+        (f"{TESTS}::test_timestamps_in_another_unit",),
+    ),
+    Mutant(
         "keys-of-other-topics-are-in-several-partitions",
         "OP-19",
         COUNTS,

@@ -168,6 +168,27 @@ def test_more_keys_than_fit(tmp_path: Any) -> None:
     assert [(each.keys, each.elsewhere) for each in at_once] == [(70, 0), (4, 4), (4, 4)], "OP-19: only topic u has two"
 
 
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "unit"),
+    [(NOW_MS // 1000, "seconds"), (NOW_MS * 1_000_000, "nanoseconds"), (NOW_MS, None), (-1, None)],
+)
+def test_timestamps_in_another_unit(tmp_path: Path, timestamp: int, unit: str | None) -> None:
+    """OP-18: as explain and plan say it, for the first segment with one, also from a task of Spark."""
+    right, whose = encode_batch([Record(b"a", b"1", NOW_MS)]), {"producer_id": 4711, "producer_epoch": 0}
+    wrong = [encode_batch([Record(b"b", b"1", timestamp)], base_offset=at, base_sequence=0, **whose) for at in (1, 2)]
+    path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: right, 1: wrong[0], 2: wrong[1], 3: b""})})
+    (found,) = profile_logs(None, find_logs([path], (), lambda _topic: KAFKAS_RULES))
+    expected = (
+        f"{path}/t-0/{1:020d}.log: the batch at offset 1 of producer 4711 has the timestamp {timestamp}, which is"
+    )
+    assert found.wrong_time.startswith(f"{expected} in {unit}: ") if unit else found.wrong_time == ""
+    totals = RecordTotals(wrong_times=[found.wrong_time])
+    assert RecordTotals.from_item(json.loads(json.dumps(totals.to_item()))).wrong_times == [found.wrong_time]
+
+
 @pytest.mark.long
 def test_memory_of_a_task_and_a_shard() -> None:
     """Three times as many records take no more: a task sends its keys on, a shard adds up what waits.

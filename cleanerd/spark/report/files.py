@@ -58,6 +58,7 @@ _SCHEMA: Final = pa.schema([
     ("elsewhere", _NUMBER),
     ("sampled_bytes", _NUMBER),
     ("repacked_bytes", _NUMBER),
+    ("wrong_time", pa.string()),
 ])  # fmt: skip
 
 
