@@ -164,7 +164,7 @@ def test_partitions_from_the_key_limit_on_go_to_spark(root: Path, keys: int | st
         assert command[command.index("--master") + 1] == "local[3]"
         assert "--force" not in command
         assert told.daemon.cleanerd_state_dir == root.parent / "state"
-        assert told.topic_overrides("orders").keys() == {"cleanup.policy"}
+        assert told.topic_overrides("orders").keys() == {"cleanup.policy", "cleanerd.tombstone.replicated"}
     options = [option for each in settings for option in ("--set", each)]
     assert main.run(["apply", str(root), *options]) == 0
     assert content(root) != before
@@ -359,7 +359,7 @@ def test_with_real_spark(root: Path) -> None:
         view = daemon.until("staged", lambda view: view["totals"]["cleans"].get("staged", 0) == 1)
         assert view["warnings"] == []
         assert daemon.end(signal.SIGTERM) == 143
-        assert "handed over to Spark" in daemon.log.read_text()
+        assert "event=offloaded_to_spark" in daemon.log.read_text()
     options = [option for each in settings for option in ("--set", each)]
     assert main.run(["apply", str(root), *options]) == 0
     local = [*assignments(root.parent / "other"), f"cleanerd.state.dir={root.parent}/state2", COMPACT]
