@@ -57,6 +57,7 @@ from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 from cleanerd.errors import CleanerdError
 from cleanerd.fsio import held_directories
 from cleanerd.host.clock import wall_ms
+from cleanerd.policy.removal import ERASURE_READING_MS
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.in_progress import InFlightMarkers
 from cleanerd.state.last_time import read_clock, save_time
@@ -84,7 +85,7 @@ WRITE_SECONDS: Final = 5.0
 
 TICK_SECONDS: Final = 1.0
 
-ERASURE_SECONDS: Final = 10.0
+ERASURE_SECONDS: Final = ERASURE_READING_MS / 1000
 """Seconds between readings of the open erasure requests. Each reads one small file, and one batch per partition."""
 
 STATUS_SECONDS: Final = 5.0

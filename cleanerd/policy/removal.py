@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from cleanerd.policy.replicas import ExpiryBound
 
 NO_LIMIT_MS: Final = 2**63 - 1
+ERASURE_READING_MS: Final = 10_000
+"""The daemon reads the open erasure requests this often: one reading finds a request, the next one acts on it."""
+
 _STALE_MS: Final = 2 * MARGIN_MS
 """A metadata log without younger records lags: its controllers are down, or it cannot be read."""
 
@@ -187,7 +190,7 @@ class _Way:
             wait_ms = max(due_ms - self._from_ms, 0)
             setting = "segment.ms" if facts.segment_ms <= facts.max_lag_ms else "max.compaction.lag.ms"
             event = "the daemon has the broker roll the active segment"
-            self.after(event, wait_ms + facts.scan_ms, setting, at_once_ms=wait_ms)
+            self.after(event, wait_ms + 2 * ERASURE_READING_MS, setting, at_once_ms=wait_ms)
         else:
             self.unbounded("a write rolls the active segment", "segment.ms, and a later write", due_ms or 0)
 

@@ -88,8 +88,8 @@ def test_the_daemon_has_the_active_segment_rolled_for_a_request() -> None:
     """U-91: when a write would roll it. A first batch without a time gives no date; Kafka's cleaner rolls nothing."""
     steps = steps_of_value(FACTS, 3, 25)
     rolled_ms = NOW - 6 * HOUR + 7 * DAY
-    assert (steps[0].from_ms, steps[0].by_ms, steps[0].setting) == (rolled_ms, rolled_ms + 15 * SECOND, "segment.ms")
-    assert bound_of(steps) == rolled_ms + 2 * 15 * SECOND + 2 * MINUTE
+    assert (steps[0].from_ms, steps[0].by_ms, steps[0].setting) == (rolled_ms, rolled_ms + 20 * SECOND, "segment.ms")
+    assert bound_of(steps) == rolled_ms + (20 + 15) * SECOND + 2 * MINUTE
     sooner = steps_of_value(replace(FACTS, max_lag_ms=HOUR), 3, 25)
     assert (sooner[0].from_ms, sooner[0].setting) == (NOW, "max.compaction.lag.ms")
     timeless = (*SEGMENTS[:2], replace(SEGMENTS[2], first_ms=-1))
