@@ -348,9 +348,9 @@ def _open(name: str, flags: int, *, dir_fd: int | None, one_name: bool) -> tuple
         if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
             raise _planted(name, dir_fd, error.strerror) from error
         raise
-    # without a context manager, because thousands of small files are opened O_NONBLOCK stays set: it only affects pipes
+    # Without a context manager, because thousands of small files are opened.
+    # O_NONBLOCK stays set: it only affects pipes.
     try:
-        # O_NONBLOCK stays: it means something to pipes alone.
         status = os.fstat(descriptor)
         _require_plain(status, name, one_name=one_name)
     except BaseException:

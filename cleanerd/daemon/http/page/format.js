@@ -82,8 +82,8 @@ let skewMs = 0;
 
 /** The daemon's clock as its answers tell it: "in 3 h" is right in a browser whose clock is wrong. */
 export function learnClock(dateHeader) {
-  const told = Date.parse(dateHeader ?? "");
-  if (!Number.isNaN(told)) skewMs = Math.abs(told - Date.now()) > 3000 ? told - Date.now() : 0;
+  const serverMs = Date.parse(dateHeader ?? "");
+  if (!Number.isNaN(serverMs)) skewMs = Math.abs(serverMs - Date.now()) > 3000 ? serverMs - Date.now() : 0;
 }
 
 export function now() {
@@ -97,8 +97,8 @@ export function relative(ms) {
   const seconds = Math.round(Math.abs(away) / 1000);
   if (seconds < 2) return "now";
   const [size, unit] = SPANS.find(([each]) => seconds >= 2 * each) ?? SPANS[SPANS.length - 1];
-  const told = `${Math.round(seconds / size)} ${unit}`;
-  return away < 0 ? `${told} ago` : `in ${told}`;
+  const words = `${Math.round(seconds / size)} ${unit}`;
+  return away < 0 ? `${words} ago` : `in ${words}`;
 }
 
 export function absolute(ms) {

@@ -264,10 +264,10 @@ export function partitionsView(container, moved) {
       empty.replaceChildren(h("p", {}, "No partition matches this filter."), clear);
       return;
     }
-    const told = status.ready
+    const words = status.ready
       ? "No compacted partition in these log directories. Topics whose cleanup.policy contains compact appear here by themselves: beside a broker without the agent 5 minutes after they were made or changed."
       : "The log directories are being scanned for the first time.";
-    empty.replaceChildren(h("p", {}, told));
+    empty.replaceChildren(h("p", {}, words));
   }
 
   return {

@@ -1,4 +1,4 @@
-// Quarantine and log directories: few things, told in full.
+// Quarantine and log directories: few things, shown in full.
 
 import { bar, card, command, facts, h, pill, redraw } from "./dom.js";
 import { bytes, count, percent, plural, time } from "./format.js";

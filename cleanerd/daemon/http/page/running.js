@@ -31,11 +31,11 @@ function makeCard(clean, short) {
   const fill = h("i");
   const progress = h("div", { class: "progress", role: "progressbar", "aria-label": `Progress of ${name}`, "aria-valuemin": 0, "aria-valuemax": 100 }, fill);
   const steps = h("ol", { class: "steps", "aria-label": "Phases" }, PHASES.map((phase) => h("li", {}, phase)));
-  const told = h("span", { class: "quiet-text" });
+  const detail = h("span", { class: "quiet-text" });
   const share = h("b");
   const element = h("article", { class: "card run" },
     h("div", { class: "run-head" }, h("a", { href: partitionLink(clean.topic, clean.partition), "data-inside": true }, name), share),
-    progress, steps, told);
+    progress, steps, detail);
   return {
     element,
     update(each) {
@@ -50,7 +50,7 @@ function makeCard(clean, short) {
         setAttribute(step, "aria-current", index === at ? "step" : null);
       }
       const since = `${bytes(each.done_bytes)} of ${bytes(each.total_bytes)}, for ${duration(now() - each.started_ms)}`;
-      setText(told, short ? since : `${since}; because of: ${TRIGGERS[each.trigger] ?? each.trigger}; ${each.log_dir}`);
+      setText(detail, short ? since : `${since}; because of: ${TRIGGERS[each.trigger] ?? each.trigger}; ${each.log_dir}`);
     },
   };
 }

@@ -67,8 +67,8 @@ function erasureTile(erasures) {
     ["the next in ", next.topic, " by ", time(next.deadline_ms), ready ? `; ${count(ready)} to certify` : ""]);
 }
 
-function tile(name, value, told, kind) {
-  return h("div", { class: `tile ${kind ?? ""}` }, h("h2", {}, name), value, h("p", {}, told));
+function tile(name, value, words, kind) {
+  return h("div", { class: `tile ${kind ?? ""}` }, h("h2", {}, name), value, h("p", {}, words));
 }
 
 /** Which machine this is: whoever has the pages of nine brokers open must not look at the wrong one. */

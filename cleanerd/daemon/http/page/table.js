@@ -1,4 +1,4 @@
-// A table of thousands of rows, of which only those in sight are in the document. Rows have one height, told by CSS.
+// A table of thousands of rows, of which only those in sight are in the document. Rows have one height, set by CSS.
 
 import { h, setAttribute } from "./dom.js";
 import { go } from "./route.js";

@@ -13,10 +13,10 @@ export function dirtyNow(status) {
 }
 
 const PICTURES = [
-  { id: "reclaimed_bytes", name: "Reclaimed", kind: "bars", told: bytes, sum: true },
-  { id: "dirty_bytes", name: "Dirty", kind: "line", told: bytes, sum: false, now: dirtyNow },
-  { id: "cleans", name: "Cleanings", kind: "bars", told: count, sum: true },
-  { id: "held_us", name: "Lock held", kind: "bars", told: (us) => duration(us / 1000), sum: false, most: true },
+  { id: "reclaimed_bytes", name: "Reclaimed", kind: "bars", format: bytes, sum: true },
+  { id: "dirty_bytes", name: "Dirty", kind: "line", format: bytes, sum: false, now: dirtyNow },
+  { id: "cleans", name: "Cleanings", kind: "bars", format: count, sum: true },
+  { id: "held_us", name: "Lock held", kind: "bars", format: (us) => duration(us / 1000), sum: false, most: true },
 ];
 
 /** An element of a picture; the page's own empty picture says what kind of element that is. */
@@ -35,34 +35,34 @@ export function drawTrend(parent, status, view) {
   redraw(parent, [trend, dirtyNow(status)], () => PICTURES.map((each) => picture(each, trend, status)));
 }
 
-function picture({ id, name, kind, told, sum, most, now }, trend, status) {
+function picture({ id, name, kind, format, sum, most, now }, trend, status) {
   const values = trend[id];
   const known = values.filter((value) => value !== null);
   const highest = Math.max(0, ...known);
   const figure = sum ? known.reduce((all, value) => all + value, 0) : most ? highest : now(status);
   const word = sum ? "in a day" : most ? "at most" : "now";
   const hours = Math.round((values.length * trend.every_ms) / 3600000);
-  const label = `${name}: ${told(figure)} ${word}; the most in ${duration(trend.every_ms)} ${told(highest)}`;
+  const label = `${name}: ${format(figure)} ${word}; the most in ${duration(trend.every_ms)} ${format(highest)}`;
   return h("figure", { class: "trend" },
-    h("figcaption", {}, h("span", {}, name), h("b", {}, told(figure)), h("small", {}, word)),
+    h("figcaption", {}, h("span", {}, name), h("b", {}, format(figure)), h("small", {}, word)),
     s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
       s("line", { class: "ground", x1: 0, x2: WIDTH, y1: HEIGHT - 0.5, y2: HEIGHT - 0.5 }),
-      ...(kind === "bars" ? bars(values, highest, trend, told) : line(values, highest))),
-    h("p", { class: "axis", "aria-hidden": "true" }, h("span", {}, `${hours} h ago`), h("span", {}, highest ? `most ${told(highest)}` : "nothing yet"), h("span", {}, "now")));
+      ...(kind === "bars" ? bars(values, highest, trend, format) : line(values, highest))),
+    h("p", { class: "axis", "aria-hidden": "true" }, h("span", {}, `${hours} h ago`), h("span", {}, highest ? `most ${format(highest)}` : "nothing yet"), h("span", {}, "now")));
 }
 
 function height(value, highest) {
   return highest > 0 ? (Math.max(0, value) / highest) * (HEIGHT - TOP) : 0;
 }
 
-function bars(values, highest, trend, told) {
+function bars(values, highest, trend, format) {
   const step = WIDTH / values.length;
   return values.flatMap((value, at) => {
     if (!value || value < 0) return [];
     const tall = Math.max(1.5, height(value, highest));
     const when = absolute(trend.end_ms - (values.length - at) * trend.every_ms);
     return [s("rect", { x: (at * step).toFixed(2), y: (HEIGHT - tall).toFixed(2), width: Math.max(1, step - 0.4).toFixed(2), height: tall.toFixed(2) },
-      s("title", {}, `${when}: ${told(value)}`))];
+      s("title", {}, `${when}: ${format(value)}`))];
   });
 }
 
