@@ -4,16 +4,18 @@ import os
 import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis.internal.conjecture import providers
 
 pytest_plugins = ["tests.kafka.fixtures", "tests.support.failing_files", "tests.support.order", "tests.support.budget"]
 
-# A busy machine is no failure: tests have a time limit of their own (pyproject.toml). What `make test` plays is the
-# same every time, and fewer of it, so that it judges the change and not the dice; `make test-all` tries what nobody
-# has tried.
+# A busy machine is no failure: tests have a time limit of their own (pyproject.toml). `make test` plays the same few
+# examples each time, so that it judges the change. The rest of `make test-all` draws new ones.
 settings.register_profile("same", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("drawn", deadline=None)
+# For `make mutants`: a red test is enough, its smallest example is not needed.
+UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
+settings.register_profile("unshrunk", settings.get_profile("same"), phases=UNSHRUNK, report_multiple_bugs=False)
 settings.load_profile("same")
 
 

@@ -7,7 +7,10 @@ notices nothing.
 from __future__ import annotations
 
 import argparse
+import compileall
 import os
+import py_compile
+import queue
 import re
 import shutil
 import subprocess
@@ -15,9 +18,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tests.mutants.mutant import ROOT, Mutant
 from tests.mutants.table import MUTANTS
@@ -25,14 +29,17 @@ from tests.mutants.table import MUTANTS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TIMEOUT_SECONDS = 480
+TIMEOUT_SECONDS: Final = 900
+TEST_TIMEOUT_SECONDS: Final = 90
+"""A test that waits for what its mutant prevents is red then."""
+PYTEST: Final = ("-m", "pytest", "-q", "--tb=no", "--hypothesis-profile", "unshrunk")
 PYTEST_FAILED = 1
 CARGO_CACHE = ROOT / ".cache" / "mutants"
 PYTEST_RED = re.compile(r"^(?:FAILED|ERROR) (\S+?::\w+)", re.MULTILINE)
 CARGO_RED = re.compile(r"^test (\S+) \.\.\. FAILED", re.MULTILINE)
 
-Judge = Callable[[Sequence[str]], tuple[set[str], str]]
-"""Runs tests in the copy: the red ones, and what was printed. Raises JudgeError when they could not run."""
+Judge = Callable[[Path, Sequence[str]], tuple[set[str], str]]
+"""Runs tests in a copy: the red ones, and what was printed. Raises JudgeError when they could not run."""
 
 
 class JudgeError(Exception):
@@ -45,6 +52,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these; all of them by default")
     parser.add_argument("--kernel", action="store_true", help="those in Rust too (named ones always)")
     parser.add_argument("--agent", action="store_true", help="those in Java too, some minutes (named ones always)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="mutants at a time; as many as cores by default"
+    )
     options = parser.parse_args(arguments)
     unknown = set(options.names) - {mutant.name for mutant in MUTANTS}
     if unknown:
@@ -58,15 +68,14 @@ def main(arguments: Sequence[str]) -> int:
     agent = [mutant for mutant in chosen if mutant.is_agent]
     python = [mutant for mutant in chosen if mutant not in kernel and mutant not in agent]
     verdicts: list[bool] = []
-    if python:
-        with python_copy() as copy:
-            verdicts += judged(python, copy, lambda tests: pytest_run(copy, tests))
-    if agent:
-        with python_copy("agent") as copy:
-            verdicts += judged(agent, copy, lambda tests: agent_run(copy, tests))
+    for mutants, judge, copied in ((python, pytest_run, ()), (agent, agent_run, ("agent",))):
+        if mutants:
+            with ExitStack() as stack:
+                copies = [stack.enter_context(python_copy(*copied)) for _ in range(options.jobs)]
+                verdicts += judged(mutants, copies, judge)
     if kernel:
         with kernel_copy() as copy:
-            verdicts += judged(kernel, copy, lambda tests: cargo_run(copy, tests))
+            verdicts += judged(kernel, [copy], cargo_run)
     say(f"{sum(verdicts)} passed, {len(verdicts) - sum(verdicts)} failed")
     return 0 if all(verdicts) else 1
 
@@ -77,21 +86,44 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def judged(mutants: Sequence[Mutant], copy: Path, judge: Judge) -> Iterator[bool]:
-    """Whether each was killed; one line each."""
-    tests = sorted({test for mutant in mutants for test in mutant.tests})
-    try:
-        red, output = judge(tests)
-    except JudgeError as error:
-        sys.exit(f"{error}\nthe tests do not run without any mistake")
-    if red:
-        sys.exit(f"{output}\nred without any mistake: {', '.join(sorted(red))}")
-    for mutant in mutants:
+def judged(mutants: Sequence[Mutant], copies: Sequence[Path], judge: Judge) -> Iterator[bool]:
+    """Whether each was killed; one line each. As many at a time as there are copies."""
+    reject_red_tests(mutants, copies, judge)
+    free: queue.SimpleQueue[Path] = queue.SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def killed(mutant: Mutant) -> bool:
+        copy = free.get()
         started = time.monotonic()
-        verdict = verdict_on(mutant, copy, judge)
-        seconds = time.monotonic() - started
-        say(f"{verdict:<9} {mutant.name:<44} {mutant.rule:<7} {seconds:5.1f} s")
-        yield verdict == "killed"
+        try:
+            verdict = verdict_on(mutant, copy, judge)
+        finally:
+            free.put(copy)
+        say(f"{verdict:<9} {mutant.name:<44} {mutant.rule:<7} {time.monotonic() - started:5.1f} s")
+        return verdict == "killed"
+
+    with ThreadPoolExecutor(len(copies)) as pool:
+        yield from pool.map(killed, mutants)
+
+
+def reject_red_tests(mutants: Sequence[Mutant], copies: Sequence[Path], judge: Judge) -> None:
+    """Run all tests without any mistake, a part in each copy; end the process when one is red."""
+    tests = {test for mutant in mutants for test in mutant.tests}
+    files = sorted({test.partition("::")[0] for test in tests})
+    parts = [
+        sorted(test for test in tests if test.partition("::")[0] in files[first :: len(copies)])
+        for first in range(len(copies))
+    ]
+    with ThreadPoolExecutor(len(copies)) as pool:
+        runs = [pool.submit(judge, copy, part) for copy, part in zip(copies, parts, strict=True) if part]
+        try:
+            outcomes = [run.result() for run in runs]
+        except JudgeError as error:
+            sys.exit(f"{error}\nthe tests do not run without any mistake")
+    for red, output in outcomes:
+        if red:
+            sys.exit(f"{output}\nred without any mistake: {', '.join(sorted(red))}")
 
 
 def verdict_on(mutant: Mutant, copy: Path, judge: Judge) -> str:
@@ -100,7 +132,7 @@ def verdict_on(mutant: Mutant, copy: Path, judge: Judge) -> str:
     right = file.read_text()
     file.write_text(mutant.applied(right))
     try:
-        red, _ = judge(mutant.tests)
+        red, _ = judge(copy, mutant.tests)
     except JudgeError as error:
         say(f"no verdict on {mutant.name}:\n{error}")
         return "BROKEN"
@@ -114,12 +146,7 @@ def verdict_on(mutant: Mutant, copy: Path, judge: Judge) -> str:
 
 def pytest_run(copy: Path, tests: Sequence[str]) -> tuple[set[str], str]:
     """Raises JudgeError for anything but green and red tests."""
-    # No bytecode: a mistake of the same length within one second would go unseen.
-    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    code, output = run([sys.executable, "-m", "pytest", "-q", "--tb=no", *tests], copy, environment)
-    if code not in {0, PYTEST_FAILED}:
-        raise JudgeError(output)
-    return set(PYTEST_RED.findall(output)), output
+    return run_pytest(copy, ["--timeout", str(TEST_TIMEOUT_SECONDS), *tests])
 
 
 def agent_run(copy: Path, tests: Sequence[str]) -> tuple[set[str], str]:
@@ -127,7 +154,17 @@ def agent_run(copy: Path, tests: Sequence[str]) -> tuple[set[str], str]:
     code, output = run(["bash", "agent/build.sh"], copy, dict(os.environ))
     if code != 0:
         raise JudgeError(output)
-    return pytest_run(copy, ["-m", "not long", *tests])
+    return run_pytest(copy, ["-m", "not long", *tests])
+
+
+def run_pytest(copy: Path, arguments: Sequence[str]) -> tuple[set[str], str]:
+    """The red tests and the output of one pytest process in a copy."""
+    # The copy's bytecode names the hash of its source. Python would trust the time of a file that it compiles now.
+    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    code, output = run([sys.executable, *PYTEST, *arguments], copy, environment)
+    if code not in {0, PYTEST_FAILED}:
+        raise JudgeError(output)
+    return set(PYTEST_RED.findall(output)), output
 
 
 def cargo_run(copy: Path, tests: Sequence[str]) -> tuple[set[str], str]:
@@ -175,6 +212,10 @@ def python_copy(*more: str) -> Iterator[Path]:
         for other in ROOT.iterdir():  # documents, configuration and jars, for tests that look at them
             if not (copy / other.name).exists() and other.name not in {".git", ".hypothesis"}:
                 (copy / other.name).symlink_to(other)
+        for package in ("cleanerd", "cleanerd_lab"):
+            compileall.compile_dir(
+                copy / package, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH
+            )
         yield copy
 
 
