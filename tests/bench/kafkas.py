@@ -18,12 +18,15 @@ KAFKA_MAP_BYTES: Final = 128 * 1024 * 1024
 """Kafka's default for ``log.cleaner.dedupe.buffer.size``, and ours."""
 
 
-def kafkas_clean(judge: Judge, log: MadeLog, work_dir: Path) -> Cleaned:
-    """Have Kafka clean a copy of ``log``; the answer has the CPU time of its thread and of its whole process."""
+def kafkas_clean(judge: Judge, log: MadeLog, work_dir: Path, *, copied: bool = False) -> Cleaned:
+    """Have Kafka clean a copy of ``log``; the answer has the CPU time of its thread and of its whole process.
+
+    ``copied``: the copy is in ``work_dir`` already.
+    """
     (answer,) = judge.clean(
         work_dir / log.partition_dir.name,
         [Round(now_ms=BASE_TIMESTAMP_MS + log.records)],
-        source=log.partition_dir,
+        source=None if copied else log.partition_dir,
         config={"segment.bytes": str(log.segment_bytes)},
         map_bytes=KAFKA_MAP_BYTES,
         repeat=1,
