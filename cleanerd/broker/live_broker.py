@@ -56,7 +56,8 @@ class RetryPolicy:
     reconnect to a broker that disappeared. ``deletion_seconds``: how long the deletion of old files may take (D-04).
     ``place_seconds``: how long to wait for a free connection. ``idle_seconds``: a connection without traffic for so
     long is replaced. ``replacement_seconds``: how long files of a replacement may exist before it is treated as
-    interrupted (U-34), by the clock ``wall_seconds``.
+    interrupted (U-34), by the clock ``wall_seconds``. ``locks_seconds``: how long a broker may take from its first lock
+    of a log directory to the last. ``start_seconds``: a younger broker may still be starting.
     """
 
     plans: int = 6
@@ -72,6 +73,8 @@ class RetryPolicy:
     idle_seconds: float = 60.0
     replacement_seconds: float = 60.0
     wall_seconds: Callable[[], float] = time.time
+    locks_seconds: float = 1.0
+    start_seconds: float = 60.0
 
     def waits(self) -> Iterator[float]:
         """Seconds to wait before each further try of a request."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cleanerd.broker.mode import choose_mode
+from cleanerd.broker.mode import NO_BROKER, choose_mode
 from cleanerd.cleaner.result import CleaningResult, exit_code
 from cleanerd.cli.agent_build import warn_of_another_build
 from cleanerd.cli.bars import Bars
@@ -72,7 +72,7 @@ def clean_dir_live(
     note_skipped_links(output, log_dir)
     choice = choose_mode(log_dir, [*others, *configured_log_dirs(settings)], settings.daemon.cleanerd_agent_socket)
     if choice.mode == "offline":
-        hint = "clean it without --live"
+        hint = "clean it without --live" if choice.reason == NO_BROKER else "without --live only while no broker runs"
     else:
         hint = "see cleanerd agent attach and cleanerd doctor; cleanerd stage works without an agent"
     if choice.mode != "live" or choice.socket is None or choice.info is None:

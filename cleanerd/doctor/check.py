@@ -64,14 +64,16 @@ _FIX = (
 )
 
 
-def check_mode(findings: CheckResults, log_dir: LogDir, others: Sequence[Path], configured: Path | None) -> None:
-    """The mode (live, on-start or offline), and the reports of an agent."""
+def check_mode(
+    findings: CheckResults, log_dir: LogDir, others: Sequence[Path], configured: Path | None
+) -> AgentInfo | None:
+    """Check the mode (live, on-start or offline), and what an agent reports; returns its answer, if any."""
     try:
         choice = choose_mode(log_dir, others, configured)
     except AgentRefusalError as error:
         fix = "see who else is connected to the agent's socket (ss -xp), and try again"
         findings.warning("mode", error.message, error.where or log_dir.path, fix)
-        return
+        return None
     described = f"{choice.mode}: {choice.reason}"
     if choice.mode == "on-start":
         findings.note("mode", described, choice.socket or log_dir.path, _FIX)
@@ -79,16 +81,15 @@ def check_mode(findings: CheckResults, log_dir: LogDir, others: Sequence[Path], 
         findings.ok("mode", described, choice.socket or log_dir.path)
     if choice.info is not None:
         _check_agent(findings, choice.info, str(choice.socket))
+    return choice.info
 
 
-def check_kafka_cleaner(
-    findings: CheckResults, facts: BrokerFacts, log_dir: LogDir, others: Sequence[Path], configured: Path | None
-) -> bool:
+def check_kafka_cleaner(findings: CheckResults, facts: BrokerFacts, log_dir: LogDir, info: AgentInfo | None) -> bool:
     """OP-13: if Kafka's cleaner is off, no process compacts a topic that cleanerd leaves to Kafka.
 
     Returns whether it may run.
     """
-    found = kafka_cleaner(facts, choose_mode(log_dir, others, configured).info)
+    found = kafka_cleaner(facts, info)
     if found.note:
         findings.warning("Kafka's cleaner", found.note, log_dir.path, found.fix)
     elif found.runs:
@@ -168,13 +169,13 @@ def _check_log_dir(
     running = check_broker(findings, log_dir, logs, others, settings)
     check_checkpoints(findings, log_dir, running=running)
     check_owner(findings, path, logs, Process.current())
-    check_mode(findings, log_dir, others, settings.daemon.cleanerd_agent_socket)
+    info = check_mode(findings, log_dir, others, settings.daemon.cleanerd_agent_socket)
     check_command_line(findings, settings, path)
     facts = check_metadata(findings, settings, log_dir, others)
     check_directories(findings, log_dir, facts)
     compacted = [] if facts is None else check_topics(findings, facts, log_dir, logs)
     if facts is not None:
-        if check_kafka_cleaner(findings, facts, log_dir, others, settings.daemon.cleanerd_agent_socket):
+        if check_kafka_cleaner(findings, facts, log_dir, info):
             check_shared_tombstones(findings, facts, log_dir, compacted)
         check_internal_topics(findings, settings.daemon, compacted)
         check_space(findings, facts, log_dir, compacted)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.broker.command_line import overrides_of
 from cleanerd.broker.lease import LeaseResult, probe_lease
-from cleanerd.broker.lock_file import LOCK_FILE, neighbour_owner, probe_lock, worker_of
-from cleanerd.broker.mode import describe_other_brokers
+from cleanerd.broker.lock_file import LOCK_FILE, neighbour_owner, worker_of
+from cleanerd.broker.mode import free_lock
 from cleanerd.errors import CleanerdError, as_cleanerd_error
 from cleanerd.format.config_keys import READABLE_BROKER_KEYS
 from cleanerd.humanize import counted, user_name
@@ -85,12 +85,12 @@ def check_broker(
         findings.note("lock", f"is held by {worker}; no broker runs on this directory", path / LOCK_FILE)
         return True
     try:
-        held = probe_lock(path)
+        other_broker = free_lock(log_dir, others)
     except OSError as error:
         what = f"cannot be tested ({error.strerror}), so a broker is taken to run on this directory"
         findings.warning("lock", what, path / LOCK_FILE, "run as the broker's user")
         return True
-    if held:
+    if other_broker is None:
         findings.note(
             "lock",
             "is held: a broker runs on this directory",
@@ -99,10 +99,10 @@ def check_broker(
             "broker stopped",
         )
         return True
-    if others_text := describe_other_brokers(log_dir, others):
+    if other_broker:
         findings.warning(
             "lock",
-            f"is free: no broker runs on this directory{others_text}",
+            f"is free: no broker runs on this directory{other_broker}",
             path / LOCK_FILE,
             "see the broker's log for what failed here; a broker takes such a directory again when it is restarted",
         )

@@ -376,6 +376,14 @@ BESIDE_BROKERS = (
         ("tests/cli/test_named_directories.py::test_the_agent_is_in_another_directory_of_the_broker",),
     ),
     Mutant(
+        "a-lock-that-the-broker-has-not-taken-yet-is-given-up",
+        "U-31",
+        "cleanerd/broker/mode.py",
+        "        if time.monotonic() - began >= (",
+        "        if time.monotonic() >= (",
+        ("tests/cli/test_offline_log_dir.py::test_a_broker_that_takes_its_locks_one_after_the_other",),
+    ),
+    Mutant(
         "each-log-directory-has-a-wait-of-its-own",
         "S-03",
         "cleanerd/resolution/checkpoint_pair.py",
