@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +27,7 @@ from cleanerd.resolution.explanation import explain as explain_reading
 from cleanerd.resolution.kafka_cleaner import kafka_cleaner
 from cleanerd.resolution.log_dirs import configured_log_dirs
 from cleanerd.resolution.partitions import partitions_of
+from cleanerd.resolution.shared_keys import SharedKeys
 from cleanerd.segments.log_dir import partition_names, read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.quarantine import is_outdated
@@ -81,6 +82,7 @@ class ExplainRequest:
         self.warnings: list[str] = []
         self.notes: list[str] = []
         self.first = FirstReadings()
+        self.shared_keys = SharedKeys()
         self.kafka_cleans = True
         """Whether the cleaner of the last directory's broker may work (OP-13)."""
 
@@ -108,7 +110,10 @@ class ExplainRequest:
                         counts_held=self.is_one,
                     )
                     daemon = daemon_facts(self.settings, directory.path, name)
-                    self.answers.append(Answer(answer, command, daemon.get(str(name))))
+                    found = answer.found
+                    self.shared_keys.add_topic(name, found.log.path, found.config, self.paths)
+                    found = replace(found, notes=found.notes + self.shared_keys.notes(name))
+                    self.answers.append(Answer(replace(answer, found=found), command, daemon.get(str(name))))
                 except NotCompactedError as reason:
                     self.answers.append(Answer(NotCompacted(name, reason, choice.mode != "offline"), command))
                 except CleanerdError as error:

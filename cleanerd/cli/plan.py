@@ -36,6 +36,7 @@ from cleanerd.resolution.kafka_cleaner import kafka_cleaner
 from cleanerd.resolution.log_dirs import configured_log_dirs
 from cleanerd.resolution.obstacles import refuse_long_deletions, refuse_obstacles
 from cleanerd.resolution.partitions import partitions_of
+from cleanerd.resolution.shared_keys import SharedKeys
 from cleanerd.segments.keep_dir import require_keep_dir
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
@@ -122,7 +123,7 @@ def preview(
     store = StateStore(settings.daemon.cleanerd_state_dir)
     rows: list[PlanRow] = []
     modes: dict[Path, ModeChoice] = {}
-    first = FirstReadings()
+    first, shared_keys = FirstReadings(), SharedKeys()
     for log_dir in log_dirs:
         others = [other for other in paths if other != log_dir.path]
         note_skipped_links(common.output, log_dir)
@@ -143,6 +144,7 @@ def preview(
                 resources=resources,
                 choice=choice,
                 store=store,
+                shared_keys=shared_keys,
                 options=replace(options, indexes_only=not exact),
                 exact=exact,
                 switch_to=switch_to,
@@ -155,6 +157,7 @@ def preview(
                 note_young_topics(common.output, partitions, targets)
             daemon = daemon_facts(settings, log_dir.path)
             rows += [replace(request.row(each.name), daemon=daemon.get(str(each.name))) for each in targets]
+    rows = [row.with_notes(shared_keys.notes(row.name)) for row in rows]
     print_config_warnings(common.output, [row.found.config for row in rows if row.found is not None])
     for warning in store.warnings:
         common.output.warning(warning)
@@ -190,6 +193,7 @@ class _PlanRequest:
     resources: Resources
     choice: ModeChoice
     store: StateStore
+    shared_keys: SharedKeys
     options: CleaningOptions
     exact: bool
     switch_to: tuple[str, str] | None
@@ -206,6 +210,7 @@ class _PlanRequest:
             formats, _ = formats_of(found)
             if self.exact or self.budget_bytes:
                 found = replace(found, notes=(*found.notes, *repacked_notes(found)))
+                self.shared_keys.add(name, found.log.path, found.config)
             if found.to_clean:
                 refuse_obstacles(reading, self.resources)
             if found.to_clean and self.exact:

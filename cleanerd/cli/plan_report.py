@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.cleaner.reclaimable import Reclaimable
@@ -88,6 +88,10 @@ class PlanRow:
             return self.estimate
         saved = max(self.saving.saved_bytes, 0)
         return Reclaimable(saved, saved, saved, "exact")
+
+    def with_notes(self, notes: tuple[str, ...]) -> PlanRow:
+        """The row with further notes about its partition."""
+        return self if self.found is None else replace(self, found=replace(self.found, notes=self.found.notes + notes))
 
 
 def print_plan(

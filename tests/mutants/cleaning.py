@@ -438,6 +438,22 @@ CLEANING = (
         ("tests/resolution/test_repacked.py::test_every_report_names_it",),
     ),
     Mutant(
+        "a-key-that-was-deleted-elsewhere-has-two-values",
+        "OP-27",
+        "cleanerd/resolution/shared_keys.py",
+        "keys[is_value[latest]][:MOST_KEYS]",
+        "keys[:MOST_KEYS]",
+        ("tests/cli/test_shared_keys.py::test_plan_and_explain_name_them",),
+    ),
+    Mutant(
+        "samples-of-keys-do-not-meet",
+        "OP-27",
+        "cleanerd/resolution/shared_keys.py",
+        "KeyRules.of(config), self._hash_key)",
+        "KeyRules.of(config), new_hash_key())",
+        ("tests/cli/test_shared_keys.py::test_partitions_of_another_log_directory",),
+    ),
+    Mutant(
         "an-exact-plan-promises-a-cleaning-that-is-refused",
         "U-54",
         "cleanerd/cli/plan.py",
