@@ -16,6 +16,7 @@ from cleanerd.broker import agent_transport
 from cleanerd.closeable import Closeable
 from cleanerd.errors import TOO_MANY, AgentRefusalError, AgentUnavailableError, RefusedError
 from cleanerd.fsio.json_text import line_bytes
+from cleanerd.humanize import human_bytes
 
 if TYPE_CHECKING:
     import socket
@@ -33,7 +34,8 @@ MAX_REQUEST_BYTES: Final = 4 << 20
 MAX_REQUEST_VALUES: Final = 200_000
 """Limit of values that an agent reads in a line (A-32); a segment has five."""
 MAX_ANSWER_BYTES: Final = 64 << 20
-"""Limit of an answer: several times that for a partition with a hundred thousand segments."""
+"""Limit of an answer: a million segments of a partition, or 100,000 partitions with the longest topic names."""
+_TOO_MANY_SEGMENTS: Final = "it has too many segments: clean it once with stage and apply, or with the broker stopped"
 
 _STRICT: Final = ConfigDict(strict=True, extra="ignore")
 _RECEIVE_BYTES: Final = 1 << 16
@@ -42,6 +44,10 @@ _MOMENT_SECONDS: Final = 0.05
 
 class AgentLostError(AgentUnavailableError):
     """The connection ended, timed out or sent an invalid answer: whether the request was carried out is unknown."""
+
+
+class _TooLongError(Exception):
+    """An answer exceeds ``MAX_ANSWER_BYTES``."""
 
 
 class AgentClient(Closeable):
@@ -98,8 +104,8 @@ class AgentClient(Closeable):
 
         Raises:
             AgentRefusalError: the agent refused.
-            RefusedError: the request exceeds the agent's limits. AgentLostError: no valid answer; the connection is
-                closed.
+            RefusedError: the request exceeds the agent's limits, or the answer ``MAX_ANSWER_BYTES``.
+            AgentLostError: no valid answer; the connection is closed.
         """
         return self._call(operation, timeout_seconds, fields, self._judged)
 
@@ -143,6 +149,9 @@ class AgentClient(Closeable):
                     return read(self._line(time.monotonic()), number, operation)
                 raise
             return read(self._line(deadline), number, operation)
+        except _TooLongError:
+            self.close()
+            raise _too_long_answer(operation, fields, self.where) from None
         except AgentRefusalError:
             raise
         except BaseException:
@@ -188,7 +197,7 @@ class AgentClient(Closeable):
         while (end := self._received.find(b"\n", begin)) < 0:
             begin = len(self._received)
             if begin > MAX_ANSWER_BYTES:
-                raise self._lost_error("the answer does not end")
+                raise _TooLongError
             self._received += self._some(deadline)
         data = bytes(self._received[:end])
         del self._received[: end + 1]
@@ -238,6 +247,15 @@ def no_place(why: str, where: Path | str) -> AgentRefusalError:
     )
 
 
+def _too_long_answer(operation: str, fields: dict[str, Any], where: str) -> RefusedError:
+    """A broker with so much of it is refused by name: to ask again gives the same answer."""
+    hint = "the broker has too many partitions: use stage and apply"
+    if "topic" in fields:
+        where, hint = f"{fields['topic']}-{fields['partition']}", _TOO_MANY_SEGMENTS
+    what = f"the answer of the broker's agent to {operation} is larger than {human_bytes(MAX_ANSWER_BYTES)}"
+    return RefusedError(what, where=where, hint=hint)
+
+
 def _encode(request: dict[str, Any]) -> bytes:
     """The request's line.
 
@@ -249,7 +267,7 @@ def _encode(request: dict[str, Any]) -> bytes:
         raise RefusedError(
             f"a request of {len(line)} bytes is larger than an agent accepts",
             where=str(request.get("topic", "")),
-            hint="it has too many segments: clean it once with stage and apply, or with the broker stopped",
+            hint=_TOO_MANY_SEGMENTS,
         )
     return line
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cleanerd.broker.agent_attach import Jvm
+from cleanerd.broker.agent_client import MAX_ANSWER_BYTES
 from cleanerd.broker.agent_jar import build_of_jar, jar_path
 from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.cli import agent as agent_module
@@ -163,6 +165,28 @@ def test_plan_by_the_brokers_figures(shell: Shell, agent: FakeAgent) -> None:
     assert (entry["action"], entry["end_offset"], entry["limited_by"]) == ("clean", 5, "an open transaction")
     assert entry["origins"]["min.cleanable.dirty.ratio"] == "the running broker"
     assert tree(agent.log_dir) == before
+
+
+@pytest.mark.parametrize("operation", ["log", "logs"])
+def test_an_answer_that_is_too_large(shell: Shell, agent: FakeAgent, operation: str) -> None:
+    """A-42: the partition with too many segments is named, and the other one is cleaned; or the broker is named."""
+
+    def large(_agent: FakeAgent, _request: dict[str, Any]) -> bytes:
+        return b'{"id":1,"ok":true,"result":{"segments":[' + bytes(MAX_ANSWER_BYTES + 1)
+
+    shutil.copytree(agent.log_dir / NAME, agent.log_dir / "orders-1")
+    agent.facts = dict.fromkeys(("hw", "lso", "leo", "recovery_point"), 8)
+    agent.fail(operation, large)
+    answer = shell("clean", "--live", "--yes", "--json", "--now-ms", NOW, agent.log_dir)
+    if operation == "logs":
+        assert answer.code == 4
+        assert f"{agent.socket_path}: the answer of the broker's agent to logs is larger than 64.0 MiB" in answer.err
+        return
+    refused, cleaned = answer.json["partitions"]
+    assert (refused["outcome"], cleaned["outcome"]) == ("refused", "cleaned")
+    assert "orders-0: the answer of the broker's agent to log is larger than 64.0 MiB" in refused["reason"]
+    assert "too many segments" in refused["reason"]
+    assert len([each for each in agent.asked("log") if each["partition"] == 0]) == 1, "asked again for nothing"
 
 
 def test_a_stuck_pause_is_a_problem(shell: Shell, agent: FakeAgent) -> None:

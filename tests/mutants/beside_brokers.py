@@ -384,6 +384,14 @@ BESIDE_BROKERS = (
         ("tests/cli/test_offline_log_dir.py::test_a_broker_that_takes_its_locks_one_after_the_other",),
     ),
     Mutant(
+        "an-answer-that-is-too-large-is-a-lost-one",
+        "A-42",
+        "cleanerd/broker/agent_client.py",
+        "raise _too_long_answer(operation, fields, self.where) from None",
+        "raise self._lost_error(operation) from None",
+        ("tests/cli/test_live.py::test_an_answer_that_is_too_large",),
+    ),
+    Mutant(
         "each-log-directory-has-a-wait-of-its-own",
         "S-03",
         "cleanerd/resolution/checkpoint_pair.py",
