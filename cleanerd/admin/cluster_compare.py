@@ -54,7 +54,10 @@ class DaemonAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DaemonRow:
-    """One daemon's row. ``cleanerd``: its release; empty if it does not answer."""
+    """One daemon's row. ``cleanerd``: its release; empty if it does not answer.
+
+    ``canary_holds``: it cleans nothing, because a verification found an error (D-20).
+    """
 
     target: str
     healthy: bool
@@ -66,6 +69,7 @@ class DaemonRow:
     mode: str = ""
     partitions: int = 0
     reclaimed_bytes: int = 0
+    canary_holds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +108,11 @@ class ClusterComparison:
 
     @property
     def exit_code(self) -> int:
-        """0 if all is well; 4 if a daemon does not answer; 1 if one is unhealthy, or there is a fault."""
+        """0 if all is well; 4 if a daemon does not answer; 1 if one is unhealthy or holds, or there is a fault."""
         if self.down or any(not row.cleanerd for row in self.rows):
             return NO_ANSWER
         differ = self.drift or self.undelegated or self.quarantined or self.states
-        wrong = differ or any(not row.healthy for row in self.rows)
+        wrong = differ or any(not row.healthy or row.canary_holds for row in self.rows)
         return UNWELL if wrong else 0
 
     def to_json(self) -> dict[str, Any]:
@@ -171,11 +175,13 @@ def _row(answer: DaemonAnswer) -> DaemonRow:
     if status is None:
         return DaemonRow(target=answer.target, healthy=False, remarks=answer.error)
     dirs, totals = status["log_dirs"], status["totals"]
+    held = (status.get("canary") or {}).get("held_partition")
     kafka = {str(each["agent"]["version"]) for each in dirs if each.get("agent") and each["agent"].get("version")}
     remarks = [
         "" if status["healthy"] else str(status["unhealthy_reason"]),
         "" if status["ready"] else "not ready",
         "paused" if status["paused"] else "",
+        "" if held is None else f"the canary holds: {held or 'its state cannot be read'}",
         *(f"{each['path']} offline" for each in dirs if not each["online"]),
     ]
     return DaemonRow(
@@ -187,6 +193,7 @@ def _row(answer: DaemonAnswer) -> DaemonRow:
         mode=str(status["mode"]),
         partitions=len(status["partitions"]),
         reclaimed_bytes=int(totals["bytes_before"]) - int(totals["bytes_after"]),
+        canary_holds=held is not None,
         healthy=bool(status["healthy"]),
         remarks=", ".join(word for word in remarks if word),
     )

@@ -26,7 +26,7 @@ from cleanerd.admin.cluster_compare import (
 )
 from cleanerd.admin.peers import NoStatus, read_statuses
 from cleanerd.cli.cluster import DEFAULT_PORT, read_targets, status_url
-from cleanerd.daemon.view import DaemonTotals, QuarantineView
+from cleanerd.daemon.view import CanaryView, DaemonTotals, QuarantineView
 from cleanerd.errors import ConfigError
 from cleanerd.policy.state_digest import StateDigest
 from cleanerd_lab.demo.ports import free_port
@@ -117,6 +117,19 @@ def test_quarantine_illness_and_silence_have_their_codes() -> None:
     assert compare(answers(a=daemon(healthy=False, unhealthy_reason="no disk"))).exit_code == 1
     silent = DaemonAnswer("b", None, "does not answer")
     assert compare([*answers(a=daemon(held)), silent]).exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("partition_name", "remark"),
+    [("orders-1", "the canary holds: orders-1"), ("", "the canary holds: its state cannot be read")],
+)
+def test_a_daemon_that_holds_is_a_fault(partition_name: str, remark: str) -> None:
+    """D-20: it is healthy, and cleans nothing until an operator decides."""
+    canary = CanaryView("2 partitions", unverified=1, unverified_bytes=1, verified=3, verifying="")
+    assert compare(answers(a=daemon(canary=canary))).exit_code == 0
+    found = compare(answers(a=daemon(canary=replace(canary, held_partition=partition_name, finding="key-twice"))))
+    assert [(row.canary_holds, row.remarks) for row in found.rows] == [(True, remark)]
+    assert found.exit_code == 1
 
 
 def test_releases_that_differ() -> None:

@@ -111,4 +111,12 @@ CANARY = (
         "return tracked",
         (f"{TEST}::test_a_staged_cleaning_is_verified_when_it_was_applied",),
     ),
+    Mutant(
+        "the-cluster-is-well-although-a-canary-holds",
+        "D-20",
+        "cleanerd/admin/cluster_compare.py",
+        "any(not row.healthy or row.canary_holds for row",
+        "any(not row.healthy for row",
+        ("tests/cli/test_cluster.py::test_a_daemon_that_holds_is_a_fault",),
+    ),
 )
