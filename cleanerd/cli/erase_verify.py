@@ -126,6 +126,8 @@ def _lines_of(path: str) -> list[str]:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read(1024 * 1024).splitlines()
+    except FileNotFoundError:
+        raise ConfigError("does not exist", where=path, hint="a public key, or a file with one per line") from None
     except OSError as error:
         raise system_error("cannot be read", path, error) from error
     except UnicodeDecodeError:

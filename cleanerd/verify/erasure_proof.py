@@ -83,7 +83,7 @@ def judge(
     failures: list[str] = list(_mismatches(cluster, expected))
     notes: list[str] = []
     newest: dict[tuple[int, int], tuple[Certificate, list[ReplicaStatement]]] = {}
-    for each in sorted(certificates, key=lambda each: each.statement.ended_ms):
+    for each in sorted(certificates, key=_worst_last):
         why = list(_why_foreign(each, cluster, expected, trusted))
         if why:
             failures += [f"{each.path}: {reason}" for reason in why]
@@ -104,6 +104,11 @@ def judge(
         for broker in sorted(brokers)
     ]
     return Proof(tuple(replicas), tuple(dict.fromkeys(failures)), tuple(dict.fromkeys(notes)))
+
+
+def _worst_last(each: Certificate) -> tuple[int, int, int]:
+    """The order in which a later certificate replaces an earlier one: of the same time, the worse one counts."""
+    return each.statement.ended_ms, each.statement.found, len(each.statement.unsearched)
 
 
 def _mismatches(cluster: AssignedReplicas, expected: Expected) -> Iterator[str]:

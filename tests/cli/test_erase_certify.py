@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.errors import CorruptionError
 from cleanerd.inspection.snapshots import search_snapshots
 from cleanerd.state.erasure_requests import ErasureRequests
 from cleanerd.verify.audit import Term
@@ -152,6 +154,30 @@ def test_a_replica_that_is_not_assigned_is_not_needed(cluster: Cluster) -> None:
     assert "broker 2 is not assigned to orders-0: this replica is not needed" in answer.err
 
 
+def test_replicas_that_were_reassigned_after_the_request(cluster: Cluster) -> None:
+    """U-87: the new replica needs a certificate, and that of the old one proves nothing about it."""
+    both(cluster)
+    cluster.assign({0: {1, 3}})
+    answer = cluster.verify("--json")
+    assert why_not(answer) == "a certificate is missing"
+    assert [(each["broker"], each["proven"]) for each in answer.json["replicas"]] == [(1, True), (3, False)]
+    (note,) = answer.json["notes"]
+    assert note.endswith("broker 2 is not assigned to orders-0: this replica is not needed")
+
+
+@pytest.mark.parametrize(("broker", "partition"), [(9, 0), (2, 7)])
+def test_a_replica_that_the_cluster_does_not_have(cluster: Cluster, broker: int, partition: int) -> None:
+    """U-87: an unknown broker, an unknown partition: named, and no other replica is proven by it."""
+    both(cluster)
+    cluster.trust.write_text("".join(f"{key}\n" for key in cluster.keys.values()))
+    (replica,) = read_certificate(cluster.certificate(2)).statement.replicas
+    sign_again(cluster, 2, broker=broker, replicas=(replace(replica, partition=partition),))
+    answer = cluster.verify("--json")
+    assert why_not(answer) == "a certificate is missing"
+    (note,) = answer.json["notes"]
+    assert note.endswith(f"broker {broker} is not assigned to orders-{partition}: this replica is not needed")
+
+
 def test_searched_before_the_tombstone(cluster: Cluster) -> None:
     """The log decides: a replica that had not fetched the tombstone yet, whatever the clock says."""
     request = cluster.request(tombstones={0: 3})
@@ -199,6 +225,42 @@ def test_the_newest_statement_counts(cluster: Cluster) -> None:
     write_segment(cluster.dirs[2] / "orders-0", 0, PRESENT[0])
     cluster.certify(2)
     assert "the key was found there" in why_not(cluster.verify("--json", older))
+
+
+def test_two_statements_about_one_replica(cluster: Cluster) -> None:
+    """U-87: the same one twice counts once; of two of the same time the worse one counts, in every order."""
+    both(cluster)
+    assert cluster.verify(cluster.certificate(2)).code == 0
+    absent = cluster.certificate(2).read_bytes()
+    changes: tuple[dict[str, Any], ...] = ({"found": 3}, {"unsearched": ("a file",)})
+    for change in changes:
+        sign_again(cluster, 2, **change)
+        worse = cluster.certificate(2).read_bytes()
+        for number, data in enumerate((worse, absent)):
+            (cluster.root / f"of-2-{number}.json").write_bytes(data)
+        for order in ((0, 1), (1, 0)):
+            paths = [cluster.root / f"of-2-{number}.json" for number in order]
+            assert why_not(cluster.verify("--json", *paths, brokers=(1,)))
+        cluster.certificate(2).write_bytes(absent)
+
+
+def test_one_byte_changed(cluster: Cluster) -> None:
+    """U-86: wherever it is, either the file is refused or it still says the same, signed by the same key."""
+    assert cluster.certify(1).code == 0
+    path = cluster.certificate(1)
+    data, right = path.read_bytes(), read_certificate(path)
+    pick, refused = random.Random(0), 0
+    for position in range(len(data)):
+        changed = bytearray(data)
+        changed[position] ^= 1 << pick.randrange(8)
+        path.write_bytes(changed)
+        try:
+            found = read_certificate(path)
+        except CorruptionError:
+            refused += 1
+        else:
+            assert (found.statement, found.public_key) == (right.statement, right.public_key)
+    assert refused > len(data) * 9 // 10
 
 
 def test_changed_after_it_was_signed(cluster: Cluster) -> None:
@@ -277,6 +339,11 @@ def test_the_topic_was_created_again(cluster: Cluster) -> None:
     cluster.request()
     sign_again(cluster, 2, replicas=tuple(replace(each, topic_id=None) for each in statement.replicas))
     assert "has another topic id (None" in why_not(cluster.verify("--json"))
+    cluster.certify(2)
+    other = tuple(replace(each, topic_id="B" * 22) for each in statement.replicas)
+    for replicas in (other, (*statement.replicas, *other)):
+        sign_again(cluster, 2, replicas=replicas)
+        assert why_not(cluster.verify("--json")).startswith(f"has another topic id ({'B' * 22}, not AAAAAAAAAAAA")
     assert TOPIC_ID.int == 42
 
 
@@ -308,7 +375,9 @@ def test_key_files(cluster: Cluster, root: Path) -> None:
 def test_bad_words(cluster: Cluster, root: Path) -> None:
     both(cluster)
     assert "is not a public key" in cluster.verify("--trust", "ed25519:abc").err
-    assert cluster.verify("--trust", root / "none").code == 1
+    for option in ("--trust", "--request"):
+        unknown_file = cluster.verify(option, root / "none")
+        assert (unknown_file.code, f"{root / 'none'}: does not exist" in unknown_file.err) == (3, True)
     assert cluster.certify(1, key="another").err.endswith("is about another key than --key\n")
     unknown = cluster.shell("erase", "certify", "nothing", cluster.dirs[1], "--key", "k", "--key-file", root / "1.key")
     assert (unknown.code, "no such partition or topic" in unknown.err) == (3, True)
