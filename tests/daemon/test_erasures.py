@@ -13,6 +13,7 @@ from cleanerd.cli.output import Output
 from cleanerd.cli.status import attention, print_erasures
 from cleanerd.daemon.erasures import Erasures, Found
 from cleanerd.daemon.view import ErasureView
+from cleanerd.errors import ConfigError
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.erasure_requests import ErasureRequest, ErasureRequests, KeyHash
@@ -136,6 +137,19 @@ def test_certified_requests_and_damaged_files(tmp_path: Path) -> None:
     assert requests.path.with_suffix(".damaged").exists()
     assert requests.forget("0123456789abcdef")
     assert not requests.forget("0123456789abcdef")
+
+
+def test_requests_of_a_newer_release(tmp_path: Path) -> None:
+    """U-88: after the way back to an earlier release they are reported, and never replaced."""
+    requests = ErasureRequests(tmp_path)
+    requests.path.write_text('{"format": 2, "requests": []}')
+    (warning,) = erasures_of(tmp_path, fleet_with(look(**QUIET))).reading()().warnings
+    assert "written by a newer cleanerd (format 2, this one knows 1)" in warning
+    for change in (lambda: requests.save(asked()), lambda: requests.certified("0123456789abcdef", NOW)):
+        with pytest.raises(ConfigError, match=r"newer cleanerd .*\(use the newer release\)"):
+            change()
+    assert not requests.forget("0123456789abcdef")
+    assert requests.path.read_text() == '{"format": 2, "requests": []}'
 
 
 OPEN = ErasureView("aa", "orders", NOW_MS - 9, NOW_MS + 600_000, {"orders-0": ("certify", "run it")})

@@ -167,4 +167,12 @@ HINTS = (
         "if not judged_by.is_hint and is_beyond",
         ("tests/spark/test_cli_audit.py::test_a_checkpoint_above_the_end_of_the_log_says_nothing",),
     ),
+    Mutant(
+        "a-new-field-damages-the-files-of-the-last-release",
+        "U-10",
+        "cleanerd/daemon/registry/pauses.py",
+        "    paused: bool\n",
+        "    paused: bool\n    since_ms: int\n",
+        ("tests/state/test_format_1.py::test_a_stored_file_is_read",),
+    ),
 )
