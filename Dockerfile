@@ -2,7 +2,7 @@
 #
 # The same steps as `make wheel` and a virtual environment: nothing is built here that could not be built elsewhere.
 
-FROM rust:1.95.0-slim-bookworm AS build
+FROM rust:1.95.0-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082 AS build
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends openjdk-17-jdk-headless python3 python3-venv \
  && rm -rf /var/lib/apt/lists/*
@@ -23,7 +23,7 @@ COPY tools tools
 ARG COMMIT=
 RUN CLEANERD_COMMIT=$COMMIT /build/bin/python tools/wheel.py /dist
 
-FROM python:3.11.13-slim-bookworm AS install
+FROM python:3.11.13-slim-bookworm@sha256:86adf8dbadc3d6e82ee5dd2c74bec2e1c2467cdad47886280501df722372d2e1 AS install
 COPY --from=build /dist /dist
 COPY constraints.txt /dist/
 RUN python -m venv /opt/cleanerd \
@@ -56,7 +56,7 @@ USER 1000:1000
 WORKDIR /var/lib/cleanerd
 ENTRYPOINT ["/opt/cleanerd/spark-entrypoint.sh"]
 
-FROM python:3.11.13-slim-bookworm
+FROM python:3.11.13-slim-bookworm@sha256:86adf8dbadc3d6e82ee5dd2c74bec2e1c2467cdad47886280501df722372d2e1
 LABEL org.opencontainers.image.title=cleanerd \
       org.opencontainers.image.description="An independent, strategy-aware log cleaner for Apache Kafka" \
       org.opencontainers.image.licenses=Apache-2.0
