@@ -16,7 +16,7 @@ from cleanerd.daemon.operations import MAX_ARGUMENTS, Operation, Operations, rea
 from cleanerd.daemon.registry import pauses
 from cleanerd.errors import CleanerdError
 from cleanerd.state import document
-from tests.daemon.service import asking, assignments, broker, serve, until
+from tests.daemon.service import asking, assignments, broker, is_clean, rounds, serve, until
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -123,6 +123,28 @@ def test_a_disk_that_hangs_holds_up_nobody(root: Path, monkeypatch: pytest.Monke
 
         serve(assignments(root), story, limits=DaemonLimits(write_seconds=0.05))
     assert pauses.load_pauses(root.parent / "state") == (pauses.Pauses(everything=True), "")
+
+
+def test_pauses_of_a_newer_release(root: Path) -> None:
+    """D-22: the earlier release cleans nothing until an operator resumes, and says why; then the file is its own."""
+    state_dir = root.parent / "state"
+    state_dir.mkdir()
+    (state_dir / "daemon.json").write_text('{"format": 2}')
+    with broker(root) as agent:
+        control = asking(root)
+
+        async def story(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            await rounds(service)
+            assert service.view().paused
+            assert not agent.asked("swap")
+            (warning,) = (each for each in service.view().warnings if "daemon.json" in each)
+            assert warning.endswith("everything is paused until cleanerd resume")
+            await control("resume")
+            await until("clean", lambda: is_clean(service.view(), 8))
+
+        serve(assignments(root), story)
+    assert pauses.load_pauses(state_dir) == (pauses.NO_PAUSES, "")
 
 
 def test_a_user_by_name() -> None:

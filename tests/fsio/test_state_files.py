@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.daemon.registry.pauses import NO_PAUSES, load_pauses
+from cleanerd.daemon.registry.pauses import Pauses, load_pauses
 from cleanerd.errors import CleanerdError
 from cleanerd.fsio import state_files
 from cleanerd.state.delegations import Delegations
@@ -62,8 +62,8 @@ def test_a_lock_that_is_released_is_taken(tmp_path: Path) -> None:
     ],
 )
 def test_a_newer_release_is_told_from_damage(tmp_path: Path, text: str, told: str) -> None:
-    """U-10: whoever steps back to an older release is not sent to look for a broken disk; here by what is paused."""
+    """U-10, D-22: an operator who returns to an earlier release does not look for a broken disk; here by the pauses."""
     (tmp_path / "daemon.json").write_text(text)
     pauses, warning = load_pauses(tmp_path)
-    assert pauses == NO_PAUSES
+    assert pauses == Pauses(everything=True), "D-22"
     assert warning.startswith(f"{tmp_path / 'daemon.json'}: {told}")

@@ -119,4 +119,12 @@ CANARY = (
         "any(not row.healthy for row",
         ("tests/cli/test_cluster.py::test_a_daemon_that_holds_is_a_fault",),
     ),
+    Mutant(
+        "a-newer-release-paused-nothing",
+        "D-22",
+        "cleanerd/daemon/registry/pauses.py",
+        "return Pauses(everything=True), f",
+        "return NO_PAUSES, f",
+        ("tests/daemon/test_operations.py::test_pauses_of_a_newer_release",),
+    ),
 )

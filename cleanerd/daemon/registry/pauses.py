@@ -40,10 +40,12 @@ _DOCUMENT: Final = Document("daemon.json", _PausesFile)
 
 
 def load_pauses(state_dir: Path) -> tuple[Pauses, str]:
-    """The pauses, and a warning: a damaged file is ignored."""
+    """The pauses, and a warning. With a file whose pauses are unknown, everything is paused (D-22)."""
     found = _DOCUMENT.read(state_dir)
     if isinstance(found, UnreadableState):
-        return NO_PAUSES, f"{found.where}: {found.reason}; nothing counts as paused"
+        if found.failed:
+            return NO_PAUSES, f"{found.where}: {found.reason}; nothing counts as paused"
+        return Pauses(everything=True), f"{found.where}: {found.reason}; everything is paused until cleanerd resume"
     return NO_PAUSES if found is None else Pauses(found.paused, frozenset(found.paused_partitions)), ""
 
 
