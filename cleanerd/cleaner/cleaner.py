@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Protocol
 from cleanerd.cleaner.decide import Decision, SegmentDecision, decide
 from cleanerd.cleaner.index import ChunkDecoding
 from cleanerd.cleaner.map_size import SIZING
-from cleanerd.cleaner.purge import purged_keys
 from cleanerd.cleaner.rewrite import GroupTooLargeError, rewrite_group
 from cleanerd.cleaner.stage import Staging
+from cleanerd.cleaner.tombstone_guard import removed_tombstone_keys
 from cleanerd.cleaner.verify import verify_staged
 from cleanerd.errors import LogGrowsError, SegmentGrowsError
 from cleanerd.humanize import counted, human_bytes
@@ -144,7 +144,7 @@ class Cleaning:
         decision, rules = self.decision, self.plan.rules
         oddities = decision.oddities
         waiting = sum(segment.waiting for segment in decision.segments)
-        notes = [] if not decision.purge_note else [decision.purge_note]
+        notes = [] if not decision.guard_note else [decision.guard_note]
         if waiting and rules.versioned and rules.tombstone_guard == "forever":
             notes.append(f"{waiting} tombstones past their delete horizon stay (tombstone.guard=forever)")
         elif waiting and not rules.versioned and self.plan.proven_offset < self.plan.first_dirty_offset:
@@ -152,13 +152,13 @@ class Cleaning:
                 f"{waiting} tombstones past their delete horizon stay: --first-dirty skips offsets "
                 f"{self.plan.proven_offset} to {self.plan.first_dirty_offset - 1}, where older values may lie"
             )
-        elif waiting and not rules.versioned and not decision.purge_note:
+        elif waiting and not rules.versioned and not decision.guard_note:
             notes.append(
                 f"{waiting} tombstones past their delete horizon stay: Kafka's checkpoint says that the log is clean "
                 f"below offset {self.plan.unproven_below}, but it holds another record of their key there "
                 "(clean --from-start removes both)"
             )
-        elif waiting and not decision.purge_note:
+        elif waiting and not decision.guard_note:
             notes.append(
                 f"{waiting} tombstones past their delete horizon stay for now: the log holds another record of their "
                 "key"
@@ -332,12 +332,12 @@ class Cleaning:
         parts = split(rows, rows[source])
         return [part for part in parts if len(part) > 1 or segments[part[0]].outcome.changed]
 
-    def purged_keys(self) -> Iterator[NDArray[np.uint64]]:
+    def removed_tombstone_keys(self) -> Iterator[NDArray[np.uint64]]:
         """[2k] each: key hashes of removed tombstones whose key has no other record (U-1), in log order."""
         decoder = ChunkDecoding(self.plan, self.pool, lambda _: None)
         for each in self.decision.segments:
-            if each.purged is not None:
-                yield from purged_keys(decoder, each.source, each.purged)
+            if each.removed_tombstones is not None:
+                yield from removed_tombstone_keys(decoder, each.source, each.removed_tombstones)
 
     def count(self, staged: StagedGroup, members: Sequence[SegmentDecision], oversized: int, seconds: float) -> None:
         """Add a group to the totals."""

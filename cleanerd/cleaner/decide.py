@@ -15,7 +15,7 @@ from cleanerd.cleaner.index import ChunkDecoding, Contest, DirtyIndex
 from cleanerd.cleaner.map_size import SIZING, MapSizing, MapUse, with_map
 from cleanerd.cleaner.marker_check import corrected_by_markers
 from cleanerd.cleaner.metadata_budget import MetadataBudget
-from cleanerd.cleaner.purge import guarded
+from cleanerd.cleaner.tombstone_guard import guarded
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import DecidedSegment
 from cleanerd.policy.retain import (
@@ -55,10 +55,9 @@ class SegmentDecision:
     ``horizons_begun``: batches that get a delete horizon now; ``next_horizon_ms``: the earliest existing future one.
     ``shortens_transactions``: data batches of transactions are removed, so their markers may become unneeded.
     ``waits_for_producers``: some of them stay without records until their producers have expired (R192-1). ``waiting``:
-    retained tombstones past their horizon (U-1, U-4).
-    ``tombstones_kept``: see :class:`Retention`. ``purged``: a bitmap of the removed tombstones if not all expired
-    ones are removed; None: none. ``least_max_timestamps`` [b] int64: lower limits of the batches' largest timestamps
-    (U-65).
+    retained tombstones past their horizon (U-1, U-4). ``tombstones_kept``: see :class:`Retention`.
+    ``removed_tombstones``: a bitmap of the removed tombstones if not all expired ones are removed; None: none.
+    ``least_max_timestamps`` [b] int64: lower limits of the batches' largest timestamps (U-65).
     """
 
     source: Source
@@ -71,7 +70,7 @@ class SegmentDecision:
     superseded: int
     keyless: int
     expired_tombstones: int
-    purged: NDArray[np.uint64] | None
+    removed_tombstones: NDArray[np.uint64] | None
     waiting: int
     aborted: int
     markers: int
@@ -115,29 +114,29 @@ class Decision:
     """The KeepBitmaps of a plan: one entry per source, in order, and the number of passes.
 
     ``map_note``: that the keys were on disk, or why they were not; "" if they fit the map. ``index_seconds``,
-    ``decide_seconds``: duration of both phases, all shards together. ``purge_note``: why no tombstone could be proven
-    removable, if so. ``next_purge_ms``: when the next remaining tombstones or markers can be removed, None if none
-    waits for a time. ``map_utilization``: entries by capacity of the fullest shard's map, 0 to 1. ``index_note``:
-    corrections of the transaction indexes by the log's markers (U-44). ``disorder_note``: how records with descending
-    offsets were treated (U-45).
+    ``decide_seconds``: duration of both phases, all passes together. ``guard_note``: why no tombstone could be proven
+    removable, if so. ``next_tombstone_removal_ms``: when the next remaining tombstones or markers can be removed, None
+    if none waits for a time. ``map_utilization``: entries by capacity of the fullest pass's map, 0 to 1.
+    ``index_note``: corrections of the transaction indexes by the log's markers (U-44). ``disorder_note``: how records
+    with descending offsets were treated (U-45).
     """
 
     segments: tuple[SegmentDecision, ...]
-    shards: int
+    passes: int
     map_note: str
     map_entries: int
     index_seconds: float
     decide_seconds: float
     oddities: RecordAnomalies
-    purge_note: str
+    guard_note: str
     disorder_note: str
-    next_purge_ms: int | None
+    next_tombstone_removal_ms: int | None
     map_utilization: float
     index_note: str = ""
 
 
 def decide(plan: CleaningPlan, decoder: ChunkDecoding, sizing: MapSizing = SIZING) -> Decision:
-    """Phases 1 and 2, in as many shards as the map's size requires; their number does not change the result (OP-2).
+    """Phases 1 and 2, in as many passes as the map's size requires; their number does not change the result (OP-2).
 
     Raises:
         CorruptionError: a segment is damaged; see ``corrected_by_markers``.
@@ -166,7 +165,7 @@ class _Evidence:
 
     segments: tuple[SegmentEvidence, ...]
     winners: tuple[NDArray[np.uint64] | None, ...]
-    shards: int
+    passes: int
     map_note: str
     oddities: RecordAnomalies
     map_entries: int
@@ -196,7 +195,7 @@ def _gather(plan: CleaningPlan, decoder: ChunkDecoding, use: MapUse) -> _Evidenc
     return _Evidence(
         segments=(*clean_part.evidence, *index.evidence),
         winners=(*[None] * len(clean_part.evidence), *winners),
-        shards=use.passes,
+        passes=use.passes,
         map_note=use.note,
         oddities=index.oddities,
         map_entries=entries,
@@ -222,21 +221,23 @@ def _make_decision(
     ]
     return Decision(
         segments=tuple(decided),
-        shards=found.shards,
+        passes=found.passes,
         map_note=found.map_note,
         map_entries=found.map_entries,
         index_seconds=found.index_seconds,
         decide_seconds=time.monotonic() - started - found.index_seconds,
         oddities=found.oddities,
-        purge_note=guards.note,
+        guard_note=guards.note,
         disorder_note=disorder.note,
-        next_purge_ms=next_purge_ms(plan, decided, for_deleted=guards.for_deleted),
+        next_tombstone_removal_ms=next_tombstone_removal_ms(plan, decided, for_deleted=guards.for_deleted),
         map_utilization=found.map_utilization,
         index_note=index_note,
     )
 
 
-def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for_deleted: bool) -> int | None:
+def next_tombstone_removal_ms(
+    plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for_deleted: bool
+) -> int | None:
     """The earliest future horizon: existing ones, and those that this cleaning sets (C-48).
 
     A horizon of now, as with ``delete.retention.ms=0``, is due now. A marker whose data this cleaning removes gets its
@@ -297,7 +298,9 @@ def decide_segment(
         superseded=retention.superseded,
         keyless=retention.keyless,
         expired_tombstones=retention.expired_tombstones,
-        purged=retention.purged if evidence.is_versioned and retention.expired_tombstones else None,
+        removed_tombstones=retention.removed_tombstones
+        if evidence.is_versioned and retention.expired_tombstones
+        else None,
         waiting=retention.waiting,
         aborted=retention.aborted,
         markers=retention.markers,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cleanerd.cleaner.index import keyed_rows
-from cleanerd.cleaner.purge import bools
+from cleanerd.cleaner.tombstone_guard import bools
 from cleanerd.humanize import counted
 
 if TYPE_CHECKING:

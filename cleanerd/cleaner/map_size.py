@@ -213,7 +213,7 @@ def with_map(plan: CleaningPlan, attempt: Callable[[MapUse], T], sizing: MapSizi
 
 def _too_many(plan: CleaningPlan, size: MapSize, full_at: int) -> CleanerdError:
     """D-11: the error that names an earlier end for the cleaning, if the map was full at offset ``full_at``."""
-    what = f"the keys of {plan.name} do not fit {size.shards} shards of a map of {size.bytes} bytes"
+    what = f"the keys of {plan.name} do not fit {size.shards} passes with an offset map of {size.bytes} bytes"
     hint = "raise log.cleaner.dedupe.buffer.size"
     fitting = full_at - plan.first_dirty_offset
     end_offset = full_at - max(1, fitting // CUT_SHARE)

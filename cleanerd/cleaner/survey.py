@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.hanging_transaction import HANGS_MS, OpenTransaction, open_transaction
-from cleanerd.cleaner.horizons import next_purge_ms
+from cleanerd.cleaner.horizons import next_tombstone_removal_ms
 from cleanerd.cleaner.rules_change import RulesChange, rules_change
 from cleanerd.cleaner.verdict import NOT_STOPPED_CLEANLY, NotCleanedReason, of_rules, verdict
 from cleanerd.config.fingerprint import describe_changes, fingerprint
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 class CleaningOptions:
     """The options of the command line; the same for every partition.
 
-    ``purge``: clean the clean section although nothing new was written, because tombstones or markers in it are past
-    their delete horizon. ``clock_doubt_ms``: the time may be up to this much later than ``now_ms``. Removals use the
-    earlier time, and a new horizon the later one, so that no tombstone is removed too early (KIP-534).
+    ``tombstone_removal``: clean the clean section although nothing new was written, because tombstones or markers in it
+    are past their delete horizon. ``clock_doubt_ms``: the time may be up to this much later than ``now_ms``. Removals
+    use the earlier time, and a new horizon the later one, so that no tombstone is removed too early (KIP-534).
     ``change_strategy``: a change of rules since the last cleaning is intended. ``indexes_only``: do not read sealed
     segments to find their age; for scans, which clean nothing (U-51). ``waits_for_replicas``: False for Kafka's rule,
     as with an explicit ``--now-ms``. ``ignored_replicas``: brokers that never return, for which no tombstone waits
@@ -51,7 +51,7 @@ class CleaningOptions:
     from_start: bool = False
     up_to_offset: int | None = None
     unclean: bool = False
-    purge: bool = False
+    tombstone_removal: bool = False
     clock_doubt_ms: int = 0
     change_strategy: bool = False
     indexes_only: bool = False
@@ -99,7 +99,7 @@ class Survey:
         return self.verdict is None
 
     @property
-    def may_purge(self) -> bool:
+    def may_remove_tombstones(self) -> bool:
         """D-16: whether a cleaning for tombstones alone has something to clean: a clean section below every limit."""
         bounds, end = self.bounds, self.bounds.bound.offset
         if end <= bounds.first_dirty_offset:
@@ -172,9 +172,9 @@ def survey_log(
         )
         holds = _holding_transaction(log, reader, bounds, config)
     end = _end_offset(log.name, bounds, options)
-    purge_end = min(end, _limit_of_clean_section(log, bounds))
-    if options.purge and end <= first:
-        end = purge_end
+    removal_end = min(end, _limit_of_clean_section(log, bounds))
+    if options.tombstone_removal and end <= first:
+        end = removal_end
     standing = point if outdated is None else None
     expiry = replace(expiry_bound(config, log, options, proven), log_end=log_end)
     against = verdict(
@@ -186,7 +186,7 @@ def survey_log(
         now_ms=options.now_ms,
         force=options.force,
         unclean=options.unclean,
-        purge=options.purge,
+        tombstone_removal=options.tombstone_removal,
         change=None if options.change_strategy else change,
     )
     kept = _tombstones_kept(state, first)
@@ -195,8 +195,8 @@ def survey_log(
     elif expiry.missing or expiry.peers:
         notes.append(held_in_words(expiry, at_most=kept))
     if against is not None and against.rule in bounds.bound.limits and options.up_to_offset is None:
-        against = _unless_purge_is_due(against, log, state, first, purge_end, options, expiry)
-        end = purge_end if against is None else end
+        against = _unless_removal_is_due(against, log, state, first, removal_end, options, expiry)
+        end = removal_end if against is None else end
     if holds is not None and against is not None and against.rule == LimitedBy.OPEN_TRANSACTION:
         against = replace(against, reason=f"{against.reason}; {holds.describe(options.now_ms)}", changes=holds.remedy)
     elif holds is not None and options.now_ms - holds.since_ms > HANGS_MS:  # younger ones are normal
@@ -227,7 +227,7 @@ def survey_log(
 
 def _tombstones_kept(state: PartitionState | None, first_dirty_offset: int) -> int | None:
     """U-94: as the last cleaning counted them, if it reached the end of the clean section; None: unknown."""
-    if state is None or state.last_result is None or state.purge_as_of != first_dirty_offset:
+    if state is None or state.last_result is None or state.removal_known_below != first_dirty_offset:
         return None
     kept, end = (state.last_result.get(name) for name in ("tombstones_kept", "end_offset"))
     is_known = isinstance(kept, int) and isinstance(end, int) and 0 <= kept < 2**63 and end >= first_dirty_offset
@@ -251,7 +251,7 @@ def _holding_transaction(
     return open_transaction(log, reader, bounds.bound.limits[LimitedBy.OPEN_TRANSACTION], connect=config.connect)
 
 
-def _unless_purge_is_due(
+def _unless_removal_is_due(
     against: NotCleanedReason,
     log: PartitionLog,
     state: PartitionState | None,
@@ -264,12 +264,12 @@ def _unless_purge_is_due(
 
     The last cleaning stored that time. If another cleaner wrote since, ``force`` reads all batch headers.
     """
-    if state is not None and end_offset >= first_dirty_offset == state.purge_as_of:
-        due_ms = state.next_purge_ms
+    if state is not None and end_offset >= first_dirty_offset == state.removal_known_below:
+        due_ms = state.next_tombstone_removal_ms
     elif options.force and not options.indexes_only:
         clean = [segment for segment in log.segments[:-1] if segment.base < end_offset]
         with SegmentReader.open(str(log.path)) as reader:
-            due_ms = next_purge_ms(reader, clean, expiry.expiry_ms(options.now_ms), waits=expiry.waits)
+            due_ms = next_tombstone_removal_ms(reader, clean, expiry.expiry_ms(options.now_ms), waits=expiry.waits)
     else:
         return against
     if expiry.holds(due_ms, options.now_ms):

@@ -58,18 +58,19 @@ def verdict(
     now_ms: int,
     force: bool,
     unclean: bool,
-    purge: bool = False,
+    tombstone_removal: bool = False,
     change: RulesChange | None = None,
 ) -> NotCleanedReason | None:
     """The first rule against cleaning this partition, in the order of the checks; None when it is to be cleaned."""
+    removes = tombstone_removal and end_offset > log.segments[0].base
     return (
         _of_leftovers(log)
         or of_delegation(config)
         or of_rules(change)
         or _of_tiers(log, config)
         or _of_directory(log_dir, unclean=unclean)
-        or (None if purge and end_offset > log.segments[0].base else _of_bounds(bounds, end_offset, config, now_ms))
-        or (None if force or purge else _of_ratio(bounds, config))
+        or (None if removes else _of_bounds(bounds, end_offset, config, now_ms))
+        or (None if force or tombstone_removal else _of_ratio(bounds, config))
     )
 
 

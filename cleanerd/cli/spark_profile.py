@@ -81,7 +81,7 @@ def profile(
 
 
 def _map(each: Profile, settings: Settings) -> tuple[int, int]:
-    """Bytes of a map for all keys, and the number of shards with the configured memory."""
+    """Bytes of a map for all keys, and the number of passes with the configured memory."""
     from cleanerd.spark.profile import map_bytes  # noqa: PLC0415
 
     daemon = settings.daemon
@@ -90,14 +90,14 @@ def _map(each: Profile, settings: Settings) -> tuple[int, int]:
 
 
 def _document(each: Profile, settings: Settings) -> dict[str, object]:
-    needed, shards = _map(each, settings)
-    return {**each.document(), "map_bytes": needed, "shards": shards}
+    needed, passes = _map(each, settings)
+    return {**each.document(), "map_bytes": needed, "passes": passes}
 
 
 def _print_report(common: Common, found: Sequence[Profile], settings: Settings) -> None:
     titles = (
         "records", "keys", "superseded", "tombstones", "no version", "records/key 50% 90% 99% max",
-        "bytes/key 50% 90% 99% max", "on disk", "would save", "map", "shards",
+        "bytes/key 50% 90% 99% max", "on disk", "would save", "map", "passes",
     )  # fmt: skip
     common.output.table(
         [Column("partition"), Column("strategy"), *(Column(title, right=True) for title in titles)],
@@ -140,7 +140,7 @@ def _print_topics(common: Common, found: Sequence[Profile]) -> None:
 
 
 def _row(each: Profile, settings: Settings) -> list[str]:
-    needed, shards = _map(each, settings)
+    needed, passes = _map(each, settings)
     return [
         str(each.name),
         each.strategy,
@@ -154,5 +154,5 @@ def _row(each: Profile, settings: Settings) -> list[str]:
         human_bytes(each.stored_bytes),
         human_bytes(each.saved_bytes),
         human_bytes(needed),
-        str(shards),
+        str(passes),
     ]

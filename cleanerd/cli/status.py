@@ -228,14 +228,16 @@ def _topic_row(partitions: Sequence[Mapping[str, Any]], now_ms: int) -> list[str
     known = [each for each in partitions if _reclaimable(each)]
     sums = [sum(each[f"reclaimable_{name}"] for each in known) for name in ("bytes", "low_bytes", "high_bytes")]
     exact = all(each["reclaimable_exact"] for each in known)
-    purges = [each["next_purge_ms"] for each in partitions if each["next_purge_ms"] is not None]
+    removals = [
+        each["next_tombstone_removal_ms"] for each in partitions if each["next_tombstone_removal_ms"] is not None
+    ]
     states = Counter(each["state"] for each in partitions)
     return [
         partitions[0]["topic"],
         f"{len(partitions):,}",
         human_bytes(sum(dirty)) if dirty else "",
         describe_reclaimable(*sums, exact=exact) if known else "",
-        _purge(min(purges), now_ms, {}) if purges else "",
+        _removal(min(removals), now_ms, {}) if removals else "",
         ", ".join(f"{number:,} {state}" for state, number in states.most_common()),
     ]
 
@@ -357,7 +359,7 @@ def _is_refused(partition: Mapping[str, Any]) -> bool:
 
 
 def _is_held(partition: Mapping[str, Any], now_ms: int) -> bool:
-    due_ms = partition["next_purge_ms"]
+    due_ms = partition["next_tombstone_removal_ms"]
     return bool(partition.get("waits_for")) and due_ms is not None and due_ms <= now_ms
 
 
@@ -403,7 +405,7 @@ def _history_row(clean: Mapping[str, Any]) -> list[str]:
 
 def partition_row(partition: Mapping[str, Any], now_ms: int) -> list[str]:
     """A partition as cells of ``PARTITION_COLUMNS``."""
-    purge = partition["next_purge_ms"]
+    removal_ms = partition["next_tombstone_removal_ms"]
     return [
         f"{partition['topic']}-{partition['partition']}",
         partition["state"] + (", overdue" if _is_overdue(partition, now_ms) else ""),
@@ -411,12 +413,12 @@ def partition_row(partition: Mapping[str, Any], now_ms: int) -> list[str]:
         "" if partition["dirty_bytes"] is None else human_bytes(partition["dirty_bytes"]),
         "" if partition["dirty_ratio"] is None else f"{partition['dirty_ratio']:.3f}",
         _reclaimable(partition),
-        "" if purge is None else _purge(purge, now_ms, partition),
+        "" if removal_ms is None else _removal(removal_ms, now_ms, partition),
         partition["reason"],
     ]
 
 
-def _purge(at_ms: int, now_ms: int, partition: Mapping[str, Any]) -> str:
+def _removal(at_ms: int, now_ms: int, partition: Mapping[str, Any]) -> str:
     if at_ms > now_ms:
         return f"in {human_ms(at_ms - now_ms)}"
     ends = {broker: f" (at {end} of {partition['log_end_offset']})" for broker, end in partition.get("waits_at", ())}

@@ -37,7 +37,7 @@ class DirectorySnapshot:
     change there, or time (``again_ms``), can change the result. ``jobs_ended``: how many jobs had ended when a job
     scanned it at its end; results of earlier scans are ignored. ``settings``: those of such a job; None for scans.
     ``since``: the log was not truncated after this moment. ``expiry``: up to which delete horizon tombstones could be
-    removed; ``purge_ms``: the next horizon, if known.
+    removed; ``next_tombstone_removal_ms``: the next horizon, if known.
     """
 
     mtime_ns: int
@@ -51,7 +51,7 @@ class DirectorySnapshot:
     settings: Settings | None = None
     since: float = field(default_factory=time.monotonic)
     expiry: ExpiryBound = BY_CLOCK
-    purge_ms: int | None = None
+    next_tombstone_removal_ms: int | None = None
 
     @classmethod
     def of(
@@ -78,7 +78,7 @@ class DirectorySnapshot:
             again_ms,
             (active.base, active.size_bytes),
             expiry=scan.expiry,
-            purge_ms=scan.next_purge_ms,
+            next_tombstone_removal_ms=scan.next_tombstone_removal_ms,
         )
 
     def waits_otherwise(self, partition: int, config: TopicConfig | None, now_ms: int) -> bool:
@@ -89,7 +89,8 @@ class DirectorySnapshot:
         if (bound.missing, bound.peers) != (self.expiry.missing, self.expiry.peers):
             return True
         # A partition that the next scan would find due, but the last one did not.
-        return self.purge_ms is not None and self.expiry.expiry_ms(now_ms) < self.purge_ms <= bound.expiry_ms(now_ms)
+        due_ms = self.next_tombstone_removal_ms
+        return due_ms is not None and self.expiry.expiry_ms(now_ms) < due_ms <= bound.expiry_ms(now_ms)
 
     def inherit_since(self, before: DirectorySnapshot | None) -> None:
         """Keep ``since`` of an earlier snapshot of the same log, if it was not truncated in between."""

@@ -38,20 +38,17 @@ Key = tuple[str, "TopicPartition"]
 class PartitionScan:
     """One compacted partition at one moment.
 
-    ``log_dir``: the directory as the scan read it; ``config``: the topic's configuration.
-    ``eligible``: to be cleaned by Kafka's rules (C-08..C-11; by cleanerd's values where it is delegated, U-9).
-    Otherwise ``reason`` says why not, ``changes`` when that may change, ``forceable`` that only its low dirty ratio
-    prevents it, and ``refused`` that an operator has to act.
-    ``settled``: until a segment is rolled nothing but time can change the answer. ``again_ms``: when time does.
-    ``purge_known``: ``next_purge_ms`` comes from a cleaning, or a scan of every batch. ``has_clean_part``: tombstones
-    may exist although nothing is dirty. ``leftover``: a staging directory, but without a plan that ``cleanerd apply``
-    would use. ``closed``: the last segment but the active one.
-    ``expiry``: up to which delete horizon tombstones may go (U-70).
-    ``quarantine_outdated``: the subject of ``quarantine`` has changed. ``open_since_ms``: when the open transaction
-    began that limits the cleaning (OP-14). ``has_wrong_times``: no deadline can be known (OP-18).
-    ``may_purge``, ``log_end_offset``, ``tombstones_kept``: see `Survey`.
-    ``digest_range``: where grid offsets of digests can be, both ends
-    included (U-90).
+    ``log_dir``: the directory as the scan read it; ``config``: the topic's configuration. ``eligible``: to be cleaned
+    by Kafka's rules (C-08..C-11; by cleanerd's values where it is delegated, U-9). Otherwise ``reason`` says why not,
+    ``changes`` when that may change, ``forceable`` that only its low dirty ratio prevents it, and ``refused`` that an
+    operator has to act. ``settled``: until a segment is rolled nothing but time can change the answer. ``again_ms``:
+    when time does. ``removal_known``: ``next_tombstone_removal_ms`` comes from a cleaning, or a scan of every batch.
+    ``has_clean_part``: tombstones may exist although nothing is dirty. ``leftover``: a staging directory, but without a
+    plan that ``cleanerd apply`` would use. ``closed``: the last segment but the active one. ``expiry``: up to which
+    delete horizon tombstones may go (U-70). ``quarantine_outdated``: the subject of ``quarantine`` has changed.
+    ``open_since_ms``: when the open transaction began that limits the cleaning (OP-14). ``has_wrong_times``: no
+    deadline can be known (OP-18). ``may_remove_tombstones``, ``log_end_offset``, ``tombstones_kept``: see `Survey`.
+    ``digest_range``: where grid offsets of digests can be, both ends included (U-90).
     """
 
     name: TopicPartition
@@ -80,8 +77,8 @@ class PartitionScan:
     overdue_at_ms: int | None
     settled: bool
     again_ms: int | None
-    next_purge_ms: int | None
-    purge_known: bool
+    next_tombstone_removal_ms: int | None
+    removal_known: bool
     has_clean_part: bool
     quarantine: str | None
     retry: Retry | None
@@ -92,18 +89,21 @@ class PartitionScan:
     quarantine_outdated: bool = False
     open_since_ms: int | None = None
     has_wrong_times: bool = False
-    may_purge: bool = True
+    may_remove_tombstones: bool = True
     expiry: ExpiryBound = BY_CLOCK
     digest_range: tuple[int, int] = (0, 0)
     tombstones_kept: int | None = None
 
     def has_nothing_to_do(self, now_ms: int) -> bool:
         """Whether nothing is to be done: no cleaning, tombstone removal, swap or examination."""
-        purge_is_due = self.next_purge_ms is not None and self.next_purge_ms <= self.expiry.expiry_ms(now_ms)
+        removal_is_due = (
+            self.next_tombstone_removal_ms is not None
+            and self.next_tombstone_removal_ms <= self.expiry.expiry_ms(now_ms)
+        )
         return (
             self.dirty_bytes == 0
-            and (self.purge_known or not self.has_clean_part)
-            and not purge_is_due
+            and (self.removal_known or not self.has_clean_part)
+            and not removal_is_due
             and self.staged is None
             and not self.leftover
             and self.quarantine is None
@@ -143,7 +143,7 @@ def scan_result(
     """The survey of one partition, with its stored state."""
     bounds, verdict, config = found.bounds, found.verdict, found.config
     # Another process's cleaning sets horizons that are unknown here.
-    purge_known = state is not None and state.purge_as_of == bounds.first_dirty_offset
+    removal_known = state is not None and state.removal_known_below == bounds.first_dirty_offset
     current = fingerprint(config)
     return PartitionScan(
         name=found.log.name,
@@ -172,8 +172,8 @@ def scan_result(
         overdue_at_ms=bounds.overdue_at_ms,
         settled=bounds.bound.limited_by is LimitedBy.ACTIVE_SEGMENT,
         again_ms=_next_change_ms(found, now_ms),
-        next_purge_ms=state.next_purge_ms if state is not None and purge_known else None,
-        purge_known=purge_known,
+        next_tombstone_removal_ms=state.next_tombstone_removal_ms if state is not None and removal_known else None,
+        removal_known=removal_known,
         has_clean_part=any(
             segment.size_bytes and segment.base < bounds.first_dirty_offset for segment in found.log.segments[:-1]
         ),
@@ -186,7 +186,7 @@ def scan_result(
         quarantine_outdated=state is not None and is_outdated(state, found.log),
         has_wrong_times=bounds.wrong_time is not None,
         open_since_ms=None if found.holds is None else found.holds.since_ms,
-        may_purge=found.may_purge,
+        may_remove_tombstones=found.may_remove_tombstones,
         expiry=found.expiry,
         digest_range=(max(found.log.active.base, bounds.first_dirty_offset), found.log.high_watermark),
         tombstones_kept=found.tombstones_kept,

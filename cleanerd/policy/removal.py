@@ -132,7 +132,7 @@ def steps_of_tombstone(
     else:
         way.at("its delete horizon passes", horizon_ms, "delete.retention.ms")
     way.replicated(facts.expiry)
-    way.purged()
+    way.cleaned_again()
     way.replaced()
     return tuple(way.steps)
 
@@ -228,7 +228,7 @@ class _Way:
         elif expiry != BY_CLOCK:
             self.after("the metadata log shows every replica in the ISR", MARGIN_MS, "the ISR stays full")
 
-    def purged(self) -> None:
+    def cleaned_again(self) -> None:
         """Add the cleaning that removes it after the horizon."""
         if self._facts.cleaned_by == "daemon":
             self._by_daemon("the daemon removes expired tombstones")

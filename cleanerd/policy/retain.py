@@ -74,9 +74,9 @@ class RecordEvidence:
 class Retention:
     """One segment's decision: a keep bit per record, an action per batch, and counts of removed records.
 
-    ``purged``: a bit for each expired tombstone of a key without other records. ``waiting``: the number of guarded
-    tombstones past their horizon. ``tombstones_kept``: tombstones that stay in the cleaned range, and markers whose
-    transaction has no batch left; all of them go after their horizon.
+    ``removed_tombstones``: a bit for each expired tombstone of a key without other records. ``waiting``: the number of
+    guarded tombstones past their horizon. ``tombstones_kept``: tombstones that stay in the cleaned range, and markers
+    whose transaction has no batch left; all of them go after their horizon.
     """
 
     keep: NDArray[np.uint64]
@@ -85,7 +85,7 @@ class Retention:
     superseded: int
     keyless: int
     expired_tombstones: int
-    purged: NDArray[np.uint64]
+    removed_tombstones: NDArray[np.uint64]
     aborted: int
     markers: int
     waiting: int
@@ -118,15 +118,15 @@ def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flag
     keep = (untouched | (current & ~expired) | control) & ~aborted & ~spent
     judged = ~untouched & bits_from(0, total) & ~control & ~aborted
     kept = popcount_by_batch(keep, first_record)
-    purged = judged & current & expired
+    removed = judged & current & expired
     return Retention(
         keep=keep,
         actions=_actions(kept, first_record, batch_flags, _records_by_batch(keep & records.tombstone, first_record)),
         kept_by_batch=kept,
         superseded=_count(judged & records.keyed & ~records.newest),
         keyless=_count(judged & ~records.keyed),
-        expired_tombstones=_count(purged),
-        purged=purged,
+        expired_tombstones=_count(removed),
+        removed_tombstones=removed,
         aborted=_count(aborted),
         markers=_count(spent),
         waiting=0 if records.guarded is None else _count(judged & current & late & ~expired),

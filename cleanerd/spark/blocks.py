@@ -19,7 +19,7 @@ from cleanerd.cleaner.map_size import (
     MIN_VERSIONED_MAP_BYTES,
     VERSIONED_ENTRY_BYTES,
 )
-from cleanerd.cleaner.purge import bools
+from cleanerd.cleaner.tombstone_guard import bools
 from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.rows import Row
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 
 from cleanerd.cleaner.cleaner import Cleaning
-from cleanerd.cleaner.decide import Decision, next_purge_ms
+from cleanerd.cleaner.decide import Decision, next_tombstone_removal_ms
 from cleanerd.cleaner.map_size import MAP_ENTRY_BYTES, MIN_MAP_BYTES
 from cleanerd.cleaner.marker_check import corrected_by_markers
 from cleanerd.cleaner.record_anomalies import RecordAnomalies
@@ -24,7 +24,7 @@ from cleanerd.spark import proof
 from cleanerd.spark.decisions import stored_decision
 from cleanerd.spark.jobs import Stage
 from cleanerd.spark.plan import Sizes, first_sizes, larger_sizes, plan_text, splits_of, tasks_of
-from cleanerd.spark.rewrite import StagedByTask, rewrite, write_purged_keys
+from cleanerd.spark.rewrite import StagedByTask, rewrite, write_removed_keys
 from cleanerd.spark.rows import ERROR, error_of
 from cleanerd.spark.scan import scan
 from cleanerd.spark.settle import DeferredSegment, decide_deferred, settle
@@ -113,8 +113,8 @@ class SparkCleaning(Cleaning):
             counted.load(summary["oddities"])
             oddities.merge(counted)
         facts = {row: summary["facts"] for row, summary in enumerate(settled) if summary["candidates"]}
-        guards, purge_note = self._guards(facts, sum(summary["candidates"] for summary in settled))
-        deferred = list(_deferred(settled, guards, guard_all=bool(purge_note)))
+        guards, guard_note = self._guards(facts, sum(summary["candidates"] for summary in settled))
+        deferred = list(_deferred(settled, guards, guard_all=bool(guard_note)))
         decided = self._run_locally("decide", _portions(deferred, self._jobs.cores), decide_deferred)
         self._segment_summaries = [
             (summary if "decision" in summary else decided[row])["decision"] for row, summary in enumerate(settled)
@@ -122,16 +122,16 @@ class SparkCleaning(Cleaning):
         segments = tuple(stored_decision(self.plan, summary, bits=False) for summary in self._segment_summaries)
         return Decision(
             segments=segments,
-            shards=self._sizes.shards,
+            passes=self._sizes.shards,
             map_note="",
             map_entries=0,
             index_seconds=index_seconds,
             decide_seconds=time.monotonic() - started - index_seconds,
             oddities=oddities,
-            purge_note=purge_note,
+            guard_note=guard_note,
             disorder_note="",
             # No task reports which records a tombstone waits for.
-            next_purge_ms=next_purge_ms(
+            next_tombstone_removal_ms=next_tombstone_removal_ms(
                 self.plan, segments, for_deleted=self.plan.lasting_start_offset < self.plan.log_start_offset
             ),
             map_utilization=0.0,
@@ -240,14 +240,14 @@ class SparkCleaning(Cleaning):
             self.count(each.group, members, each.oversized, seconds)
             yield each.group, members
 
-    def purged_keys(self) -> Iterator[NDArray[np.uint64]]:
+    def removed_tombstone_keys(self) -> Iterator[NDArray[np.uint64]]:
         """As in :class:`Cleaning`; the executors find them, and this copies their files."""
         wanted = [
-            (row, summary["purged"])
+            (row, summary["removed_tombstones"])
             for row, summary in enumerate(self._segment_summaries)
-            if summary["purged"] is not None
+            if summary["removed_tombstones"] is not None
         ]
-        found = self._run_locally("keys of tombstones that go", _portions(wanted, self._jobs.cores), write_purged_keys)
+        found = self._run_locally("keys of tombstones that go", _portions(wanted, self._jobs.cores), write_removed_keys)
         for row, _ in wanted:
             yield np.frombuffer(read_file(self.plan, found[row]["keys"]), "<u8").astype(np.uint64)
 

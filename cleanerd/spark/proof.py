@@ -1,4 +1,4 @@
-"""Which expired tombstones may be removed under a versioned strategy (U-1): ``cleaner/purge.py`` on executors.
+"""Which expired tombstones a versioned strategy may remove (U-1): ``cleaner/tombstone_guard.py`` on executors.
 
 Removable tombstones are put into maps by shard, and every other visible record, from log start to log end, is compared
 with them. Only the hashes of the log's keys are shuffled, each once per split.
@@ -17,7 +17,7 @@ from cleanerd._kernel import OffsetMap
 from cleanerd.cleaner.chunk_rows import ChunkRows
 from cleanerd.cleaner.evidence import SegmentEvidence
 from cleanerd.cleaner.index import ChunkDecoding, OffsetMapFullError, keyed_rows
-from cleanerd.cleaner.purge import OTHER_RECORD, bools, candidates_of, visible_rows
+from cleanerd.cleaner.tombstone_guard import OTHER_RECORD, bools, candidates_of, visible_rows
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.segments.pool import SegmentPart
 from cleanerd.spark.blocks import KeyBlocks, KeyRows, NumberSpool, bitmap_of_flags, set_bits
@@ -117,7 +117,7 @@ def _gather_tail(plan: CleaningPlan, sizes: Sizes, split: SegmentSplit, decoder:
 def prove(plan_text: str, sizes: Sizes, rows: Iterable[Row]) -> Iterator[Row]:
     """One shard: returns the candidates without another record of their key, by their numbers in their segments."""
     plan = plan_of(plan_text)
-    with contextlib.closing(_PurgeProof(plan, sizes)) as proof:
+    with contextlib.closing(_RemovalProof(plan, sizes)) as proof:
         for row in rows:
             if row.kind in (ERROR, FACTS):
                 yield row._replace(target=row.segment)
@@ -132,7 +132,7 @@ def prove(plan_text: str, sizes: Sizes, rows: Iterable[Row]) -> Iterator[Row]:
         yield from proof.free()
 
 
-class _PurgeProof:
+class _RemovalProof:
     def __init__(self, plan: CleaningPlan, sizes: Sizes) -> None:
         self._map = OffsetMap(sizes.map_bytes, load=plan.map_load)
         self._candidates = NumberSpool(0, hashes=True)

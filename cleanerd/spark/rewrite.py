@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from cleanerd.cleaner.cleaner import NoProgress, stage_group
 from cleanerd.cleaner.index import ChunkDecoding
 from cleanerd.cleaner.manifest import FileFact, StagedGroup
-from cleanerd.cleaner.purge import purged_keys
 from cleanerd.cleaner.rewrite import GroupTooLargeError
+from cleanerd.cleaner.tombstone_guard import removed_tombstone_keys
 from cleanerd.format.names import file_name
-from cleanerd.spark.decisions import purged_bits, stored_decision
+from cleanerd.spark.decisions import removed_bits, stored_decision
 from cleanerd.spark.plan import plan_of, readers_of
 from cleanerd.spark.rows import RESULT, Row, error_row
 from cleanerd.spark.scan import DEFINITE
@@ -97,7 +97,7 @@ def group_summary(group: StagedGroup, attempt: str, oversized: int, seconds: flo
     }
 
 
-def write_purged_keys(plan_text: str, segments: Sequence[tuple[int, str]]) -> Iterator[Row]:
+def write_removed_keys(plan_text: str, segments: Sequence[tuple[int, str]]) -> Iterator[Row]:
     """The key hashes of removed tombstones, one file per segment; given by the names of their bitmaps."""
     plan = plan_of(plan_text)
     attempt = new_attempt()
@@ -106,7 +106,7 @@ def write_purged_keys(plan_text: str, segments: Sequence[tuple[int, str]]) -> It
         for segment, bits in segments:
             source = plan.sources[segment]
             try:
-                hashes = purged_keys(decoder, source, purged_bits(plan, bits))
+                hashes = removed_tombstone_keys(decoder, source, removed_bits(plan, bits))
                 data = b"".join(each.astype("<u8").tobytes() for each in hashes)
             except DEFINITE as error:
                 yield error_row(error)

@@ -17,8 +17,8 @@ import numpy as np
 from cleanerd.cleaner.bits import BitColumn
 from cleanerd.cleaner.decide import decide_segment, record_evidence
 from cleanerd.cleaner.evidence import SegmentEvidence
-from cleanerd.cleaner.purge import candidates_of, either, guarded_in_segment
 from cleanerd.cleaner.record_anomalies import RecordAnomalies
+from cleanerd.cleaner.tombstone_guard import candidates_of, either, guarded_in_segment
 from cleanerd.errors import DisorderedLogError
 from cleanerd.policy.retain import RecordEvidence
 from cleanerd.policy.transaction import OpenTransactions, TransactionEdges

@@ -15,8 +15,8 @@ import numpy as np
 from cleanerd.cleaner.cleaner import Cleaning, NoProgress
 from cleanerd.cleaner.decide import Decision
 from cleanerd.cleaner.index import ChunkDecoding
-from cleanerd.cleaner.purge import purged_keys
 from cleanerd.cleaner.record_anomalies import RecordAnomalies
+from cleanerd.cleaner.tombstone_guard import removed_tombstone_keys
 from cleanerd.errors import DisorderedLogError, LogTooLargeError
 from cleanerd.spark.cleaning import SparkCleaning, results_of
 from cleanerd.spark.decisions import decision_summary, stored_decision
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from cleanerd.segments.pool import ReaderPool
 
 _SUMMARY_KEYS: Final = (
-    "shards", "map_note", "map_entries", "index_seconds", "decide_seconds", "purge_note", "disorder_note",
-    "next_purge_ms", "map_utilization", "index_note",
+    "passes", "map_note", "map_entries", "index_seconds", "decide_seconds", "guard_note", "disorder_note",
+    "next_tombstone_removal_ms", "map_utilization", "index_note",
 )  # fmt: skip
 """Fields of a :class:`Decision`, unchanged."""
 
@@ -93,14 +93,14 @@ class SingleTaskCleaning(SparkCleaning):
             self.count(each.group, members, each.oversized, summary["seconds"])
             yield each.group, members
 
-    def purged_keys(self) -> Iterator[NDArray[np.uint64]]:
+    def removed_tombstone_keys(self) -> Iterator[NDArray[np.uint64]]:
         """As in :class:`Cleaning`; the task has found them."""
         if not self._is_whole:
-            yield from super().purged_keys()
+            yield from super().removed_tombstone_keys()
             return
         for summary in self._segment_summaries:
-            if summary["purged"] is not None:
-                yield np.frombuffer(read_file(self.plan, summary["purged"]), "<u8").astype(np.uint64)
+            if summary["removed_tombstones"] is not None:
+                yield np.frombuffer(read_file(self.plan, summary["removed_tombstones"]), "<u8").astype(np.uint64)
 
 
 def clean_in_one_task(plan_text: str, reserve_bytes: int, _task: None) -> Iterator[Row]:
@@ -116,7 +116,7 @@ def clean_in_one_task(plan_text: str, reserve_bytes: int, _task: None) -> Iterat
                 "decision": {name: getattr(decision, name) for name in _SUMMARY_KEYS},
                 "oddities": decision.oddities.to_json(),
                 "segments": [
-                    {**decision_summary(row, each), "purged": _purged(plan, pool, each, attempt)}
+                    {**decision_summary(row, each), "removed_tombstones": _removed_keys(plan, pool, each, attempt)}
                     for row, each in enumerate(decision.segments)
                 ],
                 "groups": groups,
@@ -145,10 +145,12 @@ def _staged(cleaning: Cleaning, attempt: str, reserve_bytes: int) -> list[dict[s
     return summary
 
 
-def _purged(plan: CleaningPlan, pool: ReaderPool, decision: SegmentDecision, attempt: str) -> str | None:
+def _removed_keys(plan: CleaningPlan, pool: ReaderPool, decision: SegmentDecision, attempt: str) -> str | None:
     """The file with the key hashes of the segment's removed tombstones; None without any."""
-    if decision.purged is None:
+    if decision.removed_tombstones is None:
         return None
-    hashes = purged_keys(ChunkDecoding(plan, pool, lambda _: None), decision.source, decision.purged)
+    hashes = removed_tombstone_keys(
+        ChunkDecoding(plan, pool, lambda _: None), decision.source, decision.removed_tombstones
+    )
     data = b"".join(each.astype("<u8").tobytes() for each in hashes)
     return write_file(plan, f"{decision.source.base:020d}.{attempt}.keys", data)

@@ -35,10 +35,10 @@ from cleanerd.swap.files import HERE, PartitionFiles
 from cleanerd.swap.group_swap import SOURCE_SUFFIXES, files_of, finish_plan, swap_group
 from cleanerd.swap.journal import Journal
 from cleanerd.swap.kept_segments import FileIdentity, KeptSegments
-from cleanerd.swap.purged_keys import refuse_late_records
 from cleanerd.swap.ready_file import ReadyFile
 from cleanerd.swap.record_outcome import not_cleaned, record_clean, record_settings_only
 from cleanerd.swap.recover import abandon, rollback_on_error
+from cleanerd.swap.removed_tombstones import refuse_late_records
 from cleanerd.swap.signals import signals_wait
 from cleanerd.swap.validate import CurrentFacts, validate_plan
 
@@ -220,7 +220,7 @@ def _validated(
     keep = _keeper(locked, files, manifest, ready, found, end_offset=end_offset, aborted=aborted)
     validate_plan(files, manifest, facts, done=done, linked=() if keep is None else keep.linked())
     torn_from = None if locked.log_dir.clean_shutdown else found.log.recovery_point
-    refuse_late_records(files, manifest, ready.purged, found.log, locked.resources, torn_from=torn_from)
+    refuse_late_records(files, manifest, ready.removed_tombstones, found.log, locked.resources, torn_from=torn_from)
     return found, clean_to, keep
 
 

@@ -6,7 +6,7 @@
 
 The log is not changed. Witnesses show at the end, and again before the swap, whether the broker deleted, truncated or
 cleaned segments that the decision depends on. Appended segments matter only for the keys of removed tombstones
-(``swap/purged_keys.py``).
+(``swap/removed_tombstones.py``).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from cleanerd.errors import Cause, CleanerdError, StalePlanError
 from cleanerd.segments.partition import PartitionLog, read_partition
 from cleanerd.state.quarantine import forget_quarantine
 from cleanerd.swap.group_swap import drop_plans, drop_work, names_staged
-from cleanerd.swap.purged_keys import stage_purged_keys
 from cleanerd.swap.ready_file import ReadyFile
+from cleanerd.swap.removed_tombstones import stage_removed_keys
 from cleanerd.swap.strategy import SwapStrategy
 from cleanerd.swap.unfinished import refuse_strange_staging, refuse_unfinished
 from cleanerd.swap.validate import CurrentFacts, validate_plan
@@ -107,7 +107,7 @@ class DeferredSwap(SwapStrategy):
                 plan.rules.strategy,
                 worked_out(found, str(self.log_dir.path), cleaning, outcome="staged").to_json(),
                 None if self._keep_replaced is None else str(self._keep_replaced.resolve()),
-                stage_purged_keys(files, cleaning, _owner(files)),
+                stage_removed_keys(files, cleaning, _owner(files)),
                 self.options.change_strategy,
             )
             name = f"{staging_path(plan.plan_id)}/{READY}"

@@ -16,7 +16,7 @@ from cleanerd._kernel import OffsetMap, decode_chunk
 from cleanerd.cleaner.evidence import legacy_rows
 from cleanerd.cleaner.map_size import MIN_VERSIONED_MAP_BYTES
 from cleanerd.cleaner.plan import new_hash_key
-from cleanerd.cleaner.purge import visible_rows
+from cleanerd.cleaner.tombstone_guard import visible_rows
 from cleanerd.policy.tombstone import tombstones
 from cleanerd.segments.reading import by_chunk, until_damage
 

@@ -30,17 +30,17 @@ class KeysFact:
 class ReadyFile:
     """The fields of ``ready.json``. ``clean_to``: None if the checkpoint must not move.
 
-    ``keep_replaced``: the directory for the segments that ``apply`` replaces (S-40); None: nowhere. ``purged``: the
-    file with the keys of removed tombstones, None when late records do not matter to the plan (U-1).
-    ``change_strategy``: a change of rules since the last cleaning is intended. The owner of the partition's directory
-    may have written the file (U-33).
+    ``keep_replaced``: the directory for the segments that ``apply`` replaces (S-40); None: nowhere.
+    ``removed_tombstones``: the file with the keys of removed tombstones, None when late records do not matter to the
+    plan (U-1). ``change_strategy``: a change of rules since the last cleaning is intended. The owner of the partition's
+    directory may have written the file (U-33).
     """
 
     clean_to: Offset | None
     strategy: str
     result: dict[str, Any]
     keep_replaced: str | None = None
-    purged: KeysFact | None = None
+    removed_tombstones: KeysFact | None = None
     change_strategy: bool = False
 
     __pydantic_config__ = _STRICT

@@ -128,9 +128,9 @@ def save_clean_point(
         clean_point=point,
         quarantine=None,
         last_result={**result.to_json(), "finished_ms": time.time_ns() // 1_000_000},
-        next_purge_ms=result.next_purge_ms,
+        next_tombstone_removal_ms=result.next_tombstone_removal_ms,
         # The horizons of the clean part above the end of this cleaning are unknown.
-        purge_as_of=offset if result.end_offset >= offset else None,
+        removal_known_below=offset if result.end_offset >= offset else None,
     )
     store.save(log_dir, after, state)
 
@@ -160,7 +160,9 @@ def record_settings_only(
     if standing is not None and state.clean_point == standing:
         state = replace(state, clean_point=_with_files_of(after, standing, last_base))
     # The cleaning set horizons that are unknown here.
-    store.save(log_dir, after, replace(state, rules=fingerprint, next_purge_ms=None, purge_as_of=None))
+    store.save(
+        log_dir, after, replace(state, rules=fingerprint, next_tombstone_removal_ms=None, removal_known_below=None)
+    )
 
 
 def _with_files_of(log: PartitionLog, point: CleanerdCheckpoint, last_base: int | None) -> CleanerdCheckpoint:

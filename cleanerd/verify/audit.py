@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cleanerd.verify.walk import Damage
 
 LIVE: Final = "live"
-KEY_HASHES: Final = "purged.keys"
+KEY_HASHES: Final = "removed_tombstones.keys"
 """The file of a staged versioned cleaning: a hash key of 16 bytes, then two little-endian words per tombstone key."""
 _HASH_KEY_BYTES: Final = 16
 _STATES: Final = {

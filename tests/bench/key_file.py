@@ -93,7 +93,7 @@ def _clean(log: MadeLog, work: Path, *, on_disk: bool) -> tuple[int, float, int]
     shutil.rmtree(work / "state", ignore_errors=True)
     cpu, written = json.loads(told.read_text())
     (partition,) = json.loads(done.stdout)["partitions"]
-    return partition["shards"], cpu, written
+    return partition["passes"], cpu, written
 
 
 def _kafka(log: MadeLog, work: Path) -> tuple[int, float, int]:

@@ -84,7 +84,8 @@ class GrowingLog:
         return CleaningOptions(
             now_ms=self.now_ms,
             force=True,
-            purge=kind in ("next", "from start", "first dirty"),  # or what is remembered of the log decides (R534-6)
+            tombstone_removal=kind
+            in ("next", "from start", "first dirty"),  # or what is remembered of the log decides (R534-6)
             from_start=kind == "from start",
             first_dirty_offset=first,
             up_to_offset=self.pick.randint(first or 0, self.bound) if kind in ("up to", "both") else None,

@@ -271,7 +271,7 @@ def play(seed: int, root: Path, seen: Counter[str]) -> None:
     late = pick.random() < 0.5
     history = random_history(pick, uuid.UUID(int=pick.getrandbits(128)), late=late)
     # A value with an old version that is written after its tombstone has gone really differs between replicas.
-    purges = history.strategy == "offset" or not late
+    removes = history.strategy == "offset" or not late
     replicas = {name: Replica(history, root / name) for name in ("one", "other")}
     for replica in replicas.values():
         now_ms = NOW_MS
@@ -279,7 +279,7 @@ def play(seed: int, root: Path, seen: Counter[str]) -> None:
             replica.fetch(pick.randint(1, 25), roll=pick.choice((0.1, 0.4)), pick=pick)
             for _ in range(pick.randint(0, 2)):
                 replica.clean(now_ms)
-                now_ms += 5000 if purges and pick.random() < 0.5 else 0
+                now_ms += 5000 if removes and pick.random() < 0.5 else 0
     replicas["added"] = Replica.added_later(replicas["one"], root / "added")
     for name, replica in replicas.items():
         replica.fetch(len(history.batches), roll=pick.choice((0.0, 0.1, 0.4)), pick=pick)

@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.cleaner import CleaningStopped
-from cleanerd.cleaner.purge import TOO_MANY_KEYS
 from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.cleaner.tombstone_guard import TOO_MANY_KEYS
 from cleanerd.format.names import TopicPartition
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
@@ -126,7 +126,7 @@ class World:
         self.start = 0
         self.clean_to = 0
         self.is_exact = self.is_certain = self.is_fixed = True
-        self.rounds = self.purged = self.waited = self.stopped = 0
+        self.rounds = self.removed = self.waited = self.stopped = 0
         self._segments: dict[int, bytes] = {}
         self._epochs = [(0, 0)]
         self._is_forgotten = self._is_told_wrong = False
@@ -243,7 +243,7 @@ class World:
             self.stopped += 1
         after = self.read()
         assert seen(self._live(after)) == view, "a round changed what a reader of the strategy sees"
-        self._check_purged(before, after, step, result)
+        self._check_removed(before, after, step, result)
         if result is None:
             self.log = set(after)
             self.is_exact = self.is_certain = False  # what of the plan was carried out is the swap's business
@@ -298,7 +298,7 @@ class World:
         young = (offset for offset in dirty if step.min_lag_ms and self.written[offset].timestamp > late_ms)
         return min(young, default=max(self.written) + 1)
 
-    def _check_purged(
+    def _check_removed(
         self,
         before: dict[int, StoredRecord],
         after: dict[int, StoredRecord],
@@ -321,7 +321,7 @@ class World:
             if offset not in after:
                 assert self.shape.guard == "horizon"
                 assert late or entry.legacy, "a tombstone went before its time"
-                self.purged += 1
+                self.removed += 1
             elif result is not None and result.outcome != "skipped" and late and self.shape.guard == "horizon":
                 held = offset >= result.end_offset or self._has_aborted(entry, result.end_offset)
                 # A map of three keys: now and then, by the key of the hash, there are four in one of 64 shards.
@@ -400,5 +400,5 @@ def run_history(seen: Counter[str], shape: Shape, seed: int, rounds: int, **kind
         world = World(root, shape)
         world.run(Script(shape, seed, rounds, **kinds))
     exact = world.is_exact and not shape.expires
-    seen.update(histories=1, rounds=world.rounds, purged=world.purged, waited=world.waited, stopped=world.stopped)
+    seen.update(histories=1, rounds=world.rounds, removed=world.removed, waited=world.waited, stopped=world.stopped)
     seen.update(exact=int(exact))

@@ -28,7 +28,7 @@ def _true_keys(plan: CleaningPlan) -> int:
     with ReaderPool(plan.path, workers=1, chunk_bytes=MIB) as pool:
         ample = replace(plan, map_bytes=64 * MIB)
         decision = Cleaning(ample, pool, Silent()).decide()
-    assert decision.shards == 1
+    assert decision.passes == 1
     return decision.map_entries
 
 
@@ -104,9 +104,9 @@ def test_no_wasted_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     passes = _count_passes(monkeypatch)
     with ReaderPool(plan.path, workers=1, chunk_bytes=MIB) as pool:
         decision = Cleaning(plan, pool, Silent()).decide()
-    assert passes == list(range(decision.shards))
+    assert passes == list(range(decision.passes))
     capacity = int(256 * 1024 * 0.85 / 16)
-    assert decision.map_entries / capacity <= decision.shards <= MARGIN * 1.2 * decision.map_entries / capacity + 1
+    assert decision.map_entries / capacity <= decision.passes <= MARGIN * 1.2 * decision.map_entries / capacity + 1
 
 
 def test_a_guess_too_low_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,8 +116,8 @@ def test_a_guess_too_low_costs_time_only(tmp_path: Path, monkeypatch: pytest.Mon
         right = Cleaning(plan, pool, Silent()).decide()
         passes = _count_passes(monkeypatch)
         again = Cleaning(plan, pool, Silent(), MapSizing(distinct_keys=lambda _plan: 1.0)).decide()
-    assert passes == [0, 0, *range(again.shards)]
-    assert again.shards == 4
+    assert passes == [0, 0, *range(again.passes)]
+    assert again.passes == 4
     assert again.map_entries == right.map_entries
     for one, other in zip(right.segments, again.segments, strict=True):
         assert np.array_equal(one.keep, other.keep)

@@ -30,7 +30,7 @@ def test_deep_gaps(root: Path) -> None:
         root, {NAME: Partition({**{base: batch(base, ("a", "1"), (f"k{base}", "1")) for base in bases}, 2**43: b""})}
     )
     result = clean_all(root, NOW)
-    assert result.shards == 1
+    assert result.passes == 1
     found = keys(root)
     assert list(found) == [*bases, 2**43]
     assert [len(found[base]) for base in bases] == [1, 1, 1, 1, 1, 2]

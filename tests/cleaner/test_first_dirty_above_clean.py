@@ -87,14 +87,14 @@ def state_of(log_dir: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("first", ["dirty", "purge"])
+@pytest.mark.parametrize("first", ["dirty", "tombstone removal"])
 @pytest.mark.parametrize("forgets", [None, "all", "unproven_below"])
 def test_two_records_of_a_key_below_kafkas_checkpoint(tmp_path: Path, first: str, forgets: str | None) -> None:
     """U-50: its tombstone stays in every round, whatever is remembered; one without an older record goes."""
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(TWICE, cleaner_offset=4 if first == "dirty" else 5)})
     topic = config(segment_bytes=100)
     for row in range(3):
-        result = clean(log_dir, CleaningOptions(NOW + row, purge=True), topic)
+        result = clean(log_dir, CleaningOptions(NOW + row, tombstone_removal=True), topic)
         assert result.error is None, result.reason
         assert offsets(log_dir / NAME, 5) == [0, 1, 2, 4]
         assert result.tombstones_waiting == 1
@@ -167,7 +167,7 @@ def test_whatever_kafkas_checkpoint_says_no_deleted_key_comes_back(seed: int, mo
                 shutil.rmtree(root / "state", ignore_errors=True)
             now_ms = max(now_ms, step.now_ms) + dice.choice((0, 1000))
             view = seen(world.written[offset] for offset in world.read())
-            options = CleaningOptions(now_ms, force=True, purge=True, from_start=dice.random() < 0.2)
+            options = CleaningOptions(now_ms, force=True, tombstone_removal=True, from_start=dice.random() < 0.2)
             result = clean(world.path, options, world.topic(step), resources(expiration_ms=1), state=root / "state")
             assert result.error is None, result.reason
             assert seen(world.written[offset] for offset in world.read()) == view

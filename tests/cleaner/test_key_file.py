@@ -83,7 +83,7 @@ def _in_passes(plan: CleaningPlan, place: Path | str, why: str, sizing: MapSizin
     """The file is of no use: the note says ``why``, and passes decide the same."""
     before = now_open()
     found = _decision(_on_disk(plan, place), sizing=sizing)
-    assert found.shards > 1
+    assert found.passes > 1
     assert found.map_note.startswith(f"the keys were not cut to disk in {place}: ")
     assert found.map_note.endswith("; they are read in several passes")
     assert why in found.map_note
@@ -116,7 +116,7 @@ def test_the_same_decision(
         before = now_open()
         found = _decision(_on_disk(plan, path), workers=workers)
         in_memory = _decision(plan)
-        assert (found.shards, in_memory.shards > 2, in_memory.map_note) == (1, True, "")
+        assert (found.passes, in_memory.passes > 2, in_memory.map_note) == (1, True, "")
         assert f"the keys were cut to disk in {path}, " in found.map_note
         assert (_bits(found), found.map_entries) == (_bits(in_memory), in_memory.map_entries)
         times = [each.least_max_timestamps for each in found.segments]
@@ -150,7 +150,7 @@ def test_what_fits_needs_no_file(tmp_path: Path, place: Path) -> None:
     """Keys on disk take the place of passes and of nothing else."""
     plan = replace(_plan(tmp_path), map_bytes=64 * MIB, map_load=0.85)
     found = _decision(_on_disk(plan, place / "missing"))
-    assert (found.shards, found.map_note) == (1, "")
+    assert (found.passes, found.map_note) == (1, "")
 
 
 def _sized(shards: int) -> MapSizing:
@@ -164,16 +164,16 @@ def _sized(shards: int) -> MapSizing:
 def test_chosen_by_cost(tmp_path: Path, place: Path) -> None:
     """U-43: two passes are cheaper than a file, and so are passes over fewer bytes than the keys would be."""
     roomy = replace(_plan(tmp_path), map_load=0.85, map_bytes=512 * 1024)
-    assert _decision(_on_disk(roomy, place), sizing=_sized(2)).shards == 2
-    assert _decision(_on_disk(roomy, place), sizing=_sized(3)).shards == 1
+    assert _decision(_on_disk(roomy, place), sizing=_sized(2)).passes == 2
+    assert _decision(_on_disk(roomy, place), sizing=_sized(3)).passes == 1
     few_bytes = b"".join(
         encode_batch([Record(b"%d" % (base + n), b"", offset_delta=n) for n in range(1000)], base_offset=base)
         for base in range(0, 8000, 1000)
     )
     make_log_dir(tmp_path / "small", {str(PARTITION): Partition({0: few_bytes, 8000: b""})})
     small = plan_of(tmp_path / "small")
-    assert _decision(_on_disk(small, place), sizing=_sized(3)).shards == 3
-    assert _decision(_on_disk(small, place), sizing=_sized(6)).shards == 1
+    assert _decision(_on_disk(small, place), sizing=_sized(3)).passes == 3
+    assert _decision(_on_disk(small, place), sizing=_sized(6)).passes == 1
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -181,7 +181,7 @@ def test_parts_that_do_not_fit_are_halved(tmp_path: Path, place: Path, shards: i
     """U-20: the keys were estimated too low, or a map was full first."""
     plan = _plan(tmp_path)
     found = _decision(_on_disk(plan, place), sizing=_sized(shards))
-    assert (found.shards, _bits(found)) == (1, _bits(_decision(plan)))
+    assert (found.passes, _bits(found)) == (1, _bits(_decision(plan)))
     assert "the keys were cut to disk" in found.map_note
 
 
@@ -259,7 +259,7 @@ def test_the_reserve_stays_free(tmp_path: Path, place: Path, monkeypatch: pytest
     """U-43: ``cleanerd.disk.reserve`` counts there too; without it a tenth of the disk stays free."""
     plan = _plan(tmp_path)
     found = _decision(replace(_on_disk(plan, place), map_reserve_bytes=1 << 60))
-    assert found.shards > 1
+    assert found.passes > 1
     assert "are needed and 0 B may be taken" in found.map_note
     disk = SimpleNamespace(f_frsize=4096, f_blocks=1000, f_bavail=130)
     # No test owns a disk of a known size.

@@ -40,7 +40,7 @@ def test_few_keys_take_a_small_map(tmp_path: Path) -> None:
     size = GUESSING.first_size(plan)
     assert size.shards == 1
     assert 128 * 1024 <= size.bytes < most_bytes(plan) / 8
-    assert _decision(plan, GUESSING).shards == 1
+    assert _decision(plan, GUESSING).passes == 1
 
 
 def test_many_keys_take_all_that_the_offsets_need(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_guess_that_is_too_low_changes_nothing(tmp_path: Path) -> None:
 
     found = _decision(plan, Watched(128 * 1024, distinct_keys=lambda *_, **__: 10.0))
     assert tried == [MapSize(128 * 1024, 1)]
-    assert found.shards == expected.shards == 1
+    assert found.passes == expected.passes == 1
     for ours, theirs in zip(found.segments, expected.segments, strict=True):
         assert ours.keep.tolist() == theirs.keep.tolist()
         assert ours.actions.tolist() == theirs.actions.tolist()
@@ -80,6 +80,6 @@ def test_a_guess_that_is_too_low_changes_nothing(tmp_path: Path) -> None:
 def test_keys_that_fit_no_number_of_shards_are_an_error(tmp_path: Path) -> None:
     """U-20: shards double up to a limit; then the error names the setting."""
     plan = replace(plan_of_shape(tmp_path, SELDOM, MIB), map_bytes=1, map_load=0.01)
-    with pytest.raises(CleanerdError, match="do not fit 4 shards") as told:
+    with pytest.raises(CleanerdError, match="do not fit 4 passes") as told:
         _decision(plan, MapSizing(max_shards=4, distinct_keys=lambda *_: 0.0))
     assert told.value.hint == "raise log.cleaner.dedupe.buffer.size"

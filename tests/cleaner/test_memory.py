@@ -79,15 +79,15 @@ def _check(tmp_path: Path, size: int, superseded: float, map_bytes: int, *, leas
     ample = _clean(log.log_dir, AMPLE_MAP_BYTES, log.segment_bytes)
     more = small.peak_bytes - start.peak_bytes - map_bytes
     sys.stdout.write(
-        f"\n{log.records} records, {small.partition['records_kept']} kept, {small.partition['shards']} shards of "
+        f"\n{log.records} records, {small.partition['records_kept']} kept, {small.partition['passes']} passes with "
         f"{map_bytes / MIB:.1f} MiB: {start.peak_bytes / 1e6:.0f} MB to start, {small.peak_bytes / 1e6:.0f} MB at "
         f"most, {ample.peak_bytes / 1e6:.0f} MB with one shard of {AMPLE_MAP_BYTES / MIB:.0f} MiB\n"
     )
     assert small.partition["outcome"] == ample.partition["outcome"] == "cleaned"
     assert int(str(small.partition["records_kept"])) >= least_keys
     on_disk = "the keys were cut to disk" in str(small.partition["notes"])
-    assert int(str(small.partition["shards"])) > 1 or on_disk
-    assert ample.partition["shards"] == 1
+    assert int(str(small.partition["passes"])) > 1 or on_disk
+    assert ample.partition["passes"] == 1
     assert more < MOST_MORE_BYTES, "read buffers included"
     for name in ("records_read", "records_kept", "bytes_after", "removed"):
         assert small.partition[name] == ample.partition[name]

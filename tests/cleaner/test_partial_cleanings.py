@@ -85,7 +85,7 @@ def test_partial_cleanings_leave_what_a_single_one_leaves(strategy: str, seed: i
         most_bytes = passes * sum(map(len, log.values()))
         found = rounds(parts, strategy, most_bytes)
         read = sum(len(data) for base, data in log.items() if base < found[0].end_offset)
-        assert found[0].shards * read <= most_bytes
+        assert found[0].passes * read <= most_bytes
         ends = [each.end_offset for each in found]
         assert ends == sorted(set(ends))
         assert ends[-1] == single.end_offset
@@ -99,7 +99,7 @@ def test_a_cleaning_ends_where_the_keys_fill_its_passes(tmp_path: Path) -> None:
     make_log_dir(root, {NAME: Partition({0: encode_batch(values), 200: b""})})
     first, *others = rounds(root, "offset", 1)
     assert first.is_partial
-    assert first.shards == 1
+    assert first.passes == 1
     assert 0 < first.end_offset <= 3 * MAP_KEYS
     assert any(f"ends at offset {first.end_offset} of 200" in note for note in first.notes)
     assert others[0].first_dirty_offset == first.end_offset
@@ -112,4 +112,4 @@ def test_without_a_limit_a_cleaning_takes_all_passes(tmp_path: Path) -> None:
     make_log_dir(root, {NAME: Partition(random_log(3))})
     (found,) = rounds(root, "offset", None)
     assert not found.is_partial
-    assert found.shards > 1
+    assert found.passes > 1

@@ -74,7 +74,7 @@ def test_it_waits(tmp_path: Path, batch: bytes, settings: dict[str, str], full_m
     result = clean(path, CleaningOptions(NOW, force=True, from_start=True), topic)
     assert result.outcome in {"cleaned", "unchanged"}
     assert result.removed.tombstone + result.removed.marker == int(goes)
-    assert result.next_purge_ms == (None if goes else HORIZON)
+    assert result.next_tombstone_removal_ms == (None if goes else HORIZON)
 
 
 @pytest.mark.parametrize(("full_ms", "goes"), [(T0 + 499 + MARGIN_MS, False), (T0 + 500 + MARGIN_MS, True)])
@@ -86,7 +86,7 @@ def test_old_formats(tmp_path: Path, magic: int, full_ms: int, goes: bool) -> No
     for base, time_ms in ((0, T0), (1, T0 + 10_000)):
         os.utime(path / NAME / f"{base:020d}.log", ns=(time_ms * 10**6,) * 2)
     topic = waiting(config(delete_retention_ms=500), full_ms)
-    result = clean(path, CleaningOptions(NOW, purge=True), topic)
+    result = clean(path, CleaningOptions(NOW, tombstone_removal=True), topic)
     assert result.removed.tombstone == int(goes)
 
 
@@ -117,10 +117,10 @@ def test_a_horizon_of_a_clock_that_was_behind(
     for base, time_ms in ((0, T0), (1, WRITTEN + 10_000)):
         os.utime(path / NAME / f"{base:020d}.log", ns=(time_ms * 10**6,) * 2)
     topic = waiting(config(**settings), full_ms)
-    result = clean(path, CleaningOptions(NOW, purge=True), topic)
+    result = clean(path, CleaningOptions(NOW, tombstone_removal=True), topic)
     assert result.removed.tombstone + result.removed.marker == int(goes)
     if batch[16:17] == b"\x02":
-        assert result.next_purge_ms == (None if goes else WRITTEN)
+        assert result.next_tombstone_removal_ms == (None if goes else WRITTEN)
 
 
 @pytest.mark.parametrize("unit", [1000, 1_000_000])
@@ -142,7 +142,7 @@ def test_a_new_horizon_by_the_later_clock(tmp_path: Path, newest_ms: int, begins
     alone = replace(topic, replicas=TopicReplicas(facts, {0: Replicas(FIRST, FIRST)}))
     for name, config_of, expected in (("short", short, begins), ("alone", alone, NOW)):
         path = make_log_dir(tmp_path / name, {NAME: Partition({0: batches, 1: b""})})
-        assert clean(path, CleaningOptions(NOW, force=True), config_of).next_purge_ms == expected + 1000
+        assert clean(path, CleaningOptions(NOW, force=True), config_of).next_tombstone_removal_ms == expected + 1000
 
 
 @pytest.mark.parametrize(("shown", "goes"), [(7, True), (8, False)])
@@ -164,16 +164,16 @@ def test_nothing_else_waits(tmp_path: Path) -> None:
     path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: batches, 2: b""})})
     topic = waiting(config(delete_retention_ms=1000, min_compaction_lag_ms=60_000), -1)
     result = clean(path, CleaningOptions(NOW, force=True), topic)
-    assert (result.outcome, result.removed.superseded, result.next_purge_ms) == ("cleaned", 1, NOW + 1000)
+    assert (result.outcome, result.removed.superseded, result.next_tombstone_removal_ms) == ("cleaned", 1, NOW + 1000)
 
 
 def test_an_idle_log(tmp_path: Path) -> None:
-    """U-70, U-73: held, with the reason, and one purge when the replica is back."""
+    """U-70, U-73: held, with the reason, and one removal when the replica is back."""
     path = make_log_dir(
         tmp_path / "logs", {NAME: Partition({0: encode_batch([Record(b"k", None, T0)], base_offset=0), 1: b""})}
     )
     topic = config(delete_retention_ms=1000)
-    assert clean(path, CleaningOptions(NOW, force=True), waiting(topic, T0)).next_purge_ms == NOW + 1000
+    assert clean(path, CleaningOptions(NOW, force=True), waiting(topic, T0)).next_tombstone_removal_ms == NOW + 1000
     later = NOW + 10 * MARGIN_MS
     held = clean(path, CleaningOptions(later, force=True), waiting(topic, T0))
     assert held.outcome == "skipped"
@@ -229,7 +229,9 @@ def test_at_most_how_many_wait(tmp_path: Path) -> None:
     log_then = read_partition(directory, parse_topic_partition_dir(NAME))
     known = store.load(directory, log_then)
     assert known is not None
-    store.save(directory, log_then, replace(known, purge_as_of=8))  # as the daemon after it has read the horizons
+    store.save(
+        directory, log_then, replace(known, removal_known_below=8)
+    )  # as the daemon after it has read the horizons
     assert said(9).startswith("tombstones or markers wait"), "another cleaner moved the clean point"
     assert said(9).startswith("up to 3 tombstones or markers wait"), "and the last segment's"
 

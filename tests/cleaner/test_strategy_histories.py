@@ -46,7 +46,7 @@ def seen() -> Iterator[Counter[str]]:
     yield counts
     sys.stdout.write(f"\n{counts['histories']} histories of real cleanings: {dict(counts)}\n")
     if counts["histories"] >= HISTORIES:
-        least = {"rounds": HISTORIES, "exact": HISTORIES // 20, "purged": HISTORIES // 12, "waited": 25, "stopped": 25}
+        least = {"rounds": HISTORIES, "exact": HISTORIES // 20, "removed": HISTORIES // 12, "waited": 25, "stopped": 25}
         assert {name: counts[name] for name in least if counts[name] < least[name]} == {}
 
 

@@ -115,12 +115,12 @@ def test_staged_files_of_a_killed_spark_cleaning_are_searched(scene: Scene, shel
 
 
 def test_hashes_of_keys_in_a_staged_cleaning(scene: Scene, shell: Shell) -> None:
-    """U-47: ``purged.keys`` has keyed hashes, and the hash key: who guesses a key finds it there. So does ``audit``."""
+    """U-47: ``removed_tombstones.keys`` has keyed hashes and the hash key, so ``audit`` finds a key there."""
     plan = scene.partition / ".kstage" / "20240101t000000-0123abcd"
     plan.mkdir(parents=True)
     hash_key = bytes(range(16))
     hashes = hashes_of([b"other", b"secret"], hash_key).astype("<u8").tobytes()
-    (plan / "purged.keys").write_bytes(hash_key + hashes)
+    (plan / "removed_tombstones.keys").write_bytes(hash_key + hashes)
     for key, code in (("nowhere", 0), ("secret", 5), ("other", 5)):
         answer = shell("audit", s.NAME, scene.log_dir, "--key", key, "--expect-absent")
         assert answer.code == code, answer.out + answer.err

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 FIELDS = {
     "topic", "partition", "outcome", "reason", "strategy", "first_dirty_offset", "end_offset", "records_read",
     "records_kept", "bytes_before", "bytes_after", "segments_before", "segments_after", "segments_rewritten", "removed",
-    "shards", "seconds",
+    "passes", "seconds",
 }  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def test_json(root: Path, shell: Shell) -> None:
         "segments_before": 3,
         "segments_after": 1,
         "segments_rewritten": 3,
-        "shards": 1,
+        "passes": 1,
     }
     assert {name: entry[name] for name in expected} == expected
     assert entry["bytes_after"] == (path / "orders-0" / f"{0:020d}.log").stat().st_size < entry["bytes_before"]

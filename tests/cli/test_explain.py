@@ -78,7 +78,7 @@ def test_will_be_cleaned(root: Path, shell: Shell) -> None:
         "overdue_at_ms": None,
         "quarantine": None,
         "retry": None,
-        "next_purge_ms": None,
+        "next_tombstone_removal_ms": None,
         "staged": None,
         "notes": [],
         "warnings": [],
@@ -441,17 +441,22 @@ def test_what_the_daemon_remembers(root: Path, shell: Shell) -> None:
     store, log_dir = StateStore(root / "state"), read_log_dir(path)
     log = read_partition(log_dir, log_dir.partitions[0])
     state = PartitionState(
-        None, "bad batch", None, Retry(NOW, 3, NOW + 60_000), next_purge_ms=NOW + 5000, purge_as_of=2
+        None,
+        "bad batch",
+        None,
+        Retry(NOW, 3, NOW + 60_000),
+        next_tombstone_removal_ms=NOW + 5000,
+        removal_known_below=2,
     )
     store.save(log_dir, log, state)
     found = ask(shell, path)
-    assert found["next_purge_ms"] == NOW + 5000
+    assert found["next_tombstone_removal_ms"] == NOW + 5000
     assert found["retry"] == {"since_ms": NOW, "failures": 3, "at_ms": NOW + 60_000}
     done = shell("explain", "orders-0", path, *COMPACT)
     assert "3 failures in a row; the daemon tries again at 20" in done.out
     assert "can be removed at 20" in done.out
-    store.save(log_dir, log, replace(state, purge_as_of=1))
-    assert ask(shell, path)["next_purge_ms"] is None, "somebody else cleaned it since: nobody knows"
+    store.save(log_dir, log, replace(state, removal_known_below=1))
+    assert ask(shell, path)["next_tombstone_removal_ms"] is None, "somebody else cleaned it since: nobody knows"
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_spare_work_that_is_done_is_not_given() -> None:
     assert only.scan is not None
     only.scan = replace(only.scan, **CLEAN)
     queue, _, _ = passed(fleet)
-    only.purge_known = True
+    only.removal_known = True
     assert queue.spare_work(NOW, []) is None
 
 

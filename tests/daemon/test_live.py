@@ -59,7 +59,7 @@ def test_a_dirty_partition_is_cleaned_and_shown(root: Path) -> None:
         assert not leftovers(root)
         states = list((root.parent / "state" / "partitions").rglob("*.json"))
         assert len(states) == 3
-        assert json.loads(states[0].read_text())["purge_as_of"] == 8
+        assert json.loads(states[0].read_text())["removal_known_below"] == 8
 
 
 def test_one_bad_partition_stops_no_other(root: Path) -> None:

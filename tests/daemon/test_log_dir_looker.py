@@ -415,21 +415,21 @@ def test_a_death_after_the_work_was_done(root: Path) -> None:
     [
         ({}, False),
         ({"dirty_bytes": 1}, True),
-        ({"purge_known": False}, True),
-        ({"purge_known": False, "has_clean_part": False}, False),
-        ({"next_purge_ms": 1000}, True),
-        ({"next_purge_ms": 1001}, False),
+        ({"removal_known": False}, True),
+        ({"removal_known": False, "has_clean_part": False}, False),
+        ({"next_tombstone_removal_ms": 1000}, True),
+        ({"next_tombstone_removal_ms": 1001}, False),
         ({"leftover": True}, True),
         ({"quarantine": "damaged"}, True),
     ],
 )
 def test_a_suspect_of_any_kind_of_work_is_not_forgiven(root: Path, changed: dict[str, Any], waits: bool) -> None:
-    """U-35: whoever is killed again and again at a purge, say, is not forgiven each time."""
+    """U-35: a partition whose tombstone removal is killed again and again stays a suspect."""
     make_log_dir(root, {"orders-0": two_groups()})
     (look,) = LogDirScanner(root).scan(look_context(root)).scans
     assert isinstance(look, PartitionScan)
     assert not look.has_nothing_to_do(1000)
-    done = replace(look, dirty_bytes=0, purge_known=True, has_clean_part=True)
+    done = replace(look, dirty_bytes=0, removal_known=True, has_clean_part=True)
     assert replace(done, **changed).has_nothing_to_do(1000) is not waits
 
 

@@ -42,7 +42,7 @@ def test_a_reload_brings_it(root: Path) -> None:
         view = daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 1)
         passes = view["totals"]["key_passes"]
         assert passes > 1
-        assert view["history"][0]["result"]["shards"] == passes
+        assert view["history"][0]["result"]["passes"] == passes
         config.write_text(f'{SMALL_MAP}"cleanerd.map.dir" = "{place}"\n')
         assert "cleanerd.map.dir" in daemon.ask("reload")["changed"]
         view = daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 2)

@@ -63,14 +63,14 @@ def test_a_horizon_that_means_nothing_is_looked_into_once_beside_a_broker(root: 
         await until("decided", lambda: service.view().totals.cleans.get("unchanged", 0) >= 1)
         await rounds(service, 3)
         assert service.view().totals.cleans == {"unchanged": 1}
-        assert partition(service.view()).next_purge_ms is None
+        assert partition(service.view()).next_tombstone_removal_ms is None
 
     with held(root):
         serve([*assignments(root, **BY_THE_CLOCK), "topics.orders.cleanup.policy=compact"], story, limits=SETTLES_SOON)
 
 
 @pytest.mark.slow
-def test_a_purge_that_cannot_be_written_down_is_done_once(root: Path) -> None:
+def test_a_tombstone_removal_that_cannot_be_stored_is_done_once(root: Path) -> None:
     """The state directory became read-only: it goes on to say that it is time."""
     with broker(root, {"orders-0": horizon_without_tombstone()}):
         saved: list[Any] = []
@@ -82,7 +82,7 @@ def test_a_purge_that_cannot_be_written_down_is_done_once(root: Path) -> None:
                     super().save(*state)
 
         async def story(service: Service) -> None:
-            await until("purged", lambda: sum(service.view().totals.cleans.values()) >= 1)
+            await until("tombstones removed", lambda: sum(service.view().totals.cleans.values()) >= 1)
             await rounds(service, 3)
             assert sum(service.view().totals.cleans.values()) == 1
 
@@ -165,14 +165,14 @@ def test_a_refusal_of_old_formats_is_tried_ever_more_seldom() -> None:
     assert triggers(busy, NOW + HOLD_BACKOFF.longest_ms) == ["ratio"]
 
 
-def test_a_staged_partition_is_not_purged_again() -> None:
+def test_tombstones_of_a_staged_partition_are_removed_once() -> None:
     """The time stays due; the plan alone keeps it from being made again."""
-    due = look(**CLEAN, purge_known=True, next_purge_ms=NOW - 5)
+    due = look(**CLEAN, removal_known=True, next_tombstone_removal_ms=NOW - 5)
     fleet = fleet_with(due, work="stage")
     assert triggers(fleet) == ["tombstone_removal"]
-    done(fleet, kind="stage", result=result("staged", next_purge_ms=NOW + DAY_MS))
+    done(fleet, kind="stage", result=result("staged", next_tombstone_removal_ms=NOW + DAY_MS))
     fleet.merge(dir_look(replace(due, staged=StagedPlan(20, NOW)), work="stage"), NOW)
     assert triggers(fleet) == []
-    assert partition_view(fleet, tracked(fleet)).next_purge_ms == NOW - 5
+    assert partition_view(fleet, tracked(fleet)).next_tombstone_removal_ms == NOW - 5
     fleet.merge(dir_look(due, work="stage"), NOW)
     assert triggers(fleet, NOW + RESTAGE_AFTER_MS) == ["tombstone_removal"]

@@ -38,14 +38,14 @@ from tests.daemon.fleets import (
 
 
 def test_why_it_is_cleaned() -> None:
-    """C-11, and what Kafka never does: a purge."""
+    """C-11, and what Kafka never does: a tombstone removal on an idle partition."""
     assert triggers(fleet_with()) == ["ratio"]
     assert triggers(fleet_with(look(**CLEAN))) == []
     assert triggers(fleet_with(look(overdue_at_ms=NOW))) == ["overdue"]
     late = fleet_with(look(eligible=False, reason="ratio", overdue_at_ms=NOW + 5))
     assert triggers(late) == []
     assert triggers(late, NOW + 5) == ["overdue"], "by the clock alone, without another look"
-    idle = fleet_with(look(**CLEAN, purge_known=True, next_purge_ms=NOW + 9))
+    idle = fleet_with(look(**CLEAN, removal_known=True, next_tombstone_removal_ms=NOW + 9))
     assert triggers(idle, NOW + 8) == []
     assert triggers(idle, NOW + 9) == ["tombstone_removal"]
     assert triggers(fleet_with(look(refused=True, forceable=False, eligible=False, overdue_at_ms=NOW))) == []
@@ -161,8 +161,8 @@ def test_nothing_is_left_to_reclaim_of_what_somebody_else_cleaned() -> None:
     view = partition_view(fleet, tracked(fleet))
     assert (view.reclaimable_bytes, view.reclaimable_exact) == (0, False)
     # Tombstones go from a log that stays clean up to the same offset.
-    purge = replace(SAVING, clean_offset=20, clean_bytes=240, dirty_bytes=0)
-    done(fleet, kind="observe", saving=purge)
+    idle = replace(SAVING, clean_offset=20, clean_bytes=240, dirty_bytes=0)
+    done(fleet, kind="observe", saving=idle)
     assert partition_view(fleet, tracked(fleet)).reclaimable_exact
     fleet.merge(dir_look(look(clean_offset=20, clean_bytes=200, **CLEAN), work="observe"), NOW)
     assert partition_view(fleet, tracked(fleet)).reclaimable_bytes == 0
@@ -176,7 +176,7 @@ def test_tombstones_that_waited_for_what_went_now_have_another_turn() -> None:
     """R534-6: their cleaning says that the next one is due at once; what is only staged has not gone yet."""
     for outcome, expected in (("cleaned", ["tombstone_removal"]), ("staged", [])):
         fleet = fleet_with(look(strategy="timestamp", **CLEAN))
-        done(fleet, result=result(outcome, next_purge_ms=NOW))
+        done(fleet, result=result(outcome, next_tombstone_removal_ms=NOW))
         assert triggers(fleet) == expected
 
 
@@ -243,11 +243,11 @@ def test_a_plan_that_went_away_is_staged_again() -> None:
 
 def test_horizons_are_unknown_after_a_cleaning_by_the_broker() -> None:
     """The broker's own cleaner, after ours: they are looked up again."""
-    fleet = fleet_with(look(**CLEAN, purge_known=True, next_purge_ms=None))
+    fleet = fleet_with(look(**CLEAN, removal_known=True, next_tombstone_removal_ms=None))
     assert not list(fleet.spare_work(NOW))
     fleet.merge(dir_look(look(**CLEAN, clean_offset=15)), NOW)
     assert [(each.name, kind) for each, kind in fleet.spare_work(NOW)] == [(NAME, "horizons")]
-    done(fleet, kind="horizons", horizons=True, next_purge_ms=NOW + 7)
+    done(fleet, kind="horizons", horizons=True, next_tombstone_removal_ms=NOW + 7)
     fleet.merge(dir_look(look(**CLEAN, clean_offset=15)), NOW)
     assert not list(fleet.spare_work(NOW)), "also when that could not be written down"
     assert triggers(fleet, NOW + 7) == ["tombstone_removal"]

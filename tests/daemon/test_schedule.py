@@ -65,7 +65,7 @@ def test_a_starved_partition_counts_as_overdue() -> None:
 
 
 def test_outside_of_the_windows_only_what_is_asked_for_or_overdue_begins() -> None:
-    """A purge can wait, a promise cannot."""
+    """A tombstone removal can wait, an overdue partition cannot."""
     all_kinds = [candidate(n, kind) for n, kind in enumerate(("ratio", "tombstone_removal", "overdue", "manual"))]
     closed = choose(all_kinds, [], ScheduleLimits(9, 9, window_open=False))
     assert {each.trigger for each in closed} == {"overdue", "manual"}

@@ -46,11 +46,11 @@ def ended(fleet: PartitionRegistry, before: PartitionScan, **values: Any) -> Non
 
 
 def test_a_look_from_before_a_job_ended_begins_nothing() -> None:
-    """R534-6, C-11: it shows the log still dirty, or that very job's staging directory, or the purge that is done.
+    """R534-6, C-11: it shows a log that is still dirty, that job's staging directory, or the removal that is done.
 
     Cleaned twice at once, it would be held as cleaned in vain.
     """
-    due = look(**CLEAN, purge_known=True, next_purge_ms=NOW)
+    due = look(**CLEAN, removal_known=True, next_tombstone_removal_ms=NOW)
     for before, stale in ((look(), look()), (look(), look(**CLEAN, leftover=True)), (due, due)):
         fleet = fleet_with(before)
         ended(fleet, before, result=result())
@@ -59,7 +59,7 @@ def test_a_look_from_before_a_job_ended_begins_nothing() -> None:
         assert triggers(fleet) == []
         fleet.merge(replace(dir_look(), jobs_ended=1), NOW)
         assert triggers(fleet) == [], "passed over as unchanged, but since that stale look"
-        after = look(**CLEAN, purge_known=True, next_purge_ms=None)
+        after = look(**CLEAN, removal_known=True, next_tombstone_removal_ms=None)
         fleet.merge(replace(dir_look(after), present=None, jobs_ended=1), NOW)
         assert triggers(fleet) == []
         fleet.merge(replace(dir_look(look(bound_offset=30)), jobs_ended=1), NOW)

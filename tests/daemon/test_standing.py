@@ -58,11 +58,17 @@ def test_an_excluded_partition_shows_no_numbers_and_no_cleaning() -> None:
     """It was 0 B large, and "cleaned now, or next. Reason: cleanerd.topics.exclude names it"."""
     fleet = fleet_with()
     tracked(fleet).saving = SAVING
-    tracked(fleet).next_purge_ms = NOW
+    tracked(fleet).next_tombstone_removal_ms = NOW
     tracked(fleet).quarantine = Quarantine("of before", NOW, 1, NOW)
     view = shown(exclude(fleet))
     assert (view.phase, view.outlook, view.reason) == ("excluded", "no", "cleanerd.topics.exclude names it")
-    assert {view.size_bytes, view.dirty_bytes, view.dirty_ratio, view.reclaimable_bytes, view.next_purge_ms} == {None}
+    assert {
+        view.size_bytes,
+        view.dirty_bytes,
+        view.dirty_ratio,
+        view.reclaimable_bytes,
+        view.next_tombstone_removal_ms,
+    } == {None}
     assert view.quarantine is None
     told = explain_answer(fleet, tracked(fleet), ANSWER)
     assert (told["cleaned_now"], told["daemon"]["outlook"]) == (False, "no")

@@ -35,6 +35,6 @@ def test_many_keys(judge_43: Judge, work: Path, codec: Codec) -> None:
     cell = Cell(
         f"many keys, {codec}",
         history,
-        lambda rounds: len(rounds[0].dropped()) == 3000 and rounds[0].ours.shards > 1,
+        lambda rounds: len(rounds[0].dropped()) == 3000 and rounds[0].ours.passes > 1,
     )
     cell.check(judge_43, work)

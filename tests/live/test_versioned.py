@@ -75,7 +75,7 @@ def test_room_that_the_broker_sets_aside(rounds: Rounds) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not results or not results[-1].removed.tombstone:
         assert time.monotonic() < deadline, [(result.reason, result.notes) for result in results]
-        results += rounds.clean(Name(topic, 0), purge=True)
+        results += rounds.clean(Name(topic, 0), tombstone_removal=True)
         time.sleep(0.5)
     assert [result.reason for result in results if result.error is not None] == []
     assert not any("wait" in note or "cannot be read" in note for result in results for note in result.notes)

@@ -137,7 +137,7 @@ CLEANING = (
     Mutant(
         "evidence-from-a-log-start-that-a-crash-forgets",
         "U-1",
-        "cleanerd/cleaner/purge.py",
+        "cleanerd/cleaner/tombstone_guard.py",
         "known.rows(evidence.lasting_from, end)",
         "known.rows(evidence.visible_from, end)",
         ("tests/swap/test_live_views.py::test_a_log_start_that_a_crash_forgets",),

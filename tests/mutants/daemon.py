@@ -22,10 +22,10 @@ DAEMON = (
         ("tests/daemon/test_control.py::test_plan_and_explain_ask_the_daemon",),
     ),
     Mutant(
-        "a-purge-begins-before-the-high-watermark-is-known",
+        "a-removal-begins-before-the-high-watermark-is-known",
         "D-16",
         "cleanerd/daemon/registry/due.py",
-        " and scan.may_purge",
+        " and scan.may_remove_tombstones",
         "",
         (
             "tests/daemon/test_no_repeated_rounds.py::test_a_horizon_that_means_nothing_is_looked_into_once_beside_a_broker",
@@ -264,20 +264,20 @@ DAEMON = (
         (f"{TEST_FLEET}::test_a_failure_is_remembered_and_ends_with_a_success",),
     ),
     Mutant(
-        "no-purge-of-idle-partitions",
+        "no-tombstone-removal-of-idle-partitions",
         "R534-6",
         "cleanerd/cleaner/verdict.py",
-        "None if purge and end_offset > log.segments[0].base else ",
+        "None if removes else ",
         "",
-        ("tests/daemon/test_purge.py::test_a_purge_reads_no_keys",),
+        ("tests/daemon/test_tombstone_removal.py::test_a_tombstone_removal_reads_no_keys",),
     ),
     Mutant(
-        "passed-horizons-are-next-purges",
+        "passed-horizons-are-next-removals",
         "C-49",
         "cleanerd/policy/tombstone.py",
         "has_horizon(attributes) & (base_timestamp > expiry_ms)]",
         "has_horizon(attributes)]",
-        ("tests/daemon/test_purge.py::test_a_purge_reads_no_keys",),
+        ("tests/daemon/test_tombstone_removal.py::test_a_tombstone_removal_reads_no_keys",),
     ),
     Mutant(
         "a-topic-that-was-made-again-keeps-what-was-remembered",

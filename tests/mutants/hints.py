@@ -12,13 +12,13 @@ UNPROVEN = "tests/cleaner/test_first_dirty_above_clean.py"
 TWICE = f"{UNPROVEN}::test_two_records_of_a_key_below_kafkas_checkpoint"
 AGES = "tests/segments/test_cleanable_range.py::test_the_batches_say_how_old_a_segment_is"
 MARKERS = "tests/swap/test_undo_order.py::test_the_marker_of_what_would_come_back"
-IDLE = "tests/cleaner/test_idle_purge.py"
+IDLE = "tests/cleaner/test_idle_tombstone_removal.py"
 
 HINTS = (
     Mutant(
         "kafkas-checkpoint-lets-tombstones-go",
         "U-50",
-        "cleanerd/cleaner/purge.py",
+        "cleanerd/cleaner/tombstone_guard.py",
         "    return late if plan.rules.versioned else late & ~bits_from(evidence.unproven_to, evidence.records)\n",
         "    return late if plan.rules.versioned else None\n",
         (TWICE, f"{UNPROVEN}::test_whatever_kafkas_checkpoint_says_no_deleted_key_comes_back"),
@@ -50,7 +50,7 @@ HINTS = (
     Mutant(
         "newer-records-hold-a-tombstone-back",
         "U-50",
-        "cleanerd/cleaner/purge.py",
+        "cleanerd/cleaner/tombstone_guard.py",
         "evidence.dirty_to if evidence.is_versioned else evidence.unproven_to",
         "evidence.dirty_to",
         (f"{UNPROVEN}::test_newer_records_hold_no_tombstone_back",),
@@ -131,8 +131,8 @@ HINTS = (
         "a-cleaning-knows-horizons-above-its-end",
         "R534-6",
         "cleanerd/swap/record_outcome.py",
-        "        purge_as_of=offset if result.end_offset >= offset else None,\n",
-        "        purge_as_of=offset,\n",
+        "        removal_known_below=offset if result.end_offset >= offset else None,\n",
+        "        removal_known_below=offset,\n",
         (f"{IDLE}::test_what_is_clean_above_the_end_of_a_cleaning_is_unknown",),
     ),
     Mutant(

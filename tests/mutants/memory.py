@@ -131,10 +131,10 @@ MEMORY = (
         ("tests/daemon/test_log_dir_looker.py::test_a_death_after_the_work_was_done",),
     ),
     Mutant(
-        "whoever-is-killed-at-a-purge-is-forgiven",
+        "killed-at-a-removal-is-forgiven",
         "U-35",
         "cleanerd/daemon/partition_scan.py",
-        "            and not purge_is_due\n",
+        "            and not removal_is_due\n",
         "",
         ("tests/daemon/test_log_dir_looker.py::test_a_suspect_of_any_kind_of_work_is_not_forgiven",),
     ),

@@ -8,7 +8,7 @@ STRATEGY = "cleanerd/policy/strategy.py"
 TOMBSTONE = "cleanerd/policy/tombstone.py"
 RETAIN = "cleanerd/policy/retain.py"
 CLEAN_PART = "cleanerd/cleaner/clean_part.py"
-PURGE = "cleanerd/cleaner/purge.py"
+GUARD = "cleanerd/cleaner/tombstone_guard.py"
 
 TABLE = "tests/cleaner/test_strategies_table.py::test_strategy"
 DELETED = "tests/cleaner/test_strategies_table.py::test_tombstones"
@@ -176,7 +176,7 @@ STRATEGIES = (
     Mutant(
         "expired-tombstone-goes-unproven",
         "U-1",
-        PURGE,
+        GUARD,
         "return None, candidates_of(plan, evidence, facts)",
         "return None, None",
         (DELETED, f"{ROUNDS}::test_a_deleted_key_does_not_come_back_between_two_groups"),
@@ -184,7 +184,7 @@ STRATEGIES = (
     Mutant(
         "tail-is-no-evidence",
         "U-1",
-        PURGE,
+        GUARD,
         "for source in plan.guarding_sources:",
         "for source in ():",
         (DELETED, f"{ROUNDS}::test_a_tombstone_waits_for_late_data_in_the_tail"),
@@ -192,7 +192,7 @@ STRATEGIES = (
     Mutant(
         "rest-of-the-last-segment-is-no-evidence",
         "U-1",
-        PURGE,
+        GUARD,
         "                mask |= beyond\n",
         "",
         (DELETED,),
@@ -216,7 +216,7 @@ STRATEGIES = (
     Mutant(
         "a-tombstone-holds-itself-back",
         "R534-6",
-        PURGE,
+        GUARD,
         "mask &= ~held.rows(known.record, len(chunk.records))",
         "mask &= True",
         (DELETED,),
@@ -224,7 +224,7 @@ STRATEGIES = (
     Mutant(
         "tombstones-of-one-key-do-not-see-each-other",
         "U-1",
-        PURGE,
+        GUARD,
         "proof.hold_against(replace(each, bits=_bitmap(held, each)))",
         "proof.hold_against(each)",
         (DELETED,),
@@ -232,7 +232,7 @@ STRATEGIES = (
     Mutant(
         "guard-for-ever-forgotten",
         "U-4",
-        PURGE,
+        GUARD,
         'if rules.tombstone_guard == "forever":',
         'if rules.tombstone_guard == "always":',
         (DELETED,),

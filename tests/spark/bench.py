@@ -153,7 +153,7 @@ def measure_local(log_dir: Path, gib: float) -> Measured:
     before, started = sum(os.times()[:2]), time.monotonic()
     result = stage(log_dir, stage_partition)
     wall, cpu = time.monotonic() - started, sum(os.times()[:2]) - before
-    return Measured(gib, 0, result.records_read, result.shards, wall, cpu, 0.0, 0.0, 0.0, 0, result.seconds)
+    return Measured(gib, 0, result.records_read, result.passes, wall, cpu, 0.0, 0.0, 0.0, 0, result.seconds)
 
 
 def measure_spark(cores: int, logs: dict[float, Path], warm_up: Path, answers: Any) -> None:
@@ -195,7 +195,7 @@ def measure_spark(cores: int, logs: dict[float, Path], warm_up: Path, answers: A
                     gib,
                     cores,
                     result.records_read,
-                    result.shards,
+                    result.passes,
                     wall,
                     cpu,
                     java,

@@ -93,7 +93,7 @@ def check(session: SparkSession, cell: Cell, place: Path) -> Dropped:
         found = stage_by_spark(session, path, options, topic, shards=cell.shards, split_bytes=4000)
         assert_twins(local, found)
         assert local.result.outcome == "staged"
-        assert found.result.shards == cell.shards
+        assert found.result.passes == cell.shards
         dropped = local.result.removed
         return Dropped(dropped.superseded, dropped.tombstone, dropped.aborted)
     finally:

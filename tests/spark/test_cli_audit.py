@@ -276,7 +276,7 @@ def test_profile(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
     code, document = asked(capsys, "profile", scene.copy.parent, "--set", "log.cleaner.dedupe.buffer.size=2097152")
     (partition,) = document["partitions"]
     assert code == 0
-    assert (partition["topic"], partition["keys"], partition["no_key"], partition["shards"]) == ("orders", 6, 1, 1)
+    assert (partition["topic"], partition["keys"], partition["no_key"], partition["passes"]) == ("orders", 6, 1, 1)
     code, out, _ = told(capsys, "profile", scene.copy.parent, "--partition", "orders-0")
     assert code == 0
     assert "orders-0" in out

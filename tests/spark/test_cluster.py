@@ -180,7 +180,7 @@ def test_one_task_cleans_it(cluster: Cluster, log_dir: Path, local: twins.Staged
     """Its keys fit one map. The executor is killed while it stages: another one does all of it again."""
     with executor_killed(lambda: cluster.executors() if is_staging(log_dir) else []):
         found = on_cluster(cluster.url, tmp_path, log_dir, whole_bytes=2 * SIZE_BYTES)
-    assert found.result.shards == 1
+    assert found.result.passes == 1
     twins.assert_twins(local, found)
 
 
@@ -248,7 +248,7 @@ def test_more_keys_than_all_maps(cluster: Cluster, log_dir: Path, local: twins.S
     found = on_cluster(cluster.url, tmp_path, log_dir, given)
     keys = local.result.records_read - local.result.removed.superseded
     assert keys * 24 > 2 * map_bytes
-    assert found.result.shards > 4
+    assert found.result.passes > 4
     assert {name: facts for name, facts in found.files.items() if name.endswith(".log")} == {
         name: facts for name, facts in local.files.items() if name.endswith(".log")
     }

@@ -56,7 +56,7 @@ PLACES = {
     "nothing is staged": (deferred_swap, "drop_plans"),
     "nothing is moved": (WorkDirectory, "move"),
     "one group is moved": (WorkDirectory, "move"),
-    "all are moved": (deferred_swap, "stage_purged_keys"),
+    "all are moved": (deferred_swap, "stage_removed_keys"),
     "all but the manifest's rename": (deferred_swap, "write_manifest"),
 }
 

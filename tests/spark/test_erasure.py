@@ -111,7 +111,7 @@ def test_the_key_hashes_of_a_staged_cleaning(tmp_path: Path) -> None:
     make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: b""}, indexes=False)})
     plan = tmp_path / "logs" / "orders-0" / ".kstage" / PLAN
     plan.mkdir(parents=True)
-    (plan / "purged.keys").write_bytes(bytes(16) + hashes_of([WANTED], bytes(16)).astype("<u8").tobytes())
+    (plan / "removed_tombstones.keys").write_bytes(bytes(16) + hashes_of([WANTED], bytes(16)).astype("<u8").tobytes())
     for key, unread in ((WANTED, 1), (OTHER, 0)):
         found = search_records(None, [tmp_path / "logs"], [Term("key", key)], lambda _topic: KAFKAS_RULES, limit=5)
         assert (found.found, len(found.unread)) == (0, unread)

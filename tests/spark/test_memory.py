@@ -39,7 +39,7 @@ def cleaned(place: Path, log_dir: Path, map_mib: int) -> tuple[float, float, int
     session = start_session("local[1,4]", {**SHORT, "spark.python.worker.reuse": "false"})
     found = twins.stage_by_spark(session, log_dir, OPTIONS, TOPIC, given, around=around, split_bytes=64 * MIB)
     assert found.result.outcome == "staged", found.result.reason
-    return around.largest("choose"), around.largest(), found.result.shards
+    return around.largest("choose"), around.largest(), found.result.passes
 
 
 def measure(place: Path, answers: Queue[tuple[float, float, int]]) -> None:

@@ -37,7 +37,7 @@ def test_the_same_bytes(spark: SparkSession, log_dir: Path, shards: int) -> None
     assert local.result.removed.aborted
     found = stage_by_spark(spark, log_dir, all_dirty(NOW_MS), TOPIC, shards=shards, split_bytes=900)
     assert_twins(local, found)
-    assert found.result.shards == shards
+    assert found.result.passes == shards
 
 
 @pytest.mark.long
@@ -74,5 +74,5 @@ def test_maps_that_are_too_small(spark: SparkSession, log_dir: Path) -> None:
     local = stage_locally(log_dir, all_dirty(NOW_MS), TOPIC, given)
     found = stage_by_spark(spark, log_dir, all_dirty(NOW_MS), TOPIC, given, shards=1)
     assert_twins(local, found)
-    assert 2 < found.result.shards < 100
+    assert 2 < found.result.passes < 100
     assert json.dumps(found.result.to_json())

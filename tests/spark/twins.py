@@ -16,7 +16,7 @@ from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.spark.clean import stage_by_jobs
 from cleanerd.spark.jobs import Jobs
 from cleanerd.state.cleaner_checkpoint import StateStore
-from cleanerd.swap.purged_keys import PURGED
+from cleanerd.swap.removed_tombstones import REMOVED_KEYS
 from cleanerd.swap.round import stage_partition
 from tests.cleaner.driver import NAME, Silent, config, resources
 from tests.spark.inline import InlineJobs
@@ -50,13 +50,13 @@ def staged(path: Path, result: CleaningResult) -> Staged:
     for file in sorted(place.iterdir()) if place.is_dir() else ():
         status = file.stat()
         content: Any = file.read_bytes()
-        times = 0 if file.name == PURGED else status.st_mtime_ns
+        times = 0 if file.name == REMOVED_KEYS else status.st_mtime_ns
         if file.name in (MANIFEST, READY):
             content, times = json.loads(content), 0
         if file.name == MANIFEST:
             del content["created_ms"]
         if file.name == READY:
-            for name in ("seconds", "shards", "map_utilization"):
+            for name in ("seconds", "passes", "map_utilization"):
                 del content["result"][name]
         files[file.name] = (content, status.st_mode, times)
     return Staged(files, result)

@@ -47,7 +47,7 @@ def test_result_and_what_is_remembered(root: Path) -> None:
     assert (result.records_read, result.records_kept, result.removed.superseded) == (7, 4, 3)
     assert (result.bytes_before, result.bytes_after) == (sum(sizes.values()), sum(left.values()))
     assert (result.segments_before, result.segments_after, result.segments_rewritten) == (3, 3, 2)
-    assert result.shards == 1
+    assert result.passes == 1
     assert result.seconds.keys() == {"index", "decide", "rewrite", "swap"}
     assert all(seconds >= 0 for seconds in result.seconds.values())
     assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 8, "other-3": 0}

@@ -89,7 +89,7 @@ def test_a_volume_put_back_to_a_snapshot(root: Path, by: object) -> None:
     point = json.loads(state_file(logs).read_text())["clean_point"]
     assert point["last_segment"]["inode"] == (partition / f"{LAST:020d}.log").stat().st_ino, "U-26: it looks the same"
     for later in (1, 2, 4):
-        options = force(NOW + later * RETENTION_MS, purge=True)
+        options = force(NOW + later * RETENTION_MS, tombstone_removal=True)
         result = clean(logs, options, TOPIC, state=root / "state")
         assert result.error is None
         assert (0, b"k") not in content(root)

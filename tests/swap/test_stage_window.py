@@ -137,7 +137,7 @@ def test_a_plan_without_its_tombstone_keys_is_not_applied(tmp_path: Path, damage
     """U-1: a plan that lost the keys of its tombstones is not applied, whatever has arrived."""
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: b""})
     stage_versioned(log_dir)
-    (keys,) = (log_dir / NAME).glob(".kstage/*/purged.keys")
+    (keys,) = (log_dir / NAME).glob(".kstage/*/removed_tombstones.keys")
     keys.unlink()
     if damage is not None:
         keys.write_bytes(damage)

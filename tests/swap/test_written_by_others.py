@@ -81,7 +81,7 @@ ODD: dict[str, tuple[object, ...]] = {
     "strategy": (None, 3),
     "keep_replaced": (3, ["/"]),
     "change_strategy": ("yes", 1),
-    "purged": ({"bytes": "x", "crc32c": 0}, {"bytes": -1, "crc32c": 0}, [], {}, 7),
+    "removed_tombstones": ({"bytes": "x", "crc32c": 0}, {"bytes": -1, "crc32c": 0}, [], {}, 7),
     "result": (None, []),
 }
 ODD_RESULT = {
@@ -90,7 +90,7 @@ ODD_RESULT = {
     "map_utilization": ([], {}, float("inf"), "0.5"),
     "seconds": (None, [], {"index": None}, {"index": "x"}),
     "removed": ([1], {"superseded": "x"}, {"superseded": None}, {"superseded": float("inf")}),
-    "next_purge_ms": ("soon", float("nan"), []),
+    "next_tombstone_removal_ms": ("soon", float("nan"), []),
     "strategy": (3, None, []),
 }
 
@@ -141,9 +141,9 @@ def test_a_log_truncated_below_its_clean_point(root: Path) -> None:
     partition = Partition(logs, high_watermark=5)
     path = make_log_dir(root / "logs", {NAME: partition})
     write_checkpoint(path / CLEANER_CHECKPOINT, {NAME: 7})
-    staged(root, options=force(purge=True))
+    staged(root, options=force(tombstone_removal=True))
     write_checkpoint(path / CLEANER_CHECKPOINT, {NAME: 6})
-    assert applied(root, purge=True).outcome == "cleaned"
+    assert applied(root, tombstone_removal=True).outcome == "cleaned"
     assert read_checkpoint(path / CLEANER_CHECKPOINT) == {NAME: 6}
 
 
@@ -156,11 +156,11 @@ def test_keys_that_are_no_whole_keys(root: Path, odd_bytes: int) -> None:
     make_log_dir(root / "logs", {NAME: Partition(logs)})
     ready = staged(root, topic)
     document = json.loads(ready.read_bytes())
-    assert document["purged"]["bytes"] == 32, "U-26: a tombstone goes, and its key is remembered"
+    assert document["removed_tombstones"]["bytes"] == 32, "U-26: a tombstone goes, and its key is remembered"
     data = bytes(odd_bytes)
-    (keys,) = ready.parent.glob("purged.keys")
+    (keys,) = ready.parent.glob("removed_tombstones.keys")
     keys.write_bytes(data)
-    document["purged"] = {"bytes": odd_bytes, "crc32c": crc32c(np.frombuffer(data, np.uint8))}
+    document["removed_tombstones"] = {"bytes": odd_bytes, "crc32c": crc32c(np.frombuffer(data, np.uint8))}
     ready.write_text(json.dumps(document))
     result = applied(root, topic)
     assert isinstance(result.error, StalePlanError), result

@@ -91,7 +91,7 @@ def clean(path: Path, config: TopicConfig, now_ms: int) -> CleaningResult:
     store = StateStore(path.parent / f"{path.name}-state")
     with LogDirLock.acquire(path, settle_seconds=0) as lock:
         locked = LockedDir(read_log_dir(path), lock, store, RESOURCES)
-        options = CleaningOptions(now_ms=now_ms, force=True, purge=True, unclean=True)
+        options = CleaningOptions(now_ms=now_ms, force=True, tombstone_removal=True, unclean=True)
         return clean_partition(locked, NAME, config, options, NoProgress())
 
 
@@ -101,7 +101,7 @@ def stage(path: Path, config: TopicConfig, now_ms: int, *, daemon: bool) -> Clea
     log_dir = read_log_dir(path)
     if daemon:
         return _by_the_daemon(log_dir, store, config, now_ms)
-    options = CleaningOptions(now_ms=now_ms, force=True, purge=True, unclean=True)
+    options = CleaningOptions(now_ms=now_ms, force=True, tombstone_removal=True, unclean=True)
     return stage_partition(log_dir, store, RESOURCES, NAME, config, options, NoProgress())
 
 

@@ -164,7 +164,11 @@ def _most_overdue_ms(view: DaemonView, now_ms: int) -> int:
 def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
     families.info("cleanerd_build", view.version)
     families.info("cleanerd_mode", view.mode)
-    purges = [p.next_purge_ms for p in view.partitions if p.next_purge_ms is not None and p.phase != "excluded"]
+    removals = [
+        p.next_tombstone_removal_ms
+        for p in view.partitions
+        if p.next_tombstone_removal_ms is not None and p.phase != "excluded"
+    ]
     open_since = [p.open_transaction_since_ms for p in view.partitions if p.open_transaction_since_ms is not None]
     values: dict[str, float | None] = {
         "cleanerd_start_timestamp_seconds": _seconds(view.started_ms),
@@ -186,7 +190,7 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
         "cleanerd_erasure_overdue": sum(each.deadline_ms < now_ms for each in view.erasures),
         "cleanerd_wrong_time_partitions": sum(p.has_wrong_times for p in view.partitions),
         "cleanerd_open_transaction_seconds": max((now_ms - each for each in open_since), default=0) / 1000,
-        "cleanerd_next_tombstone_removal_timestamp_seconds": _seconds(min(purges, default=None)),
+        "cleanerd_next_tombstone_removal_timestamp_seconds": _seconds(min(removals, default=None)),
         "cleanerd_differing_partitions": view.differing_partitions,
         "cleanerd_fingerprint_changed_partitions": sum(p.fingerprint_changed for p in view.partitions),
     }

@@ -56,8 +56,8 @@ def trigger_of(
     elif (
         scan.forceable
         and scan.has_clean_part
-        and scan.may_purge
-        and is_past(tracked.next_purge_ms, scan.expiry.expiry_ms(now_ms))
+        and scan.may_remove_tombstones
+        and is_past(tracked.next_tombstone_removal_ms, scan.expiry.expiry_ms(now_ms))
     ):
         trigger = "tombstone_removal"
     elif scan.leftover and work == "live":

@@ -38,8 +38,8 @@ def note_done(
         tracked.answered = OperatorOutcome.of(done)
     tracked.waiting_since_ms = None
     if done.horizons:
-        tracked.purge_known, tracked.next_purge_ms = True, done.next_purge_ms
-        tracked.purge_to = max(tracked.purge_to, job.scan.clean_offset)
+        tracked.removal_known, tracked.next_tombstone_removal_ms = True, done.next_tombstone_removal_ms
+        tracked.removal_known_below = max(tracked.removal_known_below, job.scan.clean_offset)
     if done.saving is not None:
         tracked.saving = done.saving
         if job.kind == "observe":
@@ -85,7 +85,7 @@ def _note_cleaned(tracked: PartitionEntry, done: JobDone, result: CleaningResult
     tracked.share = min(1.0, saved / scan.dirty_bytes) if scan.dirty_bytes else tracked.share
     # A staged cleaning takes effect at the broker's next start.
     if result.outcome != "staged":
-        tracked.purge_known, tracked.next_purge_ms = True, result.next_purge_ms
+        tracked.removal_known, tracked.next_tombstone_removal_ms = True, result.next_tombstone_removal_ms
         tracked.done_to = result.end_offset if result.is_partial else scan.bound_offset
         if done.job.kind == "live":
-            tracked.purge_to = max(tracked.purge_to, tracked.done_to)
+            tracked.removal_known_below = max(tracked.removal_known_below, tracked.done_to)

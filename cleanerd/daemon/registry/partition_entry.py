@@ -113,13 +113,13 @@ class Digested:
 class PartitionEntry:
     """One compacted partition.
 
-    ``purge_known``: a worker or the state directory reported when tombstones below ``purge_to`` can be removed;
-    ``purge_remembered``: the state directory's last answer. ``suspect``: a process was killed while it cleaned this.
-    ``saving``: what a cleaning would save, exact or estimated; ``estimated_ms``: when that was tried last.
-    ``digested``: the last digests of its latest state (U-90). ``done_to``: a worker has cleaned up to this offset, or
-    found nothing to stage; ``observed_to``: it was observed up to this offset. ``had_part``: its last cleaning ended
-    early so that others can run (D-11). ``answered``: the result of the last trigger, None while unknown.
-    ``erase_offset``: the last tombstone of an open erasure request.
+    ``removal_known``: a worker or the state directory reported when tombstones below ``removal_known_below`` can be
+    removed; ``removal_remembered``: the state directory's last answer. ``suspect``: a process was killed while it
+    cleaned this. ``saving``: what a cleaning would save, exact or estimated; ``estimated_ms``: when that was tried
+    last. ``digested``: the last digests of its latest state (U-90). ``done_to``: a worker has cleaned up to this
+    offset, or found nothing to stage; ``observed_to``: it was observed up to this offset. ``had_part``: its last
+    cleaning ended early so that others can run (D-11). ``answered``: the result of the last trigger, None while
+    unknown. ``erase_offset``: the last tombstone of an open erasure request.
     """
 
     name: TopicPartition
@@ -136,10 +136,10 @@ class PartitionEntry:
     quarantine: Quarantine | None = None
     suspect: CrashSuspect | None = None
     hold: RetryDelay = NO_HOLD
-    next_purge_ms: int | None = None
-    purge_known: bool = False
-    purge_to: int = 0
-    purge_remembered: tuple[int, int | None] | None = None
+    next_tombstone_removal_ms: int | None = None
+    removal_known: bool = False
+    removal_known_below: int = 0
+    removal_remembered: tuple[int, int | None] | None = None
     done_to: int | None = None
     observed_to: int | None = None
     had_part: bool = False
@@ -232,17 +232,23 @@ def note_suspect(tracked: PartitionEntry, suspect: CrashSuspect | None, backoff:
         tracked.quarantine = None
 
 
-def note_next_purge(tracked: PartitionEntry, scan: PartitionScan, now_ms: int) -> None:
+def note_next_removal(tracked: PartitionEntry, scan: PartitionScan, now_ms: int) -> None:
     """When tombstones can be removed, according to the state directory."""
-    if scan.purge_known:
-        remembered = (scan.clean_offset, scan.next_purge_ms)
-        is_waited_for = tracked.purge_known and is_past(tracked.next_purge_ms, scan.expiry.expiry_ms(now_ms))
+    if scan.removal_known:
+        remembered = (scan.clean_offset, scan.next_tombstone_removal_ms)
+        is_waited_for = tracked.removal_known and is_past(
+            tracked.next_tombstone_removal_ms, scan.expiry.expiry_ms(now_ms)
+        )
         # An unchanged report is not new: a worker may know a time that could not be stored.
-        if remembered != tracked.purge_remembered and not is_waited_for:
-            tracked.next_purge_ms = scan.next_purge_ms
-        tracked.purge_known, tracked.purge_to, tracked.purge_remembered = True, scan.clean_offset, remembered
-    elif scan.clean_offset > tracked.purge_to:
-        tracked.purge_known = False  # another process cleaned it, and set horizons
+        if remembered != tracked.removal_remembered and not is_waited_for:
+            tracked.next_tombstone_removal_ms = scan.next_tombstone_removal_ms
+        tracked.removal_known, tracked.removal_known_below, tracked.removal_remembered = (
+            True,
+            scan.clean_offset,
+            remembered,
+        )
+    elif scan.clean_offset > tracked.removal_known_below:
+        tracked.removal_known = False  # another process cleaned it, and set horizons
 
 
 def retry_of(quarantine: Quarantine | None) -> Retry | None:

@@ -20,7 +20,7 @@ from cleanerd.daemon.registry.partition_entry import (
     Quarantine,
     is_news,
     is_past,
-    note_next_purge,
+    note_next_removal,
     note_suspect,
     reclaimable_bytes,
 )
@@ -173,7 +173,7 @@ class PartitionRegistry:
             tracked.quarantine = Quarantine(scan.quarantine, retry.since_ms, retry.failures, retry.at_ms)
         if first and tracked.saving is None:
             tracked.saving = self._recall(tracked.key, scan)
-        note_next_purge(tracked, scan, now_ms)
+        note_next_removal(tracked, scan, now_ms)
 
     def _quarantine(self, tracked: PartitionEntry, reason: str, now_ms: int, *, by_scan: bool) -> None:
         before = tracked.quarantine
@@ -342,7 +342,7 @@ class PartitionRegistry:
     def _has_unknown_horizons(self, tracked: PartitionEntry, now_ms: int) -> bool:
         """Whether it is unknown when its tombstones can be removed."""
         scan = tracked.scan
-        unknown = scan is not None and scan.has_clean_part and not tracked.purge_known
+        unknown = scan is not None and scan.has_clean_part and not tracked.removal_known
         return unknown and not self._is_skipped(tracked, now_ms)
 
     def _is_outdated(self, tracked: PartitionEntry, now_ms: int) -> bool:

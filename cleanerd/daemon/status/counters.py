@@ -60,7 +60,7 @@ class Counters:
         self._durations = self._durations.plus((done.ended_ms - done.began_ms) / 1000)
         self._longest_held = max(self._longest_held, result.seconds.get("held", 0.0))
         self._seconds.update(result.seconds)
-        self._sums.update(read_records=result.records_read, kept_records=result.records_kept, key_passes=result.shards)
+        self._sums.update(read_records=result.records_read, kept_records=result.records_kept, key_passes=result.passes)
         if result.outcome == "staged":  # nothing is saved until cleanerd apply swaps it in
             self._sums["staged_bytes"] += max(0, result.bytes_before - result.bytes_after)
             return

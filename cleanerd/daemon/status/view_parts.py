@@ -66,7 +66,7 @@ def explain_answer(fleet: PartitionRegistry, tracked: PartitionEntry, answer: Ma
         "outlook": standing.outlook,
         "mode": view.mode,
         "reason": standing.reason,
-        "next_purge_ms": view.next_purge_ms,
+        "next_tombstone_removal_ms": view.next_tombstone_removal_ms,
     }
     return {
         **answer,
@@ -119,7 +119,7 @@ def _partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> Partit
         reclaimable_high_bytes=None if reclaimable is None else reclaimable.high,
         reclaimable_method=None if reclaimable is None else reclaimable.method,
         overdue_at_ms=None if scan is None or not scan.dirty_bytes else scan.overdue_at_ms,
-        next_purge_ms=None if scan is None else tracked.next_purge_ms,
+        next_tombstone_removal_ms=None if scan is None else tracked.next_tombstone_removal_ms,
         delegated=None if scan is None else scan.delegated,
         fingerprint_changed=scan is not None and scan.fingerprint_changed,
         quarantine=None

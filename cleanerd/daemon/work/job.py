@@ -140,7 +140,7 @@ class JobDone:
     retry: Retry | None = None
     passing: str = ""
     horizons: bool = False
-    next_purge_ms: int | None = None
+    next_tombstone_removal_ms: int | None = None
     after: ScanAfterJob | None = None
     digests: tuple[StateDigest, ...] = ()
     verified: Verification | None = None

@@ -1,4 +1,4 @@
-"""Held tombstones: no purge until their replicas have them, and a look when they do (U-73)."""
+"""Held tombstones: not removed until their replicas have them; the next scan is when they do (U-73)."""
 
 from __future__ import annotations
 
@@ -41,18 +41,30 @@ SHORT = ExpiryBound(HORIZON - 1, (2,), HORIZON)
     [(None, "tombstone_removal"), (HORIZON, "tombstone_removal"), (HORIZON - 1, None), (-1, None)],
 )
 def test_it_waits(at_ms: int | None, expected: str | None) -> None:
-    """U-73: a purge for nothing would be begun again and again."""
+    """U-73: a removal without effect would be repeated."""
     held = look(eligible=False, forceable=True, has_clean_part=True, dirty_bytes=0, expiry=ExpiryBound(at_ms))
-    tracked = PartitionEntry(TopicPartition("orders", 0), "/logs", scan=held, next_purge_ms=HORIZON, purge_known=True)
+    tracked = PartitionEntry(
+        TopicPartition("orders", 0), "/logs", scan=held, next_tombstone_removal_ms=HORIZON, removal_known=True
+    )
     assert trigger_of(tracked, "live", NOW, is_full=False, plan_max_age_ms=1000) == expected
 
 
-def seen(expiry: ExpiryBound, purge_ms: int | None) -> DirectorySnapshot:
-    return DirectorySnapshot(1, 1, config(), "live/live", True, NOW + 1000, (0, 0), expiry=expiry, purge_ms=purge_ms)
+def seen(expiry: ExpiryBound, next_tombstone_removal_ms: int | None) -> DirectorySnapshot:
+    return DirectorySnapshot(
+        1,
+        1,
+        config(),
+        "live/live",
+        True,
+        NOW + 1000,
+        (0, 0),
+        expiry=expiry,
+        next_tombstone_removal_ms=next_tombstone_removal_ms,
+    )
 
 
 @pytest.mark.parametrize(
-    ("purge_ms", "isr", "as_of_ms", "expected"),
+    ("next_tombstone_removal_ms", "isr", "as_of_ms", "expected"),
     [
         pytest.param(HORIZON, FIRST, NOW, False, id="as it was"),
         pytest.param(HORIZON, BOTH, NOW, True, id="the replica is back"),
@@ -60,11 +72,13 @@ def seen(expiry: ExpiryBound, purge_ms: int | None) -> DirectorySnapshot:
         pytest.param(HORIZON, frozenset(), NOW, True, id="another one is missing"),
     ],
 )
-def test_it_is_looked_at_again(purge_ms: int | None, isr: frozenset[int], as_of_ms: int, expected: bool) -> None:
+def test_it_is_looked_at_again(
+    next_tombstone_removal_ms: int | None, isr: frozenset[int], as_of_ms: int, expected: bool
+) -> None:
     """U-73: by what the metadata log shows now, although nothing changed in the directory."""
     replicas = Replicas(BOTH, isr, HORIZON, HORIZON)
     topic = replace(config(), replicas=TopicReplicas(ReplicaFacts({}, as_of_ms, as_of_ms), {0: replicas}))
-    assert seen(SHORT, purge_ms).waits_otherwise(0, topic, NOW) is expected
+    assert seen(SHORT, next_tombstone_removal_ms).waits_otherwise(0, topic, NOW) is expected
 
 
 @pytest.mark.parametrize(("later_ms", "expected"), [(-1, False), (0, True)])

@@ -10,7 +10,7 @@ not reach, or above the bound. Without the tombstone such a record would bring i
 from the log start to the log end is compared with the keys of the removable tombstones; those with another record wait
 for a later cleaning, even if this one removes that record. Records after the sources are compared whether their
 transactions commit or not: they can only delay a tombstone's removal. So they need no witness (U-3) while no other
-process writes; a staged cleaning checks them again (``swap/purged_keys.py``).
+process writes; a staged cleaning checks them again (``swap/removed_tombstones.py``).
 
 If there are such tombstones, this needs two more walks: over their segments and over the log.
 """
@@ -46,8 +46,8 @@ MOST_SHARDS: Final = 64
 """The most shards, each a pass over the whole log; tombstones that do not fit wait for the next cleaning."""
 
 TOO_MANY_KEYS: Final = (
-    f"some tombstones past their delete horizon stay for now: their keys do not fit {MOST_SHARDS} shards of the offset "
-    "map (raise log.cleaner.dedupe.buffer.size)"
+    f"some tombstones past their delete horizon stay for now: their keys do not fit {MOST_SHARDS} passes with the "
+    "offset map (raise log.cleaner.dedupe.buffer.size)"
 )
 
 
@@ -145,11 +145,13 @@ def _left_out(plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEviden
     return facts.tombstone & between
 
 
-def purged_keys(decoder: ChunkDecoding, source: Source, purged: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
-    """[2k] each: the key hashes of a segment's tombstones in the bitmap ``purged``, in file order."""
+def removed_tombstone_keys(
+    decoder: ChunkDecoding, source: Source, removed: NDArray[np.uint64]
+) -> Iterator[NDArray[np.uint64]]:
+    """[2k] each: the key hashes of a segment's tombstones in the bitmap ``removed``, in file order."""
     record = 0
     for chunk in decoder.chunks(source):
-        rows = bools(purged, record, len(chunk.records))
+        rows = bools(removed, record, len(chunk.records))
         if rows.any():
             yield chunk.records.key_hash[np.repeat(rows, 2)]
         record += len(chunk.records)
@@ -169,7 +171,7 @@ def _free(
     for_deleted = False
     while shard < shards:
         offset_map.clear()
-        proof = _PurgeShard(plan, decoder, offset_map, shard, shards)
+        proof = _ProofShard(plan, decoder, offset_map, shard, shards)
         if not proof.put_all(candidates):
             if shards < MOST_SHARDS:
                 # Keys are spread over shards unevenly. Start over with more shards.
@@ -194,7 +196,7 @@ def _free(
     return free, note, for_deleted
 
 
-class _PurgeShard:
+class _ProofShard:
     """One shard of the keys."""
 
     def __init__(

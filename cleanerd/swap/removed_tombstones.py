@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cleanerd.segments.partition import PartitionLog
     from cleanerd.swap.files import PartitionFiles
 
-PURGED: Final = "purged.keys"
+REMOVED_KEYS: Final = "removed_tombstones.keys"
 """The file of removed keys in the plan's directory.
 
 Its hash key has 16 bytes; 16 bytes per key follow: the kernel's hash as two little-endian words.
@@ -47,8 +47,8 @@ KEY_BYTES: Final = 16
 _PORTION_KEYS: Final = 1 << 16
 
 
-def stage_purged_keys(files: PartitionFiles, cleaning: Cleaning, owner: FileOwner) -> KeysFact | None:
-    """Write :data:`PURGED` into the plan's directory, flushed; None without a removed tombstone.
+def stage_removed_keys(files: PartitionFiles, cleaning: Cleaning, owner: FileOwner) -> KeysFact | None:
+    """Write :data:`REMOVED_KEYS` into the plan's directory, flushed; None without a removed tombstone.
 
     Raises:
         CleanerdError: it cannot be written, or a segment cannot be read any more.
@@ -58,7 +58,7 @@ def stage_purged_keys(files: PartitionFiles, cleaning: Cleaning, owner: FileOwne
         return None  # under `offset` a later record supersedes any tombstone
     name = _name(plan.plan_id)
     fact = KeysFact(0, 0)
-    for hashes in cleaning.purged_keys():
+    for hashes in cleaning.removed_tombstone_keys():
         if not fact.bytes:
             files.write(name, plan.hash_key, owner)
             fact = KeysFact(len(plan.hash_key), crc32c(np.frombuffer(plan.hash_key, np.uint8)))
@@ -74,7 +74,7 @@ def stage_purged_keys(files: PartitionFiles, cleaning: Cleaning, owner: FileOwne
 def refuse_late_records(
     files: PartitionFiles,
     manifest: Manifest,
-    purged: KeysFact | None,
+    keys_fact: KeysFact | None,
     log: PartitionLog,
     resources: Resources,
     *,
@@ -89,12 +89,12 @@ def refuse_late_records(
         StalePlanError: one has, or that is unknown.
         CleanerdError: the file cannot be read.
     """
-    if purged is None:
+    if keys_fact is None:
         return
     last = manifest.witnesses[-1].base if manifest.witnesses else -1
     later = [source for source in uncleanable_sources(log, 0) if source.base > last and source.segment.size_bytes > 0]
     try:
-        found = _first_late(files, manifest.plan, purged, str(log.path), later, resources, torn_from)
+        found = _first_late(files, manifest.plan, keys_fact, str(log.path), later, resources, torn_from)
     except StalePlanError:
         raise
     except CleanerdError as error:
@@ -108,14 +108,14 @@ def refuse_late_records(
 def _first_late(
     files: PartitionFiles,
     plan_id: str,
-    purged: KeysFact,
+    keys_fact: KeysFact,
     path: str,
     later: list[Source],
     resources: Resources,
     torn_from: int | None,
 ) -> int | None:
-    hash_key = _checked(files, plan_id, purged)
-    keys = (purged.bytes - HASH_KEY_BYTES) // KEY_BYTES
+    hash_key = _checked(files, plan_id, keys_fact)
+    keys = (keys_fact.bytes - HASH_KEY_BYTES) // KEY_BYTES
     wanted = int(keys * MAP_ENTRY_BYTES / resources.map_load) + MIN_MAP_BYTES
     offset_map = OffsetMap(max(MIN_MAP_BYTES, min(resources.map_bytes, wanted)), load=resources.map_load)
 
@@ -160,18 +160,18 @@ def _portions(files: PartitionFiles, plan_id: str) -> Iterator[NDArray[np.uint64
             yield np.frombuffer(data, "<u8").astype(np.uint64)
 
 
-def _checked(files: PartitionFiles, plan_id: str, purged: KeysFact) -> bytes:
+def _checked(files: PartitionFiles, plan_id: str, keys_fact: KeysFact) -> bytes:
     """The hash key from a file that was checked: it is the written one, and has whole hashes of at least one key."""
     name = _name(plan_id)
-    is_whole = purged.bytes > HASH_KEY_BYTES and (purged.bytes - HASH_KEY_BYTES) % KEY_BYTES == 0
-    if not is_whole or not has_fact(files, name, FileFact(purged.bytes, purged.crc32c)):
+    is_whole = keys_fact.bytes > HASH_KEY_BYTES and (keys_fact.bytes - HASH_KEY_BYTES) % KEY_BYTES == 0
+    if not is_whole or not has_fact(files, name, FileFact(keys_fact.bytes, keys_fact.crc32c)):
         raise _stale(files, f"{name} is missing or not what was written")
     with BufferedReader(raw_file(files.open(name), "rb")) as file:
         return file.read(HASH_KEY_BYTES)
 
 
 def _name(plan_id: str) -> str:
-    return f"{staging_path(plan_id)}/{PURGED}"
+    return f"{staging_path(plan_id)}/{REMOVED_KEYS}"
 
 
 def _stale(files: PartitionFiles, reason: str) -> StalePlanError:

@@ -41,15 +41,15 @@ def test_tombstones_go_in_time_from_an_idle_partition(root: Path) -> None:
     seen = threading.Event()
     with broker(root, {"orders-0": with_tombstone()}) as agent:
         agent.settings |= {"delete.retention.ms": "2500", "file.delete.delay.ms": "100"}
-        # The purge's swap waits, however late somebody looks at what was there before it.
+        # The removal's swap waits, however late the test reads what was there before it.
         agent.fail("swap", lambda _agent, _request: None, wait_for(seen))
 
         def is_known(view: DaemonView) -> bool:
-            return len(view.history) == 1 and partition(view).next_purge_ms is not None
+            return len(view.history) == 1 and partition(view).next_tombstone_removal_ms is not None
 
         async def story(service: Service) -> None:
             await until("cleaned", lambda: is_known(service.view()))
-            due_ms = partition(service.view()).next_purge_ms
+            due_ms = partition(service.view()).next_tombstone_removal_ms
             assert due_ms is not None
             clean = partition(service.view()).last_clean
             assert clean is not None
@@ -57,26 +57,26 @@ def test_tombstones_go_in_time_from_an_idle_partition(root: Path) -> None:
             assert partition(service.view()).clean_offset == 4
             assert keys(root) == [b"b", b"a", b"c"]
             seen.set()
-            await until("purged", lambda: len(service.view().history) == 2)
+            await until("tombstones removed", lambda: len(service.view().history) == 2)
             last = service.view().history[0]
             assert last.trigger == "tombstone_removal"
             assert last.started_ms >= due_ms
             assert last.result["removed"]["tombstone"] == 1
             assert keys(root) == [b"b", b"c"]
-            await until("nothing left", lambda: partition(service.view()).next_purge_ms is None)
+            await until("nothing left", lambda: partition(service.view()).next_tombstone_removal_ms is None)
 
         serve(assignments(root, **BY_THE_CLOCK), story)
 
 
-def test_the_next_purge_outlives_the_daemon(root: Path) -> None:
+def test_the_next_tombstone_removal_outlives_the_daemon(root: Path) -> None:
     """R534-6: the time is in the partition's state file, so a restart does not forget it."""
     with broker(root, {"orders-0": with_tombstone()}) as agent:
         agent.settings["delete.retention.ms"] = "3600000"
         due: list[int | None] = []
 
         async def story(service: Service) -> None:
-            await until("known", lambda: partition(service.view()).next_purge_ms is not None)
-            due.append(partition(service.view()).next_purge_ms)
+            await until("known", lambda: partition(service.view()).next_tombstone_removal_ms is not None)
+            due.append(partition(service.view()).next_tombstone_removal_ms)
 
         serve(assignments(root), story)
         serve(assignments(root), story)
@@ -93,26 +93,26 @@ def test_horizons_are_looked_up_after_a_cleaning_by_the_broker(root: Path, passe
 
         async def story(service: Service) -> None:
             if passed:
-                await until("purged", lambda: len(service.view().history) == 1)
+                await until("tombstones removed", lambda: len(service.view().history) == 1)
                 assert service.view().history[0].trigger == "tombstone_removal"
                 assert keys(root) == []
             else:
-                await until("known", lambda: partition(service.view()).next_purge_ms == horizon)
+                await until("known", lambda: partition(service.view()).next_tombstone_removal_ms == horizon)
                 assert service.view().history == ()
 
         serve(assignments(root, **BY_THE_CLOCK), story)
 
 
-def test_a_purge_reads_no_keys(root: Path) -> None:
-    """``Wishes.purge``: the clean part alone is worth a round, and the offset map stays empty."""
+def test_a_tombstone_removal_reads_no_keys(root: Path) -> None:
+    """``CleaningOptions.tombstone_removal``: the clean section alone is cleaned, with an empty offset map."""
     make_log_dir(root, {NAME: with_tombstone()})
     topic = config(delete_retention_ms=1000)
     start = now_ms()
     first = clean(root, CleaningOptions(start, force=True), topic)
-    assert first.next_purge_ms == start + 1000
+    assert first.next_tombstone_removal_ms == start + 1000
     idle = clean(root, CleaningOptions(start + 1000), topic)
     assert idle.outcome == "skipped"
-    purged = clean(root, CleaningOptions(start + 1000, purge=True), topic)
-    assert (purged.outcome, purged.removed.tombstone, purged.map_utilization) == ("cleaned", 1, 0.0)
-    assert purged.next_purge_ms is None
-    assert clean(root, CleaningOptions(start + 999, purge=True), topic).removed.total == 0
+    cleaned = clean(root, CleaningOptions(start + 1000, tombstone_removal=True), topic)
+    assert (cleaned.outcome, cleaned.removed.tombstone, cleaned.map_utilization) == ("cleaned", 1, 0.0)
+    assert cleaned.next_tombstone_removal_ms is None
+    assert clean(root, CleaningOptions(start + 999, tombstone_removal=True), topic).removed.total == 0

@@ -1,4 +1,4 @@
-"""Idle partitions: a cleaning at each ``next_purge_ms``, and no other, leaves nothing that may go (R534-6)."""
+"""Idle partitions: cleanings at ``next_tombstone_removal_ms`` alone leave nothing that may go (R534-6)."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from cleanerd.config.topic_config import TopicConfig
 
 YEAR_MS = 31_536_000_000
-MOST_PURGES = 8
+MOST_REMOVALS = 8
 
 
-def purged_in_time(path: Path, topic: TopicConfig, using: Resources, due_ms: int | None, now_ms: int) -> int:
+def removed_in_time(path: Path, topic: TopicConfig, using: Resources, due_ms: int | None, now_ms: int) -> int:
     """Clean when the last cleaning said, until none says so any more; returns when that was."""
-    for _ in range(MOST_PURGES):
+    for _ in range(MOST_REMOVALS):
         if due_ms is None:
             return now_ms
         now_ms = max(now_ms, due_ms)
-        result = clean(path, CleaningOptions(now_ms, purge=True), topic, using)
+        result = clean(path, CleaningOptions(now_ms, tombstone_removal=True), topic, using)
         assert result.outcome in ("cleaned", "unchanged"), result.reason
-        due_ms = result.next_purge_ms
+        due_ms = result.next_tombstone_removal_ms
     raise AssertionError("it is never done")
 
 
@@ -60,8 +60,8 @@ def test_an_idle_partition_keeps_nothing_that_may_go(
                 now_ms = max(now_ms, step.now_ms)
                 topic = config(**{**_settings(world, step), "delete_retention_ms": retention_ms})
                 result = clean(world.path, CleaningOptions(now_ms, force=True), topic, using)
-                due_ms = due_ms if result.outcome == "skipped" else result.next_purge_ms
-        now_ms = purged_in_time(world.path, topic, using, due_ms, now_ms)
+                due_ms = due_ms if result.outcome == "skipped" else result.next_tombstone_removal_ms
+        now_ms = removed_in_time(world.path, topic, using, due_ms, now_ms)
         for year in range(1, 4):
             late = CleaningOptions(now_ms + year * YEAR_MS, force=True, from_start=True)
             found = clean(world.path, late, topic, using)
@@ -103,7 +103,7 @@ def test_a_due_removal_is_named_where_nothing_is_dirty(tmp_path: Path) -> None:
     """R534-6: without --force the reason says what waits."""
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition({0: keyed_batch(0, [("a", None)]), 1: b""})})
     topic = config(delete_retention_ms=1000)
-    assert clean(log_dir, CleaningOptions(LATE, force=True), topic).next_purge_ms == LATE + 1000
+    assert clean(log_dir, CleaningOptions(LATE, force=True), topic).next_tombstone_removal_ms == LATE + 1000
     assert "delete horizon" not in clean(log_dir, CleaningOptions(LATE + 999), topic).reason
     assert "past their delete horizon" in clean(log_dir, CleaningOptions(LATE + 1000), topic).reason
 
@@ -114,7 +114,7 @@ def test_a_marker_that_kafka_left_alone(tmp_path: Path) -> None:
     log_dir = idle_log(tmp_path / "logs", marker + keyed_batch(1, [("a", "1")]), 2)
     topic, using = config(delete_retention_ms=1000), resources(expiration_ms=1)
     first = clean(log_dir, CleaningOptions(LATE, force=True), topic, using)
-    assert (first.removed.marker, first.next_purge_ms) == (0, LATE + 1000)
+    assert (first.removed.marker, first.next_tombstone_removal_ms) == (0, LATE + 1000)
     assert clean(log_dir, CleaningOptions(LATE + 1000, force=True), topic, using).removed.marker == 1
 
 
@@ -128,11 +128,11 @@ def test_what_is_clean_above_the_end_of_a_cleaning_is_unknown(tmp_path: Path) ->
     assert result.removed.tombstone == 1
 
 
-def test_a_purge_ends_at_the_high_watermark(tmp_path: Path) -> None:
-    """S-01: the clean section can reach above a limit; what is above the limit is not touched, whoever purges."""
+def test_a_tombstone_removal_ends_at_the_high_watermark(tmp_path: Path) -> None:
+    """S-01: the clean section can reach above a limit; what is above the limit is not touched."""
     held = [encode_batch([Record(b"%d" % row, None, T0)], base_offset=row, delete_horizon=T0) for row in range(2)]
     log = {0: held[0], 1: held[1], 2: b""}
-    for name, wished in (("force", {"force": True}), ("purge", {"purge": True})):
+    for name, wished in (("force", {"force": True}), ("tombstone removal", {"tombstone_removal": True})):
         partition = Partition(log, cleaner_offset=2, high_watermark=1)
         log_dir = make_log_dir(tmp_path / name / "logs", {NAME: partition})
         result = clean(log_dir, CleaningOptions(LATE, **wished))
