@@ -48,8 +48,8 @@ def names_of(libs: Path) -> set[tuple[str, str]]:
     Raises:
         ValueError: so few that the question was the wrong one.
     """
-    asked = ["java", "-Xshare:auto", "-cp", f"{libs}/*", str(QUESTION)]
-    lines = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout.split("\n")
+    arguments = ["java", "-Xshare:auto", "-cp", f"{libs}/*", str(QUESTION)]
+    lines = subprocess.run(arguments, check=True, stdout=subprocess.PIPE, text=True).stdout.split("\n")
     found = {(kind, name) for kind, _, name in (line.partition(" ") for line in lines if line)}
     for kind, least in FEWEST.items():
         if sum(each == kind for each, _ in found) < least:

@@ -28,7 +28,7 @@ DATE = re.compile(rf"\b20\d\d-\d\d-\d\d\b|\b\d{{1,2}} (?:{MONTHS})\b|\b(?:{MONTH
 SENTENCE_END = re.compile(r"(?<=[.!?])[)\"*]*\s+(?=[\"(*\[]*(?:[A-Z0-9_]|cleanerd))|(?<=:)\s+")
 ITEM = re.compile(r"([*-]|\d+\.) ")
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-MARKS = (
+MARKERS = (
     (re.compile(r"!\[[^\]]*\]\([^)]*\)"), ""),
     (re.compile(r"`[^`\n]*`"), "CODE"),
     (re.compile(r"\[([^\]]*)\]\([^)]*\)"), r"\1"),
@@ -55,16 +55,16 @@ def parts_of(page: str) -> Iterator[tuple[int, bool, str]]:
     fence, in_list = "", False
     start, words = 0, list[str]()
     for number, line in enumerate([*page.split("\n"), ""], 1):
-        mark = re.match(r"\s*(```|~~~)", line)
+        marker = re.match(r"\s*(```|~~~)", line)
         if line.strip() and not line.startswith(" "):
             in_list = bool(ITEM.match(line))
         is_code = bool(fence) or (line.startswith("    ") and not in_list and not words and bool(line.strip()))
-        begins = bool(mark) or is_code or not line.strip() or re.match(r"\s*([*#|-]|\d+\.) ?", line)
+        begins = bool(marker) or is_code or not line.strip() or re.match(r"\s*([*#|-]|\d+\.) ?", line)
         if begins and words:
             yield start, False, " ".join(words)
             words = []
-        if mark:
-            fence = "" if fence else mark[1]
+        if marker:
+            fence = "" if fence else marker[1]
         elif is_code:
             yield number, True, line
         elif line.startswith("|"):
@@ -83,7 +83,7 @@ def findings_of(page: str, text: str, words: list[Word]) -> Iterator[Finding]:
                 yield Finding(page, line, "width", f"{len(part)} columns: {part.strip()[:60]}")
             continue
         prose = part
-        for marked, plain in MARKS:
+        for marked, plain in MARKERS:
             prose = marked.sub(plain, prose)
         for sentence in SENTENCE_END.split(prose):
             count = sum(1 for word in sentence.split() if re.search(r"\w", word))

@@ -52,7 +52,7 @@ def on_page_markdown(markdown: str, /, *, page: Page, config: MkDocsConfig, file
 
 
 def _in_the_site(found: re.Match[str], source: str) -> str:
-    mark, text, target, anchor = found[1], found[2], found[3], found[4] or ""
+    marker, text, target, anchor = found[1], found[2], found[3], found[4] or ""
     if not target or "://" in target:
         return found[0]
     path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
@@ -60,7 +60,7 @@ def _in_the_site(found: re.Match[str], source: str) -> str:
         # Pages from outside of docs/ are at the top of the site.
         page = f"{OUTSIDE[path]}.md" if path in OUTSIDE else path.removeprefix("docs/")
         here = "" if source in OUTSIDE else posixpath.dirname(source).removeprefix("docs").lstrip("/")
-        return f"{mark}[{text}]({posixpath.relpath(page, here or '.')}{anchor})"
+        return f"{marker}[{text}]({posixpath.relpath(page, here or '.')}{anchor})"
     if (ROOT / path).exists():
         return text
     return found[0]

@@ -91,8 +91,8 @@ COMMANDS: Final[VerbTable] = {
     "spark": ("cleanerd.cli.spark:spark", "Run commands as Spark jobs, on one machine or many."),
     "doctor": ("cleanerd.cli.reading_commands:doctor", "Check this host; each finding with its fix."),
     "config": ("cleanerd.cli.setup_commands:config", "Show, check or generate settings."),
-    "demo": ("cleanerd_lab.demo.verb:demo", "Show cleanerd beside a real broker under load."),
-    "bench": ("cleanerd_lab.bench.verb:bench", "Measure the speed of a cleaning on this machine."),
+    "demo": ("cleanerd_lab.demo.run:demo", "Show cleanerd beside a real broker under load."),
+    "bench": ("cleanerd_lab.bench.command:bench", "Measure the speed of a cleaning on this machine."),
 }
 """Command -> where its click command is, and its line in ``--help``."""
 

@@ -1,4 +1,4 @@
-"""The demonstration, step by step; what it says on screen is the verb's business (demo/verb.py).
+"""The demonstration, step by step; what it says on screen is the verb's business (demo/run.py).
 
 ::
 

@@ -66,7 +66,7 @@ def test_a_login_for_both_libraries(file: Any) -> None:
     assert "hunter2" not in repr(found)
 
 
-def test_names_of_hosts_are_checked_unless_told_otherwise(file: Any) -> None:
+def test_names_of_hosts_are_checked_unless_configured_otherwise(file: Any) -> None:
     """Kafka's default is https: a certificate of another host is refused."""
     found = read_client_config(file("security.protocol=ssl\n"))
     assert found.kafka_python()["ssl_context"].check_hostname is True
@@ -94,7 +94,7 @@ def test_servers_of_the_file_and_given_ones(file: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "line", "message"),
     [
         ("# x\n\nretries=5\n", 3, "retries: cleanerd cannot pass"),
         ("sasl.login.callback.handler.class=x.Y\n", 1, "remove the line"),
@@ -119,18 +119,18 @@ def test_servers_of_the_file_and_given_ones(file: Any) -> None:
         ("security.protocol=SSL\nssl.truststore.certificates=hunter2\n", 2, "no certificate"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_passed_on_is_an_error(file: Any, text: str, line: int | None, said: str) -> None:
+def test_what_cannot_be_passed_on_is_an_error(file: Any, text: str, line: int | None, message: str) -> None:
     """Never left out silently: file, line, name, what to do - and no password."""
     path = file(text)
     with pytest.raises(ConfigError) as raised:
         read_client_config(path)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     if line is not None:
         assert raised.value.where == f"{path}:{line}"
     assert "hunter2" not in str(raised.value)
 
 
-def test_all_unknown_names_are_told_at_once(file: Any) -> None:
+def test_all_unknown_names_are_reported_at_once(file: Any) -> None:
     with pytest.raises(ConfigError, match=r"also: acks, linger\.ms"):
         read_client_config(file("retries=1\nacks=all\nlinger.ms=5\n"))
 

@@ -249,7 +249,7 @@ def test_nothing_is_changed_when_the_old_values_cannot_be_saved(tmp_path: Path) 
     assert cluster.altered == []
 
 
-def test_a_damaged_file_is_set_aside_and_told(store: Delegations) -> None:
+def test_a_damaged_file_is_set_aside_and_reported(store: Delegations) -> None:
     """It cannot be believed, and the next delegation writes a new one."""
     store.path.parent.mkdir()
     store.path.write_text('{"format": 1, "delegations": [{"topic": "x"}]}')
@@ -285,7 +285,7 @@ def test_values_are_compared_by_what_they_mean(key: str, one: str | None, other:
 
 
 @pytest.mark.parametrize("key", [RATIO, LAG, ROLL, "cleanup.policy"])
-def test_a_cluster_that_tells_less(store: Delegations, key: str) -> None:
+def test_a_cluster_that_reports_less(store: Delegations, key: str) -> None:
     """Others than Kafka speak its protocol. What was not told could not be put back: nothing is changed or saved."""
     cluster = DictCluster({})
     cluster.inherited.pop(key)

@@ -72,13 +72,13 @@ def test_a_file_that_is_no_key_store_is_refused(made: Certificates, tmp_path: Pa
     (tmp_path / "words").write_text("no store\n")
     (tmp_path / "der").write_bytes(b"\x30\x03abc")
     (tmp_path / "empty").write_bytes(b"")
-    for name, said in (
+    for name, message in (
         ("words", "no certificate"),
         ("der", "cannot read it as PKCS12"),
         ("empty", "empty"),
         ("none", "No such"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             trusted_certificates(tmp_path / name, "x")
     with pytest.raises(ConfigError, match="no private key"):
         key_pair(made.path("trust.jks"), PASSWORD, None)

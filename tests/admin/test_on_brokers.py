@@ -155,11 +155,11 @@ def test_delegate_and_hand_back_on_a_broker(broker: Broker, tmp_path: Path, caps
 def test_an_error_of_the_broker_is_one_line(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Unknown topics are not created by asking; refusals and silence have their own exit codes."""
     cli = Cli(broker, tmp_path / "state", capsys)
-    for verb in ("delegate", "hand-back"):
-        code, out, err = cli(verb, "nobody", "--yes")
-        assert (code, out, err) == (3, "", "cleanerd: nobody: no such topic\n")
+    for command in ("delegate", "hand-back"):
+        code, out, err = cli(command, "unknown", "--yes")
+        assert (code, out, err) == (3, "", "cleanerd: unknown: no such topic\n")
     assert (
-        "nobody"
+        "unknown"
         not in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=PATIENCE_SECONDS).topics
     )
     create(broker, "deleting", cleanup_policy="delete")

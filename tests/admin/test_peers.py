@@ -178,11 +178,11 @@ def test_a_huge_answer() -> None:
 
 def test_answers_are_kept_for_a_while() -> None:
     """U-79: a scan asks only where the last answer is old; without addresses nothing is asked."""
-    now, asked = [0.0], []
+    now, arguments = [0.0], []
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
-        asked.append(handler.path)
-        body(json.dumps(status(entry(offset=5 if len(asked) < 3 else 6))).encode())(handler)
+        arguments.append(handler.path)
+        body(json.dumps(status(entry(offset=5 if len(arguments) < 3 else 6))).encode())(handler)
 
     with answering(answer) as address:
         peers = Peers(clock=lambda: now[0])
@@ -192,7 +192,7 @@ def test_answers_are_kept_for_a_while() -> None:
         assert peers.points([(2, address)], CLUSTER, 1) is first
         now[0] = 60.0
         assert peers.points([(2, address)], CLUSTER, 1) is first
-        assert asked == ["/status"] * 2
+        assert arguments == ["/status"] * 2
         now[0] = 120.0
         assert peers.points([(2, address)], CLUSTER, 1) == {2: {"t": {0: 6}}}
         assert peers.points([(2, address)], OTHER_CLUSTER, 1) != {2: {"t": {0: 6}}}

@@ -51,5 +51,5 @@ def test_a_connection_closed_by_the_broker_is_tried_again() -> None:
     assert next(clock) > 25, "until the time was over"
 
 
-def test_without_a_login_nobody_is_asked() -> None:
+def test_without_a_login_no_broker_is_queried() -> None:
     assert refused_login("127.0.0.1:1", ClientConfig()) is None

@@ -159,8 +159,8 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., t
         capsys.readouterr()
         code = run([*map(str, arguments), "--set", f"cleanerd.state.dir={tmp_path / 'state'}"])
         captured = capsys.readouterr()
-        said = captured.out + captured.err
-        assert not any(password in said for password in (*USERS.values(), PASSWORD)), "never shown"
+        message = captured.out + captured.err
+        assert not any(password in message for password in (*USERS.values(), PASSWORD)), "never shown"
         return code, captured.out, captured.err
 
     return call
@@ -240,7 +240,7 @@ def test_a_refused_login_shows_kafkas_command(
     shell("hand-back", "stock", "--command-config", secured.login("alice"), "--yes")
 
 
-def test_a_user_who_may_look_only(secured: Secured, shell: Callable[..., tuple[int, str, str]]) -> None:
+def test_a_user_who_may_read_only(secured: Secured, shell: Callable[..., tuple[int, str, str]]) -> None:
     """The command then has exactly what would have been set."""
     from confluent_kafka.admin import (  # type: ignore[attr-defined] # noqa: PLC0415
         AclBinding,
@@ -275,9 +275,9 @@ def test_connections_that_do_not_come_about_say_why(secured: Secured) -> None:
         (f"security.protocol=SSL\n{secured.trust('ca.pem')}", secured.broker.bootstrap, "listener with TLS"),
         ("", servers, "--command-config FILE"),
     ]
-    for text, place, said in cases:
+    for text, place, message in cases:
         client = read_client_config(secured.file(text))
-        with pytest.raises(CleanerdError, match=said) as raised:
+        with pytest.raises(CleanerdError, match=message) as raised:
             Cluster(place, client, connect_seconds=3)
         assert not isinstance(raised.value, AccessDeniedError)
         assert not any(password in str(raised.value) for password in USERS.values())

@@ -47,13 +47,13 @@ def seeds() -> Iterator[bytes]:
         "checkpoint": 50,
     }  # fmt: skip
     clean = {"base": 0, "size": 12, "ino": 1, "mtime_ms": 1}
-    told = {"op": "checkpoint", "topic": "orders", "partition": 0, "topic_id": None, "dir": "/d", "offset": 5}
+    reported = {"op": "checkpoint", "topic": "orders", "partition": 0, "topic_id": None, "dir": "/d", "offset": 5}
     requests = (
         {"op": "swap", **swap},
         {"op": "info"},
         {"op": "log", "topic": "orders", "partition": 0},
-        told,
-        {**told, "clean": clean},
+        reported,
+        {**reported, "clean": clean},
     )
     for request in requests:
         yield b"\0" + json.dumps({"v": 1, "id": "a", **request}).encode()

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 JAVA: Final = Path(__file__).parent / "java"
 
 
-def told_by(work_dir: Path, sources: Sequence[Path], main: str, *arguments: str, libs: Path | None = None) -> list[str]:
+def reported_by(
+    work_dir: Path, sources: Sequence[Path], main: str, *arguments: str, libs: Path | None = None
+) -> list[str]:
     """The lines that class ``main`` of ``sources`` prints, compiled beside the agent's own classes, and jars."""
     with zipfile.ZipFile(JAR) as jar:
         jar.extractall(work_dir, [name for name in jar.namelist() if name.startswith("implementation/")])

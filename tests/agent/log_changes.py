@@ -34,7 +34,7 @@ _DO: Final = """
         }
 """
 _FIRST_LINE: Final = "        String cleaning = log.cleaningState();\n"
-DOES_WHAT_IT_IS_TOLD: Final = ("LogAnswer.java", (_FIRST_LINE, _DO + _FIRST_LINE))
+FOLLOWS_ITS_CONFIGURATION: Final = ("LogAnswer.java", (_FIRST_LINE, _DO + _FIRST_LINE))
 """For ``stopping_build``: asked about a log, the agent does first what :func:`tell` says."""
 _REPLACED: Final = "            log.replace(output, sources);\n"
 _NO_LAST_NAME: Final = """
@@ -60,7 +60,7 @@ MOVED_ON: Final = {
 """No fault of the plan, and nothing that is asked again as it is."""
 
 
-def asked(topic: Topic) -> dict[str, Any]:
+def requested(topic: Topic) -> dict[str, Any]:
     """What the agent says of it."""
     with Live(topic.broker).asking() as agent:
         return agent.ask("log", topic=topic.name, partition=0)
@@ -69,14 +69,14 @@ def asked(topic: Topic) -> dict[str, Any]:
 def tell(stopping: Stopping, topic: Topic, what: str) -> dict[str, Any]:
     """``give up``: as when its disk fails; ``close``; or an offset to cut it to. What is said of it after that."""
     (stopping.place / f"{topic.name}-0.do").write_text(what)
-    return asked(topic)
+    return requested(topic)
 
 
 def cut(stopping: Stopping, topic: Topic, offset: int) -> None:
     """To ``offset``; then it grows beyond where it ended."""
-    end = asked(topic)["leo"]
+    end = requested(topic)["leo"]
     assert tell(stopping, topic, str(offset))["leo"] == offset
-    while asked(topic)["segments"][-1][0] <= end:
+    while requested(topic)["segments"][-1][0] <= end:
         topic.fill(transactions=False)
 
 
@@ -87,8 +87,8 @@ def released(stopping: Stopping, topic: Topic) -> None:
     wait_until("no file of a swap is left", lambda: not names_ending([topic.directory], ".cleaned", ".swap"))
     with stopping.live.asking() as agent:
         wait_until("it is free", lambda: agent.ask("log", topic=topic.name, partition=0)["cleaning"] != "paused")
-        told = agent.ask("info")
-        assert (told["pauses"], told["failed_resumes"]) == ([], [])
+        reported = agent.ask("info")
+        assert (reported["pauses"], reported["failed_resumes"]) == ([], [])
 
 
 def swap_without_a_last_name(stopping: Stopping, topic: Topic, manifest: Manifest, kind: str = "log") -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.agent.java_program import JAVA, told_by
+from tests.agent.java_program import JAVA, reported_by
 from tests.kafka.judge import fetch
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ def test_a_swap_in_the_middle_of_a_read(tmp_path: Path) -> None:
     both. Where each source has its own output, and the entry stays as long as its marker, it is.
     """
     sources = sorted((JAVA / "aborted").rglob("*.java"))
-    told = told_by(tmp_path, sources, "cleanerd.judge.AbortedReads", str(tmp_path), libs=fetch("4.3").libs)
-    lines = dict(line.split("=", 1) for line in told if "=" in line and not line.startswith("["))
+    reported = reported_by(tmp_path, sources, "cleanerd.judge.AbortedReads", str(tmp_path), libs=fetch("4.3").libs)
+    lines = dict(line.split("=", 1) for line in reported if "=" in line and not line.startswith("["))
     assert lines == {
         "nothing": "true",
         "both by one": "false",

@@ -108,7 +108,7 @@ def test_an_agent_that_hangs_up_after_its_proof(tmp_path: Path, listening: Any) 
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"mode": 0o640}, "has mode 0640: others can read"),
         ({"mode": 0o604}, "has mode 0604"),
@@ -123,11 +123,11 @@ def test_an_agent_that_hangs_up_after_its_proof(tmp_path: Path, listening: Any) 
         ({"network": "net:[1]"}, "another network namespace"),
     ],
 )
-def test_files_that_are_no_announcement(tmp_path: Path, listening: Any, changes: dict[str, Any], told: str) -> None:
+def test_files_that_are_no_announcement(tmp_path: Path, listening: Any, changes: dict[str, Any], reported: str) -> None:
     """A-33: what others may read or write, what is too long, and what leads into another container is not followed."""
     server = listening(lambda _connection: None)
     announce(tmp_path / "a", **({"port": server.port} | changes))
-    with pytest.raises(AgentUnavailableError, match=told):
+    with pytest.raises(AgentUnavailableError, match=reported):
         AgentClient.connect(tmp_path / "a")
     assert server.came == []
 

@@ -159,8 +159,8 @@ def test_a_build_without_the_check_accepts_the_swap(
     swap["groups"][0]["crc32c"] = {kind: crc for kind, (_, crc) in facts.items()}
     with credulous.asking() as agent:
         assert agent.ask("swap", **swap)["done"] == [group.base]
-        told = {base: size for base, size, _, _ in agent.ask("log", topic=topic.name, partition=0)["segments"]}
-    assert told[group.base] == len(damaged["log"]), "it serves this"
+        reported = {base: size for base, size, _, _ in agent.ask("log", topic=topic.name, partition=0)["segments"]}
+    assert reported[group.base] == len(damaged["log"]), "it serves this"
     assert (topic.directory / f"{group.base:020d}.log").read_bytes() == damaged["log"]
     if harm is damage.without_last_batch:
         lost = {record.key or b"" for record in damage.batches_of(damage.batches({"log": sound["log"]})[-1])[0].records}
@@ -183,7 +183,7 @@ def test_a_broken_agent_argument_is_reported(attached: Live) -> None:
 def test_another_build_that_could_not_run_ends_nothing(attached: Live, other_build: Path, option: str) -> None:
     """A-02: it was ended first, and then the one in its place did not start, or found no place to listen."""
     before = build_of(attached)
-    told = attached.broker.log_text().count("cleanerd agent: not started")
+    reported = attached.broker.log_text().count("cleanerd agent: not started")
     attach(attached, other_build, option)
-    wait_until("it is told", lambda: attached.broker.log_text().count("cleanerd agent: not started") > told)
+    wait_until("it is reported", lambda: attached.broker.log_text().count("cleanerd agent: not started") > reported)
     assert build_of(attached) == before

@@ -168,9 +168,9 @@ def test_a_swap_of_ours_that_stopped_half_way(cutting: tuple[Live, Path]) -> Non
 
 def witnesses_of(asking: Asking, topic: Topic, manifest: Manifest) -> list[dict[str, Any]]:
     """All segments that the decision rests on, as the broker has them now."""
-    told = asking.ask("log", topic=topic.name, partition=0)["segments"][:-1]
+    reported = asking.ask("log", topic=topic.name, partition=0)["segments"][:-1]
     names = ("base", "size", "mtime_ms", "ino")
-    return [dict(zip(names, row, strict=True)) for row in told if row[0] < manifest.bound]
+    return [dict(zip(names, row, strict=True)) for row in reported if row[0] < manifest.bound]
 
 
 def digest_of_aborted(topic: Topic, below: int) -> str:

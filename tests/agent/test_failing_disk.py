@@ -49,9 +49,9 @@ def test_no_room_for_the_trial() -> None:
     try:
         broker.start()
         with Live(broker).asking() as agent:
-            told = agent.ask("info")
-            assert (told["self_test"], told["capable"]) == ("not_run", True), told
-            assert "No space left" in told["self_test_detail"]
+            reported = agent.ask("info")
+            assert (reported["self_test"], reported["capable"]) == ("not_run", True), reported
+            assert "No space left" in reported["self_test_detail"]
             full.unlink()
             wait_until("it is tried again", lambda: agent.ask("info")["self_test"] == "passed")
     finally:

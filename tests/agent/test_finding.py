@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.agent.java_program import JAVA, told_by
+from tests.agent.java_program import JAVA, reported_by
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,5 +41,5 @@ EXPECTED: Final = {
 def test_finding(tmp_path: Path) -> None:
     """A-07, A-08, A-09, A-10, A-12."""
     sources = sorted((JAVA / "finding").rglob("*.java"))
-    told = told_by(tmp_path, sources, "cleanerd.agent.Finding")
-    assert dict(line.split("=", 1) for line in told) == EXPECTED
+    reported = reported_by(tmp_path, sources, "cleanerd.agent.Finding")
+    assert dict(line.split("=", 1) for line in reported) == EXPECTED

@@ -12,7 +12,7 @@ from confluent_kafka.admin import ResourceType
 
 from tests.agent.building import changed_source, stopping_build
 from tests.agent.live import PROPERTIES
-from tests.agent.log_changes import NO_LAST_NAME, asked, released, swap_without_a_last_name, topic_in
+from tests.agent.log_changes import NO_LAST_NAME, released, requested, swap_without_a_last_name, topic_in
 from tests.agent.raw_client import RefusedError
 from tests.agent.stopping import Stopping, stopping_broker
 from tests.brokers.node import wait_until
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 IN_THE_LOG: Final = "        if (!entered) {\n"
-NO_LOOK: Final = """
+NO_QUERY: Final = """
         if (java.nio.file.Files.exists(
                 java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), log + ".no-look"))) {
             throw new OutOfMemoryError("a test");
@@ -49,7 +49,7 @@ NOT_RESUMED: Final = """
                         throw new OutOfMemoryError("a test");
                     }
 """
-NOT_TOLD: Final = """
+NOT_SENT: Final = """
                     if (java.nio.file.Files.deleteIfExists(place.resolve(name + ".not-told"))) {
                         throw new OutOfMemoryError("a test");
                     }
@@ -75,8 +75,8 @@ def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
     """A broker whose cleaner is eager, with the build that stops."""
 
     def build(work_dir: Path) -> Path:
-        changed_source(work_dir, "moments", "Attempt.java", (IN_THE_LOG, NO_LOOK + IN_THE_LOG), NO_LAST_NAME)
-        pauses = ((PAUSED, PAUSED + NO_MEMORY), (RESUMED, NOT_RESUMED + RESUMED + NOT_TOLD))
+        changed_source(work_dir, "moments", "Attempt.java", (IN_THE_LOG, NO_QUERY + IN_THE_LOG), NO_LAST_NAME)
+        pauses = ((PAUSED, PAUSED + NO_MEMORY), (RESUMED, NOT_RESUMED + RESUMED + NOT_SENT))
         changed_source(work_dir, "moments", "Pauses.java", *pauses)
         changed_source(work_dir, "moments", "BrokerLog.java", (TEXT, NO_TEXT + TEXT))
         changed_source(work_dir, "moments", "Session.java", (KEPT, NO_ROOM + KEPT))
@@ -190,7 +190,7 @@ def test_no_memory_when_it_is_to_be_resumed(stopping: Stopping) -> None:
     with stopping.live.asking() as agent:
         assert agent.ask("swap", **first)["warnings"] == []
         assert agent.ask("info")["failed_resumes"] == [f"{topic.name}-0"]
-        assert asked(topic)["cleaning"] == "paused"
+        assert requested(topic)["cleaning"] == "paused"
         none.unlink()
         wait_until("it is resumed", lambda: agent.ask("info")["failed_resumes"] == [])
         released(stopping, topic)

@@ -72,7 +72,7 @@ def test_the_logs_lock_is_held_for_a_moment(measured: dict[str, Any]) -> None:
     assert measured["holds"] >= PRODUCERS // 256
 
 
-def test_a_look_tells_of_no_producer(measured: dict[str, Any]) -> None:
+def test_a_query_shows_no_producer(measured: dict[str, Any]) -> None:
     """A-36: its answer does not grow with the producers; all of them are found by their ids."""
     assert measured["found"] == PRODUCERS
     assert measured["answer"] < 100 * measured["segments"] + 10_000

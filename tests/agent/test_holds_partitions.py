@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long, pytest.ma
 
 FEW: Final = 200
 MANY: Final = int(os.environ.get("HOLDS_PARTITIONS", "2000"))
-LOOKS: Final = 200
+SCANS: Final = 200
 TRIES: Final = 5
 MOST_HELD_US: Final = 10_000
 
@@ -46,11 +46,11 @@ def measured(agent: Asking, topic: Topic, partitions: int) -> dict[str, list[tup
     found: dict[str, list[tuple[int, int, int]]] = {"looks": [], "info": [], "swap": [], "checkpoint": []}
     for _ in range(TRIES):
         before = agent.ask("info")["held"]
-        for number in range(0, partitions, partitions // LOOKS):
+        for number in range(0, partitions, partitions // SCANS):
             agent.ask("log", topic="many", partition=number)
         found["looks"].append(held(agent, "log", before))
         before = agent.ask("info")["held"]
-        for _ in range(LOOKS):
+        for _ in range(SCANS):
             agent.ask("info")
         found["info"].append(held(agent, "cleaner", before))
         topic.fill(transactions=False)

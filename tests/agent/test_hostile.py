@@ -151,7 +151,7 @@ def test_a_line_without_an_end(live: Live) -> None:
 def test_a_thousand_connections(live: Live) -> None:
     """A-32: 64 are served, the others are told; when they go the next one is served."""
     sockets = []
-    told = 0
+    reported = 0
     try:
         while len(sockets) < PLACES:  # those of the test before give their places back when their threads get to it
             one = _connected(live)
@@ -163,14 +163,14 @@ def test_a_thousand_connections(live: Live) -> None:
                 one.close()
         sockets += [_connected(live) for _ in range(1000 - PLACES)]
         for one in sockets[PLACES:]:
-            told += b'"too_many"' in _received(one)
+            reported += b'"too_many"' in _received(one)
         threads = len(os.listdir(f"/proc/{live.broker.pid}/task"))
         sockets[0].sendall(INFO)
         assert b'"ok":true' in sockets[0].recv(100_000)
     finally:
         for one in sockets:
             one.close()
-    assert told == 1000 - PLACES
+    assert reported == 1000 - PLACES
     assert threads < 200
 
     def served() -> bool:

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 
 from tests.agent.building import changed_source, stopping_build
 from tests.agent.live import Live
-from tests.agent.log_changes import DOES_WHAT_IT_IS_TOLD, MOVED_ON, asked, cut, released, tell
+from tests.agent.log_changes import FOLLOWS_ITS_CONFIGURATION, MOVED_ON, cut, released, requested, tell
 from tests.agent.raw_client import RefusedError
 from tests.agent.stopping import Stopping, stopping_broker
 from tests.brokers.node import error_lines, names_ending, wait_until
@@ -46,7 +46,7 @@ def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
 
     def build(work_dir: Path) -> Path:
         changed_source(work_dir, "moments", "Checkpoint.java", (WRITTEN, WRITTEN + NO_FACTS))
-        return stopping_build(work_dir, *DOES_WHAT_IT_IS_TOLD)
+        return stopping_build(work_dir, *FOLLOWS_ITS_CONFIGURATION)
 
     with stopping_broker(request.param, build, log_dirs=2) as started:
         yield started
@@ -134,14 +134,14 @@ def test_cleanup_policy_changes_around_a_swap(stopping: Stopping, back: bool) ->
     manifest = topic.stage(output_bytes=OUTPUT_BYTES)
     with stopping.at("opened", topic.request(manifest)) as swap:
         delete_for_a_while(stopping, topic)
-        rows = asked(topic)["segments"]
+        rows = requested(topic)["segments"]
         with pytest.raises(AssertionError):
-            wait_until("retention", lambda: asked(topic)["segments"] != rows, seconds=5)
+            wait_until("retention", lambda: requested(topic)["segments"] != rows, seconds=5)
         if back:
             set_topic(topic.broker, topic.name, "cleanup.policy", "compact")
     if not back:
         assert swap.code == "not_eligible"
-        wait_until("retention", lambda: asked(topic)["log_start"] > 0)
+        wait_until("retention", lambda: requested(topic)["log_start"] > 0)
     else:
         assert isinstance(swap.answer, dict)
         assert swap.answer["done"] == [group.base for group in manifest.groups]
@@ -161,13 +161,13 @@ def test_records_are_deleted_below_a_group(stopping: Stopping) -> None:
         before = read(topic.broker, topic.name)
     assert isinstance(swap.answer, dict)
     assert swap.answer["done"] == [group.base for group in manifest.groups]
-    wait_until("what lies below is deleted", lambda: asked(topic)["segments"][0][0] == group.base)
+    wait_until("the segments below are deleted", lambda: requested(topic)["segments"][0][0] == group.base)
     assert read(topic.broker, topic.name) == before
     released(stopping, topic)
     wait_until("it is written down", lambda: log_start_on_disk(topic) == start)
     topic.broker.kill()
     topic.broker.start()
-    assert asked(topic)["log_start"] == start
+    assert requested(topic)["log_start"] == start
     assert read(topic.broker, topic.name) == before
 
 
@@ -185,7 +185,7 @@ def cleaned(topic: Topic) -> dict[str, Any]:
     request = topic.request(manifest)
     with Live(topic.broker).asking() as agent:
         agent.ask("swap", **request)
-    base, size, mtime_ms, inode = max(row for row in asked(topic)["segments"] if row[0] < manifest.bound)
+    base, size, mtime_ms, inode = max(row for row in requested(topic)["segments"] if row[0] < manifest.bound)
     return {
         "topic": topic.name,
         "partition": 0,
@@ -203,13 +203,13 @@ def cleaners_offsets(topic: Topic) -> set[int]:
     return {offset for offset in found if offset is not None}
 
 
-def test_a_clean_point_is_told(stopping: Stopping) -> None:
+def test_a_clean_point_is_sent(stopping: Stopping) -> None:
     """A-20: so that the tests below can fail. Somebody who does not say what is clean is believed, too."""
     topic = stopping.live.topic("told", transactions=False)
     request = cleaned(topic)
-    with stopping.at("checkpoint", request, "checkpoint") as told:
+    with stopping.at("checkpoint", request, "checkpoint") as reported:
         pass
-    assert told.answer == {"offset": request["offset"]}
+    assert reported.answer == {"offset": request["offset"]}
     assert cleaners_offsets(topic) == {request["offset"]}
     with stopping.live.asking() as agent:
         earlier = {name: value for name, value in request.items() if name != "clean"}
@@ -222,7 +222,7 @@ def test_a_clean_point_of_another_log(stopping: Stopping, what: str, moment: str
     """S-50: below it nobody has cleaned, or not there: it is not told, or taken back."""
     topic = stopping.live.topic(f"told-{what}-{moment}", transactions=False)
     request = cleaned(topic)
-    with stopping.at(moment, request, "checkpoint") as told:
+    with stopping.at(moment, request, "checkpoint") as reported:
         if what == "cut":
             cut(stopping, topic, request["clean"]["base"] + 1)
         elif what == "moved":
@@ -231,7 +231,7 @@ def test_a_clean_point_of_another_log(stopping: Stopping, what: str, moment: str
             recreate(stopping, topic, "1")  # else its cleaner comes to the same offset by itself
     # What met the broker's cleaner, which glances at every log, is asked again, and finds a topic of another id.
     codes = {"cut": {"evidence_changed"}, "moved": {"log_changed"}, "recreated": {"log_changed", "topic_id"}}
-    assert told.code in codes[what], told.answer
+    assert reported.code in codes[what], reported.answer
     assert request["offset"] not in cleaners_offsets(topic)
 
 
@@ -274,15 +274,15 @@ def test_a_broker_that_stops(stopping: Stopping) -> None:
     assert topic.read() == topic.latest
 
 
-def test_an_error_when_a_clean_point_was_told(stopping: Stopping) -> None:
+def test_an_error_when_a_clean_point_was_sent(stopping: Stopping) -> None:
     """S-50, A-27: of another log by then; it is taken back after an Error too, and nothing is swapped any more."""
     topic = stopping.live.topic("told-erring", transactions=False)
     request = cleaned(topic)
-    with stopping.at("checkpoint", request, "checkpoint") as told:
+    with stopping.at("checkpoint", request, "checkpoint") as reported:
         cut(stopping, topic, request["clean"]["base"] + 1)
         (stopping.place / f"{topic.name}-0.no-facts").touch()
     (stopping.place / f"{topic.name}-0.no-facts").unlink()
-    assert told.code == "internal"
+    assert reported.code == "internal"
     assert request["offset"] not in cleaners_offsets(topic)
     released(stopping, topic)
     with stopping.live.asking() as agent:

@@ -182,14 +182,14 @@ def test_a_silent_client_is_disconnected(live: Live) -> None:
             assert asking.ask("info")["ready"] is True
         with live.asking() as one_more:
             one_more.send(INFO)
-            told = one_more.answer()
-        assert told is not None
-        assert told["code"] == "too_many"
+            reported = one_more.answer()
+        assert reported is not None
+        assert reported["code"] == "too_many"
     wait_until("the places are free", lambda: _answers(live))
     with live.asking() as asking:
         errors = asking.ask("info")["errors"]
-    told_of = [error for error in errors if "did not prove that they may read" in error]
-    assert 1 <= len(told_of) <= 3, "once a minute at the most: anybody can bring it about"
+    reported_of = [error for error in errors if "did not prove that they may read" in error]
+    assert 1 <= len(reported_of) <= 3, "once a minute at the most: anybody can bring it about"
 
 
 @pytest.mark.long

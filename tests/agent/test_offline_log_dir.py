@@ -16,10 +16,10 @@ from confluent_kafka import Producer
 from tests.agent.building import changed_source, stopping_build
 from tests.agent.live import attach, is_another_build
 from tests.agent.log_changes import (
-    DOES_WHAT_IT_IS_TOLD,
+    FOLLOWS_ITS_CONFIGURATION,
     MOVED_ON,
     NO_LAST_NAME,
-    asked,
+    requested,
     swap_without_a_last_name,
     tell,
     topic_in,
@@ -57,7 +57,7 @@ def build(work_dir: Path) -> Path:
     """The agent that stops, does what it is told, and meets failures that a test asks for."""
     changed_source(work_dir, "moments", "Attempt.java", NO_LAST_NAME)
     changed_source(work_dir, "moments", "CleanedFiles.java", (FINISHED, NOT_FINISHED + FINISHED))
-    return stopping_build(work_dir, *DOES_WHAT_IT_IS_TOLD)
+    return stopping_build(work_dir, *FOLLOWS_ITS_CONFIGURATION)
 
 
 @pytest.fixture(
@@ -97,7 +97,7 @@ def half_way(stopping: Stopping, topic: Topic) -> Iterator[tuple[Stopped, int]]:
     obstacle.parent.rmdir()
 
 
-def told(swap: Stopped) -> str:
+def reported(swap: Stopped) -> str:
     """The swap's answer: what happened, and why."""
     assert swap.code == GIVEN_UP, swap.answer
     assert isinstance(swap.answer, dict)
@@ -176,7 +176,7 @@ def test_the_broker_serves_its_other_log_directories(several: Stopping) -> None:
     assert len(write(topic, "before")) == RECORDS
     with half_way(several, topic) as (swap, _):
         inode = moved_inode(topic)
-    told(swap)
+    reported(swap)
     with several.live.asking() as agent:
         wait_until("its logs are gone", lambda: agent.ask("logs", prefix=topic.name)["logs"] == [])
         assert agent.ask("info")["log_dirs"] == [str(first)]
@@ -208,13 +208,13 @@ def test_a_truncation_after_a_half_swap(several: Stopping) -> None:
     before = records(topic)
     with half_way(several, topic) as (swap, offset):
         order.write_text(str(offset))
-        cut = threading.Thread(target=lambda: attempt(lambda: asked(topic)))
+        cut = threading.Thread(target=lambda: attempt(lambda: requested(topic)))
         cut.start()
         wait_until("it is about to be cut", lambda: not order.exists())
         time.sleep(0.5)  # then it waits for the log's lock
         inode = moved_inode(topic)
     cut.join()
-    told(swap)
+    reported(swap)
     acknowledged = write(topic, "meanwhile", NOBODY_ANSWERS_SECONDS)
     start_again(topic)
     assert acknowledged.items() <= below(1 << 62, records(topic)).items()
@@ -243,7 +243,7 @@ def test_a_repeated_request_is_refused(several: Stopping) -> None:
     requests = [other.request(other.stage(output_bytes=60_000))]
     with half_way(several, topic) as (swap, _):
         requests.append(swap.request)
-    told(swap)
+    reported(swap)
     with several.live.asking() as agent:
         for request in requests:
             with pytest.raises(RefusedError) as refused:
@@ -264,7 +264,7 @@ def test_not_before_the_new_segment_has_all_its_files(several: Stopping) -> None
     assert isinstance(swap.answer, dict)
     assert swap.answer.get("done") == [0]
     assert "its cleaner and retention are paused" in str(swap.answer["warnings"])
-    assert asked(topic)["cleaning"] == "paused"
+    assert requested(topic)["cleaning"] == "paused"
     obstacle.unlink()
     with several.live.asking() as agent:
         wait_until("its logs are gone", lambda: agent.ask("logs", prefix=topic.name)["logs"] == [])
@@ -283,7 +283,7 @@ def test_a_broker_with_one_log_directory_halts(single: Stopping) -> None:
         inode = moved_inode(topic)
     wait_until("it halts", lambda: not topic.broker.running)
     if isinstance(swap.answer, dict):  # else the broker was quicker
-        told(swap)
+        reported(swap)
     else:
         assert swap.answer.startswith("lost: ")
     assert f"Failed to put aside the segments of {topic.name}-0" in topic.broker.log_text()
@@ -372,7 +372,7 @@ def sealed(topic: Topic) -> dict[str, tuple[int, int, int]]:
 
 
 @pytest.mark.long
-def test_a_release_that_is_told_otherwise(several: Stopping, tmp_path: Path) -> None:
+def test_a_release_that_is_configured_otherwise(several: Stopping, tmp_path: Path) -> None:
     """A-24: where the agent does not find how, it says so at once; half a swap keeps the cleaner away."""
     live = several.live
     with live.asking() as agent:

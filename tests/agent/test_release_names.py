@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.agent.java_program import JAVA, told_by
+from tests.agent.java_program import JAVA, reported_by
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,12 +46,12 @@ READ_AS: Final = {
 def test_a_trial_that_fails_again_says_the_same(tmp_path: Path) -> None:
     """R-10: each try has a directory of another name; with the name in its words each was logged, once a minute."""
     failures = [f"/t/cleanerd-trial-{number}: Read-only file system" for number in (17, 4711)]
-    told = told_by(tmp_path, [JAVA / "Words.java"], "cleanerd.agent.Words", *failures)
-    assert told == ["java.io.IOException: /t/cleanerd-trial-*: Read-only file system"] * 2
+    reported = reported_by(tmp_path, [JAVA / "Words.java"], "cleanerd.agent.Words", *failures)
+    assert reported == ["java.io.IOException: /t/cleanerd-trial-*: Read-only file system"] * 2
 
 
 def test_release_names(tmp_path: Path) -> None:
     """R-2: patches and vendors' names are read as the release they are built from; what cannot be read is unknown."""
-    told = told_by(tmp_path, [JAVA / "Releases.java"], "cleanerd.agent.Releases", *READ_AS)
-    assert dict(zip(READ_AS, told, strict=False)) == READ_AS
-    assert told[len(READ_AS) :] == ["null false"]  # a broker that says nothing
+    reported = reported_by(tmp_path, [JAVA / "Releases.java"], "cleanerd.agent.Releases", *READ_AS)
+    assert dict(zip(READ_AS, reported, strict=False)) == READ_AS
+    assert reported[len(READ_AS) :] == ["null false"]  # a broker that says nothing

@@ -142,7 +142,7 @@ def stranger() -> Iterator[Live]:
     yield from broker_of("4.4", called="4.9.0-acme")
 
 
-def asked(live: Live) -> dict[str, Any]:
+def requested(live: Live) -> dict[str, Any]:
     """The agent's ``info``."""
     with live.asking() as agent:
         return agent.ask("info")
@@ -151,7 +151,7 @@ def asked(live: Live) -> dict[str, Any]:
 def is_capable(live: Live) -> bool:
     """Whether the agent that answers can swap; one that gives way may hang up first."""
     try:
-        return bool(asked(live)["capable"])
+        return bool(requested(live)["capable"])
     except OSError:
         return False
 
@@ -163,7 +163,7 @@ def test_an_unknown_release(stranger: Live, tmp_path: Path) -> None:
     and an agent that can do nothing gives way to itself with other options.
     """
     assert "Kafka version: 4.9.0-acme" in stranger.broker.log_text()
-    info = asked(stranger)
+    info = requested(stranger)
     assert (info["version"], info["base_version"], info["version_known"]) == ("4.9.0-acme", "4.9", False)
     assert (info["capable"], info["missing"], info["self_test"]) == (False, [], "not_run")
     assert "allow-unknown-version=true" in info["why_incapable"]
@@ -174,7 +174,7 @@ def test_an_unknown_release(stranger: Live, tmp_path: Path) -> None:
     wrong = changed_build(tmp_path, "wrong", "BrokerLog.java", fault)
     attach(stranger, wrong, "allow-unknown-version=true")
     wait_until("the build with a fault", lambda: is_another_build(stranger, info["build"]))
-    found = asked(stranger)
+    found = requested(stranger)
     assert (found["capable"], found["self_test"]) == (False, "failed")
     assert "other segments" in found["why_incapable"]
     with stranger.asking() as agent, pytest.raises(RefusedError) as refused:
@@ -185,14 +185,14 @@ def test_an_unknown_release(stranger: Live, tmp_path: Path) -> None:
     shutil.rmtree(temporary(stranger.broker.work_dir))
     attach(stranger, JAR, "allow-unknown-version=true")
     wait_until("the build of the product", lambda: is_another_build(stranger, found["build"]))
-    found = asked(stranger)
+    found = requested(stranger)
     assert (found["capable"], found["self_test"], found["version_known"]) == (False, "not_run", False)
     assert "was not possible" in found["why_incapable"]
 
     temporary(stranger.broker.work_dir).mkdir()
     attach(stranger, JAR, "allow-unknown-version=true")
     wait_until("a trial that passes", lambda: is_capable(stranger))
-    assert asked(stranger)["self_test"] == "passed"
+    assert requested(stranger)["self_test"] == "passed"
     topic = stranger.topic("orders", transactions=False)
     with stranger.asking() as agent:
         assert agent.ask("swap", **topic.request(topic.stage(output_bytes=60_000)))["done"] == [0]

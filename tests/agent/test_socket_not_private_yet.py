@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agent.building import BUILD
-from tests.agent.java_program import JAVA, told_by
+from tests.agent.java_program import JAVA, reported_by
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ def test_a_client_of_the_socket_before_its_mode_is_set_is_disconnected(tmp_path:
             "            try { Early.come(fresh); } catch (Exception e) { throw new IOException(e); }\n" + PRIVATE,
         )
     )
-    told = told_by(
+    reported = reported_by(
         tmp_path, [source, JAVA / "early" / "Early.java"], "cleanerd.agent.Early", str(tmp_path / "agent.sock")
     )
-    assert told == ["hung up on", "served"]
+    assert reported == ["hung up on", "served"]

@@ -73,15 +73,15 @@ def test_log_says_what_lies_on_the_disk(topic: Topic, agent: Asking) -> None:
     ]
 
 
-def test_producers_are_looked_up_by_id(topic: Topic, agent: Asking) -> None:
+def test_producers_are_found_by_id(topic: Topic, agent: Asking) -> None:
     """A-36, R192-1: those of the ids that the broker counts as active, each with its last data offset and epoch."""
     headers = [each.header for batches in read_segments(topic.directory).values() for each in batches]
     before = agent.ask("info")["held"]["log"]
-    told = agent.ask("producers", topic=topic.name, partition=0, ids=list(range(50_000)))["active"]
-    assert {producer for producer, _, _ in told} == {header.producer_id for header in headers}
-    assert len(told) == 3
+    reported = agent.ask("producers", topic=topic.name, partition=0, ids=list(range(50_000)))["active"]
+    assert {producer for producer, _, _ in reported} == {header.producer_id for header in headers}
+    assert len(reported) == 3
     last = {(header.producer_id, header.last_offset) for header in headers}
-    assert {(producer, offset) for producer, offset, _ in told if offset is not None} <= last
+    assert {(producer, offset) for producer, offset, _ in reported if offset is not None} <= last
     assert agent.ask("producers", topic=topic.name, partition=0, ids=[])["active"] == []
     with pytest.raises(RefusedError, match="bad_request"):
         agent.ask("producers", topic=topic.name, partition=0, ids=["1"])
@@ -159,8 +159,8 @@ def test_offsets_for_times_after_the_swap(live: Live, topic: Topic) -> None:
     ]
     admin = AdminClient({"bootstrap.servers": live.broker.bootstrap}, logger=SILENT)
     for record in records[:: len(records) // 7]:
-        asked = {TopicPartition(topic.name, 0): OffsetSpec.for_timestamp(record.timestamp)}
-        (future,) = admin.list_offsets(asked).values()
+        requested = {TopicPartition(topic.name, 0): OffsetSpec.for_timestamp(record.timestamp)}
+        (future,) = admin.list_offsets(requested).values()
         assert future.result(PATIENCE_SECONDS).timestamp >= record.timestamp
 
 

@@ -36,12 +36,12 @@ def main(bootstrap: str, topic: str) -> None:
         number += 1
     assert producer.flush(60) == 0
     waits = sorted((latency for latency, _ in latencies), reverse=True)
-    told = {
+    reported = {
         "count": len(waits),
         "p99_ms": waits[len(waits) // 100],
         "largest_ms": waits[:SHOWN],
     }
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(reported) + "\n")
 
 
 if __name__ == "__main__":

@@ -50,11 +50,11 @@ def main() -> None:
     for shape in SHAPES:
         if chosen == [""] or shape.name in chosen:
             with tempfile.TemporaryDirectory(prefix="cleanerd-cores-") as work_dir:
-                sys.stdout.write(told(shape, Path(work_dir)) + "\n")
+                sys.stdout.write(reported(shape, Path(work_dir)) + "\n")
                 sys.stdout.flush()
 
 
-def told(shape: LogShape, work_dir: Path) -> str:
+def reported(shape: LogShape, work_dir: Path) -> str:
     """What is printed of one shape."""
     log = make_log(work_dir / "log", shape, unpacked_bytes=SIZE_BYTES, segment_bytes=SIZE_BYTES // SEGMENTS)
     passes, samples = sampled(log, work_dir)

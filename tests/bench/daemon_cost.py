@@ -120,7 +120,7 @@ def scrape(port: int) -> tuple[float, int]:
     return (time.monotonic() - started) * 1000, size
 
 
-def told(found: Mapping[str, float], name: str) -> dict[str, float]:
+def reported(found: Mapping[str, float], name: str) -> dict[str, float]:
     """Print what was found, and keep it in ``NAME.json``; returned is what stands there."""
     rounded = {key: round(value, 4) for key, value in found.items()}
     sys.stdout.write("\n\n" + "".join(f"{key:28}{value:>12}\n" for key, value in rounded.items()))

@@ -76,7 +76,7 @@ def _print(millions: int, way: str, runs: list[tuple[int, float, int]]) -> None:
 
 def _clean(log: MadeLog, work: Path, *, on_disk: bool) -> tuple[int, float, int]:
     """Passes, CPU seconds of the process, bytes written, of one cleaning of a copy."""
-    copy, told = work / "copy", work / "told.json"
+    copy, report = work / "copy", work / "report.json"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(log.log_dir, copy, copy_function=os.link)  # segments are only replaced
     given = [
@@ -86,12 +86,12 @@ def _clean(log: MadeLog, work: Path, *, on_disk: bool) -> tuple[int, float, int]
         f"cleanerd.map.dir={work}",
         f"cleanerd.map.max.bytes={1 << 40 if on_disk else 0}",
     ]
-    command = [sys.executable, "-c", _CHILD, str(told), *clean_arguments(copy, str(work / "state"), given)]
+    command = [sys.executable, "-c", _CHILD, str(report), *clean_arguments(copy, str(work / "state"), given)]
     done = subprocess.run(command, capture_output=True, check=False, timeout=3600)
     if done.returncode:
         raise SystemExit(done.stderr.decode())
     shutil.rmtree(work / "state", ignore_errors=True)
-    cpu, written = json.loads(told.read_text())
+    cpu, written = json.loads(report.read_text())
     (partition,) = json.loads(done.stdout)["partitions"]
     return partition["passes"], cpu, written
 

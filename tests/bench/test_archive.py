@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from cleanerd_lab.bench.yardstick import idle_share
-from tests.bench.daemon_cost import told
+from tests.bench.daemon_cost import reported
 from tests.spark.archives import archived, cleaned_twin, make_tiny
 
 if TYPE_CHECKING:
@@ -43,5 +43,5 @@ def test_tiny_partitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
             shutil.rmtree(each)
     found = {"partitions": float(PARTITIONS), "cores_share": round(idle_share(2), 2)}
     found |= {"archive_seconds": min(ours), "local_engine_seconds": min(theirs)}
-    found = told(found, "archive")
+    found = reported(found, "archive")
     assert found["archive_seconds"] < MOST_TIMES * found["local_engine_seconds"] + START_SECONDS

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 SEGMENTS: Final = int(os.environ.get("BENCH_SEGMENTS", "13000"))
 CLEAN_POINTS: Final = int(os.environ.get("BENCH_CLEAN_POINTS", "10000"))
 MOST_HELD_MS: Final = 10.0
-MOST_LOOK_MS: Final = 3.0
-LOOKS: Final = 300
+MOST_QUERY_MS: Final = 3.0
+SCANS: Final = 300
 QUIET_SECONDS: Final = 10
 
 pytestmark = [pytest.mark.bench, pytest.mark.kafka, pytest.mark.broker, pytest.mark.timeout(900)]
@@ -51,11 +51,11 @@ pytestmark = [pytest.mark.bench, pytest.mark.kafka, pytest.mark.broker, pytest.m
 class Appends:
     """What a producer saw meanwhile."""
 
-    told: dict[str, Any] = field(default_factory=dict)
+    reported: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        largest = ", ".join(f"{ms:.1f}" for ms in self.told["largest_ms"])
-        return f"{self.told['count']} appends, p99 {self.told['p99_ms']:.1f} ms, the longest {largest} ms"
+        largest = ", ".join(f"{ms:.1f}" for ms in self.reported["largest_ms"])
+        return f"{self.reported['count']} appends, p99 {self.reported['p99_ms']:.1f} ms, the longest {largest} ms"
 
 
 @contextlib.contextmanager
@@ -66,7 +66,7 @@ def appending(broker: Broker) -> Iterator[Appends]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         time.sleep(3)  # its start is not what is measured
         yield seen
-        seen.told = json.loads(process.communicate(timeout=90)[0])
+        seen.reported = json.loads(process.communicate(timeout=90)[0])
 
 
 @contextlib.contextmanager
@@ -169,15 +169,15 @@ def test_the_cost_of_a_log_request(broker_43: StartBroker) -> None:
     lay_clean_points(broker, CLEAN_POINTS)
     name = TopicPartition(TOPIC, 0)
     with SwappingBroker(broker.log_dirs[0] / SOCKET) as agent:
-        for _ in range(LOOKS):  # the JIT's share
+        for _ in range(SCANS):  # the JIT's share
             agent.log(name)
         started, used = time.monotonic(), cpu_seconds(broker.pid)
-        for _ in range(LOOKS):
+        for _ in range(SCANS):
             agent.log(name)
         seconds, used = time.monotonic() - started, cpu_seconds(broker.pid) - used
         idle = cpu_seconds(broker.pid)
         time.sleep(seconds)
         idle = cpu_seconds(broker.pid) - idle
-    each_ms = 1000 * (used - idle) / LOOKS
+    each_ms = 1000 * (used - idle) / SCANS
     print(f"\n{CLEAN_POINTS} clean points: {each_ms:.2f} ms of the broker's CPU a log request")  # noqa: T201
-    assert each_ms <= MOST_LOOK_MS
+    assert each_ms <= MOST_QUERY_MS

@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 
 from cleanerd_lab.bench.yardstick import idle_share
 from cleanerd_lab.demo.kafka_cleaner import alter, thread_seconds
-from tests.bench.daemon_cost import idle, running, told
+from tests.bench.daemon_cost import idle, reported, running
 from tests.kafka.judge import BROKERS_OWN
 from tests.live.load import create_topics
 from tests.live.rounds import with_agent
@@ -127,17 +127,17 @@ def have_daemon_clean(broker: Broker, base: Path) -> dict[str, float]:
     spent = Spent(broker)
     with running(base, "live", settings(broker)) as live:
         found = {"ready_live_seconds": live.ready_seconds, "ready_live_cpu_seconds": live.ready_cpu_seconds}
-        looked = spent.so_far()
+        scanned = spent.so_far()
         started = time.monotonic()
         while cleaned(broker) < PARTITIONS:
             assert time.monotonic() - started < 600, live.daemon.ask("status")["totals"]
             time.sleep(0.5)
-        daemon_seconds, broker_seconds = live.cpu_seconds - live.ready_cpu_seconds, spent.so_far() - looked
+        daemon_seconds, broker_seconds = live.cpu_seconds - live.ready_cpu_seconds, spent.so_far() - scanned
         found |= {
             "all_clean_seconds": time.monotonic() - started,
             "daemon_ms_each": daemon_seconds / PARTITIONS * 1000,
             "daemons_broker_ms_each": broker_seconds / PARTITIONS * 1000,
-            "broker_for_ready_seconds": looked,
+            "broker_for_ready_seconds": scanned,
             **idle(live, IDLE_SECONDS),
         }
         assert not live.daemon.ask("status")["warnings"], live.daemon.ask("status")["warnings"]
@@ -162,7 +162,7 @@ def test_two_thousand_partitions(broker_43: StartBroker, tmp_path: Path) -> None
         found["ready_observe_seconds"] = observing.ready_seconds
         found["ready_observe_cpu_seconds"] = observing.ready_cpu_seconds
     found |= have_daemon_clean(ours, tmp_path)
-    found = told(found, "fleet")
+    found = reported(found, "fleet")
     assert found["memory_mib"] <= MOST_MEMORY_MIB
     if found["cores_share"] >= IDLE_SHARE:
         assert found["ready_observe_seconds"] <= MOST_READY_SECONDS

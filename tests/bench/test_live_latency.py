@@ -73,19 +73,19 @@ def send(broker: Broker, seconds: float) -> list[float]:
 
 def half(broker: Broker, state: Path, *, swapping: bool) -> Half:
     """One half of a round."""
-    told: dict[str, Any] = {"swaps": 0, "held_seconds": 0.0, "problems": []}
+    reported: dict[str, Any] = {"swaps": 0, "held_seconds": 0.0, "problems": []}
     if swapping:
         command = [sys.executable, "-m", "tests.bench.swapping", state, *broker.log_dirs]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             time.sleep(2)  # its start is not what is measured
             latencies = send(broker, SECONDS)
-            told = json.loads(process.communicate(timeout=60)[0])
+            reported = json.loads(process.communicate(timeout=60)[0])
     else:
         time.sleep(2)
         latencies = send(broker, SECONDS)
-    assert told["problems"] == []
+    assert reported["problems"] == []
     found = tuple(float(value) for value in np.percentile(latencies, PERCENTILES))
-    return Half(found, told["swaps"], told["held_seconds"] * 1000)
+    return Half(found, reported["swaps"], reported["held_seconds"] * 1000)
 
 
 @pytest.mark.bench

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from cleanerd_lab.bench.yardstick import idle_share
-from tests.bench.daemon_cost import idle, running, told
+from tests.bench.daemon_cost import idle, reported, running
 from tests.support.log_dirs import Partition, make_log_dir, with_directory_id
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def test_twenty_thousand_partitions(tmp_path: Path) -> None:
         assert len(status["partitions"]) == PARTITIONS
         assert all(each["reason"].startswith("nothing to clean") for each in status["partitions"])
         found |= idle(daemon, IDLE_SECONDS)
-    found = told(found, "many_partitions")
+    found = reported(found, "many_partitions")
     assert found["memory_mib"] <= MOST_MEMORY_MIB
     if found["cores_share"] >= QUIET_SHARE:
         assert found["ready_seconds"] <= MOST_READY_SECONDS

@@ -42,7 +42,7 @@ def finished_after(programs: Sequence[Iterator[Step]], *, one_lock: bool = True)
     ready = [(0.0, number) for number in range(len(programs))]
     heapq.heapify(ready)
     lock_is_free_at = 0.0
-    told: set[float] = set()
+    reported: set[float] = set()
     waiting: defaultdict[float, list[int]] = defaultdict(list)
     while ready:
         now, number = heapq.heappop(ready)
@@ -55,12 +55,12 @@ def finished_after(programs: Sequence[Iterator[Step]], *, one_lock: bool = True)
             heapq.heappush(ready, (lock_is_free_at, number))
         elif kind in ("hold", "free"):
             heapq.heappush(ready, (now + amount, number))
-        elif kind == "wait" and amount not in told:
+        elif kind == "wait" and amount not in reported:
             waiting[amount].append(number)
         else:
             heapq.heappush(ready, (now, number))
             if kind == "tell":
-                told.add(amount)
+                reported.add(amount)
                 for other in waiting.pop(amount, []):
                     heapq.heappush(ready, (now, other))
     return now

@@ -57,7 +57,7 @@ class Seen:
     complaints: frozenset[str]
     expected: Mapping[Partition, tuple[Record, ...]]
     readings: Mapping[str, Reading]
-    asked: Times
+    requested: Times
     expected_times: Answers
     searched: Answers
     times: Mapping[str, Answers]

@@ -123,14 +123,14 @@ class Lifecycle:
         """Start on the result and read everything."""
         _ = self.cleaned
         self.broker.start()
-        return self._look()
+        return self._scan()
 
     @Step
     def continued(self) -> Seen:
         """The producers that were open all the time go on."""
         _ = self.restarted
         self._write_everywhere(120)
-        return self._look()
+        return self._scan()
 
     @Step
     def beside(self) -> Beside:
@@ -170,7 +170,7 @@ class Lifecycle:
         _ = self.crashed
         self.broker.start()
         self._write_everywhere(80)
-        return self._look()
+        return self._scan()
 
     @Step
     def taken_over(self) -> TakeOver:
@@ -191,7 +191,7 @@ class Lifecycle:
             self.histories[partition].clean(end, tombstones_expire=expire)
         for topic in {p.topic for p in topics.CLEANED}:
             topics.alter(self.broker.bootstrap, topic, topics.RATIO, "1")
-        return TakeOver(started_at, ends, self.broker.log_text(), self._look())
+        return TakeOver(started_at, ends, self.broker.log_text(), self._scan())
 
     @property
     def after_kafka(self) -> Seen:
@@ -212,7 +212,7 @@ class Lifecycle:
         _ = self.cleaned_again
         self.broker.start()
         self._write_everywhere(80)
-        return self._look()
+        return self._scan()
 
     # ---- what steps are made of ----
 
@@ -289,8 +289,8 @@ class Lifecycle:
             else:
                 self._write("rd-transactional", partition, drafts)
 
-    def _cleanerd(self, verb: str, *options: str) -> Run:
-        return cleanerd(verb, self.broker.log_dirs, self.state_dir, *options)
+    def _cleanerd(self, command: str, *options: str) -> Run:
+        return cleanerd(command, self.broker.log_dirs, self.state_dir, *options)
 
     def _clean(self, *options: str) -> Cleaning:
         """Clean with force; the histories follow, up to the bounds that the directories themselves show."""
@@ -316,7 +316,7 @@ class Lifecycle:
             ends[partition] = max(base for base in bases if base <= lowest)
         return ends
 
-    def _look(self) -> Seen:
+    def _scan(self) -> Seen:
         """Read everything with both libraries, and ask for times."""
         bootstrap = self.broker.bootstrap
         times = {
@@ -325,8 +325,8 @@ class Lifecycle:
             if partition.topic != topics.TRANSACTIONAL.name
         }
         expected: Answers = defaultdict(list)
-        for partition, asked in times.items():
-            for time_ms in asked:
+        for partition, requested in times.items():
+            for time_ms in requested:
                 found = self.histories[partition].first_at_or_after(time_ms)
                 expected[partition].append(None if found is None else found.offset)
         readings = {
@@ -343,11 +343,11 @@ class Lifecycle:
             complaints=complaints(log_text),
             expected=self._visible(),
             readings=readings,
-            asked=times,
+            requested=times,
             expected_times=expected,
             searched={
-                partition: [kafka_searches(self._directory(partition), time_ms) for time_ms in asked]
-                for partition, asked in times.items()
+                partition: [kafka_searches(self._directory(partition), time_ms) for time_ms in requested]
+                for partition, requested in times.items()
                 if any(answer[partition] != expected[partition] for answer in answers.values())
             },
             times=answers,

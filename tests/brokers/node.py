@@ -74,14 +74,14 @@ AGED: Final = aged(0)
 
 
 def cleanerd(
-    verb: str,
+    subcommand: str,
     log_dirs: Iterable[Path],
     state_dir: Path,
     *options: str,
     program: Sequence[str] = ("-m", "cleanerd"),
 ) -> Run:
     """Run ``cleanerd VERB LOG_DIR... --json``. Nothing is said about topics: those are found on the disk."""
-    command = [sys.executable, *program, verb, *map(str, log_dirs), "--json"]
+    command = [sys.executable, *program, subcommand, *map(str, log_dirs), "--json"]
     settings = {"cleanerd.state.dir": str(state_dir), "cleanerd.disk.reserve": "16MiB"}
     done = subprocess.run(
         [*command, *options, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))],

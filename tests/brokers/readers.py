@@ -167,8 +167,8 @@ def times_with_librdkafka(bootstrap: str, times: Times, isolation: str = "read_c
     consumer = _rd_consumer(bootstrap, [], isolation)
     try:
         answers: Answers = {partition: [] for partition in times}
-        for asked in _rounds(times):
-            question = [RdTopicPartition(p.topic, p.number, time_ms) for p, time_ms in asked.items()]
+        for requested in _rounds(times):
+            question = [RdTopicPartition(p.topic, p.number, time_ms) for p, time_ms in requested.items()]
             for answer in consumer.offsets_for_times(question, PATIENCE_SECONDS):
                 assert answer.error is None, answer
                 offset = None if answer.offset == _NO_OFFSET else answer.offset
@@ -183,8 +183,8 @@ def times_with_kafka_python(bootstrap: str, times: Times) -> Answers:
     consumer = _py_consumer(bootstrap)
     try:
         answers: Answers = {partition: [] for partition in times}
-        for asked in _rounds(times):
-            question = {PyTopicPartition(p.topic, p.number): time_ms for p, time_ms in asked.items()}
+        for requested in _rounds(times):
+            question = {PyTopicPartition(p.topic, p.number): time_ms for p, time_ms in requested.items()}
             for name, answer in consumer.offsets_for_times(question).items():
                 answers[Partition(name.topic, name.partition)].append(None if answer is None else answer.offset)
         return answers
@@ -194,5 +194,5 @@ def times_with_kafka_python(bootstrap: str, times: Times) -> Answers:
 
 def _rounds(times: Times) -> list[dict[Partition, int]]:
     """The i-th question of every partition in one request: a request may name a partition once."""
-    longest = max(len(asked) for asked in times.values())
-    return [{p: asked[i] for p, asked in times.items() if i < len(asked)} for i in range(longest)]
+    longest = max(len(requested) for requested in times.values())
+    return [{p: requested[i] for p, requested in times.items() if i < len(requested)} for i in range(longest)]

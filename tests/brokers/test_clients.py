@@ -77,12 +77,14 @@ def test_offsets_for_times(seen: Seen, client: str) -> None:
     for partition, answers in seen.times[client].items():
         expected = seen.expected_times[partition]
         searched = seen.searched.get(partition, expected)
-        for time_ms, answer, right, explained in zip(seen.asked[partition], answers, expected, searched, strict=True):
+        for time_ms, answer, right, explained in zip(
+            seen.requested[partition], answers, expected, searched, strict=True
+        ):
             if answer is None and explained is None:
                 continue
             assert answer == right, (partition, time_ms)
             answered += answer is not None
-    assert answered > 0.7 * sum(len(asked) for asked in seen.asked.values()), "U-26"
+    assert answered > 0.7 * sum(len(requested) for requested in seen.requested.values()), "U-26"
 
 
 @pytest.mark.parametrize("step", ["restarted", "continued", "recovered"])

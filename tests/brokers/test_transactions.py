@@ -84,8 +84,12 @@ def test_transactions(tmp_path: Path) -> None:
         ended = history[ENDED].clean(run.partitions[ENDED]["end_offset"], tombstones_expire=False)
         hung = history[HANGING].clean(bound, tombstones_expire=False)
         for partition, dropped in ((ENDED, ended), (HANGING, hung)):
-            told = run.partitions[partition]["removed"]
-            assert (told["superseded"], told["aborted"], told["marker"]) == (dropped.superseded, dropped.aborted, 0)
+            reported = run.partitions[partition]["removed"]
+            assert (reported["superseded"], reported["aborted"], reported["marker"]) == (
+                dropped.superseded,
+                dropped.aborted,
+                0,
+            )
         assert ended.aborted > 50, "U-26"
 
         transactions(producer, drafts, history[ENDED], 9)
@@ -102,12 +106,14 @@ def test_transactions(tmp_path: Path) -> None:
         assert read(broker, "read_committed")[HANGING] == history[HANGING].visible
 
         run = clean(broker, tmp_path)
-        for partition, told in history.items():
+        for partition, reported in history.items():
             assert run.partitions[partition]["end_offset"] > bound
-            told.clean(run.partitions[partition]["end_offset"], tombstones_expire=False)
+            reported.clean(run.partitions[partition]["end_offset"], tombstones_expire=False)
         assert run.partitions[HANGING]["removed"]["superseded"] > 50, "U-26"
         transactions(producer, drafts, history[ENDED], 6)
-        assert read(broker, "read_committed") == {partition: told.visible for partition, told in history.items()}
+        assert read(broker, "read_committed") == {
+            partition: reported.visible for partition, reported in history.items()
+        }
         for each in (producer, hanging, plain):
             assert each.problems == []
             each.close()

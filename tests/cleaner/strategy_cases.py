@@ -37,13 +37,13 @@ def rec(
     value: str | None = "v",
     at: int = 0,
     flag: bool = False,
-    mark: bytes | None = None,
+    marker: bytes | None = None,
     name: bytes = b"version",
 ) -> Record:
     """A record with a header for each of ``versions`` (numbers as longs), ``at`` ms after ``T``."""
     headers = tuple((name, long(each) if isinstance(each, int) else each) for each in versions)
-    if mark is not None:
-        headers = (*headers, (b"deleted", mark))
+    if marker is not None:
+        headers = (*headers, (b"deleted", marker))
     return Record(
         None if key is None else key.encode(),
         None if value is None else value.encode(),

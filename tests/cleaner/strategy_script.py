@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T0 = 1_700_000_000_000
 HEADER = b"version"
-MARK = b"deleted"
+MARKER = b"deleted"
 FLAG = 0x20
 FEW_KEYS = tuple(b"key-%d" % number for number in range(5))
 MORE_KEYS = tuple(b"key-%d" % number for number in range(25))
@@ -275,7 +275,7 @@ class Script:
         )
         headers, version = self._headers()
         if self.shape.mode == "header" and marked is not None:
-            headers = (*headers, (MARK, marked))
+            headers = (*headers, (MARKER, marked))
         timestamp = T0 + pick.randint(0, 40)  # ties and late ones
         seen = timestamp if append_time is None else append_time
         tombstone = {

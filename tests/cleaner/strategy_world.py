@@ -25,7 +25,7 @@ from cleanerd.swap.session import LockedDir
 from tests.cleaner.driver import NAME, config, resources, scratch
 from tests.cleaner.strategy_script import (
     HEADER,
-    MARK,
+    MARKER,
     Change,
     Clean,
     Entry,
@@ -129,7 +129,7 @@ class World:
         self.rounds = self.removed = self.waited = self.stopped = 0
         self._segments: dict[int, bytes] = {}
         self._epochs = [(0, 0)]
-        self._is_forgotten = self._is_told_wrong = False
+        self._is_forgotten = self._is_reported_wrong = False
         self._aborted: dict[int, list[tuple[int, int, int, int]]] = {}
         make_log_dir(self.path, {NAME: Partition({0: b""})})
 
@@ -197,7 +197,7 @@ class World:
             self._epochs.append((step.epoch, step.offset))
             lines = "".join(f"{epoch} {start}\n" for epoch, start in self._epochs)
             (self.partition / "leader-epoch-checkpoint").write_text(f"0\n{len(self._epochs)}\n{lines}")
-        self._is_told_wrong |= not step.cleaner_knows
+        self._is_reported_wrong |= not step.cleaner_knows
         if step.cleaner_knows:
             lower_checkpoint(self.path, NAME, step.offset)
         self._set_ends()
@@ -215,7 +215,7 @@ class World:
             compaction_strategy_header=HEADER.decode(),
             compaction_strategy_header_encoding=shape.encoding,
             tombstone_mode=shape.mode,
-            tombstone_header=MARK.decode(),
+            tombstone_header=MARKER.decode(),
             tombstone_guard=shape.guard,
             segment_bytes=step.segment_bytes,
             delete_retention_ms=DELETE_RETENTION_MS if shape.expires else FOR_EVER_MS,
@@ -224,7 +224,7 @@ class World:
 
     def clean(self, step: Clean) -> None:
         """One round, and everything that must be true after it."""
-        if self._is_told_wrong and self._is_forgotten:  # nobody can know that Kafka's checkpoint is wrong
+        if self._is_reported_wrong and self._is_forgotten:  # nothing shows that Kafka's checkpoint is wrong
             lower_checkpoint(self.path, NAME, self.clean_to)
         before = self.read()
         view = seen(self._live(before))
@@ -376,7 +376,7 @@ class World:
         else:
             assert result.first_dirty_offset <= max(self.clean_to, self.start), "what is dirty was taken for clean"
         self.clean_to = max(self.clean_to, result.end_offset)
-        self._is_forgotten = self._is_told_wrong = False
+        self._is_forgotten = self._is_reported_wrong = False
         is_kafkas = self.shape.strategy == "offset" and self.shape.mode == "null"
         names_it = NAME in read_checkpoint(self.path / CLEANER_CHECKPOINT)
         if self.is_fixed:

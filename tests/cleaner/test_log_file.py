@@ -153,7 +153,7 @@ def writing_by(write: Callable[[int, memoryview], int], monkeypatch: pytest.Monk
     system_call(monkeypatch, "write", write)  # no disk is full, slow or cut short on demand
 
 
-def test_a_failure_behind_is_told(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_behind_is_reported(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No space for the thread: whoever writes on hears of it, at the next full buffer or at the end."""
 
     def full(_: int, __: memoryview) -> int:

@@ -80,6 +80,6 @@ def test_a_guess_that_is_too_low_changes_nothing(tmp_path: Path) -> None:
 def test_keys_that_fit_no_number_of_shards_are_an_error(tmp_path: Path) -> None:
     """U-20: shards double up to a limit; then the error names the setting."""
     plan = replace(plan_of_shape(tmp_path, SELDOM, MIB), map_bytes=1, map_load=0.01)
-    with pytest.raises(CleanerdError, match="do not fit 4 passes") as told:
+    with pytest.raises(CleanerdError, match="do not fit 4 passes") as error:
         _decision(plan, MapSizing(max_shards=4, distinct_keys=lambda *_: 0.0))
-    assert told.value.hint == "raise log.cleaner.dedupe.buffer.size"
+    assert error.value.hint == "raise log.cleaner.dedupe.buffer.size"

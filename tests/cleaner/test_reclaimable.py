@@ -145,7 +145,7 @@ LOGS: tuple[Callable[[np.random.Generator], Written], ...] = (
 )  # fmt: skip
 
 
-def _looked_at(path: Path, log: Written, dirty_from: float, **settings: object) -> tuple[LogDir, Survey]:
+def _read(path: Path, log: Written, dirty_from: float, **settings: object) -> tuple[LogDir, Survey]:
     log_dir = read_log_dir(write_log(path / "log", log))
     versions = {"compaction_strategy": "header", "compaction_strategy_header": "v"} if log.versions is not None else {}
     first = int(dirty_from * len(log.value_bytes)) * log.offsets_a_batch
@@ -155,7 +155,7 @@ def _looked_at(path: Path, log: Written, dirty_from: float, **settings: object) 
 
 
 def _plan_and_truth(path: Path, log: Written, dirty_from: float, **settings: object) -> tuple[CleaningPlan, int]:
-    log_dir, found = _looked_at(path, log, dirty_from, **settings)
+    log_dir, found = _read(path, log, dirty_from, **settings)
     with ReaderPool(str(found.log.path), workers=1, chunk_bytes=1 << 20) as pool:
         options = CleaningOptions(now_ms=NOW_MS, force=True)
         plan = make_plan(log_dir, found, resources(map_bytes=1 << 23), options, pool.reader)
@@ -201,7 +201,7 @@ def test_clean_records_beat_each_other_by_version(tmp_path: Path) -> None:
     assert all(each.low <= truth <= each.high for each in drawn)
 
 
-def test_the_bounds_are_near_where_the_sample_can_tell(tmp_path: Path) -> None:
+def test_the_bounds_are_near_where_the_sample_suffices(tmp_path: Path) -> None:
     """U-41: a third of a log says within a few hundredths what of it goes, of keys that come once and of hot ones."""
     for made, most in ((_once, 0.1), (_hot, 0.2), (_bursts, 0.1)):
         plan, _ = _plan_and_truth(tmp_path / made.__name__, made(np.random.default_rng(1)), 0.0)
@@ -221,7 +221,7 @@ def test_the_whole_dirty_part_is_read_where_it_fits(tmp_path: Path) -> None:
 
 def test_a_small_log_is_worked_out_exactly(tmp_path: Path) -> None:
     """U-41: one that the budget would read anyway; and the same when it is not to be cleaned now."""
-    log_dir, found = _looked_at(tmp_path, _uniform(np.random.default_rng(1)), 0.0, min_compaction_lag_ms=0)
+    log_dir, found = _read(tmp_path, _uniform(np.random.default_rng(1)), 0.0, min_compaction_lag_ms=0)
     plan, truth = _plan_and_truth(tmp_path / "again", _uniform(np.random.default_rng(1)), 0.0)
     options = CleaningOptions(now_ms=NOW_MS, force=True)
     size = sum(source.segment.size_bytes for source in plan.sources)
@@ -237,9 +237,9 @@ def test_a_small_log_is_worked_out_exactly(tmp_path: Path) -> None:
     assert drawn.read_bytes <= 1.1 * size / 4
 
 
-def test_damage_is_told(tmp_path: Path) -> None:
+def test_damage_is_reported(tmp_path: Path) -> None:
     """A sample of a damaged log is no sample."""
-    log_dir, found = _looked_at(tmp_path, _uniform(np.random.default_rng(1)), 0.0)
+    log_dir, found = _read(tmp_path, _uniform(np.random.default_rng(1)), 0.0)
     segment = next(iter(sorted(found.log.path.glob("*.log"))))
     data = bytearray(segment.read_bytes())
     for at in range(100, len(data), 4096):

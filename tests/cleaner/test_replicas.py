@@ -219,11 +219,11 @@ def test_at_most_how_many_wait(tmp_path: Path) -> None:
     first = clean(path, replace(options, up_to_offset=7), topic, state=state)
     assert (first.outcome, first.tombstones_kept) == ("cleaned", 2)
 
-    def said(up_to: int) -> str:
+    def message(up_to: int) -> str:
         result = clean(path, replace(options, up_to_offset=up_to), topic, state=state)
         return next(note for note in result.notes if "wait for broker 2, out of the ISR" in note)
 
-    assert said(7).startswith("up to 2 tombstones or markers wait")
+    assert message(7).startswith("up to 2 tombstones or markers wait")
     write_checkpoint(path / CLEANER_CHECKPOINT, {NAME: 8})
     store, directory = StateStore(state), read_log_dir(path)
     log_then = read_partition(directory, parse_topic_partition_dir(NAME))
@@ -232,8 +232,8 @@ def test_at_most_how_many_wait(tmp_path: Path) -> None:
     store.save(
         directory, log_then, replace(known, removal_known_below=8)
     )  # as the daemon after it has read the horizons
-    assert said(9).startswith("tombstones or markers wait"), "another cleaner moved the clean point"
-    assert said(9).startswith("up to 3 tombstones or markers wait"), "and the last segment's"
+    assert message(9).startswith("tombstones or markers wait"), "another cleaner moved the clean point"
+    assert message(9).startswith("up to 3 tombstones or markers wait"), "and the last segment's"
 
 
 @pytest.mark.parametrize("wish", [{"waits_for_replicas": False}, {"ignored_replicas": frozenset({2})}])
@@ -247,9 +247,9 @@ def test_wishes(tmp_path: Path, wish: dict[str, object]) -> None:
 
 def beside(topic: TopicConfig, peer_point: int | str) -> TopicConfig:
     """The topic of brokers 1 and 2, always in sync; cleaned at broker 1, and at broker 2 below ``peer_point``."""
-    said = peer_point if isinstance(peer_point, str) else {0: peer_point}
+    message = peer_point if isinstance(peer_point, str) else {0: peer_point}
     facts, state = ReplicaFacts({}, NOW, NOW), Replicas(BOTH, BOTH)
-    return replace(topic, replicas=TopicReplicas(facts, {0: state}, peers={2: said}, own_id=1))
+    return replace(topic, replicas=TopicReplicas(facts, {0: state}, peers={2: message}, own_id=1))
 
 
 @pytest.mark.parametrize(

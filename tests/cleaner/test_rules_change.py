@@ -139,7 +139,7 @@ def test_the_words() -> None:
     "settings",
     [{}, HEADER, {**HEADER, **MARKED}, {**HEADER, "compaction.strategy.header": "a;b%=c"}, {"tombstone.mode": "flag"}],
 )
-def test_a_fingerprint_is_told_as_the_settings_are(settings: dict[str, str]) -> None:
+def test_a_fingerprint_is_reported_like_settings(settings: dict[str, str]) -> None:
     """U-6: what is remembered reads like what is set."""
     found = config(settings)
     assert describe_fingerprint(fingerprint(found)) == describe_settings(found)

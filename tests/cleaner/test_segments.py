@@ -119,7 +119,7 @@ def test_batch_larger_than_the_buffer(root: Path) -> None:
     assert not any("max.message.bytes" in note for note in result.notes)
 
 
-def test_oversize_is_told(root: Path) -> None:
+def test_oversize_is_reported(root: Path) -> None:
     """R534-5, C-55: a batch that only its new delete horizon makes too large is written all the same, and said."""
     grown = batch(0, ("a", "1"), *[(f"k{number}", None) for number in range(200)])
     make_log_dir(root, {NAME: Partition({0: grown, 201: batch(201, ("a", "3")), 202: b""})})

@@ -212,19 +212,19 @@ TOMBSTONES = {
     "flag: other bits are others": Case(
         {0: encode_batch([rec("a")], attributes=0x40, base_timestamp=PAST)}, [0], [], topic=FLAGGED
     ),
-    "header: with a value": late(rec("a", mark=b"1"), rec("b"), topic=MARKED, stays=[1], wrong=[0, 1]),
+    "header: with a value": late(rec("a", marker=b"1"), rec("b"), topic=MARKED, stays=[1], wrong=[0, 1]),
     "header: no value will do": late(rec("a", value=None), rec("b"), topic=MARKED, stays=[1], wrong=[0, 1]),
     **{
-        f"header: {mark!r} says no": late(rec("a", mark=mark), rec("b"), topic=MARKED, stays=[0, 1], wrong=[1])
-        for mark in (b"0", b"false", b"")
+        f"header: {marker!r} says no": late(rec("a", marker=marker), rec("b"), topic=MARKED, stays=[0, 1], wrong=[1])
+        for marker in (b"0", b"false", b"")
     },
-    "header: any other word says yes": late(rec("a", mark=b"no"), rec("b"), topic=MARKED, stays=[1], wrong=[0, 1]),
+    "header: any other word says yes": late(rec("a", marker=b"no"), rec("b"), topic=MARKED, stays=[1], wrong=[0, 1]),
     "header: the bit means nothing": late(rec("a", flag=True), rec("b"), topic=MARKED, stays=[0, 1], wrong=[1]),
     # how long it stays
     "before its horizon it stays, with its value": Case(
         {0: encode_batch([rec("a", flag=True)], **WAITS)}, [0], [], topic=FLAGGED
     ),
-    "without a horizon it stays": Case({0: batches(rec("a", mark=b"1"))}, [0], [], topic=MARKED),
+    "without a horizon it stays": Case({0: batches(rec("a", marker=b"1"))}, [0], [], topic=MARKED),
     "by version too, when nothing else has its key": late(
         rec("a", 9, value=None), rec("b", 1), stays=[1], wrong=[0, 1]
     ),

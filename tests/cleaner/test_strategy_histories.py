@@ -107,8 +107,8 @@ def test_the_published_algorithm_fails(histories: int) -> None:
             outcomes[f"{name}: a key wrong"] += bool(wrong)
             outcomes[f"{name}: fails"] += bool(twice or wrong)
     rate = outcomes["published: fails"] / histories
-    told = f"KIP-280 as published fails in {rate:.1%} of {histories} histories"
-    sys.stdout.write(f"\n{told}: {dict(outcomes)}\n")
+    reported = f"KIP-280 as published fails in {rate:.1%} of {histories} histories"
+    sys.stdout.write(f"\n{reported}: {dict(outcomes)}\n")
     assert outcomes["ours: fails"] == 0
     assert rate > 0.2
 

@@ -147,7 +147,7 @@ def test_a_tombstone_waits_for_late_data_in_the_tail(tmp_path: Path) -> None:
     ("topic", "tombstone"),
     [
         pytest.param(FLAGGED, rec("k", value="who", flag=True), id="flag"),
-        pytest.param(MARKED, rec("k", value="who", mark=b"yes"), id="header"),
+        pytest.param(MARKED, rec("k", value="who", marker=b"yes"), id="header"),
         pytest.param({**FLAGGED, **BY_TIMESTAMP}, rec("k", value="who", flag=True), id="flag and timestamp"),
     ],
 )
@@ -193,7 +193,7 @@ def test_legacy_tombstones_keep_their_format_under_flag(tmp_path: Path) -> None:
     assert offsets(log_dir / NAME, 3) == [0, 2]
 
 
-def test_malformed_headers_are_told_and_counted(tmp_path: Path) -> None:
+def test_malformed_headers_are_reported_and_counted(tmp_path: Path) -> None:
     """R280-6: with offsets, in one line however many there are; the partition is cleaned all the same."""
     bad = [rec(f"k{number}", b"no") for number in range(9)]
     log_dir = log_of(tmp_path, {0: batches(*bad, rec("a"), rec("b", 1)), 11: b""})

@@ -183,7 +183,7 @@ def test_several_threads_report_the_same_damage_as_one(
 def test_the_rewrite_begins_at_batches(tmp_path: Path) -> None:
     """Places where a rewrite may begin: about a read buffer apart however long chunks are, and numbered rightly."""
     log_dir = make_log_dir(tmp_path / "d", {"orders-0": _partition(7)})
-    marks = {}
+    markers = {}
     for workers, chunk_bytes in ((1, 1 << 14), (1, 1 << 20), (3, 1 << 14)):
         plan = _plan(log_dir, chunk_bytes)
         with (
@@ -192,13 +192,13 @@ def test_the_rewrite_begins_at_batches(tmp_path: Path) -> None:
         ):
             (decided, *_) = Cleaning(plan, pool, Silent()).decide().segments
             (batches,) = whole_reader.headers(decided.source.segment)
-        marks[workers, chunk_bytes] = decided.rewrite_starts
-        for mark in decided.rewrite_starts:
-            assert int(batches.position[mark.batch]) == mark.position
-            assert int(batches.first_record[mark.batch]) == mark.record
-    assert marks[1, 1 << 20] == (RewriteStart(0, 0, 0),)
+        markers[workers, chunk_bytes] = decided.rewrite_starts
+        for marker in decided.rewrite_starts:
+            assert int(batches.position[marker.batch]) == marker.position
+            assert int(batches.first_record[marker.batch]) == marker.record
+    assert markers[1, 1 << 20] == (RewriteStart(0, 0, 0),)
     for key in ((1, 1 << 14), (3, 1 << 14)):
-        distances = np.diff([mark.position for mark in marks[key]])
+        distances = np.diff([marker.position for marker in markers[key]])
         assert len(distances) > 8
         assert distances.max() < 2 << 14
 
@@ -305,9 +305,9 @@ def test_partitions_at_once(
     capsys.readouterr()
     before = _segments(many, "orders-3")
     assert run(["clean", *common, "--set", "log.cleaner.threads=3", str(many)]) == 6
-    told = json.loads(capsys.readouterr().out)["partitions"]
-    assert [entry["partition"] for entry in told] == [0, 1, 2, 3, 4]
-    assert [entry["outcome"] for entry in told] == ["cleaned"] * 3 + ["quarantined", "cleaned"]
+    output = json.loads(capsys.readouterr().out)["partitions"]
+    assert [entry["partition"] for entry in output] == [0, 1, 2, 3, 4]
+    assert [entry["outcome"] for entry in output] == ["cleaned"] * 3 + ["quarantined", "cleaned"]
     assert _segments(many, "orders-3") == before
     for number in (0, 1, 2, 4):
         assert _segments(many, f"orders-{number}") == _segments(alone, f"orders-{number}")

@@ -91,12 +91,12 @@ class Shell:
         reserve = ("--set", f"cleanerd.disk.reserve={self.disk_reserve}") if self.disk_reserve else ()
         return ["--set", f"cleanerd.state.dir={self.root / 'state'}", *reserve]
 
-    def __call__(self, verb: str, *arguments: object, typed: str | None = None) -> Answer:
+    def __call__(self, subcommand: str, *arguments: object, typed: str | None = None) -> Answer:
         """One command line; ``typed``: what somebody types at a terminal."""
         self._capsys.readouterr()
         if typed is not None:
             self._monkeypatch.setattr("sys.stdin", Typist(typed))  # no terminal is there
-        code = run([verb, *(str(argument) for argument in arguments), *self.common])
+        code = run([subcommand, *(str(argument) for argument in arguments), *self.common])
         captured = self._capsys.readouterr()
         return Answer(code, captured.out, captured.err)
 

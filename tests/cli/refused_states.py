@@ -63,10 +63,10 @@ class Scene:
 
     def topic(self, **settings: str) -> None:
         """The topic's configuration; keys with underscores."""
-        told = {"cleanup.policy": "compact"} | {key.replace("_", "."): value for key, value in settings.items()}
-        write_metadata(self.path, topics={"orders": told})
+        reported = {"cleanup.policy": "compact"} | {key.replace("_", "."): value for key, value in settings.items()}
+        write_metadata(self.path, topics={"orders": reported})
         if self.agent is not None:
-            self.agent.settings |= told
+            self.agent.settings |= reported
 
 
 def nothing(_scene: Scene) -> None:
@@ -156,7 +156,7 @@ def was_cleaned_by_version(scene: Scene) -> None:
     StateStore(scene.root / "state").save(log_dir, log, PartitionState(point, None, None))
 
 
-def cannot_tell_its_rules(scene: Scene) -> None:
+def unknown_rules(scene: Scene) -> None:
     """A link stands in the place of the state file (U-33)."""
     scene.topic(min_cleanable_dirty_ratio="1")
     was_cleaned_by_version(scene)
@@ -265,8 +265,8 @@ def is_worked_on(scene: Scene) -> None:
 
 def has_garbage(scene: Scene) -> None:
     if scene.agent is not None:  # a real one does not read that file
-        said = scene.agent.do_log({"topic": "orders", "partition": 0})
-        vars(scene.agent)["do_log"] = lambda _request: said
+        message = scene.agent.do_log({"topic": "orders", "partition": 0})
+        vars(scene.agent)["do_log"] = lambda _request: message
     (scene.partition / "leader-epoch-checkpoint").write_text("x")
 
 

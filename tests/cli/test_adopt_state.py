@@ -68,9 +68,9 @@ def test_a_copy_replaces_the_original(
     assert _state(tmp_path, copied, "orders-0") is None
     run(["doctor", str(copied), "--set", f"cleanerd.state.dir={tmp_path / 'state'}"])
     assert f"run cleanerd adopt-state {copied}" in capsys.readouterr().out.replace("\n", " ")
-    code, said = _adopt(capsys, tmp_path, copied, *(("--from", original) if named else ()))
-    assert code == 0, said
-    assert "2 partitions stay clean" in said
+    code, message = _adopt(capsys, tmp_path, copied, *(("--from", original) if named else ()))
+    assert code == 0, message
+    assert "2 partitions stay clean" in message
     for name in ("orders-0", "orders-1"):
         state, log = _state(tmp_path, copied, name), _log(copied, name)
         assert state is not None
@@ -91,8 +91,8 @@ def test_a_copy_in_the_place_of_the_original(
     for number in range(9):  # so that no inode is used again
         (tmp_path / f"{number}").mkdir()
     shutil.copytree(tmp_path / "copy", original)
-    code, said = _adopt(capsys, tmp_path, original, "--json")
-    assert (code, json.loads(said)["kept"]) == (0, 2)
+    code, message = _adopt(capsys, tmp_path, original, "--json")
+    assert (code, json.loads(message)["kept"]) == (0, 2)
     assert _state(tmp_path, original, "orders-1") is not None
 
 
@@ -100,10 +100,10 @@ def test_a_trial_gets_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path
     """U-46: while the original is where it was, both would believe one memory."""
     copied = tmp_path / "trial"
     shutil.copytree(original, copied)
-    code, said = _adopt(capsys, tmp_path, copied)
+    code, message = _adopt(capsys, tmp_path, copied)
     assert code == 4
-    assert f"its original is still at {original}" in said
-    assert "unmount or rename the original first" in said
+    assert f"its original is still at {original}" in message
+    assert "unmount or rename the original first" in message
     assert _state(tmp_path, copied, "orders-0") is None
     assert _state(tmp_path, original, "orders-0") is not None
 
@@ -115,9 +115,9 @@ def test_another_file_is_not_clean(capsys: pytest.CaptureFixture[str], tmp_path:
     shutil.rmtree(original)
     os.utime(copied / "orders-1" / f"{5:020d}.log", (1, 1))
     (copied / "orders-0" / f"{0:020d}.log").write_bytes(SEGMENTS[0] + b"\0")
-    code, said = _adopt(capsys, tmp_path, copied)
+    code, message = _adopt(capsys, tmp_path, copied)
     assert code == 0
-    assert "2 partitions will be cleaned from the start" in said
+    assert "2 partitions will be cleaned from the start" in message
     for name in ("orders-0", "orders-1"):
         state = _state(tmp_path, copied, name)
         assert state is not None
@@ -127,9 +127,9 @@ def test_another_file_is_not_clean(capsys: pytest.CaptureFixture[str], tmp_path:
 def test_nothing_to_adopt(capsys: pytest.CaptureFixture[str], tmp_path: Path, original: Path) -> None:
     """Another directory's id, and several places that it can be a copy of."""
     stranger = make_log_dir(tmp_path / "stranger", {"orders-0": Partition(SEGMENTS)})
-    code, said = _adopt(capsys, tmp_path, stranger, "--from", tmp_path / "nowhere")
+    code, message = _adopt(capsys, tmp_path, stranger, "--from", tmp_path / "nowhere")
     assert code == 4
-    assert "knows no log directory that it can be a copy of" in said
+    assert "knows no log directory that it can be a copy of" in message
     second = tmp_path / "second"
     shutil.copytree(original, second)
     StateStore(tmp_path / "state").save(read_log_dir(second), _log(second, "orders-0"), PartitionState(None, "x", None))
@@ -137,7 +137,7 @@ def test_nothing_to_adopt(capsys: pytest.CaptureFixture[str], tmp_path: Path, or
     shutil.copytree(original, third)
     shutil.rmtree(original)
     shutil.rmtree(second)
-    code, said = _adopt(capsys, tmp_path, third)
+    code, message = _adopt(capsys, tmp_path, third)
     assert code == 4
-    assert f"it can be a copy of {original}, {second}" in said
+    assert f"it can be a copy of {original}, {second}" in message
     assert _adopt(capsys, tmp_path, third, "--from", original)[0] == 0

@@ -33,18 +33,18 @@ LOOKING: Final = ("plan", "explain", "audit", "verify", "doctor")
 pytestmark = pytest.mark.usefixtures("kept")
 
 
-def prepared(shell: Shell, verb: str) -> Path:
+def prepared(shell: Shell, command: str) -> Path:
     """A dirty log directory; staged for ``apply``, cleaned for ``undo``."""
     path = make(shell.root, cleaner_offset=0, snapshots={6: [Producer(1, 3, NOW)]})
     write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
-    before = {"apply": "stage", "undo": "clean"}.get(verb)
+    before = {"apply": "stage", "undo": "clean"}.get(command)
     if before is not None:
-        keep = ("--keep-replaced", shell.root / "kept") if verb == "undo" else ()
+        keep = ("--keep-replaced", shell.root / "kept") if command == "undo" else ()
         assert ask(shell, before, path, *keep).code == 0
     return path
 
 
-def ask(shell: Shell, verb: str, path: Path, *more: object) -> Answer:
+def ask(shell: Shell, command: str, path: Path, *more: object) -> Answer:
     cleaning = (path, "--force", "--quiet", "--now-ms", NOW)
     arguments: dict[str, tuple[object, ...]] = {
         "clean": (*cleaning, "--yes"),
@@ -57,10 +57,10 @@ def ask(shell: Shell, verb: str, path: Path, *more: object) -> Answer:
         "verify": (path, "--quiet"),
         "doctor": (path, "--quiet"),
     }
-    return shell(verb, *arguments[verb], *more)
+    return shell(command, *arguments[command], *more)
 
 
-def told(answer: Answer, file: Path) -> None:
+def reported(answer: Answer, file: Path) -> None:
     """Clear: no traceback; the file is named, on one line of stderr or in the result."""
     assert "Traceback" not in answer.err
     assert len(answer.errors) <= 1, answer.err
@@ -114,17 +114,17 @@ CASES: Final[dict[str, tuple[str, Callable[[Path], None], dict[str, int]]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("case", "verb"), [(case, verb) for case, (_, _, codes) in CASES.items() for verb in codes], ids=str
+    ("case", "command"), [(case, command) for case, (_, _, codes) in CASES.items() for command in codes], ids=str
 )
-def test_bad_file(shell: Shell, case: str, verb: str) -> None:
+def test_bad_file(shell: Shell, case: str, command: str) -> None:
     """OP-10: whatever lies there, nothing is lost."""
     name, damage, codes = CASES[case]
-    path = prepared(shell, verb)
+    path = prepared(shell, command)
     damage(path / name)
     before = tree(path)
-    answer = ask(shell, verb, path)
-    assert answer.code == codes[verb], (answer.out, answer.err)
-    told(answer, path / ("orders-0" if codes[verb] == 4 else name))
+    answer = ask(shell, command, path)
+    assert answer.code == codes[command], (answer.out, answer.err)
+    reported(answer, path / ("orders-0" if codes[command] == 4 else name))
     assert tree(path) == before
 
 
@@ -166,22 +166,23 @@ READERS: Final = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("bad", "verb"), [(bad, verb) for bad in BAD_BATCHES for verb in READERS.get(bad, (*CLEANING, "verify", "audit"))]
+    ("bad", "command"),
+    [(bad, command) for bad in BAD_BATCHES for command in READERS.get(bad, (*CLEANING, "verify", "audit"))],
 )
-def test_bad_batch(shell: Shell, bad: str, verb: str) -> None:
+def test_bad_batch(shell: Shell, bad: str, command: str) -> None:
     """F-1..F-3, C-54, C-57: exit code 5 with file and byte, for everybody who reads records; a good one before it.
 
     U-35: what only takes too much memory is not damaged, it is refused (4).
     """
-    path = prepared(shell, verb)
+    path = prepared(shell, command)
     log, good = path / "orders-0" / f"{ZERO}.log", batch(0, ("a", "1"), ("b", "1"))
     log.write_bytes(good + BAD_BATCHES[bad])
     for other in ("2.log", "2.index", "2.timeindex"):
         (path / "orders-0" / f"{0:019d}{other}").unlink()
     before = tree(path)
-    answer = ask(shell, verb, path, "--set", "cleanerd.max.unpacked.bytes=1MiB")
+    answer = ask(shell, command, path, "--set", "cleanerd.max.unpacked.bytes=1MiB")
     assert answer.code == (4 if bad == "bomb" else 5), (answer.out, answer.err)
-    told(answer, log)
+    reported(answer, log)
     text = " ".join((answer.err + answer.out).split())
     assert f"{log} at byte {len(good)}" in text or f"{log} {len(good)} " in text
     assert tree(path) == before
@@ -227,31 +228,31 @@ UNREADABLE: Final = {
 @pytest.mark.slow
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EIO], ids=errno.errorcode.get)
 @pytest.mark.parametrize(
-    ("name", "verb"), [(name, verb) for name, verbs in UNREADABLE.items() for verb in verbs], ids=str
+    ("name", "command"), [(name, command) for name, commands in UNREADABLE.items() for command in commands], ids=str
 )
-def test_unreadable(shell: Shell, monkeypatch: pytest.MonkeyPatch, name: str, verb: str, code: int) -> None:
+def test_unreadable(shell: Shell, monkeypatch: pytest.MonkeyPatch, name: str, command: str, code: int) -> None:
     """Exit code 1, the system's reason; who lacks permission is told whose to borrow.
 
     ``audit`` has 5 for a segment that it cannot read, which proves nothing: 1 would say that the key was found.
     """
-    path = prepared(shell, verb)
+    path = prepared(shell, command)
     before = tree(path)
     with monkeypatch.context() as patch:
         forbid(patch, path / name, code)
-        answer = ask(shell, verb, path)
-    assert answer.code == (5 if verb == "audit" and name.endswith(".log") else 1), (answer.out, answer.err)
-    told(answer, path / name)
+        answer = ask(shell, command, path)
+    assert answer.code == (5 if command == "audit" and name.endswith(".log") else 1), (answer.out, answer.err)
+    reported(answer, path / name)
     text = answer.err + answer.out
     assert os.strerror(code) in text
-    if verb not in ("audit", "verify"):
+    if command not in ("audit", "verify"):
         assert ("broker's user" in text) == (code == errno.EACCES)
     assert tree(path) == before
 
 
-@pytest.mark.parametrize("verb", CHANGING)
-def test_read_only_file_system(shell: Shell, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+@pytest.mark.parametrize("command", CHANGING)
+def test_read_only_file_system(shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """Exit code 1 and why; nobody is told to be another user, and nothing was half done."""
-    path = prepared(shell, verb)
+    path = prepared(shell, command)
     before = tree(path)
     real = os.open
 
@@ -267,7 +268,7 @@ def test_read_only_file_system(shell: Shell, monkeypatch: pytest.MonkeyPatch, ve
         patch.setattr(os, "open", read_only)
         for call in ("mkdir", "rename", "unlink", "rmdir"):
             patch.setattr(os, call, refuse)
-        answer = ask(shell, verb, path)
+        answer = ask(shell, command, path)
     assert answer.code == 1
     (line,) = answer.errors
     assert "Read-only file system" in line
@@ -275,22 +276,22 @@ def test_read_only_file_system(shell: Shell, monkeypatch: pytest.MonkeyPatch, ve
     assert tree(path) == before
 
 
-@pytest.mark.parametrize("verb", ALL)
-def test_stale_lock_file(shell: Shell, verb: str) -> None:
+@pytest.mark.parametrize("command", ALL)
+def test_stale_lock_file(shell: Shell, command: str) -> None:
     """S-10: a ``.lock`` that nobody holds is what every broker leaves; it keeps nobody out."""
-    path = prepared(shell, verb)
+    path = prepared(shell, command)
     (path / ".lock").write_bytes(b"")
-    answer = ask(shell, verb, path)
+    answer = ask(shell, command, path)
     assert (answer.code, answer.err) == (0, "")
-    if verb in ("clean", "apply"):
+    if command in ("clean", "apply"):
         assert keys(path / "orders-0") == CLEANED
 
 
-@pytest.mark.parametrize("verb", ["stage", "apply", "undo"])
+@pytest.mark.parametrize("command", ["stage", "apply", "undo"])
 @pytest.mark.parametrize("state", ["a file", "garbage"])
-def test_bad_state(shell: Shell, verb: str, state: str) -> None:
+def test_bad_state(shell: Shell, command: str, state: str) -> None:
     """These verbs work without a state that can be read; a file in its place is a wrong setting: nothing is done."""
-    path = prepared(shell, verb)
+    path = prepared(shell, command)
     directory = shell.root / "state"
     if state == "a file":
         shutil.rmtree(directory, ignore_errors=True)
@@ -301,13 +302,13 @@ def test_bad_state(shell: Shell, verb: str, state: str) -> None:
         for file in [*directory.rglob("*.json"), directory / "trash" / "20260101t000000-0123abcd.json"]:
             file.write_bytes(b"{")
     before = tree(path / "orders-0")
-    answer = ask(shell, verb, path)
+    answer = ask(shell, command, path)
     assert "Traceback" not in answer.err
     if state == "a file":
         assert tree(path / "orders-0") == before
         assert answer.code == 3
         assert str(directory) in answer.err
-    elif verb == "undo":
+    elif command == "undo":
         assert tree(path / "orders-0") == before
         assert answer.code == 0
         assert str(directory) in answer.err

@@ -121,10 +121,10 @@ def test_one_too_large_is_refused_and_named(tmp_path: Path, kind: str) -> None:
     assert _outcomes(done) == {"orders-0": "cleaned", "orders-1": "quarantined", "orders-2": "cleaned"}
     assert tree(log_dir / "orders-1") == before
     size = (log_dir / "orders-1" / f"{0:020d}.log").stat().st_size
-    told = " ".join(done.stderr.split())
-    assert f"orders-1/{0:020d}.log at byte 0: a batch of {size} bytes unpacks to " in told
-    assert str(LIMIT) in told
-    assert "raise the lower of them" in told
+    reported = " ".join(done.stderr.split())
+    assert f"orders-1/{0:020d}.log at byte 0: a batch of {size} bytes unpacks to " in reported
+    assert str(LIMIT) in reported
+    assert "raise the lower of them" in reported
     again = _clean(log_dir, "--partition", "orders-1", cleanerd_max_unpacked_bytes=2 * LIMIT)
     assert _outcomes(again) == {"orders-1": "cleaned"}, again.stderr
 
@@ -155,9 +155,9 @@ def test_more_records_than_can_be_known_are_refused(tmp_path: Path) -> None:
     done = _clean(log_dir, program=little + _PEAK)
     assert done.returncode == 6
     assert _outcomes(done) == {"orders-0": "cleaned", "orders-1": "quarantined", "orders-2": "cleaned"}
-    told = " ".join(done.stderr.split())
-    assert "batches and" in told
-    assert "raise the memory limit of cleanerd" in told
+    reported = " ".join(done.stderr.split())
+    assert "batches and" in reported
+    assert "raise the memory limit of cleanerd" in reported
     assert int((tmp_path / "peak").read_text()) * 1024 < 160 * MIB
     again = _clean(log_dir, "--partition", "orders-1", program=_PEAK)
     assert _outcomes(again) == {"orders-1": "cleaned"}, again.stderr
@@ -168,11 +168,11 @@ def test_more_records_than_can_be_known_are_refused(tmp_path: Path) -> None:
     [
         ["verify"],
         ["inspect", "--records"],
-        *(["spark", verb] for verb in ("profile", "audit", "divergence", "snapshot")),
+        *(["spark", command] for command in ("profile", "audit", "divergence", "snapshot")),
     ],
     ids=" ".join,
 )
-def test_reading_verbs_limit_a_batch_to_the_free_memory(tmp_path: Path, words: list[str]) -> None:
+def test_reading_commands_limit_a_batch_to_the_free_memory(tmp_path: Path, words: list[str]) -> None:
     """Of the memory that there is, whatever the settings say: named with its place, and not unpacked; exit code 5."""
     log_dir = make_log_dir(tmp_path / "logs", {"orders-0": _log_of("zeros", 1, 600 * MIB)})
     segment = log_dir / "orders-0" / f"{0:020d}.log"
@@ -183,10 +183,10 @@ def test_reading_verbs_limit_a_batch_to_the_free_memory(tmp_path: Path, words: l
         "inspect": [str(segment)], "audit": two, "divergence": two, "snapshot": [str(log_dir), "--out", f"{copy}.new"]
     }.get(words[words[0] == "spark"], [str(log_dir)])  # fmt: skip
     done = _run(_LITTLE + _PEAK, [str(tmp_path / "peak"), *words, *places])
-    told = " ".join((done.stdout + done.stderr).split())
-    assert done.returncode == 5, told
-    assert "unpacks to more than" in told
-    assert re.search(rf"{segment}( at)? byte 0|{segment} +0 +0 ", told), told
+    reported = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 5, reported
+    assert "unpacks to more than" in reported
+    assert re.search(rf"{segment}( at)? byte 0|{segment} +0 +0 ", reported), reported
     assert int((tmp_path / "peak").read_text()) * 1024 < 256 * MIB
 
 

@@ -29,7 +29,7 @@ ID = uuid.UUID("32453738-4541-3537-3035-324434333642")
 COMPACTED = {"orders": {"cleanup.policy": "compact"}}
 
 
-def said(answer: Answer) -> list[tuple[str, str, str]]:
+def message(answer: Answer) -> list[tuple[str, str, str]]:
     """Of each warning about the broker's start: the text, the last part of its place, the way out."""
     return [
         (found["what"], found["where"].rpartition("/")[2], found["fix"])
@@ -56,9 +56,9 @@ def test_a_foreign_directory(root: Path, shell: Shell, name: str) -> None:
     path = make(root)
     (path / "remote-log-index-cache").mkdir()
     (path / "notes").write_text("")
-    assert said(shell("doctor", path, "--json")) == []
+    assert message(shell("doctor", path, "--json")) == []
     (path / name).mkdir()
-    ((what, where, fix),) = said(shell("doctor", path, "--json"))
+    ((what, where, fix),) = message(shell("doctor", path, "--json"))
     assert "does not start" in what
     assert where == name
     assert ("below the mount point" in fix) is (name == "lost+found")
@@ -72,7 +72,7 @@ def test_a_move_within_a_directory(root: Path, shell: Shell) -> None:
     """U-60: no broker completes it, so waiting is no way out; the partition waits for the one that there is."""
     path = make(root)
     (path / FUTURE).mkdir()
-    ((_, where, fix),) = said(shell("doctor", path, "--json"))
+    ((_, where, fix),) = message(shell("doctor", path, "--json"))
     assert (where, fix) == (FUTURE, "delete it")
     answer = shell.clean(path, "--json")
     (entry,) = answer.json["partitions"]
@@ -88,12 +88,12 @@ def test_no_topic_id(root: Path, shell: Shell, content: bytes | None, what: str)
     path = make(root, topic_id=ID)
     write_metadata(path, topics=COMPACTED)
     file = path / "orders-0" / "partition.metadata"
-    assert said(shell("doctor", path, "--json")) == []
+    assert message(shell("doctor", path, "--json")) == []
     file.unlink()
     if content is not None:
         file.write_bytes(content)
-    ((told, where, fix),) = said(shell("doctor", path, "--json"))
-    assert what in told
+    ((reported, where, fix),) = message(shell("doctor", path, "--json"))
+    assert what in reported
     assert where == file.name
     assert f"'topic_id: {uuid_to_base64(ID)}'" in fix
     assert "topic_id: " in shell("clean", path, "--yes", "--force", "--now-ms", NOW).err
@@ -103,11 +103,11 @@ def test_a_partition_in_two_directories(root: Path, shell: Shell) -> None:
     """U-60: neither is cleaned, as you may keep either; a copy, which has the same directory id, is no second one."""
     path = make(root)
     other = make_log_dir(root / "other", {"orders-0": dirty(), "good-0": good()})
-    assert said(shell("doctor", path, other, "--json")) == []
+    assert message(shell("doctor", path, other, "--json")) == []
     with_directory_id(other, ID)
-    told = said(shell("doctor", path, other, "--json"))
-    assert [where for _, where, _ in told] == ["logs", "other"]
-    assert all("orders-0" in what and "good-0" not in what for what, _, _ in told)
+    reported = message(shell("doctor", path, other, "--json"))
+    assert [where for _, where, _ in reported] == ["logs", "other"]
+    assert all("orders-0" in what and "good-0" not in what for what, _, _ in reported)
     before = tree(path), tree(other)
     answer = shell.clean(path, other, "--json")
     assert [entry["outcome"] for entry in answer.json["partitions"]] == ["refused", "refused"]
@@ -134,10 +134,10 @@ def test_directories_that_do_not_belong_together(
     if old:
         with_directory_id(other, ID)
         meta.write_text(meta.read_text().replace(old, new))
-    assert said(shell("doctor", path, other, "--json")) == []
+    assert message(shell("doctor", path, other, "--json")) == []
     (root / "server.properties").write_text(f"log.dirs={path},{other}\n")
     named = ("--set", f"cleanerd.broker.properties={root / 'server.properties'}")
-    ((what, _, fix),) = said(shell("doctor", path, "--json", *named))
+    ((what, _, fix),) = message(shell("doctor", path, "--json", *named))
     assert all(word in what for word in words)
     assert "log.dirs" in fix
 

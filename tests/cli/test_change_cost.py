@@ -21,20 +21,20 @@ def test_the_cost_of_a_change_is_counted_before_it_happens(root: Path, shell: Sh
     later = versioned(2, "k", 2) + versioned(3, "m", 1)
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: first, 2: later, 4: b""}, topic_id=TOPIC_ID)})
     write_metadata(path, topics={"orders": DELEGATED})
-    told = "orders-0: 1 of 2 keys get another winner by offset than by header:v, by which it was last cleaned"
+    reported = "orders-0: 1 of 2 keys get another winner by offset than by header:v, by which it was last cleaned"
     assert clean_forced(shell, path, *HEADER, "--cleanable-to", "2").code == 0
     refused = clean_forced(shell, path)
-    assert (refused.code, told in refused.err) == (4, True)
+    assert (refused.code, reported in refused.err) == (4, True)
     assert refused.err.count("refused: ") == 1
     assert "cleaned with other settings before" not in refused.err, "said once: as the reason of the refusal"
     unasked = shell("clean", path, "--force", "--change-strategy", *QUIET)
     assert unasked.code == 4
-    assert told in unasked.err, "nobody was there to ask, but the number was said"
-    assert told in shell("plan", path, "--exact", *QUIET).err
+    assert reported in unasked.err, "there was no terminal for a question, but the number was printed"
+    assert reported in shell("plan", path, "--exact", *QUIET).err
     assert "plan --exact counts the keys" in shell("plan", path, *QUIET).err
     before = keys(path / "orders-0")
     staged = shell("stage", path, "--force", "--change-strategy", *QUIET)
-    assert (staged.code, told in staged.err) == (0, True)
+    assert (staged.code, reported in staged.err) == (0, True)
     assert keys(path / "orders-0") == before
     assert "another winner" not in clean_forced(shell, path, *HEADER).err
     assert "another winner" not in clean_forced(shell, path).err, "no key is left that would get another one"

@@ -260,12 +260,14 @@ def test_a_rewrite_that_drops_nothing_says_why(root: Path, shell: Shell) -> None
     """C-48: --cleanable-to inside a segment: nothing can go yet, but its tombstones' time begins."""
     logs = {0: batch(0, ("a", "1")) + batch(1, ("b", None)), 4: batch(4, ("b", "3")), 6: batch(6, ("z", "1"))}
     path = make_log_dir(root / "logs", {"orders-0": Partition(logs)})
-    told = "no record is removed this time, but 1 segment is rewritten: in 1 batch, tombstones and markers get their"
+    reported = (
+        "no record is removed this time, but 1 segment is rewritten: in 1 batch, tombstones and markers get their"
+    )
     (planned,) = shell("plan", path, "--exact", "--cleanable-to", 1, "--force", "--json", *COMPACT).json["partitions"]
-    assert told in " ".join(planned["exact"]["notes"])
+    assert reported in " ".join(planned["exact"]["notes"])
     (cleaned,) = shell.clean(path, "--cleanable-to", 1, "--json").json["partitions"]
     assert cleaned["records_kept"] == cleaned["records_read"]
-    assert told in " ".join(cleaned["notes"])
+    assert reported in " ".join(cleaned["notes"])
     (cleaned,) = shell.clean(path, "--json").json["partitions"]
     assert cleaned["notes"] == []
 
@@ -306,8 +308,8 @@ def test_unknown_policy(root: Path, shell: Shell) -> None:
     """An explicit --partition with an unknown policy is an error that names the three ways to say it."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": good()})
     before = tree(path)
-    told = shell("clean", path, "--yes", "--force", "--partition", "good-0").err
-    assert told.count("policy of this topic is unknown") == 1
+    reported = shell("clean", path, "--yes", "--force", "--partition", "good-0").err
+    assert reported.count("policy of this topic is unknown") == 1
     answer = shell("clean", path, "--yes", "--force", "--quiet", "--partition", "good-0")
     assert answer.code == 3
     assert len(answer.errors) == 1

@@ -159,12 +159,12 @@ def test_bad_file(
     file = path / name
     file.write_bytes(damage(file.read_bytes() if file.exists() else b""))
     before = tree(path)
-    for verb, arguments in (("clean", ("--yes",)), ("plan", ())):
-        answer = shell(verb, path, "--force", "--quiet", *arguments, *COMPACT, *options)
+    for command, arguments in (("clean", ("--yes",)), ("plan", ())):
+        answer = shell(command, path, "--force", "--quiet", *arguments, *COMPACT, *options)
         assert answer.code == code, answer.err
         assert "Traceback" not in answer.err
-        told = [line for line in (*answer.errors, *answer.out.splitlines()) if str(file) in line]
-        assert len(told) == 1, (verb, answer)
+        reported = [line for line in (*answer.errors, *answer.out.splitlines()) if str(file) in line]
+        assert len(reported) == 1, (command, answer)
         assert len(answer.errors) <= 1
         assert tree(path) == before
 
@@ -210,15 +210,15 @@ def test_damaged_state_file(root: Path, shell: Shell) -> None:
     assert tree(path) == before
     answer = shell.clean(path, "--from-start", *NAMED)
     assert answer.code == 0
-    told = [line for line in (*refused.errors, *answer.errors) if str(state) in line]
-    assert told
+    reported = [line for line in (*refused.errors, *answer.errors) if str(state) in line]
+    assert reported
     assert not state.with_suffix(".tmp").exists()
     assert shell.clean(path, "--from-start").code == 0, "it is remembered again"
 
 
 @pytest.mark.parametrize("place", ["logs", "logs/orders-0", "link"])
-@pytest.mark.parametrize("verb", ["clean", "stage", "apply", "undo", "clean and keep", "stage and keep"])
-def test_state_in_a_log_directory(root: Path, shell: Shell, place: str, verb: str) -> None:
+@pytest.mark.parametrize("command", ["clean", "stage", "apply", "undo", "clean and keep", "stage and keep"])
+def test_state_in_a_log_directory(root: Path, shell: Shell, place: str, command: str) -> None:
     """H-21: a directory that is no partition's keeps a broker from starting: none is made in a log directory.
 
     Least of all by the hook that comes before its start.
@@ -226,14 +226,14 @@ def test_state_in_a_log_directory(root: Path, shell: Shell, place: str, verb: st
     path = make(root)
     (root / "kept").mkdir()
     (root / "link").symlink_to(path)
-    if verb == "apply":
+    if command == "apply":
         assert shell("stage", path, "--force", "--quiet", "--now-ms", NOW, *COMPACT).code == 0
     before = tree(path, without=())
     shell.root = root / place
-    kept = ("--keep-replaced", root / "kept") if verb.endswith("keep") else ()
-    verb = verb.partition(" ")[0]
-    words = {"apply": (), "undo": ("--yes",), "stage": ("--force",), "clean": ("--force", "--yes")}[verb]
-    answer = shell(verb, path, "--quiet", *words, *kept, *(() if verb == "undo" else COMPACT))
+    kept = ("--keep-replaced", root / "kept") if command.endswith("keep") else ()
+    command = command.partition(" ")[0]
+    words = {"apply": (), "undo": ("--yes",), "stage": ("--force",), "clean": ("--force", "--yes")}[command]
+    answer = shell(command, path, "--quiet", *words, *kept, *(() if command == "undo" else COMPACT))
     assert answer.code == 3
     assert "is in the log directory" in answer.err
     assert tree(path, without=()) == before
@@ -254,14 +254,16 @@ def test_no_state_directory(root: Path, shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("below", ["", "deeper"])
-@pytest.mark.parametrize("verb", ["plan", "clean --yes", "stage", "apply", "undo --yes", "explain orders-0", "doctor"])
-def test_the_state_directory_is_a_file(root: Path, shell: Shell, verb: str, below: str) -> None:
+@pytest.mark.parametrize(
+    "command", ["plan", "clean --yes", "stage", "apply", "undo --yes", "explain orders-0", "doctor"]
+)
+def test_the_state_directory_is_a_file(root: Path, shell: Shell, command: str, below: str) -> None:
     """One wrong setting, told once and by every verb alike: exit code 3, and nothing was done."""
     path = make(root)
     (root / "state").write_text("in the way")
     before = tree(root, without=())
     named = ("--set", f"cleanerd.state.dir={root / 'state' / below}")
-    answer = shell(*verb.split(), path, "--quiet", *COMPACT, *named)
+    answer = shell(*command.split(), path, "--quiet", *COMPACT, *named)
     assert answer.code == 3
     assert (answer.out + answer.err).count("is not a directory") == 1
     assert str(root / "state") in answer.out + answer.err

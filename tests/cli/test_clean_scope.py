@@ -96,11 +96,11 @@ def test_the_question_says_what_it_is_about(
     assert keys(path / "orders-0") == CLEANED
 
 
-@pytest.mark.parametrize("verb", ["clean", "undo"])
-def test_nothing_is_asked_when_nothing_is_to_do(root: Path, shell: Shell, verb: str) -> None:
+@pytest.mark.parametrize("command", ["clean", "undo"])
+def test_no_question_without_work(root: Path, shell: Shell, command: str) -> None:
     """Not even for --yes: there is nobody to ask, and nothing to ask about."""
     path = make(root, cleaner_offset=6)
-    answer = shell(verb, path, "--quiet", "--now-ms", NOW, *COMPACT) if verb == "clean" else shell(verb, path)
+    answer = shell(command, path, "--quiet", "--now-ms", NOW, *COMPACT) if command == "clean" else shell(command, path)
     assert (answer.code, "[y/N]" in answer.err) == (0, False)
 
 

@@ -43,12 +43,20 @@ def it_was(root: Path, off_ms: int) -> None:
     file.write_text(json.dumps({**document, "wall_ms": document["wall_ms"] - off_ms}))
 
 
-@pytest.mark.parametrize("verb", ["clean", "stage"])
-def test_nothing_goes_by_a_clock_that_is_ahead(root: Path, shell: Shell, verb: str) -> None:
+@pytest.mark.parametrize("command", ["clean", "stage"])
+def test_nothing_goes_by_a_clock_that_is_ahead(root: Path, shell: Shell, command: str) -> None:
     """U-42: a tombstone whose time is over only by a clock that nobody believes stays; who knows better can say so."""
     path = with_horizon(root, shell)
     it_was(root, 20 * 365 * DAY_MS)  # before the horizon of the tombstone
-    words = (verb, path, "--force", "--from-start", *COMPACT, *NO_RETENTION, *(("--yes",) if verb == "clean" else ()))
+    words = (
+        command,
+        path,
+        "--force",
+        "--from-start",
+        *COMPACT,
+        *NO_RETENTION,
+        *(("--yes",) if command == "clean" else ()),
+    )
     answer = shell(*words)
     assert answer.code == 0
     assert "the clock jumped ahead by 7300 days" in answer.err
@@ -74,7 +82,7 @@ def test_the_option_decides_about_a_clock_in_doubt(root: Path, shell: Shell) -> 
     assert keys(path / "orders-0") == {0: [(2, "b")], 3: [(3, "c")]}
 
 
-def test_reading_verbs_write_nothing(root: Path, shell: Shell) -> None:
+def test_reading_commands_write_nothing(root: Path, shell: Shell) -> None:
     path = with_horizon(root, shell)
     (root / "state" / FILE_NAME).unlink()
     shell("plan", path, *COMPACT)

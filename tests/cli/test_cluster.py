@@ -81,7 +81,7 @@ def test_topics_that_are_not_delegated() -> None:
     assert compare(answers(a=daemon(partition("x", 0, delegated=None)))).exit_code == 0
 
 
-def test_replicas_that_differ_are_told_and_are_no_fault() -> None:
+def test_replicas_that_differ_are_reported_and_are_no_fault() -> None:
     """Each host cleans at its own time. A size counts from half as much again, and not below 16 MiB."""
     small = partition("orders", 0, clean_offset=10, size_bytes=2 * SIZES_DIFFER_BYTES)
     large = replace(small, clean_offset=900, size_bytes=3 * SIZES_DIFFER_BYTES)
@@ -227,7 +227,7 @@ def test_targets_of_prometheus(tmp_path: Path, shell: Shell) -> None:
         ("https://proxy/kafka-1/", "https://proxy/kafka-1/status"),
     ],
 )
-def test_where_a_daemon_is_asked(target: str, url: str) -> None:
+def test_where_a_daemon_is_queried(target: str, url: str) -> None:
     assert status_url(target) == url
 
 

@@ -34,12 +34,12 @@ def _answers(*words: str) -> list[str]:
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
-def test_verbs() -> None:
+def test_commands() -> None:
     assert _answers("") == list(COMMANDS)
     assert _answers("in") == ["inspect"]
 
 
-def test_options_of_a_verb() -> None:
+def test_options_of_a_command() -> None:
     assert {"--from-start", "--force"} <= set(_answers("clean", "--f"))
 
 
@@ -60,7 +60,7 @@ def test_settings_and_strategies() -> None:
     assert _answers("plan", "--strategy", "h") == ["header:"]
 
 
-def test_an_unknown_verb_is_no_reason_to_complain() -> None:
+def test_an_unknown_command_is_no_reason_to_complain() -> None:
     environment = {**os.environ, VARIABLE: "bash_complete", "COMP_WORDS": "cleanerd nosuch x", "COMP_CWORD": "2"}
     done = subprocess.run(
         [sys.executable, "-m", "cleanerd"], env=environment, capture_output=True, text=True, check=False

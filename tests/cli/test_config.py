@@ -146,23 +146,25 @@ def test_generate_works_whatever_the_environment_says(
 def test_a_stray_variable_stops_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every verb warns of it, --quiet or not, and goes on."""
     monkeypatch.setenv("CLEANERD_LOG_SEGMENT_BYTE", "1")
-    said = "environment CLEANERD_LOG_SEGMENT_BYTE: unknown key log.segment.byte (did you mean log.segment.bytes?)"
+    environment = (
+        "environment CLEANERD_LOG_SEGMENT_BYTE: unknown key log.segment.byte (did you mean log.segment.bytes?)"
+    )
     assert run(["config", "show", "--quiet"]) == 0
-    assert capsys.readouterr().err == f"warning: the variable sets nothing: {said}\n"
+    assert capsys.readouterr().err == f"warning: the variable sets nothing: {environment}\n"
     assert run(["config", "check", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["ok"], document["warnings"]) == (True, [f"the variable sets nothing: {said}"])
+    assert (document["ok"], document["warnings"]) == (True, [f"the variable sets nothing: {environment}"])
 
 
-def test_settings_of_kafka_are_told_in_one_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_of_kafka_are_reported_in_one_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A note, so that --quiet is quiet; config check --json has all of them."""
     file = tmp_path / "pasted.toml"
     file.write_text("log.cleaner.enable = true\nnum.io.threads = 8\n")
-    for verb in ("show", "check"):
-        assert run(["config", verb, "--config", str(file)]) == 0
-        said = "settings of Kafka that mean nothing to cleanerd are ignored: log.cleaner.enable, num.io.threads"
-        assert capsys.readouterr().err == f"{said} (file {file})\n"
-        assert run(["config", verb, "--config", str(file), "--quiet"]) == 0
+    for command in ("show", "check"):
+        assert run(["config", command, "--config", str(file)]) == 0
+        message = "settings of Kafka that mean nothing to cleanerd are ignored: log.cleaner.enable, num.io.threads"
+        assert capsys.readouterr().err == f"{message} (file {file})\n"
+        assert run(["config", command, "--config", str(file), "--quiet"]) == 0
         assert capsys.readouterr().err == ""
     assert run(["config", "check", "--config", str(file), "--json"]) == 0
     unused = [each["key"] for each in json.loads(capsys.readouterr().out)["unused"]]

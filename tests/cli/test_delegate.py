@@ -38,7 +38,7 @@ class Connected(DictCluster):
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Connected:
     found = Connected({LAG: "3600000"})
     # No cluster runs here; its answers are those of the tests with brokers.
-    monkeypatch.setattr(module, "Cluster", lambda *_asked: found)
+    monkeypatch.setattr(module, "Cluster", lambda *_requested: found)
     return found
 
 
@@ -153,8 +153,8 @@ def test_servers_that_are_none(servers: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for verb, text in (("delegate", "alone cleans it"), ("hand-back", "asks first")):
-        assert run([verb, "--help"]) == 0
+    for command, text in (("delegate", "alone cleans it"), ("hand-back", "asks first")):
+        assert run([command, "--help"]) == 0
         out: Any = " ".join(capsys.readouterr().out.split())
         assert text in out
 

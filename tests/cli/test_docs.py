@@ -27,31 +27,31 @@ KEY = re.compile(r'[`"](cleanerd(?:\.[a-z]+){2,})[`"=]')
 def commands() -> dict[str, set[str]]:
     """Verb, or group and verb -> its options."""
     found: dict[str, click.Command] = {}
-    for verb, (place, _) in COMMANDS.items():
+    for subcommand, (place, _) in COMMANDS.items():
         module, name = place.split(":")
         command = getattr(importlib.import_module(module), name)
-        found[verb] = command
+        found[subcommand] = command
         if isinstance(command, click.Group):
             context = click.Context(command)
             for below in command.list_commands(context):
                 under = command.get_command(context, below)
                 assert under is not None
-                found[f"{verb} {below}"] = under
+                found[f"{subcommand} {below}"] = under
     return {
-        verb: {"--help", *(option for each in command.params for option in each.opts)}
-        for verb, command in found.items()
+        subcommand: {"--help", *(option for each in command.params for option in each.opts)}
+        for subcommand, command in found.items()
     }
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_every_documented_option_and_setting_exists(text: str) -> None:
     """Each option behind a verb is that verb's; each key of ours is a setting."""
-    told = (ROOT / text).read_text(encoding="utf-8")
+    reported = (ROOT / text).read_text(encoding="utf-8")
     options = commands()
-    for verb, rest in CALL.findall(told):
+    for command, rest in CALL.findall(reported):
         for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", rest):
-            assert option in options.get(verb, {option}), f"cleanerd {verb} {option}"
-    unknown = {key for key in KEY.findall(told) if not key.endswith((".toml", ".rules.yml"))}
+            assert option in options.get(command, {option}), f"cleanerd {command} {option}"
+    unknown = {key for key in KEY.findall(reported) if not key.endswith((".toml", ".rules.yml"))}
     assert unknown <= DAEMON_FIELDS.keys() | TOPIC_FIELDS.keys()
 
 
@@ -82,7 +82,7 @@ def test_the_first_page_is_read_in_two_minutes() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 125
 
 
-def test_every_verb_is_told_of() -> None:
+def test_every_command_is_described() -> None:
     """Somewhere in README.md or docs/."""
-    told = "".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
-    assert [verb for verb in COMMANDS if f"cleanerd {verb}" not in told] == []
+    reported = "".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
+    assert [command for command in COMMANDS if f"cleanerd {command}" not in reported] == []

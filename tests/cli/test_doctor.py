@@ -65,8 +65,8 @@ def test_log_directories_of_the_settings(root: Path, shell: Shell) -> None:
     """Without an argument it looks at what the daemon would; where nothing names any, that is the problem."""
     paths = [make(root / name) for name in ("a", "b")]
     named = f"cleanerd.log.dirs={paths[0]},{paths[1]}"
-    looked_at = [found["where"] for found in shell("doctor", "--json", "--set", named).json["findings"]]
-    assert {str(path) for path in paths} <= set(looked_at)
+    read_paths = [found["where"] for found in shell("doctor", "--json", "--set", named).json["findings"]]
+    assert {str(path) for path in paths} <= set(read_paths)
     assert str(paths[1]) not in shell("doctor", paths[0], "--set", named).out, "an argument is stronger"
     answer = shell("doctor", "--json")
     assert answer.code == 3
@@ -198,13 +198,13 @@ def test_partitions_that_do_not_parse(root: Path, shell: Shell) -> None:
     (path / "backup").mkdir()
     answer = shell("doctor", path, "--json", *COMPACT)
     assert answer.code == 5
-    said = findings(answer, "partition")
-    assert [level for level, _ in said] == ["problem", "note"]
-    assert "being moved or deleted" in said[1][1]
+    message = findings(answer, "partition")
+    assert [level for level, _ in message] == ["problem", "note"]
+    assert "being moved or deleted" in message[1][1]
     assert [level for level, _ in findings(answer, "broker start")] == ["warning"]
 
 
-def test_what_the_broker_was_told_on_its_command_line(root: Path, shell: Shell) -> None:
+def test_what_the_broker_was_given_on_its_command_line(root: Path, shell: Shell) -> None:
     """U-24: it wins over server.properties, and no file says it; what is no cleaner's business is not shown."""
     path = make(root)
     properties = root / "server.properties"
@@ -215,12 +215,12 @@ def test_what_the_broker_was_told_on_its_command_line(root: Path, shell: Shell) 
         assert [found[0] for found in findings(shell("doctor", path, "--json", *given), "server.properties")] == ["ok"]
     more = ("--override", f"log.dirs={path}", "--override=log.retention.ms=1")
     with lock_holder(path, "kafka.Kafka", "server.properties", *secret, *more):
-        for options, told in ((given, "clean and apply do not"), ((), "cleanerd.broker.properties is not set")):
+        for options, reported in ((given, "clean and apply do not"), ((), "cleanerd.broker.properties is not set")):
             answer = shell("doctor", path, "--json", *options)
             first = findings(answer, "server.properties")[0]
             assert first[0] == "warning"
             assert "--override of log.dirs, log.retention.ms, which is in no file" in first[1]
-            assert told in first[1]
+            assert reported in first[1]
             assert "hunter2" not in answer.out + answer.err
     assert [found[0] for found in findings(shell("doctor", path, "--json", *given), "server.properties")] == ["ok"]
 
@@ -235,7 +235,7 @@ def test_metadata_and_properties(root: Path, shell: Shell, monkeypatch: pytest.M
     answer = shell("doctor", path, "--json", "--set", f"cleanerd.broker.properties={properties}")
     assert findings(answer, "server.properties")[0][0] == "warning"
     monkeypatch.chdir(path.parent)
-    for named, level, told in (
+    for named, level, reported in (
         (
             path.name,
             "warning",
@@ -246,7 +246,7 @@ def test_metadata_and_properties(root: Path, shell: Shell, monkeypatch: pytest.M
         properties.write_text(f"log.dirs={named}\n")
         answer = shell("doctor", path, "--json", "--set", f"cleanerd.broker.properties={properties}")
         assert findings(answer, "server.properties")[0][0] == level
-        assert findings(answer, "server.properties")[0][1].startswith(told)
+        assert findings(answer, "server.properties")[0][1].startswith(reported)
     directory = write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
     log = directory / f"{0:020d}.log"
     data = bytearray(log.read_bytes())

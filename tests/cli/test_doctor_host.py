@@ -79,8 +79,8 @@ def test_where_a_map_may_be_a_file(tmp_path: Path) -> None:
         f"on the disk of {logs}": found(place, "ext4", logs),
     }
     wrong["not writable"] = found(place, "ext4", writable=False)
-    for part, ((told, said),) in wrong.items():
-        assert (told, part in said) == ("warning", True), said
+    for part, ((reported, message),) in wrong.items():
+        assert (reported, part in message) == ("warning", True), message
 
 
 @pytest.mark.long
@@ -100,15 +100,15 @@ def test_certificates_that_have_expired(tmp_path: Path, kind: str) -> None:
     )
     file.chmod(0o600)
 
-    def said(now: Callable[[], float] = time.time) -> list[tuple[str, str]]:
+    def message(now: Callable[[], float] = time.time) -> list[tuple[str, str]]:
         findings = CheckResults()
         check_client_config(findings, file, now)
         return [(each.level, each.what) for each in findings.all]
 
-    assert said() == [("ok", "can be used: SSL")]
+    assert message() == [("ok", "can be used: SSL")]
     now = time.time()
     around = {datetime.fromtimestamp(now + 30 * 86_400 + by, UTC).strftime("%Y-%m-%d") for by in (-60, 0)}
-    (own, trusted) = said(lambda: now + 31 * 86_400)
+    (own, trusted) = message(lambda: now + 31 * 86_400)
     assert own in {("warning", f"the certificate in its key store expired on {day}") for day in around}
     assert trusted in {("warning", f"the last authority in its trust store expired on {day}") for day in around}
 
@@ -128,8 +128,8 @@ def test_a_broken_file_of_the_broker_is_a_finding(tmp_path: Path) -> None:
     properties = tmp_path / "server.properties"
     properties.write_text("log.dirs=\\uZZZZ\n")
     found = check_host([], [], [f"cleanerd.broker.properties={properties}", f"cleanerd.state.dir={tmp_path / 'state'}"])
-    told = (str(properties), "line 1: \\u needs four hexadecimal digits", 3)
-    assert problems(found, "log directory") == [told]
+    reported = (str(properties), "line 1: \\u needs four hexadecimal digits", 3)
+    assert problems(found, "log directory") == [reported]
     assert "open files" in {each.check for each in found}
 
 
@@ -151,8 +151,8 @@ def test_files_that_are_closed_to_us_are_findings() -> None:
         closed.chmod(0o700)
         settings = [f"cleanerd.command.config={closed}/client.properties", f"cleanerd.map.dir={closed}/map"]
         settings += [f"cleanerd.state.dir={root}/state", f"cleanerd.log.dirs={root}/logs"]
-        told = as_somebody(lambda: json.dumps([each.to_json() for each in check_host([], [], settings)]))
-        by_check = {each["check"]: each for each in json.loads(told)}
+        reported = as_somebody(lambda: json.dumps([each.to_json() for each in check_host([], [], settings)]))
+        by_check = {each["check"]: each for each in json.loads(reported)}
         assert "Permission denied" in by_check["client properties"]["what"]
         assert by_check["keys on disk"]["level"] == "warning"
         assert "cannot be read by this user" in by_check["keys on disk"]["what"]

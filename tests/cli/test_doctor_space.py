@@ -30,11 +30,11 @@ def test_space_for_some(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatc
 
     system_call(monkeypatch, "statvfs", lambda _path: Disk)  # no test fills a disk
     shell.disk_reserve = ""
-    asked = ("doctor", path, "--json", *COMPACT, *GOOD, *sizes)
-    ((level, what),) = findings(shell(*asked), "free space")
+    arguments = ("doctor", path, "--json", *COMPACT, *GOOD, *sizes)
+    ((level, what),) = findings(shell(*arguments), "free space")
     assert (level, "2.0 MiB are kept free for orders-0" in what) == ("warning", True)
     Disk.f_bavail = 2000
-    assert findings(shell(*asked), "free space")[0][0] == "problem"
+    assert findings(shell(*arguments), "free space")[0][0] == "problem"
 
 
 def test_space(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

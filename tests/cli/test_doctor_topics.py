@@ -71,11 +71,11 @@ def test_a_broker_in_zookeeper_mode(root: Path, shell: Shell) -> None:
     assert not findings(answer, "KRaft metadata")
     ((level, what),) = findings(answer, "topics")
     assert (level, "never been asked" in what) == ("warning", True)
-    told_by_plan = shell("plan", path).err
-    assert ("never been asked" in told_by_plan, "__cluster_metadata-0" in told_by_plan) == (True, False)
+    reported_by_plan = shell("plan", path).err
+    assert ("never been asked" in reported_by_plan, "__cluster_metadata-0" in reported_by_plan) == (True, False)
     now_ms = time.time_ns() // 1_000_000
-    told = {"orders": CachedTopic("", {"cleanup.policy": "compact"}, now_ms)}
-    TopicCache(root / "state").save(CachedTopics(CLUSTER_ID, 1, read_log_dir(path).place.name, now_ms, told))
+    reported = {"orders": CachedTopic("", {"cleanup.policy": "compact"}, now_ms)}
+    TopicCache(root / "state").save(CachedTopics(CLUSTER_ID, 1, read_log_dir(path).place.name, now_ms, reported))
     answer = shell("doctor", path, "--json")
     assert findings(answer, "topics") == [("ok", "ZooKeeper mode: the broker reported 1 topic when it was last asked")]
     assert findings(answer, "compacted partitions") == [("ok", "1 of 1")]

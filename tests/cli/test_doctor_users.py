@@ -62,13 +62,13 @@ def test_places_that_this_user_may_not_reach(root: Path, key: str, check: str, l
     closed.chmod(0o700)
 
     def found() -> list[tuple[str, str, str]]:
-        told = check_host([path], [], [f"{key}={closed / 'there'}", f"cleanerd.state.dir={root / 'state'}"])
-        return [(each.level, each.check, each.what) for each in told]
+        reported = check_host([path], [], [f"{key}={closed / 'there'}", f"cleanerd.state.dir={root / 'state'}"])
+        return [(each.level, each.check, each.what) for each in reported]
 
-    told = as_somebody(found)
-    (what,) = [what for said, about, what in told if (said, about) == (level, check)]
+    reported = as_somebody(found)
+    (what,) = [what for message, about, what in reported if (message, about) == (level, check)]
     assert "Permission denied" in what or "cannot be read" in what
-    assert "quarantine" in {about for _, about, _ in told}, "the checks go on"
+    assert "quarantine" in {about for _, about, _ in reported}, "the checks go on"
 
 
 def test_segments_of_somebody_else(root: Path, shell: Shell) -> None:

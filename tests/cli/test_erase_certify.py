@@ -70,10 +70,15 @@ def test_the_statement_names_what_was_searched(cluster: Cluster) -> None:
     assert cluster.certify(1).code == 0
     data = cluster.certificate(1).read_bytes()
     assert KEY.encode() not in data
-    said = json.loads(data)["statement"]
-    (replica,) = said["replicas"]
-    assert said["key"] == {"salt": SALT.hex(), "sha256": hashlib.sha256(SALT + KEY.encode()).hexdigest()}
-    assert (said["broker"], said["topic"], said["request"], said["found"]) == (1, "orders", "0123456789abcdef", 0)
+    report = json.loads(data)["statement"]
+    (replica,) = report["replicas"]
+    assert report["key"] == {"salt": SALT.hex(), "sha256": hashlib.sha256(SALT + KEY.encode()).hexdigest()}
+    assert (report["broker"], report["topic"], report["request"], report["found"]) == (
+        1,
+        "orders",
+        "0123456789abcdef",
+        0,
+    )
     assert (replica["partition"], replica["from_offset"], replica["to_offset"]) == (0, 0, 3)
     assert replica["topic_id"].startswith("AAAAAAAAAAAA")
     assert [(each["name"], each["size_bytes"], each["sha256"]) for each in replica["files"]] == [

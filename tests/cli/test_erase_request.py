@@ -71,7 +71,7 @@ class Topic:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Connected:
     found = Connected({})
     # No cluster runs here; its answers are those of the tests with brokers.
-    monkeypatch.setattr(module, "Cluster", lambda *_asked: found)
+    monkeypatch.setattr(module, "Cluster", lambda *_requested: found)
     return found
 
 
@@ -92,8 +92,8 @@ class Erase:
     def __call__(self, *words: object) -> tuple[int, str, str]:
         self.capsys.readouterr()
         code = run(["erase", *map(str, words), "--set", f"cleanerd.state.dir={self.state}"])
-        said = self.capsys.readouterr()
-        return code, said.out, said.err
+        message = self.capsys.readouterr()
+        return code, message.out, message.err
 
     def request(self, *words: object, key: str = KEY, name: str = "orders") -> tuple[int, str, str]:
         return self("request", name, "--key", key, "--bootstrap-server", "here:1", *words)

@@ -171,11 +171,11 @@ def test_rules(
     found = ask(shell, path, *options)
     assert (found["cleaned_now"], found["rule"], found["changes"]) == (False, rule, changes)
     assert reason in found["reason"]
-    said = shell("explain", "orders-0", path, "--now-ms", NOW, *COMPACT, *options).out
-    assert "orders-0 is not cleaned now." in said
-    assert f"  rule:    {rule}\n" in said
-    assert f"  reason:  {found['reason']}\n" in said
-    assert f"  changes: {changes}\n" in said
+    message = shell("explain", "orders-0", path, "--now-ms", NOW, *COMPACT, *options).out
+    assert "orders-0 is not cleaned now." in message
+    assert f"  rule:    {rule}\n" in message
+    assert f"  reason:  {found['reason']}\n" in message
+    assert f"  changes: {changes}\n" in message
 
 
 def test_ratio(root: Path, shell: Shell) -> None:
@@ -213,21 +213,21 @@ def test_the_transaction_that_holds_a_log_back_is_named(root: Path, shell: Shell
         transactional=True, producer_id=4711, producer_epoch=5, base_sequence=0,
     )  # fmt: skip
     before, after = batch(0, ("a", "1"), ("a", "2"), ("b", "1")), batch(5, ("a", "3"))
-    told = "a transaction of producer 4711 (epoch 5) is open since offset 3, for 2 h"
+    reported = "a transaction of producer 4711 (epoch 5) is open since offset 3, for 2 h"
     abort = "abort --topic orders --partition 0 --start-offset 3"
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: before + hanging, 5: after, 6: b""})})
     found = ask(shell, path)
     assert found["rule"] == "an open transaction"
-    assert told in found["reason"]
+    assert reported in found["reason"]
     assert abort in found["changes"]
-    assert told in shell("plan", path, "--now-ms", NOW, *COMPACT).out
+    assert reported in shell("plan", path, "--now-ms", NOW, *COMPACT).out
     (finding,) = findings(shell("doctor", path, "--json", *COMPACT), "open transaction")
     assert finding[0] == "warning"
     # What lies before it is cleaned all the same, and the transaction is a note.
     path = make_log_dir(root / "more", {"orders-0": Partition({0: before, 3: hanging, 5: after, 6: b""})})
     found = ask(shell, path)
     assert found["cleaned_now"]
-    assert any(told in note and abort in note for note in found["notes"])
+    assert any(reported in note and abort in note for note in found["notes"])
 
 
 @pytest.mark.parametrize(
@@ -248,13 +248,13 @@ def test_timestamps_in_another_unit(root: Path, shell: Shell, setting: str, time
     logs = {0: batch(0, ("a", "1"), ("b", "1")), 2: wrong, 4: batch(4, ("a", "2")), 5: b""}
     path = make_log_dir(root / "logs", {"orders-0": Partition(logs)})
     options = topic(setting, 500)  # the first segment is a second old
-    told = [note for note in ask(shell, path, *options)["notes"] if "timestamp" in note]
+    reported = [note for note in ask(shell, path, *options)["notes"] if "timestamp" in note]
     planned = shell("plan", path, "--now-ms", NOW, *COMPACT, *options).err
     if unit is None:
-        assert not told
+        assert not reported
         assert "the timestamp" not in planned
     else:
-        (note,) = told
+        (note,) = reported
         file = f"{path}/orders-0/{2:020d}.log"
         assert note.startswith(f"{file}: the batch at offset 2 of producer 4711 has the timestamp {timestamp}, ")
         assert f"which is in {unit}: " in note
@@ -280,7 +280,7 @@ def test_the_printed_command_aborts_the_transaction(broker_43: StartBroker, shel
     produce(broker, [b"x" * 500_000] * 5)
     settings = ("--set", f"cleanerd.broker.properties={broker.properties_file}")
 
-    def asked(*, is_open: bool) -> str:
+    def requested(*, is_open: bool) -> str:
         """When that changes, as soon as the checkpoints that explain reads have it."""
         end = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < end:
@@ -290,11 +290,11 @@ def test_the_printed_command_aborts_the_transaction(broker_43: StartBroker, shel
             time.sleep(0.1)
         raise AssertionError(found)
 
-    name, *words = shlex.split(asked(is_open=True).partition("if its producer is gone: ")[2])
+    name, *words = shlex.split(requested(is_open=True).partition("if its producer is gone: ")[2])
     assert (name, words[:2]) == ("kafka-transactions.sh", ["--bootstrap-server", broker.bootstrap])
     tool = ["java", "-cp", f"{broker.libs_dir}/*", "org.apache.kafka.tools.TransactionsCommand"]
     subprocess.run([*tool, *words], check=True, timeout=PATIENCE_SECONDS)
-    asked(is_open=False)
+    requested(is_open=False)
 
 
 _T_IS_COMPACTED = ("--set", "topics.t.cleanup.policy=compact")
@@ -331,9 +331,9 @@ def test_not_stopped_cleanly(root: Path, shell: Shell) -> None:
     assert "--unclean" in found["reason"]
     with lock_holder(path):
         found = ask(shell, path)
-        said = shell("explain", "orders-0", path, *COMPACT).out
+        message = shell("explain", "orders-0", path, *COMPACT).out
     assert (found["broker_running"], found["cleaned_now"]) == (True, True)
-    assert "A broker runs on this directory" in said
+    assert "A broker runs on this directory" in message
 
 
 def test_no_high_watermarks(root: Path, shell: Shell) -> None:
@@ -403,8 +403,8 @@ def test_origins(root: Path, shell: Shell) -> None:
     assert origins["cleanup.policy"] == origins["delete.retention.ms"]
     assert origins["min.cleanable.dirty.ratio"] == "--set"
     assert "default" in origins["max.message.bytes"]
-    said = shell("explain", "orders-0", path, *topic("min.cleanable.dirty.ratio", 0.25)).out
-    (line,) = (line for line in said.splitlines() if line.lstrip().startswith("min.cleanable"))
+    message = shell("explain", "orders-0", path, *topic("min.cleanable.dirty.ratio", 0.25)).out
+    (line,) = (line for line in message.splitlines() if line.lstrip().startswith("min.cleanable"))
     assert line.split()[-2:] == ["0.25", "--set"]
 
 
@@ -417,9 +417,9 @@ def test_an_earlier_failure(root: Path, shell: Shell) -> None:
     assert shell.clean(path).code == 5
     found = ask(shell, path)
     assert "CRC" in found["quarantine"]
-    told = shell("explain", "orders-0", path, *COMPACT).out
-    assert told.startswith("orders-0 is tried again at the next run of cleanerd clean.\n")
-    assert "The last attempt failed:" in told
+    reported = shell("explain", "orders-0", path, *COMPACT).out
+    assert reported.startswith("orders-0 is tried again at the next run of cleanerd clean.\n")
+    assert "The last attempt failed:" in reported
     log.write_bytes(whole)
 
 
@@ -431,8 +431,8 @@ def test_not_compacted(root: Path, shell: Shell) -> None:
     assert "rule:    cleanup.policy" in answer.out
     assert "reason:  cleanup.policy is delete, not compact" in answer.out
     assert "--set" in answer.err
-    told = shell("explain", "orders-0", path, "--json", "--set", "topics.orders.cleanup.policy=delete").json
-    assert (told["cleaned_now"], told["rule"]) == (False, "cleanup.policy")
+    report = shell("explain", "orders-0", path, "--json", "--set", "topics.orders.cleanup.policy=delete").json
+    assert (report["cleaned_now"], report["rule"]) == (False, "cleanup.policy")
 
 
 def test_what_the_daemon_remembers(root: Path, shell: Shell) -> None:
@@ -456,7 +456,7 @@ def test_what_the_daemon_remembers(root: Path, shell: Shell) -> None:
     assert "3 failures in a row; the daemon tries again at 20" in done.out
     assert "can be removed at 20" in done.out
     store.save(log_dir, log, replace(state, removal_known_below=1))
-    assert ask(shell, path)["next_tombstone_removal_ms"] is None, "somebody else cleaned it since: nobody knows"
+    assert ask(shell, path)["next_tombstone_removal_ms"] is None, "another process cleaned it since: unknown"
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,7 @@ def test_what_the_daemon_remembers(root: Path, shell: Shell) -> None:
         (NoSpaceError("not enough free space", where="x", hint="free some"), "free space", "free some"),
     ],
 )
-def test_a_look_for_obstacles_that_fails(
+def test_a_search_for_obstacles_that_fails(
     root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, error: Exception, rule: str, changes: str
 ) -> None:
     """U-38: whatever ends the look for obstacles would end a cleaning too: that is an answer, not a failure."""

@@ -35,7 +35,7 @@ def test_several_log_directories(root: Path, shell: Shell) -> None:
     assert shell("explain", "nope-0", first, second).code == 3
 
 
-def test_a_topic_too_young_to_be_known_is_told_as_that(root: Path, shell: Shell) -> None:
+def test_a_topic_too_young_to_be_known_is_reported_as_such(root: Path, shell: Shell) -> None:
     """U-23: a newcomer who made his topic a minute ago is not sent to look for other directories alone."""
     path = make(root)
     write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}}, timestamp=wall_ms())
@@ -64,18 +64,18 @@ def test_what_cannot_be_explained(root: Path, shell: Shell, partition: str, code
     assert says in answer.err
 
 
-@pytest.mark.parametrize("verb", ["explain", "audit"])
-def test_a_topic_is_all_its_partitions(root: Path, shell: Shell, verb: str) -> None:
+@pytest.mark.parametrize("command", ["explain", "audit"])
+def test_a_topic_is_all_its_partitions(root: Path, shell: Shell, command: str) -> None:
     """By its name or a pattern, as a list; an unknown word is told in the words of this verb: it has no --partition."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty(), "other-0": dirty()})
-    key = ["--key", "a"] if verb == "audit" else []
-    expected = [str(path / "orders-0"), str(path / "orders-1")] if verb == "audit" else [0, 1]
+    key = ["--key", "a"] if command == "audit" else []
+    expected = [str(path / "orders-0"), str(path / "orders-1")] if command == "audit" else [0, 1]
     for word in ("orders", "ord*"):
-        rows = shell(verb, word, path, "--json", "--quiet", *key, *COMPACT).json["partitions"]
-        assert [row["path" if verb == "audit" else "partition"] for row in rows] == expected
-    text = shell(verb, "orders", path, *key, *COMPACT).out
+        rows = shell(command, word, path, "--json", "--quiet", *key, *COMPACT).json["partitions"]
+        assert [row["path" if command == "audit" else "partition"] for row in rows] == expected
+    text = shell(command, "orders", path, *key, *COMPACT).out
     assert ("orders-0" in text, "orders-1" in text, "other-0" in text) == (True, True, False)
-    answer = shell(verb, "nope*", path, *key)
+    answer = shell(command, "nope*", path, *key)
     assert answer.code == 3
     assert "nope*: no such partition or topic" in answer.err
     assert "--partition" not in answer.err

@@ -53,12 +53,12 @@ def test_clean_without_its_settings_is_refused(root: Path, shell: Shell, known: 
     if known in ("delegated", "both"):
         remember_delegation(root)
     before = tree(path / "orders-0", without=())
-    for verb in ("clean", "stage"):
-        yes = ["--yes"] if verb == "clean" else []
+    for command in ("clean", "stage"):
+        yes = ["--yes"] if command == "clean" else []
         answer = shell(
-            verb, path, *yes, "--json", "--force", "--partition", "orders-0", "--from-start", "--now-ms", NOW, *QUIET
+            command, path, *yes, "--json", "--force", "--partition", "orders-0", "--from-start", "--now-ms", NOW, *QUIET
         )
-        assert answer.code == 4, verb
+        assert answer.code == 4, command
         reason = only_partition(answer)["reason"]
         assert reason.startswith("refused: orders ")
         assert ("is delegated" in reason) == (known in ("delegated", "both"))
@@ -68,9 +68,9 @@ def test_clean_without_its_settings_is_refused(root: Path, shell: Shell, known: 
     assert tree(path / "orders-0", without=()) == before
     row = only_partition(shell("plan", path, "--json", "--partition", "orders-0", "--force", *QUIET))
     assert (row["action"], row["reason"]) == ("none", reason)
-    told = shell("explain", "orders-0", path, "--json", *QUIET).json
-    assert (told["rule"], told["reason"], told["cleaned_now"]) == ("compaction.strategy", reason, False)
-    assert "topics.orders.compaction.strategy" in told["changes"]
+    report = shell("explain", "orders-0", path, "--json", *QUIET).json
+    assert (report["rule"], report["reason"], report["cleaned_now"]) == ("compaction.strategy", reason, False)
+    assert "topics.orders.compaction.strategy" in report["changes"]
     assert clean_forced(shell, path, *HEADER, "--from-start").code == 0
     assert clean_forced(shell, path, "--change-strategy", "--from-start").code == 0
 
@@ -177,9 +177,9 @@ def test_a_partition_that_moved_to_another_log_directory(root: Path, shell: Shel
     (path / "__cluster_metadata-0").rename(other / "__cluster_metadata-0")
     (other / "orders-0" / f"{6:020d}.log").write_bytes(b"")
     before = tree(other / "orders-0", without=())
-    for verb, yes in (("clean", ["--yes"]), ("stage", [])):
-        answer = shell(verb, other, *yes, "--json", "--force", "--from-start", "--now-ms", NOW, *QUIET)
-        assert answer.code == 4, verb
+    for command, yes in (("clean", ["--yes"]), ("stage", [])):
+        answer = shell(command, other, *yes, "--json", "--force", "--from-start", "--now-ms", NOW, *QUIET)
+        assert answer.code == 4, command
         assert "was last cleaned by header:v; these settings say offset" in only_partition(answer)["reason"]
     assert tree(other / "orders-0", without=()) == before
     assert clean_forced(shell, other, *HEADER, "--from-start").code == 0
@@ -203,9 +203,9 @@ def test_the_memory_of_a_topic_is_listed_once(tmp_path: Path) -> None:
     document = {"format": 1, "clean_point": {**point, "last_segment": last}, "quarantine": None, "last_result": None}
     name = store.path(log_dir, log).name.removesuffix("-0.json")
     (directory / f"{name}-6.json").write_text("{")
-    told = rules_of(store, log_dir, log, None)
-    assert isinstance(told, UnreadableState), "it may have said anything"
-    assert told.where == str(directory / f"{name}-6.json")
+    reported = rules_of(store, log_dir, log, None)
+    assert isinstance(reported, UnreadableState), "it may have said anything"
+    assert reported.where == str(directory / f"{name}-6.json")
     (directory / f"{name}-7.json").write_text(json.dumps(document))
     assert rules_of(store, log_dir, log, None) == "strategy=timestamp;tombstone.mode=null"
     assert (directory / f"{name}-6.json").exists(), "who only looks sets nothing aside"
@@ -274,8 +274,8 @@ def test_a_named_rule_is_enough_when_the_state_cannot_be_read(
             reason = only_partition(answer)["reason"]
             assert str(file.with_suffix("")) in reason
             assert ("is damaged (" if lost == "damaged" else "cannot be read (Input/output error)") in reason
-        told = shell("explain", "orders-0", path, "--json", *QUIET).json
-        assert "topics.orders.compaction.strategy and topics.orders.tombstone.mode" in told["changes"]
+        report = shell("explain", "orders-0", path, "--json", *QUIET).json
+        assert "topics.orders.compaction.strategy and topics.orders.tombstone.mode" in report["changes"]
         assert tree(path / "orders-0", without=()) == before
         assert clean_forced(shell, path, *HEADER, *set_topic("tombstone.mode", "null"), "--from-start").code == 0
     assert "was last cleaned by header:v" in only_partition(clean_forced(shell, path))["reason"]
@@ -297,9 +297,9 @@ def test_a_quarantine_does_not_take_the_place_of_what_could_not_be_read(tmp_path
     state = store.load(log_dir, log)
     assert state is not None
     assert state.quarantine == "damaged"
-    told = rules_of(store, log_dir, log, state)
-    assert isinstance(told, UnreadableState)
-    assert told.where == str(file.with_suffix(".damaged"))
+    reported = rules_of(store, log_dir, log, state)
+    assert isinstance(reported, UnreadableState)
+    assert reported.where == str(file.with_suffix(".damaged"))
     store.save(log_dir, log, PartitionState(point, None, None))
     assert rules_of(store, log_dir, log, store.load(log_dir, log)) == point.fingerprint
 
@@ -334,9 +334,9 @@ def test_a_cleaning_that_moves_no_clean_point_is_remembered(root: Path, shell: S
     answer = clean_forced(shell, path)
     assert answer.code == 4
     assert "was last cleaned by header:v" in only_partition(answer)["reason"]
-    told = shell("explain", "orders-0", path, "--json", *HEADER, *QUIET).json
-    assert told["cleaned_by_fingerprint"].startswith("strategy=header")
-    assert told["first_dirty_offset"] == 0, "the clean point stays"
+    report = shell("explain", "orders-0", path, "--json", *HEADER, *QUIET).json
+    assert report["cleaned_by_fingerprint"].startswith("strategy=header")
+    assert report["first_dirty_offset"] == 0, "the clean point stays"
     assert only_partition(clean_forced(shell, path, *HEADER))["outcome"] in ("cleaned", "unchanged")
 
 

@@ -30,15 +30,15 @@ def test_the_file_of_the_host_is_read(root: Path, shell: Shell, host_file: Path)
     path = log_dir_by_version(root)
     assert "strategy" not in shell("plan", path, *QUIET).out, "there is no such file"
     host_file.write_text(BY_VERSION)
-    told = shell("plan", path, "--json", *QUIET)
-    assert one_of(told)["strategy"] == "header"
-    assert f"settings are read from {host_file} (--no-config ignores it)" in told.err
+    reported = shell("plan", path, "--json", *QUIET)
+    assert one_of(reported)["strategy"] == "header"
+    assert f"settings are read from {host_file} (--no-config ignores it)" in reported.err
     assert one_of(shell("plan", path, "--json", "--no-config", *QUIET))["strategy"] == "offset"
     other = root / "other.toml"
     other.write_text("")
-    told = shell("plan", path, "--json", "--config", str(other), *QUIET)
-    assert one_of(told)["strategy"] == "offset"
-    assert str(host_file) not in told.err
+    reported = shell("plan", path, "--json", "--config", str(other), *QUIET)
+    assert one_of(reported)["strategy"] == "offset"
+    assert str(host_file) not in reported.err
     assert shell("plan", path, "--no-config", "--config", str(other)).code == 2
 
 
@@ -67,9 +67,9 @@ def test_a_bad_file_of_the_host_is_never_passed_over(root: Path, shell: Shell, h
         host_file.symlink_to(root / "nowhere")
     else:
         host_file.write_text({"no TOML": "=", "unknown key": '"log.segment.byte" = 1\n'}.get(wrong, "\0"))
-    for verb in ("plan", "clean"):
-        answer = shell(verb, path, *(["--yes"] if verb == "clean" else []), *QUIET)
-        assert answer.code == 3, verb
+    for command in ("plan", "clean"):
+        answer = shell(command, path, *(["--yes"] if command == "clean" else []), *QUIET)
+        assert answer.code == 3, command
         assert str(host_file) in answer.err
         assert "this file is read by default; --no-config ignores it" in answer.err
     assert tree(path, without=()) == before

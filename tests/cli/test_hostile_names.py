@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = [needs_root, pytest.mark.long]
 
 TURNS: Final = 6
-VERBS: Final = ("clean", "stage", "apply", "undo")
+COMMANDS: Final = ("clean", "stage", "apply", "undo")
 BEFORE: Final = {"apply": "stage", "undo": "clean"}
 
 _numbers = itertools.count()
@@ -51,7 +51,7 @@ def make(root: Path) -> None:
         give_all(root / name)
 
 
-def ask(shell: Shell, verb: str) -> Answer:
+def ask(shell: Shell, command: str) -> Answer:
     logs, kept = shell.root / "logs", ("--keep-replaced", shell.root / "kept")
     cleaning = ("--force", "--quiet", "--now-ms", NOW)
     arguments: dict[str, tuple[object, ...]] = {
@@ -60,21 +60,21 @@ def ask(shell: Shell, verb: str) -> Answer:
         "apply": (logs, "--quiet"),
         "undo": (logs, "--quiet", "--yes"),
     }
-    configured = () if verb == "undo" else (*COMPACT, *GOOD)
-    return shell(verb, *arguments[verb], *configured)
+    configured = () if command == "undo" else (*COMPACT, *GOOD)
+    return shell(command, *arguments[command], *configured)
 
 
-def prepared(shell: Shell, verb: str) -> None:
+def prepared(shell: Shell, command: str) -> None:
     make(shell.root)
-    if verb in BEFORE:
-        assert ask(shell, BEFORE[verb]).code == 0
+    if command in BEFORE:
+        assert ask(shell, BEFORE[command]).code == 0
 
 
-def recorded(shell: Shell, verb: str, monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    prepared(shell, verb)
+def recorded(shell: Shell, command: str, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    prepared(shell, command)
     recorder = Recorder(shell.root)
     with recorder.listening(monkeypatch):
-        assert ask(shell, verb).code == 0
+        assert ask(shell, command).code == 0
     return recorder
 
 
@@ -87,29 +87,29 @@ def hostile(names: set[str]) -> list[str]:
     )
 
 
-def check(shell: Shell, verb: str, name: str, what: str, victim: Victim, before: list[tuple[object, ...]]) -> None:
-    told = f"{verb}: {what} at {name}"
-    answer = ask(shell, verb)
-    said = answer.out + answer.err
-    assert victim.state() == before, told
-    assert not victim.file.with_name("made-by-a-link").exists(), told
-    assert SECRET not in said, told
-    assert "Traceback" not in said, f"{told}\n{said}"
-    assert re.search(r"\bbug\b", said) is None, f"{told}\n{said}"
-    if verb in {"clean", "apply"} and name.startswith("logs/orders-0"):
-        assert sorted(read_segments(shell.root / "logs" / "good-0")) == [0, 2], f"{told}\n{said}"
-    if answer.code == 0 and verb == "clean":
-        assert len(read_segments(shell.root / "logs" / "orders-0")) == 2, f"{told}\n{said}"
+def check(shell: Shell, command: str, name: str, what: str, victim: Victim, before: list[tuple[object, ...]]) -> None:
+    reported = f"{command}: {what} at {name}"
+    answer = ask(shell, command)
+    message = answer.out + answer.err
+    assert victim.state() == before, reported
+    assert not victim.file.with_name("made-by-a-link").exists(), reported
+    assert SECRET not in message, reported
+    assert "Traceback" not in message, f"{reported}\n{message}"
+    assert re.search(r"\bbug\b", message) is None, f"{reported}\n{message}"
+    if command in {"clean", "apply"} and name.startswith("logs/orders-0"):
+        assert sorted(read_segments(shell.root / "logs" / "good-0")) == [0, 2], f"{reported}\n{message}"
+    if answer.code == 0 and command == "clean":
+        assert len(read_segments(shell.root / "logs" / "orders-0")) == 2, f"{reported}\n{message}"
     if answer.code != 0:
-        assert said.strip(), told
+        assert message.strip(), reported
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
-    "verb", ["clean", "undo", *(pytest.param(verb, marks=pytest.mark.long) for verb in ("stage", "apply"))]
+    "command", ["clean", "undo", *(pytest.param(command, marks=pytest.mark.long) for command in ("stage", "apply"))]
 )
 def test_names_that_were_planted_before(
-    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, every: bool
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, every: bool
 ) -> None:
     """Victims are as they were, the error is clear, and the other partition is cleaned.
 
@@ -117,41 +117,41 @@ def test_names_that_were_planted_before(
     """
     others = itertools.cycle(PLANTS[1:])
     with scratch() as root:
-        names = hostile(recorded(Shell(root, capsys, monkeypatch), verb, monkeypatch).names)
+        names = hostile(recorded(Shell(root, capsys, monkeypatch), command, monkeypatch).names)
     assert len(names) > 15, names
     for number, name in enumerate(names):
         for what in PLANTS if every else ("link", next(others))[: 1 + number % 2]:
             with scratch() as root:
                 shell = Shell(root, capsys, monkeypatch)
-                prepared(shell, verb)
+                prepared(shell, command)
                 victim = Victim.under(root)
                 if plant(root / name, what, victim):
-                    check(shell, verb, name, what, victim, victim.state())
+                    check(shell, command, name, what, victim, victim.state())
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_names_that_are_planted_meanwhile(
-    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second process, uid 1000, puts links to root's files at every name that is made, and takes them away again."""
     with scratch() as root:
-        names = hostile(recorded(Shell(root, capsys, monkeypatch), verb, monkeypatch).written)
+        names = hostile(recorded(Shell(root, capsys, monkeypatch), command, monkeypatch).written)
     made = [name for name in names if not name.endswith((".log", ".index", ".timeindex")) or ".kstage" in name]
     for turn in range(TURNS):
         with scratch() as root:
             root.chmod(0o755)
             shell = Shell(root, capsys, monkeypatch)
-            prepared(shell, verb)
+            prepared(shell, command)
             victim = Victim.under(root)
             before = victim.state()
             target = (victim.file, victim.directory)[turn % 2]
             # What all partitions share keeps all of them waiting.
             own = [name for name in made if turn < TURNS // 2 or name.startswith("logs/orders-0/")]
             with planter(target, [root / name for name in own]):
-                answer = ask(shell, verb)
-            said = answer.out + answer.err
+                answer = ask(shell, command)
+            message = answer.out + answer.err
             assert victim.state() == before
-            assert SECRET not in said
-            assert "Traceback" not in said, said
-            if verb in {"clean", "apply"} and turn >= TURNS // 2:
-                assert sorted(read_segments(root / "logs" / "good-0")) == [0, 2], said
+            assert SECRET not in message
+            assert "Traceback" not in message, message
+            if command in {"clean", "apply"} and turn >= TURNS // 2:
+                assert sorted(read_segments(root / "logs" / "good-0")) == [0, 2], message

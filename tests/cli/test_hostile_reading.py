@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = needs_root
 
 SECONDS: Final = 60
-VERBS: Final = ("clean", "plan", "explain", "verify", "inspect", "inspect DIR", "doctor")
+COMMANDS: Final = ("clean", "plan", "explain", "verify", "inspect", "inspect DIR", "doctor")
 
 
 def make(root: Path) -> None:
@@ -38,7 +38,7 @@ def make(root: Path) -> None:
     give_all(root / "logs")
 
 
-def ask(shell: Shell, verb: str) -> Answer:
+def ask(shell: Shell, command: str) -> Answer:
     logs = shell.root / "logs"
     arguments: dict[str, tuple[object, ...]] = {
         "clean": ("clean", logs, "--force", "--quiet", "--now-ms", NOW, "--yes", *COMPACT, *GOOD),
@@ -49,9 +49,9 @@ def ask(shell: Shell, verb: str) -> Answer:
         "inspect DIR": ("inspect", logs),
         "doctor": ("doctor", logs, *COMPACT, *GOOD),
     }
-    verb_name, *rest = arguments[verb]
-    with in_time(verb):
-        return shell(str(verb_name), *rest)
+    command_name, *rest = arguments[command]
+    with in_time(command):
+        return shell(str(command_name), *rest)
 
 
 @contextmanager
@@ -70,35 +70,35 @@ def in_time(what: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def read_by(verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def read_by(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names that the verb opens below the log directory and does not make."""
     with scratch() as root:
         make(root)
         recorder = Recorder(root)
         with recorder.listening(monkeypatch):
-            ask(Shell(root, capsys, monkeypatch), verb)
+            ask(Shell(root, capsys, monkeypatch), command)
         there = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
     return sorted(name for name in recorder.names & there if name.startswith("logs/") and "good" not in name)
 
 
-def check(answer: Answer, told: str) -> None:
-    said = answer.out + answer.err
-    assert SECRET not in said, f"{told}\n{said}"
-    assert "Traceback" not in said, f"{told}\n{said}"
-    assert "report it" not in said, f"{told}\n{said}"
+def check(answer: Answer, reported: str) -> None:
+    message = answer.out + answer.err
+    assert SECRET not in message, f"{reported}\n{message}"
+    assert "Traceback" not in message, f"{reported}\n{message}"
+    assert "report it" not in message, f"{reported}\n{message}"
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_planted_links_are_not_read(
-    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, every: bool
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, every: bool
 ) -> None:
     """At every name that is read: the victim is as it was, not a word of it is shown, the other partition is cleaned.
 
     ``every``: everything at every name; else a hard link at each, and one of the others after the other.
     """
-    names = read_by(verb, capsys, monkeypatch)
+    names = read_by(command, capsys, monkeypatch)
     assert len(names) > 2, names
     for number, name in enumerate(names):
         for what in PLANTS if every else ("hard link", PLANTS[number % len(PLANTS)]):
@@ -108,23 +108,23 @@ def test_planted_links_are_not_read(
                 if not plant(root / name, what, victim):
                     continue
                 before = victim.state()
-                told = f"{verb}: {what} at {name}"
-                answer = ask(Shell(root, capsys, monkeypatch), verb)
-                assert victim.state() == before, told
-                check(answer, told)
-                if verb == "clean" and name.startswith("logs/orders-0"):
-                    assert sorted(read_segments(root / "logs" / "good-0")) == [0, 2], f"{told}\n{answer}"
-                if name.endswith(".log") and verb in {"clean", "plan", "verify"}:
-                    assert answer.code != 0, told
+                reported = f"{command}: {what} at {name}"
+                answer = ask(Shell(root, capsys, monkeypatch), command)
+                assert victim.state() == before, reported
+                check(answer, reported)
+                if command == "clean" and name.startswith("logs/orders-0"):
+                    assert sorted(read_segments(root / "logs" / "good-0")) == [0, 2], f"{reported}\n{answer}"
+                if name.endswith(".log") and command in {"clean", "plan", "verify"}:
+                    assert answer.code != 0, reported
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("verb", ["clean", "plan", "verify"])
+@pytest.mark.parametrize("command", ["clean", "plan", "verify"])
 def test_links_planted_while_reading_are_not_read(
-    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Links to root's file come and go at every name that is read."""
-    names = [name for name in read_by(verb, capsys, monkeypatch) if name.startswith("logs/orders-0")]
+    names = [name for name in read_by(command, capsys, monkeypatch) if name.startswith("logs/orders-0")]
     for _ in range(4):
         with scratch() as root:
             root.chmod(0o755)
@@ -132,10 +132,10 @@ def test_links_planted_while_reading_are_not_read(
             victim = Victim.under(root)
             before = victim.state()
             with planter(victim.file, [root / name for name in names]):
-                answer = ask(Shell(root, capsys, monkeypatch), verb)
+                answer = ask(Shell(root, capsys, monkeypatch), command)
             assert victim.state() == before
-            check(answer, verb)
-            if verb == "clean":
+            check(answer, command)
+            if command == "clean":
                 assert sorted(read_segments(root / "logs" / "good-0")) == [0, 2], answer
 
 

@@ -37,19 +37,19 @@ def declared() -> None:
 
 
 @pytest.mark.long
-def test_a_module_is_imported_while_nobody_looks_for_garbage(module: Path) -> None:
+def test_a_module_is_imported_while_collection_is_off(module: Path) -> None:
     module.write_text(MODULE)
-    verb = lazy_command(f"{NAME}:work")(declared)
-    assert verb.__doc__ == "What the verb does."
+    command = lazy_command(f"{NAME}:work")(declared)
+    assert command.__doc__ == "What the verb does."
     assert NAME not in sys.modules
     frozen = gc.get_freeze_count()
-    assert verb(1) == 2
+    assert command(1) == 2
     assert not sys.modules[NAME].collected_meanwhile
     assert gc.isenabled()
     assert gc.get_freeze_count() > frozen, "what there is stays for good"
     frozen = gc.get_freeze_count()
     kept: list[list[int]] = [[] for _ in range(10_000)]
-    assert verb(2) == 3
+    assert command(2) == 3
     assert gc.get_freeze_count() <= frozen, "what came since does not"
     del kept
 

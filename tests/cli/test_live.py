@@ -136,8 +136,8 @@ def test_without_an_agent(shell: Shell, tmp_path: Path) -> None:
 )
 def test_modes(shell: Shell, agent: FakeAgent, info: dict[str, object], reason: str) -> None:
     """Live only with an agent that can; ``plan`` and ``doctor`` say which mode it is, and why."""
-    said = shell("plan", agent.log_dir, "--json").json["log_dirs"]
-    assert [(entry["mode"], entry["log_dir"]) for entry in said] == [("live", str(agent.log_dir))]
+    report = shell("plan", agent.log_dir, "--json").json["log_dirs"]
+    assert [(entry["mode"], entry["log_dir"]) for entry in report] == [("live", str(agent.log_dir))]
     found = [f for f in shell("doctor", agent.log_dir, "--json").json["findings"] if f["check"] == "mode"]
     assert [(f["level"], f["what"].split(":")[0]) for f in found] == [("ok", "live")]
     agent.info = info
@@ -198,24 +198,24 @@ def test_a_stuck_pause_is_a_problem(shell: Shell, agent: FakeAgent) -> None:
     assert levels >= {"problem", "warning"}
 
 
-@pytest.mark.parametrize("verb", [("agent", "info"), ("doctor", "-v"), ("plan",), ("clean", "--live", "--yes")])
-def test_a_broker_without_a_version(shell: Shell, agent: FakeAgent, verb: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("command", [("agent", "info"), ("doctor", "-v"), ("plan",), ("clean", "--live", "--yes")])
+def test_a_broker_without_a_version(shell: Shell, agent: FakeAgent, command: tuple[str, ...]) -> None:
     """R-2: an answer without a version, as Kafka 4.4.0's was, is no reason not to go on."""
     agent.info = {"version": None}
-    answer = shell(*verb, agent.log_dir)
+    answer = shell(*command, agent.log_dir)
     assert "cannot be understood" not in answer.out + answer.err
     assert answer.code in {0, 1}
-    if verb[0] in {"agent", "doctor"}:
+    if command[0] in {"agent", "doctor"}:
         assert "a Kafka that does not report its release" in answer.out
 
 
-def test_the_trial_is_told(shell: Shell, agent: FakeAgent) -> None:
+def test_the_trial_is_reported(shell: Shell, agent: FakeAgent) -> None:
     """R-10: what the agent tried in a log of its own; that it could not is a warning, since the release is known."""
-    told = "files were as they should be"
-    agent.info = {"self_test": "passed", "self_test_detail": told}
-    assert f"passed: {told}" in shell("agent", "info", agent.log_dir).out
+    reported = "files were as they should be"
+    agent.info = {"self_test": "passed", "self_test_detail": reported}
+    assert f"passed: {reported}" in shell("agent", "info", agent.log_dir).out
     findings = shell("doctor", agent.log_dir, "--json").json["findings"]
-    assert [f["level"] for f in findings if told in f["what"]] == ["ok"]
+    assert [f["level"] for f in findings if reported in f["what"]] == ["ok"]
     agent.info = {"self_test": "not_run", "self_test_detail": "no place"}
     assert "could not be made: no place" in shell("agent", "info", agent.log_dir).out
     (found,) = [f for f in shell("doctor", agent.log_dir, "--json").json["findings"] if "no place" in f["what"]]
@@ -250,7 +250,7 @@ def test_info(shell: Shell, agent: FakeAgent) -> None:
     assert shell("agent", "info", agent.log_dir).code == 4
 
 
-def test_another_build_is_told(shell: Shell, agent: FakeAgent) -> None:
+def test_another_build_is_reported(shell: Shell, agent: FakeAgent) -> None:
     """LT-12, A-03: an old copy on the broker's class path wins silently; not here."""
     if build_of_jar() is None:
         pytest.fail("the jar is missing: make setup")
@@ -350,7 +350,7 @@ def test_killed_between_stage_and_swap(tmp_path: Path, agent: FakeAgent, shell: 
         [*command, *(word for setting in settings for word in ("--set", setting))], stdout=subprocess.DEVNULL
     )
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not agent.asked("swap"):
+    while not agent.requested("swap"):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(number)

@@ -36,7 +36,7 @@ def test_a_directory_is_held_while_it_is_cleaned_and_no_longer(
     log = one / "orders-1" / f"{2:020d}.log"
     log.write_bytes(log.read_bytes()[:-1] + b"\xff")
     held: dict[str, tuple[bool, bool]] = {}
-    real_clean, real_tell = clean_module.clean_partition, clean_module.print_results
+    real_clean, real_report = clean_module.clean_partition, clean_module.print_results
 
     def clean_partition(locked: Any, name: Any, *more: Any) -> Any:
         held[str(name)] = (is_held(one), is_held(two))
@@ -44,7 +44,7 @@ def test_a_directory_is_held_while_it_is_cleaned_and_no_longer(
 
     def tell(*what: Any) -> None:
         held["told"] = (is_held(one), is_held(two))
-        real_tell(*what)
+        real_report(*what)
 
     # What is held at a moment can be seen at that moment alone.
     monkeypatch.setattr(clean_module, "clean_partition", clean_partition)

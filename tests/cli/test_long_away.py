@@ -152,7 +152,7 @@ def test_topics_that_cleanerd_alone_cleans(root: Path, shell: Shell, strategy: s
 
 
 @pytest.mark.parametrize(
-    ("batches", "settings", "said"),
+    ("batches", "settings", "message"),
     [
         pytest.param((), (), True, id="shared"),
         pytest.param(((199.0, DELEGATED),), (), False, id="delegated"),
@@ -165,7 +165,7 @@ def test_topics_that_cleanerd_alone_cleans(root: Path, shell: Shell, strategy: s
     ],
 )  # fmt: skip
 def test_a_topic_that_kafka_cleans_too(
-    root: Path, shell: Shell, batches: tuple[Batch, ...], settings: tuple[str, ...], said: bool
+    root: Path, shell: Shell, batches: tuple[Batch, ...], settings: tuple[str, ...], message: bool
 ) -> None:
     """U-93: there Kafka's cleaner removes the tombstones that cleanerd keeps for a replica."""
     path = broker_1(root, *batches, (0.0, (NO_OP,)))
@@ -173,7 +173,7 @@ def test_a_topic_that_kafka_cleans_too(
     given = [word for each in settings for word in ("--set", each.format(root=root))]
     answer = shell("doctor", path, "--json", *given)
     found = [each for each in answer.json["findings"] if each["check"] == "tombstones"]
-    assert [(each["level"], "by the clock" in each["what"]) for each in found] == ([("note", True)] if said else [])
+    assert [(each["level"], "by the clock" in each["what"]) for each in found] == ([("note", True)] if message else [])
     assert all("cleanerd delegate orders" in each["fix"] for each in found)
 
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def test_verbs(monkeypatch: pytest.MonkeyPatch) -> None:
-    verbs = {verb: (f"tests.cli.verbs:{verb}", "") for verb in ("end", "say", "ask", "settings")}
+def test_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = {command: (f"tests.cli.commands:{command}", "") for command in ("end", "say", "ask", "settings")}
     # Verbs that end in every way; no real one does on demand.
-    monkeypatch.setattr(main_module, "COMMANDS", verbs)
+    monkeypatch.setattr(main_module, "COMMANDS", commands)
 
 
 def python(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -41,7 +41,7 @@ def python(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_help_lists_the_verbs_without_loading_them() -> None:
+def test_help_lists_the_commands_without_loading_them() -> None:
     """Fast: neither NumPy, pydantic, rich nor the kernel are imported for --help."""
     code = (
         "import sys; from cleanerd.cli.main import run; code = run(['--help']);"
@@ -50,20 +50,20 @@ def test_help_lists_the_verbs_without_loading_them() -> None:
     )
     done = python("-c", code)
     assert done.stdout.rstrip().endswith("0 []")
-    for verb, (_, text) in COMMANDS.items():
-        assert f"  {verb}" in done.stdout
+    for command, (_, text) in COMMANDS.items():
+        assert f"  {command}" in done.stdout
         assert text in done.stdout
 
 
 @pytest.mark.long
-def test_no_verbs_help_loads_what_the_verb_works_with() -> None:
+def test_no_commands_help_loads_what_the_command_works_with() -> None:
     """``clean --help`` is as fast as ``--help``: what reads logs, settings or a cluster comes when it is called.
 
     Not those of the lab and of Spark's verbs, which start JVMs.
     """
-    lines = [[verb] for verb in COMMANDS if verb not in {"bench", "demo"}]
-    lines += [["config", verb] for verb in ("show", "check", "generate")]
-    lines += [["agent", verb] for verb in ("path", "attach", "info")]
+    lines = [[command] for command in COMMANDS if command not in {"bench", "demo"}]
+    lines += [["config", command] for command in ("show", "check", "generate")]
+    lines += [["agent", command] for command in ("path", "attach", "info")]
     code = (
         "import sys, contextlib, io; from cleanerd.cli.main import run\n"
         "heavy = {'numpy', 'pydantic', 'rich', 'structlog', 'asyncio', 'kafka', 'confluent_kafka'}\n"
@@ -77,7 +77,7 @@ def test_no_verbs_help_loads_what_the_verb_works_with() -> None:
 
 
 @pytest.mark.long
-def test_verbs_that_ask_the_daemon_import_neither_numpy_nor_asyncio(tmp_path: Path) -> None:
+def test_commands_that_ask_the_daemon_import_neither_numpy_nor_asyncio(tmp_path: Path) -> None:
     """``status`` and its like start often: they load the settings and what they print with, not what cleans."""
     code = (
         "import sys; from cleanerd.cli.main import run;"
@@ -105,7 +105,7 @@ def test_a_cleaning_does_not_load_numpys_masked_arrays(tmp_path: Path) -> None:
     assert '"outcome": "cleaned"' in done.stdout
 
 
-def test_the_verbs_are_those_of_the_contract() -> None:
+def test_the_commands_are_those_of_the_contract() -> None:
     """Those of the command line's contract, and no others."""
     assert set(COMMANDS) == {
         "plan", "clean", "stage", "apply", "undo", "explain", "verify", "audit", "inspect", "doctor", "config", "demo",
@@ -115,7 +115,7 @@ def test_the_verbs_are_those_of_the_contract() -> None:
 
 
 @pytest.mark.parametrize("group", ["agent", "cluster", "config", "erase", "spark"])
-def test_groups_call_them_verbs_too(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_groups_call_them_commands_too(group: str, capsys: pytest.CaptureFixture[str]) -> None:
     """One word for one thing, and each with a whole line."""
     assert run([group, "--help"]) == 0
     listed = capsys.readouterr().out.split("\nCommands:\n")[1]
@@ -134,7 +134,7 @@ def test_python_m_cleanerd_is_the_same_command() -> None:
     assert python("-m", "cleanerd", "--version").stdout.startswith(f"cleanerd, version {__version__} (")
 
 
-def test_a_misspelt_verb_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_command_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plna"]) == 2
     captured = capsys.readouterr()
     assert "did you mean plan?" in captured.err
@@ -163,11 +163,11 @@ CODES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "code", "said"), CODES)
-def test_exit_codes_and_the_one_line(how: str, code: int, said: str) -> None:
+@pytest.mark.parametrize(("how", "code", "message"), CODES)
+def test_exit_codes_and_the_one_line(how: str, code: int, message: str) -> None:
     """Exit codes; one clear line on stderr, nothing on stdout. In a process of its own, as users see it."""
-    done = python("-m", "tests.cli.verbs", "end", how)
-    assert (done.returncode, done.stderr, done.stdout) == (code, said, "")
+    done = python("-m", "tests.cli.commands", "end", how)
+    assert (done.returncode, done.stderr, done.stdout) == (code, message, "")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_exit_codes_and_the_one_line(how: str, code: int, said: str) -> None:
     ],
 )
 def test_an_error_is_json_too(
-    test_verbs: None, capsys: pytest.CaptureFixture[str], how: str, error: dict[str, object]
+    test_commands: None, capsys: pytest.CaptureFixture[str], how: str, error: dict[str, object]
 ) -> None:
     """One object on stdout with the schema, for who reads nothing else; the line on stderr stays."""
     assert run(["end", how, "--json"]) == error["exit_code"]
@@ -189,7 +189,7 @@ def test_an_error_is_json_too(
     assert str(error["message"]) in captured.err
 
 
-def test_usage_errors_are_2(test_verbs: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_are_2(test_commands: None, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (
         ["end", "usage"],
         ["end"],
@@ -202,20 +202,20 @@ def test_usage_errors_are_2(test_verbs: None, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("how", ["ok", "exit"])
-def test_a_verb_chooses_its_code_by_return_or_exit(test_verbs: None, how: str) -> None:
+def test_a_command_chooses_its_code_by_return_or_exit(test_commands: None, how: str) -> None:
     """``plan --exit-code`` gives 10."""
     assert run(["end", how, "--code", "10"]) == 10
 
 
 @pytest.mark.long
 def test_the_traceback_needs_v() -> None:
-    quiet, loud = (python("-m", "tests.cli.verbs", "end", "unexpected", *extra) for extra in ((), ("-v",)))
+    quiet, loud = (python("-m", "tests.cli.commands", "end", "unexpected", *extra) for extra in ((), ("-v",)))
     assert "Traceback" not in quiet.stderr
     assert "Traceback" in loud.stderr
     assert quiet.returncode == loud.returncode == 1
 
 
-def test_signal_handlers_are_put_back(test_verbs: None) -> None:
+def test_signal_handlers_are_put_back(test_commands: None) -> None:
     import signal  # noqa: PLC0415
 
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
@@ -301,7 +301,7 @@ def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
 
 def test_channels_without_a_terminal() -> None:
     """Stdout carries the result only; no bars, colours or control characters."""
-    done = python("-m", "tests.cli.verbs", "say")
+    done = python("-m", "tests.cli.commands", "say")
     assert done.stdout == "TOPIC      BYTES\norders         5\na\\x1b[2Jb  1,000\n"
     assert "\x1b" not in done.stderr
     assert 'level=info event="an info line" partition=orders-0' in done.stderr
@@ -311,16 +311,16 @@ def test_channels_without_a_terminal() -> None:
 
 @pytest.mark.long
 def test_quiet_and_verbose() -> None:
-    quiet = python("-m", "tests.cli.verbs", "say", "--quiet").stderr
+    quiet = python("-m", "tests.cli.commands", "say", "--quiet").stderr
     assert "an info line" not in quiet
     assert "a note" not in quiet
     assert "an error line" in quiet
     assert "warning: a warning" in quiet
-    assert "a debug line" in python("-m", "tests.cli.verbs", "say", "-v").stderr
+    assert "a debug line" in python("-m", "tests.cli.commands", "say", "-v").stderr
 
 
 def test_json_is_one_object_with_the_schema_first() -> None:
-    document = json.loads(python("-m", "tests.cli.verbs", "say", "--json").stdout)
+    document = json.loads(python("-m", "tests.cli.commands", "say", "--json").stdout)
     assert document == {"schema": 1, "partitions": ["a", "b"]}
     assert next(iter(document)) == "schema"
 
@@ -328,13 +328,13 @@ def test_json_is_one_object_with_the_schema_first() -> None:
 @pytest.mark.long
 def test_confirm_without_a_terminal_is_refused_unless_yes() -> None:
     """Without a terminal ``clean`` refuses without --yes."""
-    asked = subprocess.run(
-        [sys.executable, "-m", "tests.cli.verbs", "ask"], cwd=REPOSITORY, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, timeout=PATIENCE_SECONDS, check=False,
+    requested = subprocess.run(
+        [sys.executable, "-m", "tests.cli.commands", "ask"], cwd=REPOSITORY, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
     )  # fmt: skip
-    assert asked.returncode == 4
-    assert "--yes" in asked.stderr
-    assert python("-m", "tests.cli.verbs", "ask", "--yes").stdout == "answer True\n"
+    assert requested.returncode == 4
+    assert "--yes" in requested.stderr
+    assert python("-m", "tests.cli.commands", "ask", "--yes").stdout == "answer True\n"
 
 
 @pytest.mark.long
@@ -343,7 +343,7 @@ def test_confirm_on_a_terminal(typed: str, answer: bool) -> None:
     main, terminal = pty.openpty()
     os.write(main, typed.encode())
     done = subprocess.run(
-        [sys.executable, "-m", "tests.cli.verbs", "ask"], cwd=REPOSITORY, stdin=terminal, capture_output=True,
+        [sys.executable, "-m", "tests.cli.commands", "ask"], cwd=REPOSITORY, stdin=terminal, capture_output=True,
         text=True, timeout=PATIENCE_SECONDS, check=True,
     )  # fmt: skip
     os.close(main)
@@ -352,7 +352,7 @@ def test_confirm_on_a_terminal(typed: str, answer: bool) -> None:
     assert "Clean? [y/N]" in done.stderr
 
 
-def test_settings_reach_the_verb(test_verbs: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_reach_the_command(test_commands: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "c.toml"
     file.write_text('"log.segment.bytes" = "1MiB"')
     assert run(["settings", "--config", str(file)]) == 0

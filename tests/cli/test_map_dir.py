@@ -30,18 +30,20 @@ def test_the_same_bytes(root: Path, shell: Shell) -> None:
     for copy in copies:
         shutil.copytree(log.log_dir, copy)
 
-    def run(verb: str, path: Path, *more: str) -> dict[str, object]:
+    def run(command: str, path: Path, *more: str) -> dict[str, object]:
         given = [*SMALL_MAP, f"topics.{PARTITION.topic}.cleanup.policy=compact", "cleanerd.disk.reserve=0", *more]
         options = [part for assignment in given for part in ("--set", assignment)]
-        answer = shell(verb, *options, "--now-ms", str(NOW_MS), "--json", *(["--yes"] if verb == "clean" else []), path)
+        answer = shell(
+            command, *options, "--now-ms", str(NOW_MS), "--json", *(["--yes"] if command == "clean" else []), path
+        )
         assert answer.code == 0, answer.err
         (partition,) = json.loads(answer.out)["partitions"]
         return dict(partition)
 
     with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
-        told = run("clean", copies[0], f"cleanerd.map.dir={place}")
-        assert told["passes"] == 1
-        assert any("the keys were cut to disk in" in str(note) and place in str(note) for note in _notes(told))
+        reported = run("clean", copies[0], f"cleanerd.map.dir={place}")
+        assert reported["passes"] == 1
+        assert any("the keys were cut to disk in" in str(note) and place in str(note) for note in _notes(reported))
     failed = run("clean", copies[1], "cleanerd.map.dir=/dev/shm/")
     plain = run("clean", log.log_dir, "cleanerd.map.max.bytes=0")
     assert int(str(failed["passes"])) > 1

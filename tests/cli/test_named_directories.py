@@ -71,8 +71,8 @@ def test_log_dirs_of_the_settings(root: Path, shell: Shell) -> None:
     assert shell("audit", "orders-1", "--key", "a", "--json", *settings).json["path"] == str(second / "orders-1")
     assert shell("clean", "--yes", "--force", *settings).code == 0
     assert keys(first / "orders-0") == keys(second / "orders-1") == CLEANED
-    for verb in ("stage", "apply"):
-        assert shell(verb, *settings).code == 0
+    for command in ("stage", "apply"):
+        assert shell(command, *settings).code == 0
 
 
 @pytest.mark.parametrize("words", [["plan"], ["clean"], ["stage"], ["apply"], ["verify"], ["explain", "o-0"]])

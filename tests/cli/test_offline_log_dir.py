@@ -31,10 +31,10 @@ def test_a_log_directory_that_the_broker_has_given_up(root: Path, shell: Shell) 
     properties.write_text(re.sub(r"(?m)^(node\.id|broker\.id)=.*", r"\1=77", properties.read_text()))
     with lock_holder(two), lock_holder(foreign):
         answer = shell("doctor", one, foreign, two, "--json")
-        told = {found["where"]: found for found in answer.json["findings"] if found["check"] == "lock"}
-        assert told[str(one / ".lock")]["level"] == "warning"
-        assert re.search(f", but it runs on {two}: .*it has given this directory up", told[str(one / ".lock")]["what"])
-        assert told[str(two / ".lock")]["level"] == "note"
+        report = {found["where"]: found for found in answer.json["findings"] if found["check"] == "lock"}
+        assert report[str(one / ".lock")]["level"] == "warning"
+        assert re.search(f", but it runs on {two}: .*it has given this directory up", report[str(one / ".lock")]["what"])
+        assert report[str(two / ".lock")]["level"] == "note"
         assert findings(shell("doctor", one, foreign, "--json"), "lock")[0] == ("ok", "is free")
         plan = shell("plan", one, two, "--json").json["log_dirs"][0]
         assert (plan["mode"], plan["reason"].partition(f", but it runs on {two}")[0]) == (

@@ -82,29 +82,29 @@ def test_a_staging_file_of_root_is_no_obstacle(root: Path, shell: Shell) -> None
     assert (left / "file").exists()
 
 
-@pytest.mark.parametrize("verb", ["clean", "stage"])
-def test_something_else_stands_at_kstage(root: Path, shell: Shell, verb: str) -> None:
+@pytest.mark.parametrize("command", ["clean", "stage"])
+def test_something_else_stands_at_kstage(root: Path, shell: Shell, command: str) -> None:
     """Somebody has to look: nothing is wrong with the log, whichever way it was to be cleaned."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
     (path / "orders-0" / ".kstage").write_text("")
-    yes = ("--yes",) if verb == "clean" else ()
-    answer = shell(verb, path, "--json", *yes, *STAGE)
+    yes = ("--yes",) if command == "clean" else ()
+    answer = shell(command, path, "--json", *yes, *STAGE)
     assert answer.code == 6
     found = outcomes(answer)
-    assert (found[0][0], found[1][0]) == ("refused", "cleaned" if verb == "clean" else "staged")
+    assert (found[0][0], found[1][0]) == ("refused", "cleaned" if command == "clean" else "staged")
     assert ".kstage is not a directory: cleanerd cannot stage here (remove it, or move it away)" in found[0][1]
     assert not [file for file in (root / "state").rglob("*.json") if '"quarantine": "' in file.read_text()]
 
 
 @pytest.mark.usefixtures("kept")
-@pytest.mark.parametrize("verb", ["clean", "apply", "undo"])
-def test_a_disk_that_does_not_answer(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+@pytest.mark.parametrize("command", ["clean", "apply", "undo"])
+def test_a_disk_that_does_not_answer(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """The next log directory gets its turn."""
     bad = make_log_dir(root / "bad", {"orders-0": dirty()})
     path = make(root)
-    if verb == "undo":
+    if command == "undo":
         assert shell.clean(path, "--keep-replaced", root / "kept").code == 0
-    if verb == "apply":
+    if command == "apply":
         assert shell("stage", path, *STAGE).code == 0
     real = os.stat
 
@@ -115,9 +115,9 @@ def test_a_disk_that_does_not_answer(root: Path, shell: Shell, monkeypatch: pyte
 
     # No test makes a disk fail.
     system_call(monkeypatch, "stat", refuses)
-    words = {"clean": ("--yes", *STAGE), "apply": COMPACT, "undo": ("--yes",)}[verb]
-    answer = shell(verb, bad, path, *words)
+    words = {"clean": ("--yes", *STAGE), "apply": COMPACT, "undo": ("--yes",)}[command]
+    answer = shell(command, bad, path, *words)
     monkeypatch.undo()
     assert "Input/output error" in answer.err
     assert answer.code == 6
-    assert (keys(path / "orders-0") == CLEANED) == (verb != "undo")
+    assert (keys(path / "orders-0") == CLEANED) == (command != "undo")

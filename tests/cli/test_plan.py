@@ -123,7 +123,7 @@ def test_a_partition_that_vanishes_ends_no_plan(root: Path, shell: Shell, monkey
     assert [row["action"] for row in answer.json["partitions"]] == ["error", "clean"]
 
 
-def test_missing_metadata_is_told(root: Path, shell: Shell) -> None:
+def test_missing_metadata_is_reported(root: Path, shell: Shell) -> None:
     """U-24: without KRaft metadata nothing is known of topics; an empty plan must not look like a clean log."""
     path = make(root)
     answer = shell("plan", path)
@@ -161,15 +161,15 @@ def test_exact_is_what_clean_does(root: Path, shell: Shell) -> None:
     assert planned["exact"]["peak_bytes"] >= planned["exact"]["bytes_after"] > 0
 
 
-def test_the_room_that_is_needed_is_told_apart_from_the_reserve(root: Path, shell: Shell) -> None:
+def test_the_room_that_is_needed_is_distinguished_from_the_reserve(root: Path, shell: Shell) -> None:
     """Whoever reads 25 GiB has to know that the partition needs a few KiB of it; ``--json`` has the sum."""
     path = make(root)
     shell.disk_reserve = "1MiB"
     options = ("--force", "--now-ms", NOW, *COMPACT)
     (planned,) = shell("plan", path, "--exact", "--json", *options).json["partitions"]
     needed = human_bytes(planned["exact"]["peak_bytes"] - 2**20)
-    told = shell("plan", path, "--exact", *options).err
-    assert f"needs {needed} free for clean, {needed} for stage, plus the reserve of 1.0 MiB" in told
+    reported = shell("plan", path, "--exact", *options).err
+    assert f"needs {needed} free for clean, {needed} for stage, plus the reserve of 1.0 MiB" in reported
 
 
 def test_exact_ends_with_a_total(root: Path, shell: Shell) -> None:

@@ -40,16 +40,16 @@ def readings() -> Iterator[Counter[str]]:
         _counted.clear()
 
 
-@pytest.mark.parametrize("verb", ["clean", "stage"])
-def test_a_log_directory_is_read_twice(root: Path, shell: Shell, verb: str) -> None:
+@pytest.mark.parametrize("command", ["clean", "stage"])
+def test_a_log_directory_is_read_twice(root: Path, shell: Shell, command: str) -> None:
     """S-16: the first reading is for what is shown, the second decides; the cleaner's checkpoint is merged after it."""
     path = make(root)
-    words = ("--yes", "--force") if verb == "clean" else ("--force",)
+    words = ("--yes", "--force") if command == "clean" else ("--force",)
     with readings() as found:
-        answer = shell(verb, path, *words, "--quiet", "--set", "topics.orders.cleanup.policy=compact")
+        answer = shell(command, path, *words, "--quiet", "--set", "topics.orders.cleanup.policy=compact")
     assert answer.code == 0, answer.err
     assert {name: found[name] for name in CHECKPOINTS} == dict.fromkeys(CHECKPOINTS, 2)
-    assert found["cleaner-offset-checkpoint"] == (3 if verb == "clean" else 2)
+    assert found["cleaner-offset-checkpoint"] == (3 if command == "clean" else 2)
     assert found["meta.properties"] == 2
     assert found["list of logs"] <= 3
 

@@ -25,7 +25,6 @@ from tests.cli.refused_states import (
     Mode,
     Scene,
     belongs_to_zookeeper,
-    cannot_tell_its_rules,
     had_its_delegation_set_aside,
     has_a_bad_setting,
     has_a_swap_file,
@@ -57,6 +56,7 @@ from tests.cli.refused_states import (
     lost_its_delegation,
     nothing,
     the_broker_says_so_too,
+    unknown_rules,
     was_cleaned_by_a_newer_release,
     was_cleaned_by_version,
     was_created_again,
@@ -158,7 +158,7 @@ CASES: Final = (
         settings=(POLICY, "topics.orders.compaction.strategy=timestamp"),
     ),
     Case("U-6: a strategy that was forgotten", was_cleaned_by_version, everywhere("was last cleaned by header:v")),
-    Case("U-6: its state file cannot be read", cannot_tell_its_rules, everywhere(".json cannot be read (")),
+    Case("U-6: its state file cannot be read", unknown_rules, everywhere(".json cannot be read (")),
     Case("U-6: the state directory cannot be read", has_unlistable_state, everywhere("cannot be read (")),
     Case("U-6: its state file is damaged", has_damaged_state, everywhere("is damaged (")),
     Case("U-6, U-8: damaged, and the broker's cleaner is not kept away", has_damaged_state_of_kafkas, {}, settings=()),
@@ -268,31 +268,31 @@ def scene(root: Path, case: Case, mode: Mode) -> Iterator[Scene]:
 
 
 @dataclass
-class Said:
+class Answered:
     """What one verb said of the partition: whether it is (or would be) cleaned, else why not."""
 
     goes: bool
     why: str = field(default="")
 
 
-def of_plan(shell: Shell, path: Path, *options: str) -> Said:
+def of_plan(shell: Shell, path: Path, *options: str) -> Answered:
     answer = shell("plan", path, *options)
     row = the_row(answer)
-    return failed(answer) if row is None else Said(row["action"] == "clean", row["reason"])
+    return failed(answer) if row is None else Answered(row["action"] == "clean", row["reason"])
 
 
-def of_explain(shell: Shell, path: Path, *options: str) -> Said:
+def of_explain(shell: Shell, path: Path, *options: str) -> Answered:
     answer = shell("explain", "orders-0", path, *options)
     if answer.code:
         return failed(answer)
-    return Said(answer.json["cleaned_now"], answer.json["reason"])
+    return Answered(answer.json["cleaned_now"], answer.json["reason"])
 
 
-def of_verb(shell: Shell, mode: Mode, path: Path, *options: str) -> Said:
-    verb = {"offline": ("clean", "--yes"), "on-start": ("stage",), "live": ("clean", "--live", "--yes")}[mode]
-    answer = shell(*verb, path, *options)
+def of_command(shell: Shell, mode: Mode, path: Path, *options: str) -> Answered:
+    command = {"offline": ("clean", "--yes"), "on-start": ("stage",), "live": ("clean", "--live", "--yes")}[mode]
+    answer = shell(*command, path, *options)
     row = the_row(answer)
-    return failed(answer) if row is None else Said(row["outcome"] == EXPECTED[mode], row["reason"])
+    return failed(answer) if row is None else Answered(row["outcome"] == EXPECTED[mode], row["reason"])
 
 
 def the_row(answer: Answer) -> Any:
@@ -302,26 +302,26 @@ def the_row(answer: Answer) -> Any:
     return rows[0] if rows else None
 
 
-def failed(answer: Answer) -> Said:
+def failed(answer: Answer) -> Answered:
     """What concerns the directory as a whole."""
     assert answer.code in {3, 4, 5}, answer
-    return Said(goes=False, why=answer.out + answer.err)
+    return Answered(goes=False, why=answer.out + answer.err)
 
 
-def of_daemon(root: Path, path: Path, settings: list[str]) -> Said:
+def of_daemon(root: Path, path: Path, settings: list[str]) -> Answered:
     """What a look finds; the second one when S-03 asks for two."""
-    told = load_settings([], [f"cleanerd.state.dir={root / 'state'}", *settings], {})
-    context = ScanContext(told, [path], StateStore(root / "state"), now_ms=lambda: NOW)
+    reported = load_settings([], [f"cleanerd.state.dir={root / 'state'}", *settings], {})
+    context = ScanContext(reported, [path], StateStore(root / "state"), now_ms=lambda: NOW)
     scanner = LogDirScanner(path, limits=DaemonLimits(settle_seconds=0.0))
-    found = [look for _ in range(3) for look in scanner.scan(context).scans]
+    found = [scan for _ in range(3) for scan in scanner.scan(context).scans]
     scanner.release()
     if not found:
-        return Said(goes=False, why="no compacted partition")
-    look = found[-1]
-    if isinstance(look, FailedScan):
-        return Said(goes=False, why=look.reason)
-    assert isinstance(look, PartitionScan)
-    return Said(look.eligible, look.reason)
+        return Answered(goes=False, why="no compacted partition")
+    scan = found[-1]
+    if isinstance(scan, FailedScan):
+        return Answered(goes=False, why=scan.reason)
+    assert isinstance(scan, PartitionScan)
+    return Answered(scan.eligible, scan.reason)
 
 
 @pytest.mark.slow
@@ -338,18 +338,18 @@ def test_plan_promises_nothing_that_is_refused(root: Path, shell: Shell, case: C
         planned = of_plan(shell, found.path, *chosen)
         exactly = of_plan(shell, found.path, "--exact", *chosen)
         explained = of_explain(shell, found.path, *common)
-        looked = of_daemon(root, found.path, settings)
-        done = of_verb(shell, mode, found.path, *chosen)
+        scanned = of_daemon(root, found.path, settings)
+        done = of_command(shell, mode, found.path, *chosen)
     assert done.goes == (words is None), done
     assert exactly.goes == done.goes, exactly
-    told = [done, exactly]
+    reported = [done, exactly]
     if not case.exact:
         assert planned.goes == done.goes, planned
-        told += [planned]
+        reported += [planned]
         if not case.options:
             assert explained.goes == done.goes, explained
-            told += [explained]
+            reported += [explained]
         if not (case.unseen or case.options):
-            assert looked.goes == done.goes, looked
+            assert scanned.goes == done.goes, scanned
     if words is not None:
-        assert [said for said in told if words not in said.why] == []
+        assert [message for message in reported if words not in message.why] == []

@@ -42,10 +42,10 @@ def moving(root: Path) -> Path:
     return other
 
 
-@pytest.mark.parametrize("verb", ["clean", "stage"])
+@pytest.mark.parametrize("command", ["clean", "stage"])
 @pytest.mark.parametrize("how", ["both are named", "server.properties names the other"])
 def test_a_replica_that_is_being_moved_is_left_alone(
-    dirs: tuple[Path, Path], root: Path, shell: Shell, verb: str, how: str
+    dirs: tuple[Path, Path], root: Path, shell: Shell, command: str, how: str
 ) -> None:
     """S-21: the tombstone that deletes a copied record must not go before it is copied, or the record is back for good.
 
@@ -53,22 +53,22 @@ def test_a_replica_that_is_being_moved_is_left_alone(
     """
     path, other = dirs
     before = tree(path / "orders-0")
-    options = [*OPTIONS, *(["--yes"] if verb == "clean" else [])]
+    options = [*OPTIONS, *(["--yes"] if command == "clean" else [])]
     if how == "both are named":
         named = [path, other]
     else:
         (root / "server.properties").write_text(f"log.dirs={path},{other}\n")
         named = [path]
         options += ["--set", f"cleanerd.broker.properties={root / 'server.properties'}"]
-    answer = shell(verb, *named, *options)
+    answer = shell(command, *named, *options)
     found = {entry["partition"]: entry for entry in answer.json["partitions"]}
     assert found[0]["outcome"] == "refused"
     assert f"being moved to another log directory, {other}" in found[0]["reason"]
     assert "moved" not in found[1]["reason"], found[1]
     assert tree(path / "orders-0") == before
     (other / FUTURE).rename(other / "orders-0.0-delete")
-    answer = shell(verb, *named, *options)
-    assert {entry["partition"]: entry["outcome"] for entry in answer.json["partitions"]}[0] == DONE[verb]
+    answer = shell(command, *named, *options)
+    assert {entry["partition"]: entry["outcome"] for entry in answer.json["partitions"]}[0] == DONE[command]
 
 
 def test_a_plan_waits(root: Path, shell: Shell) -> None:
@@ -138,13 +138,13 @@ def test_another_disk_is_mounted_meanwhile(tmp_path: Path, monkeypatch: pytest.M
     (after / FUTURE).mkdir()
     for path in (before, after):
         os.utime(path, ns=(10**18, 10**18))
-    here, asked = tmp_path / "here", []
+    here, arguments = tmp_path / "here", []
     here.symlink_to(before)
     real = os.listdir
 
     def mounted(path: int | Path) -> list[str]:
-        if not asked:
-            asked.append(path)
+        if not arguments:
+            arguments.append(path)
             here.unlink()
             here.symlink_to(after)
         return real(path)

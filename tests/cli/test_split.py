@@ -28,8 +28,8 @@ def test_plan_says_it(path: Path, shell: Shell) -> None:
     (row,) = shell("plan", path, "--exact", "--json", *OPTIONS).json["partitions"]
     assert row["action"] == "clean"
     assert "segment 0 holds offsets" in " ".join(row["exact"]["notes"])
-    for verb in (("plan", path, "--exact"), ("clean", path, "--dry-run")):
-        answer = shell(*verb, *OPTIONS)
+    for command in (("plan", path, "--exact"), ("clean", path, "--dry-run")):
+        answer = shell(*command, *OPTIONS)
         assert answer.code == 0
         assert "orders-0: segment 0 holds offsets more than 2^31-1 above its base: clean splits it first" in answer.err
     assert tree(path, without=()) == before

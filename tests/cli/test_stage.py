@@ -73,32 +73,34 @@ def staged_dir(path: Path) -> Path:
     return found
 
 
-def test_a_plan_that_waits_is_told(root: Path, shell: Shell) -> None:
+def test_a_plan_that_waits_is_reported(root: Path, shell: Shell) -> None:
     """U-15: who asks whether something is to be cleaned hears that it is cleaned already, and what swaps it in."""
     path = make(root)
     questions = (("plan", path), ("explain", "orders-0", path))
     for question in questions:
-        assert "staged plan" not in told(shell(*question, *COMPACT))
+        assert "staged plan" not in reported(shell(*question, *COMPACT))
     assert shell("plan", path, "--json", *COMPACT).json["partitions"][0]["staged"] is None
     stage(shell, path)
     for question in questions:
-        assert "staged plan up to offset 6" in told(shell(*question, *COMPACT))
-        assert "cleanerd apply" in told(shell(*question, *COMPACT)) or "too old" in told(shell(*question, *COMPACT))
+        assert "staged plan up to offset 6" in reported(shell(*question, *COMPACT))
+        assert "cleanerd apply" in reported(shell(*question, *COMPACT)) or "too old" in reported(
+            shell(*question, *COMPACT)
+        )
         document = shell(*question, "--json", *COMPACT).json
         (found,) = document.get("partitions", [document])
         assert found["staged"]["bound_offset"] == 6
 
 
-def told(answer: Answer) -> str:
+def reported(answer: Answer) -> str:
     return answer.out + answer.err
 
 
 def test_the_next_step_after_staging_is_named(root: Path, shell: Shell) -> None:
     """Who staged is told what swaps it in, and until when; nobody is, where nothing was staged."""
     path = make(root)
-    said = " ".join(shell("stage", path, "--force", "--now-ms", NOW, *COMPACT).err.split())
-    assert "1 partition staged. Stop the broker, run cleanerd apply with the same" in said
-    assert "within 7 d" in said
+    message = " ".join(shell("stage", path, "--force", "--now-ms", NOW, *COMPACT).err.split())
+    assert "1 partition staged. Stop the broker, run cleanerd apply with the same" in message
+    assert "within 7 d" in message
     assert "cleanerd apply" not in shell("stage", path, "--partition", "orders-0", "--now-ms", NOW, *KEPT).err
 
 
@@ -108,9 +110,9 @@ def test_stage_then_apply(root: Path, shell: Shell) -> None:
     before = tree(path, without=())
     staged = stage(shell, path)
     assert (staged.code, staged.err) == (0, "")
-    said = entry(staged)
-    assert (said["outcome"], said["segments_before"], said["segments_after"]) == ("staged", 3, 1)
-    assert said["records_kept"] == 2
+    message = entry(staged)
+    assert (message["outcome"], message["segments_before"], message["segments_after"]) == ("staged", 3, 1)
+    assert message["records_kept"] == 2
     assert {name: data for name, data in tree(path, without=()).items() if ".kstage" not in name} == before
     assert not (path / ".lock").exists()
     applied = apply(shell, path)
@@ -118,7 +120,7 @@ def test_stage_then_apply(root: Path, shell: Shell) -> None:
     now = entry(applied)
     assert now["outcome"] == "cleaned"
     same = ("records_read", "records_kept", "bytes_before", "bytes_after", "segments_after", "removed")
-    assert {key: now[key] for key in same} == {key: said[key] for key in same}
+    assert {key: now[key] for key in same} == {key: message[key] for key in same}
     assert keys(path / "orders-0") == CLEANED
     assert now["bytes_after"] == (path / "orders-0" / f"{0:020d}.log").stat().st_size
     assert not (path / "orders-0" / ".kstage").exists()

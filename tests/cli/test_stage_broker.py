@@ -29,8 +29,8 @@ def checkpoint(log_dir: Path, name: str) -> int:
     return read_checkpoint(path).get("t-0", 0) if path.exists() else 0
 
 
-def call(shell: Shell, verb: str, path: Path, *more: str) -> Answer:
-    return shell(verb, path, "--json", "--quiet", *COMPACT, *more)
+def call(shell: Shell, command: str, path: Path, *more: str) -> Answer:
+    return shell(command, path, "--json", "--quiet", *COMPACT, *more)
 
 
 def test_stage_stop_apply_start(
@@ -46,9 +46,9 @@ def test_stage_stop_apply_start(
     wait_until("the high watermark is written", lambda: checkpoint(path, "replication-offset-checkpoint") == 4000)
     wait_until("a recovery point is written", lambda: checkpoint(path, "recovery-point-offset-checkpoint") > 0)
     staged = call(shell, "stage", path, "--force")
-    (said,) = staged.json["partitions"]
-    assert (staged.code, said["outcome"]) == (0, "staged"), said["reason"]
-    assert said["records_kept"] < said["records_read"]
+    (report,) = staged.json["partitions"]
+    assert (staged.code, report["outcome"]) == (0, "staged"), report["reason"]
+    assert report["records_kept"] < report["records_read"]
     assert call(shell, "apply", path).code == 4, "a broker runs"
     produce(broker, 4000, 1500)
     before = read(broker)

@@ -73,15 +73,15 @@ def test_without_the_option_nothing_is_kept(root: Path, shell: Shell) -> None:
     assert shell("undo", path, "--list").out == f"Nothing is kept, as far as {root / 'state'} knows.\n"
 
 
-@pytest.mark.parametrize("verb", ["plan", "stage", "clean --dry-run", "apply"])
+@pytest.mark.parametrize("command", ["plan", "stage", "clean --dry-run", "apply"])
 @pytest.mark.parametrize("where", ["missing", "inside", "another file system"])
-def test_where_nothing_can_be_kept(root: Path, shell: Shell, verb: str, where: str) -> None:
+def test_where_nothing_can_be_kept(root: Path, shell: Shell, command: str, where: str) -> None:
     """S-40, H-21: one clear line before anything is done; a missing path is exit code 3 everywhere."""
     path = make(root)
     kept = {"missing": root / "nowhere", "inside": path, "another file system": Path("/proc")}[where]
     before = tree(root, without=())
-    force = () if verb == "apply" else ("--force",)
-    answer = shell(*verb.split(), path, "--quiet", *force, "--keep-replaced", kept, *COMPACT)
+    force = () if command == "apply" else ("--force",)
+    answer = shell(*command.split(), path, "--quiet", *force, "--keep-replaced", kept, *COMPACT)
     assert answer.code == (3 if where == "missing" else 4)
     (line,) = answer.errors
     assert str(kept) in line

@@ -34,7 +34,7 @@ def test_a_number_and_its_noun() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         (15_518_925, 2_202_009, "14.8 -> 2.1 MiB (-86 %)"),
         (15_518_925, 2_202, "14.8 MiB -> 2.2 KiB (-100.0 %)"),
@@ -45,9 +45,9 @@ def test_a_number_and_its_noun() -> None:
         (0, 0, "0 -> 0 B"),
     ],
 )
-def test_a_change(before: int, after: int, said: str) -> None:
+def test_a_change(before: int, after: int, message: str) -> None:
     """Units that agree are named once; what hardly changes is not called unchanged."""
-    assert human_change(before, after) == said
+    assert human_change(before, after) == message
 
 
 def test_which_partitions() -> None:
@@ -75,8 +75,8 @@ def test_several_log_directories_have_a_column(capsys: pytest.CaptureFixture[str
     rows = (partition(log_dir="/data-1"), partition(number=1, log_dir="/data-2"))
     both = view(log_dirs=(log_dir("/data-1"), log_dir("/data-2")), partitions=rows).to_json()
     print_status(Output(), both, both["partitions"])
-    told = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("orders-")]
-    assert [words[:2] for words in told] == [["orders-0", "/data-1"], ["orders-1", "/data-2"]]
+    output = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("orders-")]
+    assert [words[:2] for words in output] == [["orders-0", "/data-1"], ["orders-1", "/data-2"]]
     one = view(log_dirs=(log_dir("/data-1"),), partitions=rows[:1]).to_json()
     print_status(Output(), one, one["partitions"])
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("orders-")]

@@ -33,14 +33,14 @@ ALL_RULES = {
 
 
 @pytest.mark.parametrize("rules", ALL_RULES.values(), ids=ALL_RULES)
-@pytest.mark.parametrize("verb", ["clean", "stage"])
-def test_an_undelegated_topic_is_refused(root: Path, shell: Shell, verb: str, rules: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("command", ["clean", "stage"])
+def test_an_undelegated_topic_is_refused(root: Path, shell: Shell, command: str, rules: tuple[str, ...]) -> None:
     """U-8: nothing is written; reason and way out are said; --force does not help. The same run cleans `good`."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": Partition({0: batch(0, ("k", "1")), 1: b""})})
     write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}, "good": {}})
     before = tree(path / "orders-0", without=())
-    yes = ["--yes"] if verb == "clean" else []
-    answer = shell(verb, path, *yes, "--force", "--json", "--partition", "orders-0", "--now-ms", NOW, *rules)
+    yes = ["--yes"] if command == "clean" else []
+    answer = shell(command, path, *yes, "--force", "--json", "--partition", "orders-0", "--now-ms", NOW, *rules)
     assert answer.code == 4
     assert only_partition(answer)["outcome"] == "refused"
     assert "run cleanerd delegate orders" in only_partition(answer)["reason"]
@@ -64,8 +64,8 @@ def test_plan_and_explain_say_why_and_how(root: Path, shell: Shell) -> None:
     row = only_partition(shell("plan", path, "--json", *TIMESTAMP))
     assert (row["action"], row["delegation"]) == ("none", "undelegated")
     assert "min.cleanable.dirty.ratio is '0.9' on the topic (it has to be 1)" in row["reason"]
-    told = shell("explain", "orders-0", path, "--json", *TIMESTAMP).json
-    assert (told["rule"], told["changes"]) == ("delegation", "run cleanerd delegate orders")
+    report = shell("explain", "orders-0", path, "--json", *TIMESTAMP).json
+    assert (report["rule"], report["changes"]) == ("delegation", "run cleanerd delegate orders")
     assert shell("plan", path, "--exit-code", *TIMESTAMP).code == 0, "no work that could be done"
 
 
@@ -159,9 +159,9 @@ def test_saved_values_say_when_a_delegated_topic_is_cleaned(root: Path, shell: S
         return found
 
     save("0.95")
-    told = explain()
-    assert told["rule"] == "min.cleanable.dirty.ratio"
-    ratio = told["settings"]["min.cleanable.dirty.ratio"]
+    reported = explain()
+    assert reported["rule"] == "min.cleanable.dirty.ratio"
+    ratio = reported["settings"]["min.cleanable.dirty.ratio"]
     assert ratio == {"value": 0.95, "origin": "saved by cleanerd delegate"}
     save("0.1")
     assert explain()["cleaned_now"]
@@ -196,14 +196,14 @@ def test_json_has_the_rules_and_the_formats(root: Path, shell: Shell) -> None:
     assert (row["lowest_magic"], row["highest_magic"], row["max_message_bytes"]) == (2, 2, 2_000_000)
 
 
-def test_warnings_are_told_once_a_topic(root: Path, shell: Shell) -> None:
+def test_warnings_are_reported_once_a_topic(root: Path, shell: Shell) -> None:
     """R280-13, R280-7: by plan, explain, clean and stage; two partitions are one topic."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
     write_metadata(path, topics={"orders": {**DELEGATED, "delete.retention.ms": "1000"}})
-    for verb in ("plan", "clean", "stage"):
-        yes = ["--yes"] if verb == "clean" else []
-        told = shell(verb, path, *yes, "--quiet", "--force", "--now-ms", NOW, *TIMESTAMP).err
-        assert told.count("delete.retention.ms of orders is 1.0 s") == 1, verb
+    for command in ("plan", "clean", "stage"):
+        yes = ["--yes"] if command == "clean" else []
+        reported = shell(command, path, *yes, "--quiet", "--force", "--now-ms", NOW, *TIMESTAMP).err
+        assert reported.count("delete.retention.ms of orders is 1.0 s") == 1, command
     assert "brings its key back" in shell("explain", "orders-0", path, *TIMESTAMP).err
     fallen = shell("plan", path, "--json", *set_topic("compaction.strategy", "header"))
     assert "is blank: cleaned by offset;" in fallen.err
@@ -215,10 +215,10 @@ def test_explain_says_that_the_rules_changed(root: Path, shell: Shell) -> None:
     path = make(root)
     write_metadata(path, topics={"orders": DELEGATED})
     assert shell("clean", path, "--yes", "--force", "--now-ms", NOW, *QUIET, *TIMESTAMP).code == 0
-    told = shell("explain", "orders-0", path, "--json", *QUIET, *HEADER).json
-    assert told["cleaned_by_fingerprint"] == "strategy=timestamp;tombstone.mode=null"
-    assert told["fingerprint"] == "strategy=header;header=v;encoding=long;tombstone.mode=null"
-    (note,) = told["notes"]
+    report = shell("explain", "orders-0", path, "--json", *QUIET, *HEADER).json
+    assert report["cleaned_by_fingerprint"] == "strategy=timestamp;tombstone.mode=null"
+    assert report["fingerprint"] == "strategy=header;header=v;encoding=long;tombstone.mode=null"
+    (note,) = report["notes"]
     assert "strategy timestamp -> header, header none -> v, encoding none -> long" in note
     assert "Keys without new records stay as they are" in note
     assert shell("explain", "orders-0", path, "--json", *QUIET, *TIMESTAMP).json["notes"] == []
@@ -236,10 +236,10 @@ def test_exact_counts_what_the_header_strategy_did_not_expect(root: Path, shell:
         "malformed_versions": 1,
         "kept": 3,
     }
-    told = shell("clean", path, "--yes", "--force", "--json", "--now-ms", NOW, *HEADER)
+    reported = shell("clean", path, "--yes", "--force", "--json", "--now-ms", NOW, *HEADER)
     note = "orders-0: 2 dirty records have no version in header 'v', 1 of them with a malformed one (at offsets 2)"
-    assert note in told.err
-    assert (only_partition(told)["without_version"], only_partition(told)["malformed_versions"]) == (2, 1)
+    assert note in reported.err
+    assert (only_partition(reported)["without_version"], only_partition(reported)["malformed_versions"]) == (2, 1)
 
 
 def test_exact_counts_timestamps_of_the_far_future(root: Path, shell: Shell) -> None:
@@ -254,9 +254,9 @@ def test_exact_counts_timestamps_of_the_far_future(root: Path, shell: Shell) -> 
         ]
         == 1
     )
-    told = shell("clean", path, "--yes", "--force", "--json", "--now-ms", NOW, *TIMESTAMP)
-    assert only_partition(told)["far_future_timestamps"] == 1
-    assert any("more than an hour in the future" in note for note in only_partition(told)["notes"])
+    reported = shell("clean", path, "--yes", "--force", "--json", "--now-ms", NOW, *TIMESTAMP)
+    assert only_partition(reported)["far_future_timestamps"] == 1
+    assert any("more than an hour in the future" in note for note in only_partition(reported)["notes"])
 
 
 def winners(records: list[tuple[str, int, int | None]], strategy: str) -> dict[str, int]:
@@ -312,10 +312,10 @@ def test_a_switch_is_shown_and_needs_no_delegation(root: Path, shell: Shell) -> 
     """Counting is allowed before anything is switched on: that is what it is for."""
     sealed = versioned(0, "a", 2) + versioned(1, "a", 1) + versioned(2, "b", 1)
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: sealed, 3: b""})})
-    told = shell("plan", path, "--strategy", "header:v", *COMPACT).out.splitlines()
+    reported = shell("plan", path, "--strategy", "header:v", *COMPACT).out.splitlines()
     titles = ("partition", "strategy", "would be", "keys", "other winner", "share", "no version")
-    assert all(title in told[-2] for title in titles)
-    assert told[-1].split() == ["orders-0", "offset", "header:v", "2", "1", "50.00", "%", "0"]
+    assert all(title in reported[-2] for title in titles)
+    assert reported[-1].split() == ["orders-0", "offset", "header:v", "2", "1", "50.00", "%", "0"]
 
 
 @pytest.mark.parametrize("text", ["newest", "header", "header:", "header: ", "offset:v", ""])

@@ -16,11 +16,11 @@ from tests.support.root import REPOSITORY
 
 def all_of(terminal: int) -> str:
     """What a terminal was told that nobody has open any more: a read gives what the kernel has passed on by then."""
-    told = b""
+    reported = b""
     with os.fdopen(terminal, "rb", buffering=0) as main, contextlib.suppress(OSError):
         while piece := main.read(10_000):
-            told += piece
-    return told.decode()
+            reported += piece
+    return reported.decode()
 
 
 @pytest.mark.long
@@ -30,8 +30,9 @@ def test_colours_only_on_a_terminal_and_not_with_no_color(environ: dict[str, str
     main, terminal = pty.openpty()
     with os.fdopen(terminal, "wb") as stdout:
         subprocess.run(
-            [sys.executable, "-m", "tests.cli.verbs", "say"], cwd=REPOSITORY, stdout=stdout, stderr=subprocess.DEVNULL,
-            env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **environ}, timeout=PATIENCE_SECONDS, check=True,
+            [sys.executable, "-m", "tests.cli.commands", "say"], cwd=REPOSITORY, stdout=stdout,
+            stderr=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **environ},
+            timeout=PATIENCE_SECONDS, check=True,
         )  # fmt: skip
     shown = all_of(main)
     assert ("\x1b[1mTOPIC" in shown) is coloured
@@ -92,7 +93,7 @@ def test_progress_only_on_a_terminal_and_on_stderr(extra: list[str], bar: bool) 
     main, terminal = pty.openpty()
     with os.fdopen(terminal, "wb") as stderr:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.cli.verbs", "say", *extra],
+            [sys.executable, "-m", "tests.cli.commands", "say", *extra],
             cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=stderr,
             env={**os.environ, "TERM": "xterm"}, text=True, timeout=PATIENCE_SECONDS, check=True,
         )  # fmt: skip

@@ -301,9 +301,9 @@ def test_another_state_directory(root: Path, shell: Shell) -> None:
     (root / "state").rename(root / "mine")
     answer = undo(shell, path, "--keep-replaced", root / "kept")
     assert answer.code == 4
-    said = " ".join(answer.err.split())
-    assert f"holds what a cleaning of orders-0 replaced, and {root}/state does not know of it" in said
-    assert "--set cleanerd.state.dir=DIR" in said
+    message = " ".join(answer.err.split())
+    assert f"holds what a cleaning of orders-0 replaced, and {root}/state does not know of it" in message
+    assert "--set cleanerd.state.dir=DIR" in message
     assert keys(path / "orders-0") == CLEANED
     (root / "empty" / "orders-0").mkdir(parents=True)
     assert undo(shell, path, "--keep-replaced", root / "empty").out == NOTHING.format(root / "state")

@@ -50,7 +50,9 @@ def test_a_replica_that_is_being_moved_is_not_undone(root: Path, shell: Shell) -
     assert answer.code == 4
     assert only_partition(answer)["outcome"] == "refused"
     assert f"it is being moved to another log directory, {other}" in only_partition(answer)["reason"]
-    assert tree(root, without=(".lock",)) == {name: told for name, told in before.items() if name[-5:] != ".lock"}
+    assert tree(root, without=(".lock",)) == {
+        name: reported for name, reported in before.items() if name[-5:] != ".lock"
+    }
     future.rmdir()
     assert undo(shell, path, other).code == 0
     assert keys(path / "orders-0") == DIRTY
@@ -69,8 +71,8 @@ def test_the_reason_of_a_later_quarantine_after_an_undo(root: Path, shell: Shell
     assert undo(shell, path).code == 0
     found = json.loads(state.read_text())
     assert (found["quarantine"], found["retry"], found["quarantined_segment"]) == ("damaged", retry, about)
-    told = shell("explain", "orders-0", path, *COMPACT).out
-    assert "The segment that this is about was replaced or deleted since" in told
+    reported = shell("explain", "orders-0", path, *COMPACT).out
+    assert "The segment that this is about was replaced or deleted since" in reported
 
 
 def test_a_disk_that_was_mounted_elsewhere(root: Path, shell: Shell) -> None:

@@ -195,8 +195,8 @@ def test_read_errors_of_the_disk_are_reported(root: Path, monkeypatch: pytest.Mo
     unread: list[CleanerdError] = []
     monkeypatch.setattr(verify_module, "verify_in_surroundings", refuses)  # no disk and no machine fails on demand
     settings = load_settings()
-    asked = (path, VerifyRequest(now_ms=NOW), settings, CleanEnds(settings), PartitionSelection(), unread)
-    verdicts = list(verify_module._verify(*asked))
+    arguments = (path, VerifyRequest(now_ms=NOW), settings, CleanEnds(settings), PartitionSelection(), unread)
+    verdicts = list(verify_module._verify(*arguments))
     assert [verdict.findings.errors for verdict in verdicts] == [1]
     (error,) = unread
     assert error.__traceback__ is None
@@ -250,15 +250,15 @@ def test_against_itself(root: Path, shell: Shell) -> None:
 def test_partitions_without_compared_keys_are_counted_in_one_line(root: Path, shell: Shell, count: int) -> None:
     """In one line, however many: most topics of a broker may not be compacted."""
     path = make_log_dir(root / "logs", {f"events-{number}": dirty() for number in range(count)})
-    said = [line for line in shell("verify", path).err.splitlines() if "were not compared" in line]
-    assert len(said) == 1
-    assert said[0].startswith(f"{path / 'events-0'}: nothing" if count == 1 else "5 partitions: nothing says")
-    assert said[0].endswith("compared" if count == 1 else f"{path / 'events-2'}, ...")
+    messages = [line for line in shell("verify", path).err.splitlines() if "were not compared" in line]
+    assert len(messages) == 1
+    assert messages[0].startswith(f"{path / 'events-0'}: nothing" if count == 1 else "5 partitions: nothing says")
+    assert messages[0].endswith("compared" if count == 1 else f"{path / 'events-2'}, ...")
     copy = shutil.copytree(path, root / "copy")
-    (said_of_a_copy,) = [
+    (printed_for_a_copy,) = [
         line for line in shell("verify", path, "--against", copy).err.splitlines() if "nothing" in line
     ]
-    assert "so all of it counts as cleaned" in said_of_a_copy, "keys are compared with the copy's then"
+    assert "so all of it counts as cleaned" in printed_for_a_copy, "keys are compared with the copy's then"
 
 
 def test_partition_that_is_a_link(root: Path, shell: Shell) -> None:
@@ -289,17 +289,17 @@ def test_producers_expire_as_the_broker_says(root: Path, shell: Shell, where: st
     logs = {0: first, 1: encode_batch([s.record("a", "2", 0)], base_offset=1), 2: b""}
     path = make_log_dir(root / "logs", {"orders-0": Partition(logs)})
     directory = write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
-    said, named = ("producer.id.expiration.ms", "3600000"), []
+    message, named = ("producer.id.expiration.ms", "3600000"), []
     if where == "metadata":
         with (directory / f"{0:020d}.log").open("ab") as log:
-            log.write(metadata_batch(2, config(4, "", *said)))
+            log.write(metadata_batch(2, config(4, "", *message)))
     elif where == "server.properties":
-        (root / "server.properties").write_text("=".join(said))
+        (root / "server.properties").write_text("=".join(message))
         named = ["--set", f"cleanerd.broker.properties={root / 'server.properties'}"]
     copy = shutil.copytree(path, root / "copy")
     later = s.T + 7_200_000
     done = shell(
-        "clean", path, "--yes", "--force", "--now-ms", later, *named, *(("--set", "=".join(said)) * (not named))
+        "clean", path, "--yes", "--force", "--now-ms", later, *named, *(("--set", "=".join(message)) * (not named))
     )
     assert done.code == 0, done.err
     for target in (path, path / "orders-0"):
@@ -314,22 +314,24 @@ def test_strategy_of_the_topic(root: Path, shell: Shell) -> None:
     kept = batches(rec("k", 9)) + encode_batch([], base_offset=1)
     log_dir = make_log_dir(root / "d", {s.NAME: Partition({0: kept, 2: b""})})
     copy = make_log_dir(root / "copy", {s.NAME: Partition({0: batches(rec("k", 9)) + loser, 2: b""})})
-    told = [log_dir / s.NAME, "--clean-below", "2", "--against", copy / s.NAME]
+    reported = [log_dir / s.NAME, "--clean-below", "2", "--against", copy / s.NAME]
     by_header = ["--set", "topics.orders.compaction.strategy=header"]
     by_header += ["--set", "topics.orders.compaction.strategy.header=version"]
-    assert _verify(shell, *by_header, *told) == (0, [])
-    code, found = _verify(shell, *told)
+    assert _verify(shell, *by_header, *reported) == (0, [])
+    code, found = _verify(shell, *reported)
     assert (code, {finding["rule"] for finding in found}) == (5, {"R280-9", "R534-6"})
     answer = shell("verify", "--set", "topics.orders.compaction.strategy=no", log_dir / s.NAME)
     assert answer.code == 3
 
 
-@pytest.mark.parametrize("verb", ["verify", "inspect", "audit", "plan", "clean", "stage", "apply", "undo", "explain"])
-def test_a_missing_path_is_the_same_everywhere(root: Path, shell: Shell, verb: str) -> None:
+@pytest.mark.parametrize(
+    "command", ["verify", "inspect", "audit", "plan", "clean", "stage", "apply", "undo", "explain"]
+)
+def test_a_missing_path_is_the_same_everywhere(root: Path, shell: Shell, command: str) -> None:
     """Exit code 3, and the path."""
-    before = ("orders-0",) if verb in {"audit", "explain"} else ()
-    more = {"audit": ("--key", "k"), "clean": ("--yes",), "undo": ("--yes",)}.get(verb, ())
-    answer = shell(verb, *before, root / "missing", *more)
+    before = ("orders-0",) if command in {"audit", "explain"} else ()
+    more = {"audit": ("--key", "k"), "clean": ("--yes",), "undo": ("--yes",)}.get(command, ())
+    answer = shell(command, *before, root / "missing", *more)
     assert answer.code == 3
     assert f"{root / 'missing'}: does not exist" in answer.err
 
@@ -340,8 +342,8 @@ def test_only_some_partitions(root: Path, shell: Shell) -> None:
     for word, expected in (
         ("orders", ["orders-0", "orders-1"]), ("*-1", ["orders-1"]), ("carts-0", ["carts-0"]),
     ):  # fmt: skip
-        told = shell("verify", path, "--partition", word, "--json", "--quiet").json["verified"]
-        assert [each["path"] for each in told] == [str(path), *(str(path / name) for name in expected)]
+        report = shell("verify", path, "--partition", word, "--json", "--quiet").json["verified"]
+        assert [each["path"] for each in report] == [str(path), *(str(path / name) for name in expected)]
     assert shell("verify", path, "--partition", "nope").code == 3
 
 
@@ -357,5 +359,5 @@ def test_against_kept_segments_of_which_some_are_gone(root: Path, shell: Shell) 
         file.unlink()
     answer = shell("verify", path, "--against", plan, "--json", "--quiet")
     found = [each for verified in answer.json["verified"] for each in verified["findings"]]
-    told = [each["file"] for each in found if each["kind"] == "not-compared"]
-    assert told == [str(path / "orders-0" / f"{0:020d}.log")]
+    reported = [each["file"] for each in found if each["kind"] == "not-compared"]
+    assert reported == [str(path / "orders-0" / f"{0:020d}.log")]

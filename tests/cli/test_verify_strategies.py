@@ -61,14 +61,14 @@ def record(key: str, version: int | bytes | None = None, *, timestamp: int = NOW
 def random_record(chance: random.Random) -> Record:
     """A few keys, versions and times; every sort of tombstone, and of what looks like one."""
     version = chance.choice([None, b"short", *range(-3, 4)])
-    marks: list[tuple[bytes, bytes | None]] = [(b"d", b"1"), (b"d", b"0"), (b"d", None), (b"e", b"1")]
+    markers: list[tuple[bytes, bytes | None]] = [(b"d", b"1"), (b"d", b"0"), (b"d", None), (b"e", b"1")]
     return record(
         f"k{chance.randrange(12)}",
         version,
         timestamp=NOW - chance.randrange(20),
         value=chance.choice([None, b"", b"x", b"y"]),
         attributes=chance.choice([0, 0, 0x20]),
-        headers=tuple(chance.sample(marks, chance.randrange(3))),
+        headers=tuple(chance.sample(markers, chance.randrange(3))),
     )
 
 
@@ -109,8 +109,10 @@ def test_a_cleaned_log_passes_verification(
         assert done.code == 0
         answer = verify(shell, path, root / "copy", entry["end_offset"], "--many-rounds", *rules)
         (verdict,) = answer.json["verified"]
-        told = [f"{found['rule']}: {found['what']}" for found in verdict["findings"] if found["severity"] == "error"]
-        assert (answer.code, told) == (0, [])
+        reported = [
+            f"{found['rule']}: {found['what']}" for found in verdict["findings"] if found["severity"] == "error"
+        ]
+        assert (answer.code, reported) == (0, [])
 
 
 def test_the_clean_point_comes_from_cleanerds_state(root: Path, shell: Shell) -> None:
@@ -119,8 +121,8 @@ def test_the_clean_point_comes_from_cleanerds_state(root: Path, shell: Shell) ->
     path = make_log_dir(root / "logs", {"orders-0": log_of(1)})
     done = shell("clean", path, "--yes", "--force", "--json", "--from-start", "--now-ms", NOW, *rules)
     (entry,) = done.json["partitions"]
-    for asked in (path, path / "orders-0"):
-        answer = shell("verify", asked, "--json", "--now-ms", NOW, *rules)
+    for requested in (path, path / "orders-0"):
+        answer = shell("verify", requested, "--json", "--now-ms", NOW, *rules)
         assert answer.code == 0
         assert answer.json["verified"][-1]["clean_below"] == entry["end_offset"]
     shutil.rmtree(root / "state")
@@ -134,8 +136,8 @@ def test_the_clean_point_holds_for_the_cleaned_log_only(root: Path, shell: Shell
     done = shell("clean", path, "--yes", "--force", "--json", "--from-start", "--now-ms", NOW, *rules)
     (entry,) = done.json["partitions"]
 
-    def clean_below(asked: Path) -> int | None:
-        answer = shell("verify", asked, "--json", "--now-ms", NOW, *rules)
+    def clean_below(requested: Path) -> int | None:
+        answer = shell("verify", requested, "--json", "--now-ms", NOW, *rules)
         assert answer.code == 0, answer.out
         found: int | None = answer.json["verified"][-1]["clean_below"]
         return found
@@ -170,8 +172,8 @@ def test_kafkas_checkpoint_counts_as_for_a_cleaning(root: Path, shell: Shell, wh
     if whose != "what cleanerd wrote":
         write_checkpoint(checkpoint, {"orders-0": end})
     found = [shell("verify", each, "--json", "--now-ms", NOW, *KNOWN) for each in (path, path / "orders-0")]
-    told = [(answer.code, answer.json["verified"][-1]["clean_below"]) for answer in found]
-    assert told == [(5, end) if whose == "news" else (0, None)] * 2
+    report = [(answer.code, answer.json["verified"][-1]["clean_below"]) for answer in found]
+    assert report == [(5, end) if whose == "news" else (0, None)] * 2
     planned = shell("plan", path, "--json", "--now-ms", NOW, *KNOWN).json["partitions"][0]
     assert planned["first_dirty_offset"] == (end if whose == "news" else 0)
 
@@ -252,15 +254,15 @@ def test_audit_shows_versions_and_the_modes_tombstones(root: Path, shell: Shell)
     )
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: data, 5: b""})})
 
-    def look(*rules: str) -> list[tuple[int | None, bool]]:
+    def scan(*rules: str) -> list[tuple[int | None, bool]]:
         answer = shell("audit", "orders-0", path, "--key", "k", "--json", *rules)
         (key,) = answer.json["keys"]
         return [(row["version"], row["tombstone"]) for row in key["occurrences"]]
 
-    assert look() == [(None, True), (None, False), (None, True), (None, False), (None, False)]
-    assert look(*HEADER, *MODES["flag"]) == [(None, True), (7, True), (None, False), (None, False), (None, False)]
-    assert look(*VARLONG, *MODES["header"]) == [(None, True), (None, False), (7, True), (None, True), (None, False)]
-    assert look(*TIMESTAMP)[1:] == [(NOW, False), (NOW, True), (NOW, False), (NOW, False)]
+    assert scan() == [(None, True), (None, False), (None, True), (None, False), (None, False)]
+    assert scan(*HEADER, *MODES["flag"]) == [(None, True), (7, True), (None, False), (None, False), (None, False)]
+    assert scan(*VARLONG, *MODES["header"]) == [(None, True), (None, False), (7, True), (None, True), (None, False)]
+    assert scan(*TIMESTAMP)[1:] == [(NOW, False), (NOW, True), (NOW, False), (NOW, False)]
     text = shell("audit", "orders-0", path, "--key", "k", *HEADER, *MODES["flag"]).out
     assert "version" in text.splitlines()[0]
     assert "tombstone, 1 B" in text

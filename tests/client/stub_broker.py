@@ -58,7 +58,7 @@ class StubBroker:
 
     def __init__(self, answers: Answers) -> None:
         self.answers = answers
-        self.asked: list[int] = []
+        self.requested: list[int] = []
         self.batches: list[bytes] = []
         stub = self
 
@@ -106,7 +106,7 @@ class StubBroker:
         """The answer to a request, correlation id first."""
         key, version, correlation, client_size = struct.unpack_from(">hhih", request)
         body = request[10 + max(client_size, 0) :]
-        self.asked.append(key)
+        self.requested.append(key)
         oldest, newest = self.answers.apis.get(key, (1, 0))
         if not oldest <= version <= newest and key != API_VERSIONS:
             raise ConnectionError(f"request {key} v{version} is not offered")

@@ -68,8 +68,8 @@ def has_sequences(stub: StubBroker) -> list[bool]:
 def test_idempotence_where_it_is_supported(mode: str | None) -> None:
     """R192-5: on; not given means requested."""
     with StubBroker(Answers()) as stub:
-        asked = {} if mode is None else {"enable.idempotence": mode}
-        with Producer(settings(stub, **asked)) as producer:
+        requested = {} if mode is None else {"enable.idempotence": mode}
+        with Producer(settings(stub, **requested)) as producer:
             assert producer.is_idempotent
             assert producer.why_not_idempotent == {}
             assert all(found.has_offset for found in deliver(producer, 2))
@@ -83,7 +83,7 @@ def test_idempotence_off() -> None:
             assert not producer.is_idempotent
             deliver(producer, 1)
         assert has_sequences(stub) == [False]
-        assert INIT_PRODUCER_ID not in stub.asked
+        assert INIT_PRODUCER_ID not in stub.requested
 
 
 def test_requested_from_a_broker_without_it() -> None:
@@ -103,7 +103,7 @@ def test_required_from_a_broker_without_it() -> None:
         pytest.raises(IdempotenceError, match=r"required, but .*not supported by any.*0\.11"),
     ):
         Producer(settings(stub, **{"enable.idempotence": "required"}))
-    assert PRODUCE not in stub.asked
+    assert PRODUCE not in stub.requested
 
 
 @pytest.mark.slow
@@ -177,10 +177,10 @@ def test_a_topic_that_must_not_be_described() -> None:
 def test_the_old_values(old: bool | str, new: str) -> None:
     """R192-5, KIP-192: true means required, false means off, both deprecated."""
     with StubBroker(without_init_producer_id()) as stub:
-        asked = settings(stub, **{"enable.idempotence": old})
+        requested = settings(stub, **{"enable.idempotence": old})
         expected = pytest.raises(IdempotenceError) if new == "required" else contextlib.nullcontext()
         with expected, pytest.warns(DeprecationWarning, match=f"say {new}") as caught:
-            Producer(asked)
+            Producer(requested)
         assert caught.pop(DeprecationWarning).filename == __file__  # others are what is collected meanwhile
 
 

@@ -54,7 +54,7 @@ def page(results: Mapping[str, Result]) -> str:
         result = results.get(row.key)
         end = " | | not run yet |"
         if result is not None:
-            said = "passed" if not result.failed else f"**{result.failed} failed**"
-            end = f" {result.tests}{'' if result.long else ', the quick ones'} | {result.date} | {said} |"
+            message = "passed" if not result.failed else f"**{result.failed} failed**"
+            end = f" {result.tests}{'' if result.long else ', the quick ones'} | {result.date} | {message} |"
         lines.append(f"| {row.release} | {row.mode} | {row.what} | {row.by} |{end}\n")
     return _HEAD + "".join(lines) + "\n" + REST.read_text()

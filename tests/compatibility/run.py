@@ -24,10 +24,10 @@ from tests.compatibility.page import PAGE, RESULTS, TOP, Result, page, read_resu
 
 def run(row: Row, *, long: bool, python: str = sys.executable) -> Result | None:
     """Run one row's tests by ``python``; None: all of them are long. A row of which nothing could be run has failed."""
-    marks = "not bench" if long else "not bench and not long"
+    markers = "not bench" if long else "not bench and not long"
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [python, "-m", "pytest", "-q", *row.tests, "-m", marks, f"--junitxml={report}"]
+        command = [python, "-m", "pytest", "-q", *row.tests, "-m", markers, f"--junitxml={report}"]
         ended = subprocess.run(command, cwd=TOP, check=False).returncode
         suites = list(ET.parse(report).getroot().iter("testsuite")) if report.exists() else []  # noqa: S314 - ours
     if ended == pytest.ExitCode.NO_TESTS_COLLECTED and not long:

@@ -76,8 +76,8 @@ def table(results: Mapping[str, Result]) -> str:
 def _cell(result: Result | None) -> str:
     if result is None:
         return "not run"
-    said = f"{result.tests} tests passed" if not result.failed else f"**{result.failed} of {result.tests} failed**"
-    return f"{said}{'' if result.long else ' (few)'}, {result.date}"
+    message = f"{result.tests} tests passed" if not result.failed else f"**{result.failed} of {result.tests} failed**"
+    return f"{message}{'' if result.long else ' (few)'}, {result.date}"
 
 
 def page(text: str, results: Mapping[str, Result]) -> str:
@@ -94,8 +94,8 @@ def interpreter(minor: str) -> str | None:
     for candidate in (*map(str, known), shutil.which(f"python{minor}")):
         if candidate is not None:
             code = "import sys; print('%d.%d' % sys.version_info[:2])"
-            told = subprocess.run([candidate, "-c", code], capture_output=True, text=True, check=False).stdout
-            if told.strip() == minor:
+            reported = subprocess.run([candidate, "-c", code], capture_output=True, text=True, check=False).stdout
+            if reported.strip() == minor:
                 return candidate
     return None
 
@@ -151,10 +151,10 @@ def main() -> int:
         python = environment_of(row.mode, base)
         install(python, f"pyspark=={row.release}")
         few = os.environ.get("SPARK_TESTS") == "few"
-        asked = (
+        requested = (
             replace(row, tests=tuple(each for each in row.tests if each not in TESTS or each in FEW)) if few else row
         )
-        result = run(asked, long=False, python=str(python))
+        result = run(requested, long=False, python=str(python))
         if result is None:
             continue
         ended |= bool(result.failed)

@@ -34,8 +34,8 @@ def test_a_file_with_a_byte_order_mark(toml: Path) -> None:
     assert load(files=(toml,)).daemon.log_segment_bytes == 100
 
 
-@pytest.mark.parametrize(("document", "said", "hint"), NO_TOML)
-def test_what_is_no_toml_says_what_to_do(toml: Path, document: str, said: str, hint: str) -> None:
+@pytest.mark.parametrize(("document", "messages", "hint"), NO_TOML)
+def test_what_is_no_toml_says_what_to_do(toml: Path, document: str, messages: str, hint: str) -> None:
     """To a file that was torn, or that has a key twice, it was said that text is written in quotes.
 
     And int() refuses thousands of digits with a ValueError that is none of TOML's: that got out of everything.
@@ -43,7 +43,7 @@ def test_what_is_no_toml_says_what_to_do(toml: Path, document: str, said: str, h
     toml.write_text(document)
     message = refused(files=(toml,))
     assert message.startswith(f"{toml}: not a TOML file: ")
-    assert said in message
+    assert messages in message
     assert hint in message
 
 
@@ -53,11 +53,11 @@ def test_a_number_of_any_length_is_a_value_like_any_other(toml: Path, number: st
     assert refused(files=(toml,)).startswith(f"{toml}:1: log.cleaner.threads is '")
 
 
-@pytest.mark.parametrize(("document", "said"), LISTS)
-def test_a_list_where_one_value_goes(toml: Path, document: str, said: str) -> None:
+@pytest.mark.parametrize(("document", "message"), LISTS)
+def test_a_list_where_one_value_goes(toml: Path, document: str, message: str) -> None:
     """The words were put together with a comma: state lay in the directory "/a,/b"."""
     toml.write_text(document)
-    assert said in refused(files=(toml,))
+    assert message in refused(files=(toml,))
 
 
 def test_a_list_where_several_words_go(toml: Path) -> None:

@@ -105,7 +105,7 @@ def test_names_of_kafka_elsewhere(toml: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("assignment", "said"),
+    ("assignment", "message"),
     [
         ("num.io.thread=5", "did you mean num.io.threads?"),
         ("log.cleaner.enabled=5", "did you mean log.cleaner.enable?"),
@@ -113,9 +113,9 @@ def test_names_of_kafka_elsewhere(toml: Path) -> None:
         ("listener.name.=5", "unknown key listener.name."),
     ],
 )
-def test_misspelt_names_of_kafka(assignment: str, said: str) -> None:
+def test_misspelt_names_of_kafka(assignment: str, message: str) -> None:
     """A typo is a typo, whoever's name it was."""
-    assert said in refused(assignment)
+    assert message in refused(assignment)
 
 
 def test_a_file_that_is_properties_says_what_toml_wants(toml: Path) -> None:

@@ -79,7 +79,7 @@ def test_environment_rule(variable: str, text: str, topic: str | None, key: str)
 
 
 @pytest.mark.parametrize(
-    ("variable", "said"),
+    ("variable", "message"),
     [
         ("CLEANERD_LOG_SEGMENT_BYTE", ["environment CLEANERD_LOG_SEGMENT_BYTE", "did you mean log.segment.bytes?"]),
         ("CLEANERD_LOG__SEGMENT_BYTES", ["unknown key log_segment.bytes", "did you mean log.segment.bytes?"]),
@@ -90,12 +90,12 @@ def test_environment_rule(variable: str, text: str, topic: str | None, key: str)
         ("CLEANERD_", ["unknown key"]),
     ],
 )
-def test_a_variable_that_names_no_key_is_a_warning(variable: str, said: list[str]) -> None:
+def test_a_variable_that_names_no_key_is_a_warning(variable: str, message: list[str]) -> None:
     """A host may set variables with our prefix for its own ends; a word of advice, and everything else counts."""
     settings = load(environ={variable: "100", "CLEANERD_LOG_SEGMENT_BYTES": "300"})
     assert settings.daemon.log_segment_bytes == 300
     (text,) = settings.stray
-    assert all(part in text for part in ["sets nothing", *said])
+    assert all(part in text for part in ["sets nothing", *message])
     # What is written down on purpose for cleanerd is another matter.
     assert "environment CLEANERD_LOG_SEGMENT_BYTES" in refused(environ={"CLEANERD_LOG_SEGMENT_BYTES": "3"})
 
@@ -202,13 +202,13 @@ UNKNOWN = [
 ]
 
 
-@pytest.mark.parametrize(("document", "line", "said"), UNKNOWN)
-def test_mistakes_in_a_file_name_the_line(toml: Path, document: str, line: int, said: str) -> None:
+@pytest.mark.parametrize(("document", "line", "messages"), UNKNOWN)
+def test_mistakes_in_a_file_name_the_line(toml: Path, document: str, line: int, messages: str) -> None:
     """An unknown key is an error with the nearest match."""
     toml.write_text(document)
     message = refused(files=(toml,))
     assert message.startswith(f"{toml}:{line}: ")
-    assert said in message
+    assert messages in message
 
 
 def test_a_file_of_nothing_but_mistakes(toml: Path) -> None:
@@ -272,11 +272,11 @@ BAD_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("assignment", "said"), BAD_VALUES)
-def test_bad_values_name_key_value_range_and_origin(assignment: str, said: str) -> None:
+@pytest.mark.parametrize(("assignment", "messages"), BAD_VALUES)
+def test_bad_values_name_key_value_range_and_origin(assignment: str, messages: str) -> None:
     message = refused(assignment)
     assert message.startswith(f"--set {assignment.partition('=')[0]}: ")
-    assert said in message
+    assert messages in message
 
 
 def test_every_mistake_is_found_and_the_first_one_says_how_many(toml: Path) -> None:

@@ -17,7 +17,7 @@ def resolve(topic: str = "orders", **layers: Any) -> TopicConfig:
     )
 
 
-def said(**keys: str) -> dict[str, tuple[str, str]]:
+def message(**keys: str) -> dict[str, tuple[str, str]]:
     """Overrides as ``--set`` makes them; ``_`` is ``.``."""
     return {key.replace("_", "."): (text, "--set") for key, text in keys.items()}
 
@@ -29,7 +29,7 @@ def by_default(strategy: str, header: str = "v") -> dict[str, tuple[str, str]]:
 
 
 WHERE: list[tuple[dict[str, Any], str]] = [
-    ({"overrides": said(compaction_strategy="timestamp")}, "--set"),
+    ({"overrides": message(compaction_strategy="timestamp")}, "--set"),
     ({"topic_configs": {"compaction.strategy": "timestamp"}}, "topic configuration"),
     (
         {"server_properties": {"log.cleaner.compaction.strategy": "timestamp"}},
@@ -50,17 +50,19 @@ def test_a_strategy_comes_from_every_level(layers: dict[str, Any], origin: str) 
 
 def test_the_topic_level_is_stronger_than_the_daemons_key_by_key() -> None:
     """R280-1: what the topic does not say comes from the daemon; here the header's name."""
-    config = resolve(overrides=said(compaction_strategy="header"), settings_defaults=by_default("timestamp", "version"))
+    config = resolve(
+        overrides=message(compaction_strategy="header"), settings_defaults=by_default("timestamp", "version")
+    )
     assert (config.compaction_strategy, config.compaction_strategy_header) == ("header", "version")
     config = resolve(
-        overrides=said(compaction_strategy_header="own"), settings_defaults=by_default("header", "version")
+        overrides=message(compaction_strategy_header="own"), settings_defaults=by_default("header", "version")
     )
     assert (config.compaction_strategy, config.compaction_strategy_header) == ("header", "own")
 
 
 def test_an_empty_strategy_is_offset_even_where_the_default_is_another() -> None:
     """R280-2: empty means offset; it was said for this topic, so the daemon's level does not count."""
-    config = resolve(overrides=said(compaction_strategy=" "), settings_defaults=by_default("timestamp"))
+    config = resolve(overrides=message(compaction_strategy=" "), settings_defaults=by_default("timestamp"))
     assert config.compaction_strategy == "offset"
     assert config.origins["compaction.strategy"] == "--set"
 
@@ -77,7 +79,7 @@ def test_an_unknown_strategy_names_key_value_and_choices(word: str) -> None:
 @pytest.mark.parametrize("header", ["", "  "])
 def test_header_strategy_without_a_header_falls_back_to_offset_and_says_so(header: str) -> None:
     """R280-7: blank, not only empty; from the topic's level as from the daemon's."""
-    config = resolve(overrides=said(compaction_strategy="header", compaction_strategy_header=header))
+    config = resolve(overrides=message(compaction_strategy="header", compaction_strategy_header=header))
     assert config.compaction_strategy == "offset"
     assert config.is_kafkas
     assert config.origins["compaction.strategy"] == "fall-back: compaction.strategy.header is blank"
@@ -89,7 +91,7 @@ def test_header_strategy_without_a_header_falls_back_to_offset_and_says_so(heade
 
 def test_no_warning_where_nothing_falls_back() -> None:
     """A header's name without the header strategy decides nothing and is no mistake."""
-    quiet = {"overrides": said(segment_ms="1000")}
+    quiet = {"overrides": message(segment_ms="1000")}
     assert resolve(settings_defaults=by_default("timestamp"), **quiet).warnings == ()
     assert resolve(settings_defaults=by_default("header"), **quiet).warnings == ()
 
@@ -110,16 +112,16 @@ LATE: list[tuple[dict[str, str], list[str]]] = [
 @pytest.mark.parametrize(("keys", "parts"), LATE)
 def test_late_data_after_a_tombstone(keys: dict[str, str], parts: list[str]) -> None:
     """R280-13: smaller than either of the two; no compaction lag at all is none that could be larger."""
-    warnings = resolve(overrides=said(compaction_strategy="timestamp", **keys)).warnings
+    warnings = resolve(overrides=message(compaction_strategy="timestamp", **keys)).warnings
     assert len(warnings) == bool(parts)
     assert all(part in warnings[0] for part in parts)
-    assert resolve(overrides=said(**keys)).warnings == (), "under offset a tombstone's losers lie below it"
+    assert resolve(overrides=message(**keys)).warnings == (), "under offset a tombstone's losers lie below it"
 
 
 def test_the_lag_of_a_delegated_topic_is_the_one_from_before() -> None:
     """R280-13, U-9: on the topic it is endless for the broker's cleaner's sake only."""
     config = resolve(
-        overrides=said(compaction_strategy="timestamp", segment_ms="1000"),
+        overrides=message(compaction_strategy="timestamp", segment_ms="1000"),
         topic_configs={"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)},
         saved={"max.compaction.lag.ms": "90000000"},
     )
@@ -138,9 +140,9 @@ def test_the_lag_of_a_delegated_topic_is_the_one_from_before() -> None:
 )
 def test_flag_mode_and_recompression(layers: dict[str, Any], warned: bool) -> None:
     """U-25: only `compression.type=producer` keeps the bit; the other modes do not care."""
-    config = resolve(overrides=said(tombstone_mode="flag"), **layers)
+    config = resolve(overrides=message(tombstone_mode="flag"), **layers)
     assert bool(config.warnings) is warned
-    assert resolve(overrides=said(tombstone_mode="header", tombstone_header="d"), **layers).warnings == ()
+    assert resolve(overrides=message(tombstone_mode="header", tombstone_header="d"), **layers).warnings == ()
 
 
 def test_tombstone_mode_header_without_a_header_is_refused() -> None:
@@ -151,7 +153,7 @@ def test_tombstone_mode_header_without_a_header_is_refused() -> None:
         "topic configuration: tombstone.mode of topic orders is header, but tombstone.header is blank (name the header "
         "that marks a tombstone: topics.orders.tombstone.header=NAME)"
     )
-    config = resolve(topic_configs={"tombstone.mode": "header"}, overrides=said(tombstone_header="deleted"))
+    config = resolve(topic_configs={"tombstone.mode": "header"}, overrides=message(tombstone_header="deleted"))
     assert (config.tombstone_mode, config.tombstone_header) == ("header", "deleted")
 
 
@@ -189,7 +191,7 @@ def test_the_exclusion_is_by_whole_names_and_case(topic: str) -> None:
 def test_what_is_set_for_an_excluded_topic_itself_counts() -> None:
     """U-5: the exclusion is of the default only. The header may still come from the default: the topic asked for it."""
     config = resolve(
-        "_schemas", overrides=said(compaction_strategy="header"), settings_defaults=by_default("timestamp")
+        "_schemas", overrides=message(compaction_strategy="header"), settings_defaults=by_default("timestamp")
     )
     assert (config.compaction_strategy, config.compaction_strategy_header) == ("header", "v")
     assert resolve("_schemas", topic_configs={"compaction.strategy": "timestamp"}).compaction_strategy == "timestamp"
@@ -229,14 +231,14 @@ FINGERPRINTS = [
 @pytest.mark.parametrize(("keys", "expected"), FINGERPRINTS)
 def test_the_fingerprint_has_what_decides_who_wins_and_nothing_else(keys: dict[str, str], expected: str) -> None:
     """U-6."""
-    assert fingerprint(resolve(overrides=said(**keys))) == expected
+    assert fingerprint(resolve(overrides=message(**keys))) == expected
 
 
 def test_no_header_name_can_forge_another_fingerprint() -> None:
     """U-6: names are chosen by people; two settings never share a fingerprint."""
-    plain = said(compaction_strategy="header", compaction_strategy_header="v")
-    forged = said(compaction_strategy="header", compaction_strategy_header="v;encoding=varlong")
-    escaped = said(compaction_strategy="header", compaction_strategy_header="v%3Bencoding=varlong")
+    plain = message(compaction_strategy="header", compaction_strategy_header="v")
+    forged = message(compaction_strategy="header", compaction_strategy_header="v;encoding=varlong")
+    escaped = message(compaction_strategy="header", compaction_strategy_header="v%3Bencoding=varlong")
     prints = {fingerprint(resolve(overrides=keys)) for keys in (plain, forged, escaped)}
     assert len(prints) == 3
     assert all(text.count(";") == 3 for text in prints)

@@ -107,12 +107,12 @@ SYNONYMS: list[tuple[str, dict[str, str], object, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("key", "properties", "value", "said_by"), SYNONYMS)
-def test_broker_synonyms(key: str, properties: dict[str, str], value: object, said_by: str) -> None:
+@pytest.mark.parametrize(("key", "properties", "value", "reported_by"), SYNONYMS)
+def test_broker_synonyms(key: str, properties: dict[str, str], value: object, reported_by: str) -> None:
     """The broker keys that stand in for a topic key, their order and units."""
     config = resolve(server_properties=properties)
     assert getattr(config, key.replace(".", "_")) == value
-    assert config.origins[key] == f"server.properties {said_by}"
+    assert config.origins[key] == f"server.properties {reported_by}"
     assert set(properties) <= BROKER_KEYS
 
 
@@ -121,7 +121,7 @@ def test_a_topic_key_among_broker_keys_means_nothing() -> None:
     assert resolve(server_properties={"segment.bytes": "9999", "retention.ms": "1"}).segment_bytes == 1073741824
 
 
-def test_layers_are_merged_before_synonyms_are_looked_up() -> None:
+def test_layers_are_merged_before_synonyms_are_read() -> None:
     """The broker's way: log.retention.ms of the weakest broker layer beats log.retention.hours of the strongest."""
     config = resolve(broker_configs={"log.retention.hours": "1"}, server_properties={"log.retention.ms": "77"})
     assert config.retention_ms == 77
@@ -177,7 +177,7 @@ KNOWN: list[tuple[dict[str, Any], bool, bool]] = [
 
 
 @pytest.mark.parametrize(("layers", "known", "compacted"), KNOWN)
-def test_a_policy_is_known_only_when_something_told_about_the_topic(
+def test_a_policy_is_known_only_when_something_reports_the_topic(
     layers: dict[str, Any], known: bool, compacted: bool
 ) -> None:
     """An explicit --partition with an unknown policy is an error that names the three ways to say it."""
@@ -225,12 +225,12 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("layers", "said"), BAD)
-def test_bad_values_name_key_value_range_and_origin(layers: dict[str, Any], said: list[str]) -> None:
+@pytest.mark.parametrize(("layers", "message"), BAD)
+def test_bad_values_name_key_value_range_and_origin(layers: dict[str, Any], message: list[str]) -> None:
     """A value that Kafka would not take is an error of configuration (exit code 3), not a guess."""
     with pytest.raises(ConfigError) as raised:
         resolve(**layers)
-    for part in said:
+    for part in message:
         assert part in str(raised.value)
 
 
@@ -352,12 +352,12 @@ def test_the_metadata_log_is_never_touched() -> None:
         resolve("__cluster_metadata", overrides={"cleanup.policy": ("compact", "--set")})
 
 
-def test_the_reader_of_the_metadata_log_lets_through_what_is_looked_at() -> None:
+def test_the_reader_of_the_metadata_log_keeps_the_allow_list() -> None:
     """U-24: a key that the allow-list hides would silently become a default here."""
     assert TOPIC_KEYS | BROKER_KEYS <= ALLOWED_KEYS
 
 
-def test_only_the_allow_list_is_looked_at() -> None:
+def test_only_the_allow_list_is_read() -> None:
     """U-24: the metadata log holds credentials too; none of those keys is ever read or kept."""
     config = resolve(topic_configs={"sasl.jaas.config": "secret"}, server_properties={"ssl.key.password": "secret"})
     assert "secret" not in repr(config)

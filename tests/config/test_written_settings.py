@@ -38,8 +38,8 @@ def test_all_sources_become_one_file(tmp_path: Path) -> None:
     for key in DAEMON_FIELDS:
         assert again.value(key) == settings.value(key), key
     for topic in ("orders", "orders.delete", "abc", "axe", "other"):
-        told, expected = again.topic_overrides(topic), settings.topic_overrides(topic)
-        assert {key: text for key, (text, _) in told.items()} == {key: text for key, (text, _) in expected.items()}
+        reported, expected = again.topic_overrides(topic), settings.topic_overrides(topic)
+        assert {key: text for key, (text, _) in reported.items()} == {key: text for key, (text, _) in expected.items()}
     assert [table.name for table in again.tables] == [table.name for table in settings.tables]
     assert again.broker_defaults().keys() == settings.broker_defaults().keys()
 

@@ -76,22 +76,22 @@ def record_live_swap(profile: str) -> LiveSwap:
     """Start a broker of that release, have it swap all groups of a staged plan, and note what it did."""
     work = Path(tempfile.mkdtemp(prefix=f"live-swap-{profile}-"))
     jars = fetch_jars(profile)
-    told = work / "calls"
+    reported = work / "calls"
     broker = Broker(
         jars.libs, work / "broker", version=jars.version, properties=PROPERTIES, jvm_args=[f"-javaagent:{JAR}"]
     )
     try:
-        with preloading(compiled(SOURCE, "record"), RECORD_TO=told, RECORD_BELOW=broker.log_dirs[0]):
+        with preloading(compiled(SOURCE, "record"), RECORD_TO=reported, RECORD_BELOW=broker.log_dirs[0]):
             broker.start()
         topic = Live(broker).topic("recorded")
         before, staging = _stage(topic, work / "staged")
-        return replace(_swap(topic, topic.staged(), told), before=before, staging=staging)
+        return replace(_swap(topic, topic.staged(), reported), before=before, staging=staging)
     finally:
         broker.kill()
         shutil.rmtree(work)
 
 
-def _stage(topic: Topic, told: Path) -> tuple[State, tuple[FileOperation, ...]]:
+def _stage(topic: Topic, reported: Path) -> tuple[State, tuple[FileOperation, ...]]:
     """By a process of its own, which is recorded too: what it does not flush is not certain when it is swapped in."""
     topic.wait_until_settled()
     place, before = topic.directory, State.read(topic.directory)
@@ -99,12 +99,12 @@ def _stage(topic: Topic, told: Path) -> tuple[State, tuple[FileOperation, ...]]:
     process = multiprocessing.get_context("spawn").Process(
         target=stage_log, args=wanted, kwargs={"output_bytes": 12_000}
     )
-    with preloading(compiled(SOURCE, "record"), RECORD_TO=told, RECORD_BELOW=place):
+    with preloading(compiled(SOURCE, "record"), RECORD_TO=reported, RECORD_BELOW=place):
         process.start()
     process.join(PATIENCE_SECONDS)
     assert process.exitcode == 0
     after = State.read(place)
-    operations = tuple(_staged(told.read_text().splitlines(), place, after))
+    operations = tuple(_staged(reported.read_text().splitlines(), place, after))
     start = State(before.files, after.directories)
     disk = Disk.holding(start)
     for operation in operations:
@@ -135,7 +135,7 @@ def _staged(lines: Iterable[str], place: Path, after: State) -> Iterator[FileOpe
             yield FileOperation(call, name)  # type: ignore[arg-type]
 
 
-def _swap(topic: Topic, manifest: Manifest, told: Path) -> LiveSwap:
+def _swap(topic: Topic, manifest: Manifest, reported: Path) -> LiveSwap:
     assert len(manifest.groups) > 2
     assert any(len(group.sources) > 1 for group in manifest.groups)
     assert any("txnindex" in group.files for group in manifest.groups)
@@ -144,19 +144,19 @@ def _swap(topic: Topic, manifest: Manifest, told: Path) -> LiveSwap:
     outputs = {group.base: topic.staged_files(manifest, group) for group in manifest.groups}
     with Live(topic.broker).asking() as agent:
         end = agent.ask("log", topic=topic.name, partition=0)["leo"]
-        before = len(told.read_text().splitlines())
+        before = len(reported.read_text().splitlines())
         result = agent.ask("swap", **topic.request(manifest))
     assert result["done"] == [group.base for group in manifest.groups]
     wait_until("the old files are gone", lambda: not list(place.glob("*.deleted")), PATIENCE_SECONDS)
-    wait_until("it is told of all of them", lambda: not _not_told(told.read_text().splitlines()[before:]))
-    operations = tuple(_operations(told.read_text().splitlines()[before:], place))
+    wait_until("it was sent all of them", lambda: not _not_sent(reported.read_text().splitlines()[before:]))
+    operations = tuple(_operations(reported.read_text().splitlines()[before:], place))
     _check(old, operations, State.read(place))
     groups = {group.base: (group.end, tuple(group.sources)) for group in manifest.groups}
     active = max(int(name[:20]) for name in old.files if name.endswith(".log") and name[:1].isdigit())
     return LiveSwap(old, outputs, groups, operations, end, active)  # type: ignore[arg-type]
 
 
-def _not_told(lines: Iterable[str]) -> set[str]:
+def _not_sent(lines: Iterable[str]) -> set[str]:
     """What was renamed to be deleted, and of which no line says that it is: it is written after the deed."""
     found = [line.split("\t") for line in lines]
     deleted = {path for call, path, *_ in found if call == "unlink"}

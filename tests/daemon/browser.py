@@ -78,7 +78,7 @@ class Page:
         self.call("Page.navigate", url=url)
         self.wait("document.readyState === 'complete' && document.querySelector('#footer')?.textContent")
 
-    def look(self, *, width: int = 1280, height: int = 800, dark: bool = False) -> None:
+    def set_window(self, *, width: int = 1280, height: int = 800, dark: bool = False) -> None:
         """A desktop's or a phone's window, and the system's theme."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 700
@@ -140,12 +140,12 @@ async def _session() -> aiohttp.ClientSession:
 
 
 async def _socket(session: aiohttp.ClientSession, profile: Path) -> aiohttp.ClientWebSocketResponse:
-    told = profile / "DevToolsActivePort"
+    reported = profile / "DevToolsActivePort"
     tabs: list[str] = []
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not tabs:  # it listens before it has one
             await asyncio.sleep(0.05)
-            if told.exists() and (port := re.match(r"(\d+)\n", told.read_text())):
+            if reported.exists() and (port := re.match(r"(\d+)\n", reported.read_text())):
                 async with session.get(f"http://127.0.0.1:{port[1]}/json/list") as answer:
                     tabs = [each["webSocketDebuggerUrl"] for each in await answer.json() if each["type"] == "page"]
     return await session.ws_connect(tabs[0], max_msg_size=0)

@@ -56,7 +56,7 @@ def page(browser: Page) -> Iterator[Page]:
     """The browser with a desktop's window; afterwards its console must have been silent."""
     browser.complaints.clear()
     browser.requests.clear()
-    browser.look()
+    browser.set_window()
     yield browser
     browser.call("Page.navigate", url="about:blank")
     # A test's daemon ends before its page does, which may ask once more.

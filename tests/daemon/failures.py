@@ -44,7 +44,7 @@ class Failure:
     id: str
     made: Callable[[Site], AbstractContextManager[None]]
     where: Literal["partition", "directory", "warnings"]
-    said: str
+    message: str
     state: str
     logged: str
     log_lines: tuple[int, int] | None = (1, 1)
@@ -215,7 +215,7 @@ QUARANTINE: Final[dict[str, Any]] = {
 }
 AGENT_GONE: Final[dict[str, Any]] = {
     "where": "directory",
-    "said": r"^a broker runs on it without cleanerd's agent: "
+    "message": r"^a broker runs on it without cleanerd's agent: "
     r"what is to be cleaned is staged for its next start \(cleanerd apply\)$",
     "mode": "on-start",
     "readyz": "ready\n{other}: on-start: a broker runs on it without cleanerd's agent: what is to be cleaned is staged",
@@ -242,14 +242,15 @@ FAILURES: Final = (
     Failure(
         "corrupt segment",
         corrupt_segment,
-        said=r"{hurt_log} at byte \d+: .*cleanerd verify .*cleanerd retry",
+        message=r"{hurt_log} at byte \d+: .*cleanerd verify .*cleanerd retry",
         logged=r"event=partition_quarantined .*{hurt_log} at byte \d+: .*cleanerd verify",
         **QUARANTINE,
     ),
     Failure(
         "unreadable file",
         unreadable_file,
-        said=r"{hurt_log}: cannot be opened: Permission denied \(its mode is -{10}: chmod it for the broker's user\)",
+        message=r"{hurt_log}: cannot be opened: Permission denied "
+        r"\(its mode is -{10}: chmod it for the broker's user\)",
         logged=r"event=partition_quarantined .*{hurt_log}: cannot be opened: Permission denied",
         **QUARANTINE,
     ),
@@ -257,7 +258,7 @@ FAILURES: Final = (
         "broker stopped",
         broker_stopped,
         where="directory",
-        said="^no broker runs on it; it may be about to start$",
+        message="^no broker runs on it; it may be about to start$",
         state="idle",
         mode="offline",
         readyz="ready\n{other}: offline: no broker runs on it; it may be about to start\n{hurt}: offline: no broker",
@@ -292,7 +293,7 @@ FAILURES: Final = (
         "disk at its reserve",
         at_reserve,
         where="partition",
-        said=r"free space is at the reserve \(cleanerd.disk.reserve, 8.0 MiB\): nothing is cleaned here",
+        message=r"free space is at the reserve \(cleanerd.disk.reserve, 8.0 MiB\): nothing is cleaned here",
         state="idle",
         logged="event=disk_reserve_reached log_dir={hurt}",
         over="event=disk_reserve_cleared log_dir={hurt}",
@@ -304,7 +305,7 @@ FAILURES: Final = (
         "disk full",
         disk_full,
         where="partition",
-        said="{hurt_dir}.*(No space left on device|not enough free)",
+        message="{hurt_dir}.*(No space left on device|not enough free)",
         state="idle",
         logged="event=cleaning_not_done partition={hurt_name} outcome=failed .*(No space left|not enough free)",
         log_lines=None,
@@ -315,7 +316,7 @@ FAILURES: Final = (
     Failure(
         "state files damaged",
         state_rubbish,
-        said=r"{state}/partitions/.*\.json: damaged .*set aside, counts as absent",
+        message=r"{state}/partitions/.*\.json: damaged .*set aside, counts as absent",
         logged=r"{state}/partitions/.*\.json: damaged",
         log_lines=(2, 2),  # a file each
         # Of a topic that the broker's own cleaner is kept away from the rules have to be named (U-6).
@@ -325,7 +326,7 @@ FAILURES: Final = (
     Failure(
         "state directory unwritable",
         state_unwritable,
-        said=r"{state}/partitions/.*\.json: cannot be written \(Permission denied\)",
+        message=r"{state}/partitions/.*\.json: cannot be written \(Permission denied\)",
         logged=r"event=warning_raised .*{state}/partitions/.*\.json: cannot be written",
         log_lines=(2, 2),  # a directory each
         over="event=warning_cleared .*cannot be written",
@@ -335,7 +336,7 @@ FAILURES: Final = (
         "state directory removed",
         state_removed,
         where="partition",
-        said="^nothing to clean",
+        message="^nothing to clean",
         state="idle",
         logged="level=(warning|error)",
         log_lines=(0, 0),
@@ -345,7 +346,7 @@ FAILURES: Final = (
         "clock ahead",
         partial(clock_off, off_ms=DAY_MS),
         where="warnings",
-        said=r"the clock jumped ahead by 1 day, 0:00:00: .*nothing is deleted by the new time; set the clock right",
+        message=r"the clock jumped ahead by 1 day, 0:00:00: .*nothing is deleted by the new time; set the clock right",
         state="idle",
         logged="event=warning_raised .*the clock jumped ahead",
         over="event=warning_cleared .*the clock jumped ahead",
@@ -357,7 +358,8 @@ FAILURES: Final = (
         "clock behind",
         partial(clock_off, off_ms=-DAY_MS),
         where="warnings",
-        said=r"the clock is behind the last known time by .*tombstones of cleanings stay longer.*set the clock right",
+        message=r"the clock is behind the last known time by .*tombstones of cleanings stay longer.*"
+        "set the clock right",
         state="idle",
         logged="event=warning_raised .*the clock is behind",
         over="event=warning_cleared .*the clock is behind",

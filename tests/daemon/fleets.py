@@ -30,7 +30,7 @@ NOW = 1_700_000_000_000
 DAY_MS = 86_400_000
 
 
-def look(**values: Any) -> PartitionScan:
+def partition_scan(**values: Any) -> PartitionScan:
     """A partition that is dirty enough."""
     base = PartitionScan(
         name=NAME, log_dir=None, config=config(), topic_id=None, scanned_ms=NOW, eligible=True, refused=False,  # type: ignore[arg-type]
@@ -47,18 +47,18 @@ SAVING = JobReclaimable(300, 250, clean_offset=10, bound_offset=20, clean_bytes=
 CLEAN = {"eligible": False, "reason": "clean enough", "dirty_bytes": 0}
 
 
-def dir_look(*looks: PartitionScan | FailedScan, work: Work | None = "live", free: int = 900) -> LogDirScan:
+def dir_scan(*scans: PartitionScan | FailedScan, work: Work | None = "live", free: int = 900) -> LogDirScan:
     return LogDirScan(
         PATH, online=True, error="", mode=DirMode("live", "told", work), choice=ModeChoice("live", "told"),
         facts=SimpleNamespace(server_properties=None),  # type: ignore[arg-type]
-        total_bytes=1000, free_bytes=free, scans=looks, present=frozenset({NAME}),
+        total_bytes=1000, free_bytes=free, scans=scans, present=frozenset({NAME}),
     )  # fmt: skip
 
 
-def fleet_with(*looks: PartitionScan | FailedScan, work: Work | None = "live", free: int = 900) -> PartitionRegistry:
+def fleet_with(*scans: PartitionScan | FailedScan, work: Work | None = "live", free: int = 900) -> PartitionRegistry:
     made = PartitionRegistry(RegistrySettings(Backoff(1000, 8000), 7 * DAY_MS, 100))
-    for each in looks or (look(),):
-        made.merge(dir_look(each, work=work, free=free), NOW)
+    for each in scans or (partition_scan(),):
+        made.merge(dir_scan(each, work=work, free=free), NOW)
     return made
 
 

@@ -25,8 +25,8 @@ def names(page: Page) -> list[str]:
 
 
 def text(page: Page, selector: str = "body") -> str:
-    told: str = page.run(f"document.querySelector({selector!r}).innerText")
-    return told
+    reported: str = page.run(f"document.querySelector({selector!r}).innerText")
+    return reported
 
 
 def click(page: Page, selector: str) -> None:

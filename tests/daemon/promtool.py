@@ -29,8 +29,8 @@ def promtool(*arguments: str, stdin: bytes | None = None) -> tuple[int, str]:
 
 
 if __name__ == "__main__":
-    code, said = promtool(*sys.argv[1:])
-    sys.stdout.write(said)
+    code, message = promtool(*sys.argv[1:])
+    sys.stdout.write(message)
     sys.exit(code)
 
 

@@ -69,10 +69,10 @@ def assignments(*log_dirs: Path, **more: str) -> list[str]:
 
 def serve(settings: Sequence[str], story: Callable[[Service], Awaitable[None]], **given: Any) -> Service:
     """Run a service while ``story`` is told, then end it as SIGTERM does. ``given``: what `Service` gets besides."""
-    told = list(settings)
+    reported = list(settings)
 
     async def main() -> Service:
-        service = Service(load_settings([], told, {}), lambda: load_settings([], told, {}), **given)
+        service = Service(load_settings([], reported, {}), lambda: load_settings([], reported, {}), **given)
         running = asyncio.create_task(service.run())
         try:
             telling = asyncio.ensure_future(story(service))
@@ -138,9 +138,14 @@ def asking(root: Path) -> Any:
     return one
 
 
-def look_context(root: Path, *more: str) -> ScanContext:
-    told = [f"cleanerd.state.dir={root.parent / 'state'}", f"cleanerd.log.dirs={root}", "cleanerd.mode=auto", COMPACT]
-    return ScanContext(load_settings([], [*told, *more], {}), (root,), StateStore(root.parent / "state"))
+def scan_context(root: Path, *more: str) -> ScanContext:
+    reported = [
+        f"cleanerd.state.dir={root.parent / 'state'}",
+        f"cleanerd.log.dirs={root}",
+        "cleanerd.mode=auto",
+        COMPACT,
+    ]
+    return ScanContext(load_settings([], [*reported, *more], {}), (root,), StateStore(root.parent / "state"))
 
 
 def now_ms() -> int:

@@ -159,9 +159,9 @@ def test_an_agent_without_a_free_place_is_not_gone(root: Path) -> None:
         assert scanner.scan(context).mode.mode == "live"
         pool.close()
         with all_taken(agent):
-            with pytest.raises(AgentRefusalError, match="no free connection") as told:
+            with pytest.raises(AgentRefusalError, match="no free connection") as error:
                 choose_mode(read_log_dir(root), [], None, patience=IMPATIENT)
-            assert told.value.code == TOO_MANY
+            assert error.value.code == TOO_MANY
             assert scanner.scan(context).mode.mode == "live"
 
 
@@ -173,9 +173,9 @@ def test_a_lease_is_waited_for_and_ends(root: Path) -> None:
         pool.learn_places(agent.socket_path, 3)
         lease = {"place_seconds": PATIENCE_SECONDS, "connect_seconds": PATIENCE_SECONDS}
         with pool.lease(agent.socket_path, **lease) as first:
-            asked = LiveBroker(agent.socket_path, IMPATIENT, pool)
+            requested = LiveBroker(agent.socket_path, IMPATIENT, pool)
             with pytest.raises(AgentRefusalError, match="in use"):
-                asked.log(name)
+                requested.log(name)
             patient = LiveBroker(agent.socket_path, RetryPolicy(place_seconds=PATIENCE_SECONDS), pool)
             waiting = threading.Thread(target=lambda: patient.log(name))
             waiting.start()

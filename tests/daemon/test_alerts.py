@@ -23,14 +23,14 @@ NAME = re.compile(r"\b(?:cleanerd|kafka_log)_[a-z_]+\b")
 
 
 def test_rules_are_valid() -> None:
-    code, said = promtool("check", "rules", str(RULES))
-    assert code == 0, said
+    code, message = promtool("check", "rules", str(RULES))
+    assert code == 0, message
 
 
 @pytest.mark.long
 def test_rules_do_what_their_tests_say() -> None:
-    code, said = promtool("test", "rules", str(RULE_TESTS))
-    assert code == 0, said
+    code, message = promtool("test", "rules", str(RULE_TESTS))
+    assert code == 0, message
 
 
 @pytest.mark.long
@@ -87,8 +87,8 @@ def test_the_dashboards_expressions_are_promql(tmp_path: Path) -> None:
         lines += [f"      - record: dashboard:{n}", f"        expr: {json.dumps(plain)}"]
     rules = tmp_path / "dashboard.yml"
     rules.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    code, said = promtool("check", "rules", str(rules))
-    assert code == 0, said
+    code, message = promtool("check", "rules", str(rules))
+    assert code == 0, message
 
 
 def test_the_dashboard_fits_any_grafana() -> None:

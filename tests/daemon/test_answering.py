@@ -44,38 +44,38 @@ def probes() -> list[str]:
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("cleanerd-probe-"))
 
 
-def test_a_thousand_looks_have_a_thread_a_directory(paths: tuple[Path, ...], asking: Callable[..., AgentProbe]) -> None:
+def test_a_thousand_scans_have_a_thread_a_directory(paths: tuple[Path, ...], asking: Callable[..., AgentProbe]) -> None:
     """Found by the fleet bench: a look at one of four directories left four threads behind."""
-    asked = asking(fresh_seconds=0.0)
+    requested = asking(fresh_seconds=0.0)
 
-    async def looks() -> list[str]:
+    async def scans() -> list[str]:
         for _ in range(250):
-            assert await asked.silent(paths) == frozenset()
+            assert await requested.silent(paths) == frozenset()
         return probes()
 
-    assert asyncio.run(looks()) == [f"cleanerd-probe-d{number}-0" for number in range(4)]
+    assert asyncio.run(scans()) == [f"cleanerd-probe-d{number}-0" for number in range(4)]
 
 
-def test_a_broker_that_just_answered_is_not_asked_again(
+def test_a_broker_that_just_answered_is_not_queried_again(
     paths: tuple[Path, ...], asking: Callable[..., AgentProbe]
 ) -> None:
     """Hundreds of cleanings a second look again: each asked all directories for all of their names."""
     probed: list[str] = []
 
-    async def looks(asked: AgentProbe, times: int) -> None:
+    async def scans(requested: AgentProbe, times: int) -> None:
         for _ in range(times):
-            await asked.silent(paths)
+            await requested.silent(paths)
 
     def probe(path: Path) -> None:
         probed.append(path.name)
 
-    asyncio.run(looks(asking(probe, fresh_seconds=3600.0), 20))
+    asyncio.run(scans(asking(probe, fresh_seconds=3600.0), 20))
     assert sorted(probed) == ["d0", "d1", "d2", "d3"]
-    asyncio.run(looks(asking(probe, fresh_seconds=0.0), 2))
+    asyncio.run(scans(asking(probe, fresh_seconds=0.0), 2))
     assert len(probed) == 12
 
 
-def test_a_log_directory_that_is_added_again_is_asked(
+def test_a_log_directory_that_is_added_again_is_queried(
     paths: tuple[Path, ...], asking: Callable[..., AgentProbe]
 ) -> None:
     """What a directory answered before a reload dropped it says nothing of the one that is there now."""
@@ -86,14 +86,14 @@ def test_a_log_directory_that_is_added_again_is_asked(
             works.wait(60)
 
     # Long enough for the first answers, which are there at once, on a machine that is busy.
-    asked = asking(probe, fresh_seconds=3600.0, probe_seconds=2.0)
-    asyncio.run(asked.silent(paths))
-    asked.forget(paths[0])
+    requested = asking(probe, fresh_seconds=3600.0, probe_seconds=2.0)
+    asyncio.run(requested.silent(paths))
+    requested.forget(paths[0])
     hangs.set()
 
-    async def look() -> frozenset[Path]:
-        mute = await asked.silent(paths)
+    async def scan() -> frozenset[Path]:
+        mute = await requested.silent(paths)
         works.set()
         return mute
 
-    assert asyncio.run(look()) == {paths[0]}
+    assert asyncio.run(scan()) == {paths[0]}

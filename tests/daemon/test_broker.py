@@ -77,7 +77,7 @@ def run_under_load(
         with Daemon(settings_of(broker, base), base) as daemon:
             view = daemon.until("swaps", goes_on, seconds)
             before = footprint(daemon.process.pid)
-            while load.full_reads < 2 or load.times_asked < 10 or time.monotonic() < began + least_seconds:
+            while load.full_reads < 2 or load.times_requested < 10 or time.monotonic() < began + least_seconds:
                 view = daemon.until("going on", goes_on, seconds)
                 time.sleep(0.5)
             ours = [p for p in view["partitions"] if p["state"] != "excluded"]

@@ -333,7 +333,7 @@ def test_nothing_is_cleaned_that_cannot_be_counted(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("refused", lambda: "canary.json: cannot be written" in partition(service.view()).reason)
-            assert not agent.asked("swap")
+            assert not agent.requested("swap")
             (root.parent / "state" / "canary.tmp").rmdir()
             await asking(root)("trigger", partition="orders-0")
             await until("clean", lambda: is_clean(service.view(), 8))

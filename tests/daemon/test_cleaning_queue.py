@@ -16,7 +16,7 @@ from cleanerd.daemon.registry.partition_registry import PartitionRegistry, Regis
 from cleanerd.daemon.registry.schedule import ScheduleLimits, choose
 from cleanerd.format.names import TopicPartition
 from cleanerd.state.in_progress import CrashSuspect
-from tests.daemon.fleets import CLEAN, NOW, PATH, dir_look, look
+from tests.daemon.fleets import CLEAN, NOW, PATH, dir_scan, partition_scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,7 +40,9 @@ def fleet_of(dirty_bytes: Sequence[int]) -> PartitionRegistry:
     """A partition for each: the dirtier, the sooner."""
     made = PartitionRegistry(RegistrySettings(Backoff(1000, 8000), 10**9, 100))
     names = [TopicPartition("orders", number) for number in range(len(dirty_bytes))]
-    found = dir_look(*(look(name=name, dirty_bytes=size) for name, size in zip(names, dirty_bytes, strict=True)))
+    found = dir_scan(
+        *(partition_scan(name=name, dirty_bytes=size) for name, size in zip(names, dirty_bytes, strict=True))
+    )
     made.merge(replace(found, present=frozenset(names)), NOW)
     return made
 
@@ -113,7 +115,7 @@ def test_the_first_candidate_is_judged_again() -> None:
     assert numbers(queue.pass_over_all(NOW)) == [order[1], *order[3:]]
 
 
-def test_only_the_first_ones_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_ones_are_examined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would be a pass."""
     fleet = fleet_of(list(range(1000, 0, -1)))
     queue, _, found = passed(fleet)

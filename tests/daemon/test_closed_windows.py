@@ -52,8 +52,8 @@ def test_overdue_partitions_do_not_count_as_waiting_for_the_window() -> None:
     fleet.partitions[KEY].requested = True
     for now_ms in (NOW, NOW + HOUR_MS):
         windows.passed(fleet.candidates(now_ms), fleet.partitions, now_ms, window_open=False)
-    (asked,) = fleet.candidates(NOW + HOUR_MS)
-    assert asked.waiting_ms == HOUR_MS
+    (requested,) = fleet.candidates(NOW + HOUR_MS)
+    assert requested.waiting_ms == HOUR_MS
 
 
 def test_a_clock_that_goes_back_puts_nothing_off() -> None:

@@ -37,7 +37,7 @@ def test_pause_stops_what_runs_and_resume_lets_it_go_on(root: Path) -> None:
 
         async def pauses(service: Service) -> None:
             agent.fail("swap", wait(0.5))
-            await until("one runs", lambda: bool(agent.asked("swap")))
+            await until("one runs", lambda: bool(agent.requested("swap")))
             answer = await control("pause")
             assert answer["paused"] == "all"
             await until("it has ended", lambda: not service.dispatcher.running)
@@ -45,9 +45,9 @@ def test_pause_stops_what_runs_and_resume_lets_it_go_on(root: Path) -> None:
             assert service.view().paused
             with pytest.raises(CleanerdError, match="is paused"):
                 await control("trigger", partition="orders-0")
-            swaps = len(agent.asked("swap"))
+            swaps = len(agent.requested("swap"))
             await rounds(service)
-            assert len(agent.asked("swap")) == swaps
+            assert len(agent.requested("swap")) == swaps
 
         async def resumes(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
@@ -91,13 +91,13 @@ def test_trigger_of_what_is_refused(root: Path, capsys: pytest.CaptureFixture[st
 
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
-            (told,) = (await control("trigger", partition="orders-0"))["triggered"]
-            assert "cleanerd delegate" in told["was_refused"]
+            (reported,) = (await control("trigger", partition="orders-0"))["triggered"]
+            assert "cleanerd delegate" in reported["was_refused"]
             # What is written while the capture is read is lost: it is read when the line is there.
             await until("tried", lambda: service.fleet.stale_scans.jobs_ended > 0)
             await asyncio.sleep(0.3)
-            said = capsys.readouterr()
-            assert "cleaning_not_done" in said.err + said.out
+            message = capsys.readouterr()
+            assert "cleaning_not_done" in message.err + message.out
             assert partition(service.view()).clean_offset == 0
 
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
@@ -125,9 +125,9 @@ def test_retry_ends_a_quarantine(root: Path) -> None:
             found = partition(service.view()).quarantine
             assert found is not None, "remembered"
             assert found.failures == 1
-            asked = len(agent.asked("swap"))
+            requested = len(agent.requested("swap"))
             await rounds(service)
-            assert len(agent.asked("swap")) == asked
+            assert len(agent.requested("swap")) == requested
             assert (await control("retry"))["retried"] == ["orders-0"]
             await until("clean", lambda: is_clean(service.view(), 8))
             assert partition(service.view()).quarantine is None
@@ -184,9 +184,9 @@ def test_several_names_are_all_or_nothing(root: Path) -> None:
             with pytest.raises(CleanerdError, match="orders-0: is paused: cleanerd resume orders-0"):
                 await control("trigger", partitions=["orders-0", "carts-0"])
             assert not service.fleet.named("carts-0")[0].requested, "all or nothing"
-            told = await control("trigger", partitions=["*-0"])
-            assert [each["partition"] for each in told["triggered"]] == ["carts-0"]
-            assert [each["partition"] for each in told["left_out"]] == ["orders-0"]
+            reported = await control("trigger", partitions=["*-0"])
+            assert [each["partition"] for each in reported["triggered"]] == ["carts-0"]
+            assert [each["partition"] for each in reported["left_out"]] == ["orders-0"]
             await until("done", lambda: len(service.view().history) == 1)
             assert (await control("resume", partitions=["ord*"]))["resumed"] == ["orders-0", "orders-1"]
 
@@ -221,12 +221,17 @@ def test_answers_about_pauses_and_failures_are_true(root: Path) -> None:
             await until("ready", lambda: service.view().ready)
             await control("pause")
             await control("pause", partitions=["orders-0"])
-            told = await control("resume", partitions=["orders"])
-            assert told == {"resumed": ["orders-0"], "not_paused": ["orders-1"], "all_paused": True, "still_paused": []}
+            reported = await control("resume", partitions=["orders"])
+            assert reported == {
+                "resumed": ["orders-0"],
+                "not_paused": ["orders-1"],
+                "all_paused": True,
+                "still_paused": [],
+            }
             assert (await control("resume"))["not_paused"] == []
             assert (await control("resume"))["not_paused"] == ["all"]
-            told = await control("retry", partitions=["orders-0"])
-            assert told == {"retried": [], "healthy": ["orders-0"], "paused": [], "not_due": {}}
+            reported = await control("retry", partitions=["orders-0"])
+            assert reported == {"retried": [], "healthy": ["orders-0"], "paused": [], "not_due": {}}
 
         serve(assignments(root), story)
 
@@ -245,12 +250,12 @@ def test_status_and_explain(root: Path) -> None:
             assert status["mode"] == "auto"
             assert status["swaps_total"] == 2
             assert status["partitions"][0]["state"] == "idle"
-            told = await control("explain", partition="orders-0")
-            assert told["cleaned_now"] is False
-            assert told["first_dirty_offset"] == 8
-            assert told["broker_running"] is True
-            assert told["daemon"]["mode"] == "live"
-            assert await service.control_api.explain("orders-0") == told
+            reported = await control("explain", partition="orders-0")
+            assert reported["cleaned_now"] is False
+            assert reported["first_dirty_offset"] == 8
+            assert reported["broker_running"] is True
+            assert reported["daemon"]["mode"] == "live"
+            assert await service.control_api.explain("orders-0") == reported
             with pytest.raises(CleanerdError, match="no such compacted partition"):
                 await control("explain", partition="nobody-0")
 

@@ -29,9 +29,9 @@ def test_where_the_socket_is(tmp_path: Path) -> None:
         "cleanerd", "control.sock",
     )  # fmt: skip
     assert control_socket(plain, {}) == tmp_path / "control.sock"
-    said = load_settings([], [f"cleanerd.control.socket={tmp_path}/there"], {})
-    assert control_socket(said, {"RUNTIME_DIRECTORY": "/run/cleanerd"}) == tmp_path / "there"
-    assert find_control_socket(said, {}) == tmp_path / "there"
+    message = load_settings([], [f"cleanerd.control.socket={tmp_path}/there"], {})
+    assert control_socket(message, {"RUNTIME_DIRECTORY": "/run/cleanerd"}) == tmp_path / "there"
+    assert find_control_socket(message, {}) == tmp_path / "there"
 
 
 def test_no_daemon_answers(tmp_path: Path) -> None:
@@ -52,16 +52,16 @@ def test_a_socket_that_is_closed_to_us() -> None:
     """Neither its directory nor it may be looked at: that is told, with who may ask."""
     with scratch() as root:
         root.chmod(0o700)
-        said = load_settings([], [f"cleanerd.state.dir={root / 'state'}"], {})
+        message = load_settings([], [f"cleanerd.state.dir={root / 'state'}"], {})
 
-        def told() -> str:
+        def reported() -> str:
             try:
-                send_request(find_control_socket(said, {}), "status")
+                send_request(find_control_socket(message, {}), "status")
             except RefusedError as error:
                 return str(error)
             return "it answered"
 
-        answer = as_somebody(told)
+        answer = as_somebody(reported)
         assert f"{root / 'state' / 'control.sock'}: the daemon does not answer: Permission denied" in answer
         assert "the daemon's user and root" in answer
 

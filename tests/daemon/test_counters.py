@@ -15,7 +15,7 @@ from cleanerd.daemon.work.throttle import Rates, Throttle
 from cleanerd.daemon.workers import WorkerPool
 from cleanerd.host.clock import Clock
 from cleanerd.state.cleaner_checkpoint import StateStore
-from tests.daemon.fleets import KEY, NOW, fleet_with, job_on, look, result
+from tests.daemon.fleets import KEY, NOW, fleet_with, job_on, partition_scan, result
 from tests.daemon.views import view
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def test_a_clock_that_is_set_back_in_the_middle_of_a_cleaning(tmp_path: Path) ->
     fleet = fleet_with()
     for ended_ms in (NOW + 5_000, NOW - 3_600_000):
         fleet.begun(KEY, "ratio")
-        done = JobDone(job_on(look()), ended_ms, result=result())
+        done = JobDone(job_on(partition_scan()), ended_ms, result=result())
         counters.add(done, fleet.finished(done))
     totals = counters.totals()
     assert (totals.durations.sum, sum(totals.durations.counts)) == (5.0, 2)
@@ -44,14 +44,14 @@ def test_a_staged_cleaning_has_saved_nothing_yet(tmp_path: Path) -> None:
     fleet = fleet_with()
     ended = result("staged", bytes_before=5_000, bytes_after=1_000, removed=RemovedRecords(superseded=7))
     fleet.begun(KEY, "ratio")
-    done = JobDone(job_on(look(), kind="stage"), NOW, result=ended)
+    done = JobDone(job_on(partition_scan(), kind="stage"), NOW, result=ended)
     counters.add(done, fleet.finished(done))
     totals = counters.totals()
     assert (totals.bytes_before, totals.bytes_after, totals.staged_bytes) == (0, 0, 4_000)
     assert not sum(totals.removed_records.values())
-    told = headline(view(totals=totals).to_json())
-    assert "0 cleaned, 0 B saved" in told
-    assert "1 staged, which saves 3.9 KiB at the broker's next start" in told
+    reported = headline(view(totals=totals).to_json())
+    assert "0 cleaned, 0 B saved" in reported
+    assert "1 staged, which saves 3.9 KiB at the broker's next start" in reported
 
 
 def test_a_skipped_cleaning_is_no_cleaning(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_skipped_cleaning_is_no_cleaning(tmp_path: Path) -> None:
     fleet = fleet_with()
     for outcome in ("cleaned", "skipped", "skipped", "failed", "cleaned", "skipped"):
         fleet.begun(KEY, "ratio")
-        done = JobDone(job_on(look()), NOW, result=result(outcome))
+        done = JobDone(job_on(partition_scan()), NOW, result=result(outcome))
         counters.add(done, fleet.finished(done))
     totals = counters.totals()
     assert totals.cleans == {"cleaned": 2, "skipped": 3, "failed": 1}

@@ -18,7 +18,7 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.policy.replicas import ReplicaFacts, Replicas, TopicReplicas
 from cleanerd.policy.state_digest import MOST_OFFSETS, ReplicaDigests, StateDigest
 from tests.cleaner.driver import config
-from tests.daemon.fleets import KEY, NOW, dir_look, fleet_with, look, tracked
+from tests.daemon.fleets import KEY, NOW, dir_scan, fleet_with, partition_scan, tracked
 from tests.daemon.service import COMPACT, assignments, partition, serve, until
 from tests.daemon.views import view
 from tests.support.log_dirs import make_log_dir
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def fleet_of(**values: Any) -> PartitionRegistry:
     """One partition, whose active segment begins at 900 and whose high watermark is 1100: the grid begins at 1024."""
-    fleet = fleet_with(look(eligible=False, dirty_bytes=0, **{"digest_range": (900, 1100), **values}))
+    fleet = fleet_with(partition_scan(eligible=False, dirty_bytes=0, **{"digest_range": (900, 1100), **values}))
     fleet.settings = replace(fleet.settings, digest_percent=5)
     return fleet
 
@@ -52,7 +52,7 @@ def digest(fleet: PartitionRegistry, *ends: int, now_ms: int = NOW, text: str = 
 
 def scan(fleet: PartitionRegistry, **values: Any) -> None:
     """Another scan finds this."""
-    fleet.merge(dir_look(look(eligible=False, dirty_bytes=0, **values)), NOW)
+    fleet.merge(dir_scan(partition_scan(eligible=False, dirty_bytes=0, **values)), NOW)
 
 
 def test_a_partition_is_digested_when_it_has_a_new_grid_offset() -> None:
@@ -148,9 +148,9 @@ def test_many_differences_are_counted() -> None:
     """U-90: and the first ones named."""
     fleet, text = fleet_of(), "22" * 16
     names = [TopicPartition("orders", number) for number in range(SHOWN + 5)]
-    looks = [look(name=name, digest_range=(900, 1100)) for name in names]
-    fleet.merge(replace(dir_look(*looks), present=frozenset(names)), NOW)
-    for each in looks:
+    scans = [partition_scan(name=name, digest_range=(900, 1100)) for name in names]
+    fleet.merge(replace(dir_scan(*scans), present=frozenset(names)), NOW)
+    for each in scans:
         fleet.digested((KEY[0], each.name), each, (StateDigest(0, 1024, text, 3),), NOW)
     answers = {2: {str(name): peers(two="00")[2]["orders-0"] for name in names}}
     found = ReplicaDifferences(fleet, lambda: answers).current()

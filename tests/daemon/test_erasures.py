@@ -19,7 +19,7 @@ from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.erasure_requests import ErasureRequest, ErasureRequests, KeyHash
 from tests.cleaner.driver import config
 from tests.cli.erasing import ABSENT, KEY, PRESENT, SALT, TOPIC_ID
-from tests.daemon.fleets import CLEAN, NOW, PATH, done, fleet_with, look, result, tracked, triggers
+from tests.daemon.fleets import CLEAN, NOW, PATH, done, fleet_with, partition_scan, result, tracked, triggers
 from tests.daemon.views import NOW_MS, view
 from tests.support.fake_agent import FakeAgent, Refusal
 from tests.support.log_dirs import Partition, make_log_dir
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 QUIET = {"eligible": False, "reason": "ratio", "topic_id": TOPIC_ID}
 
 
-def asked(offset: int = 15, **facts: Any) -> ErasureRequest:
+def requested(offset: int = 15, **facts: Any) -> ErasureRequest:
     usual = {"topic": "orders", "tombstones": {0: offset}, "topic_id": uuid_to_base64(TOPIC_ID)}
     return ErasureRequest(
         id="0123456789abcdef",
@@ -63,13 +63,13 @@ def stage(erasures: Erasures) -> str:
 
 def test_the_tombstone_is_cleaned_next(tmp_path: Path) -> None:
     """Whatever the dirty ratio is, and no sooner than a cleaning covers it."""
-    fleet = fleet_with(look(**QUIET))
+    fleet = fleet_with(partition_scan(**QUIET))
     assert triggers(fleet) == []
-    erasures = following(tmp_path, fleet, asked(15))
+    erasures = following(tmp_path, fleet, requested(15))
     assert (triggers(fleet), stage(erasures)) == (["erasure"], "dirty")
-    erasures.apply(Found((asked(20),), frozenset()))
+    erasures.apply(Found((requested(20),), frozenset()))
     assert (triggers(fleet), stage(erasures)) == ([], "blocked")
-    erasures.apply(Found((asked(9),), frozenset()))
+    erasures.apply(Found((requested(9),), frozenset()))
     assert (triggers(fleet), stage(erasures)) == ([], "tombstone")
     erasures.apply(Found((), frozenset()))
     assert (triggers(fleet), erasures.views()) == ([], ())
@@ -77,12 +77,12 @@ def test_the_tombstone_is_cleaned_next(tmp_path: Path) -> None:
 
 def test_it_is_not_cleaned_again_for_nothing(tmp_path: Path) -> None:
     """A cleaning that fails waits as any other; one that covers the tombstone ends it."""
-    fleet = fleet_with(look(**QUIET))
-    following(tmp_path, fleet, asked(15))
+    fleet = fleet_with(partition_scan(**QUIET))
+    following(tmp_path, fleet, requested(15))
     done(fleet, failed="broken", result=result("quarantined"))
     assert triggers(fleet) == []
-    cleaned = fleet_with(look(**{**QUIET, **CLEAN}, clean_offset=20))
-    following(tmp_path, cleaned, asked(15))
+    cleaned = fleet_with(partition_scan(**{**QUIET, **CLEAN}, clean_offset=20))
+    following(tmp_path, cleaned, requested(15))
     assert triggers(cleaned) == []
 
 
@@ -91,24 +91,24 @@ def test_it_is_not_cleaned_again_for_nothing(tmp_path: Path) -> None:
 )
 def test_partitions_that_it_is_not_about(tmp_path: Path, other: dict[str, Any]) -> None:
     """A topic that was created again under the same name is another one."""
-    fleet = fleet_with(look(**QUIET))
-    erasures = following(tmp_path, fleet, asked(**other))
+    fleet = fleet_with(partition_scan(**QUIET))
+    erasures = following(tmp_path, fleet, requested(**other))
     assert triggers(fleet) == []
     assert erasures.views()[0].stages == {}
 
 
 def test_a_refused_partition_is_not_forced(tmp_path: Path) -> None:
-    fleet = fleet_with(look(**QUIET, forceable=False, refused=True))
-    following(tmp_path, fleet, asked(15))
+    fleet = fleet_with(partition_scan(**QUIET, forceable=False, refused=True))
+    following(tmp_path, fleet, requested(15))
     assert triggers(fleet) == []
 
 
 def test_the_log_shows_when_the_tombstone_is_gone(tmp_path: Path) -> None:
     """Read in another thread; a record of another key at its offset is not it, and damage proves nothing."""
-    ErasureRequests(tmp_path / "state").save(asked(2))
+    ErasureRequests(tmp_path / "state").save(requested(2))
     for segments, expected in ((PRESENT, "tombstone"), (ABSENT, "certify"), ({3: b""}, "certify")):
         logs = make_log_dir(tmp_path / str(len(list(tmp_path.iterdir()))), {"orders-0": Partition(segments)})
-        fleet = fleet_with(look(**{**QUIET, **CLEAN}, log_dir=read_log_dir(logs), clean_offset=3))
+        fleet = fleet_with(partition_scan(**{**QUIET, **CLEAN}, log_dir=read_log_dir(logs), clean_offset=3))
         erasures = erasures_of(tmp_path / "state", fleet)
         for _ in range(2):  # the first reading finds the requests, the second one reads their logs
             erasures.apply(erasures.reading()())
@@ -122,9 +122,9 @@ def test_the_log_shows_when_the_tombstone_is_gone(tmp_path: Path) -> None:
 
 def test_certified_requests_and_damaged_files(tmp_path: Path) -> None:
     requests = ErasureRequests(tmp_path)
-    requests.save(asked())
+    requests.save(requested())
     requests.certified("0123456789abcdef", NOW)
-    fleet = fleet_with(look(**QUIET))
+    fleet = fleet_with(partition_scan(**QUIET))
     erasures = erasures_of(tmp_path, fleet)
     erasures.apply(erasures.reading()())
     assert erasures.views() == ()
@@ -132,7 +132,7 @@ def test_certified_requests_and_damaged_files(tmp_path: Path) -> None:
     requests.path.write_text("{")
     (warning,) = erasures.reading()().warnings
     assert "ignored" in warning
-    requests.save(asked())
+    requests.save(requested())
     assert [each.id for each in requests.load()] == ["0123456789abcdef"]
     assert requests.path.with_suffix(".damaged").exists()
     assert requests.forget("0123456789abcdef")
@@ -179,9 +179,9 @@ class Rolling:
     def __init__(self, path: Path, agent: FakeAgent, segments: Mapping[int, bytes]) -> None:
         self.logs = make_log_dir(agent.log_dir, {"orders-0": Partition(segments, topic_id=TOPIC_ID)})
         self.agent, self._state = agent, path / "state"
-        ErasureRequests(self._state).save(asked(2))
+        ErasureRequests(self._state).save(requested(2))
         rules = config(segment_ms=SEGMENT_MS)
-        scan = look(**QUIET, log_dir=read_log_dir(self.logs), clean_offset=0, bound_offset=2, config=rules)
+        scan = partition_scan(**QUIET, log_dir=read_log_dir(self.logs), clean_offset=0, bound_offset=2, config=rules)
         self.fleet = fleet_with(scan)
         choice = ModeChoice("live", "an agent answers", agent.socket_path)
         self.fleet.dirs[str(PATH)] = replace(self.fleet.dirs[str(PATH)], choice=choice)
@@ -210,7 +210,7 @@ def test_the_active_segment_is_rolled_when_it_is_due(tmp_path: Path, agent: Fake
     active = rolling.logs / "orders-0" / f"{3:020d}.log"
     active.write_bytes(keyed_batch(3, [("c", "1")], timestamp=NOW))
     assert rolling.read(NOW + SEGMENT_MS).rolled == ()
-    (request,) = agent.asked("roll")
+    (request,) = agent.requested("roll")
     assert (request["base"], request["dir"]) == (2, str(rolling.logs / "orders-0"))
     assert request["topic_id"] == uuid_to_base64(TOPIC_ID)
 
@@ -221,7 +221,7 @@ def test_a_segment_without_a_time_is_not_rolled(tmp_path: Path, agent: FakeAgent
     assert timeless.read(NOW + SEGMENT_MS).rolled == ()
     (timeless.logs / "orders-0" / f"{2:020d}.log").write_bytes(b"\x00" * 70)
     found = timeless.read(NOW + SEGMENT_MS)
-    assert (found.rolled, agent.asked("roll")) == ((), [])
+    assert (found.rolled, agent.requested("roll")) == ((), [])
 
 
 def test_a_partition_that_an_operator_paused_is_not_rolled(tmp_path: Path, agent: FakeAgent) -> None:

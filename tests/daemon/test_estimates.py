@@ -27,7 +27,7 @@ from cleanerd.daemon.work.run_job import run
 from cleanerd.state.cleaner_checkpoint import LastSegment
 from cleanerd.state.in_progress import CrashSuspect
 from cleanerd_lab.bench.generate import LogShape, make_log
-from tests.daemon.fleets import KEY, NOW, SAVING, dir_look, fleet_with, look, tracked
+from tests.daemon.fleets import KEY, NOW, SAVING, dir_scan, fleet_with, partition_scan, tracked
 from tests.daemon.service import COMPACT, assignments, partition, serve, until
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
@@ -44,7 +44,7 @@ BENCH = ["topics.bench.cleanup.policy=compact", SELDOM]
 
 
 def _fleet(**values: Any) -> PartitionRegistry:
-    fleet = fleet_with(look(eligible=False, **values))
+    fleet = fleet_with(partition_scan(eligible=False, **values))
     fleet.settings = replace(fleet.settings, estimate_bytes=1)
     return fleet
 
@@ -57,15 +57,25 @@ def test_an_estimate_is_shown_with_its_error() -> None:
     """U-41: before it a guess, which people are not told as a number."""
     fleet = _fleet()
     view = partition_view(fleet, tracked(fleet))
-    told = (view.reclaimable_bytes, view.reclaimable_low_bytes, view.reclaimable_high_bytes, view.reclaimable_method)
-    assert told == (100, 0, 300, "guess")
+    reported = (
+        view.reclaimable_bytes,
+        view.reclaimable_low_bytes,
+        view.reclaimable_high_bytes,
+        view.reclaimable_method,
+    )
+    assert reported == (100, 0, 300, "guess")
     assert partition_row(view.to_json(), NOW)[5] == ""
     fleet.estimated(KEY, None, ESTIMATED, NOW)
     view = partition_view(fleet, tracked(fleet))
-    told = (view.reclaimable_bytes, view.reclaimable_low_bytes, view.reclaimable_high_bytes, view.reclaimable_method)
-    assert told == (60, 40, 80, "sample")
+    reported = (
+        view.reclaimable_bytes,
+        view.reclaimable_low_bytes,
+        view.reclaimable_high_bytes,
+        view.reclaimable_method,
+    )
+    assert reported == (60, 40, 80, "sample")
     assert partition_row(view.to_json(), NOW)[5] == "~60 B ± 20 B"
-    fleet.merge(dir_look(look(eligible=False, dirty_bytes=220, bound_offset=22)), NOW)
+    fleet.merge(dir_scan(partition_scan(eligible=False, dirty_bytes=220, bound_offset=22)), NOW)
     view = partition_view(fleet, tracked(fleet))
     assert (view.reclaimable_bytes, view.reclaimable_low_bytes, view.reclaimable_high_bytes) == (66, 40, 100)
 
@@ -77,11 +87,11 @@ def test_once_an_hour_and_when_twice_as_much_is_dirty() -> None:
     fleet.estimated(KEY, None, ESTIMATED, NOW)
     later = NOW + ESTIMATE_INTERVAL_MS
     assert not _waits(fleet, later)
-    fleet.merge(dir_look(look(eligible=False, dirty_bytes=400, bound_offset=40)), NOW)
+    fleet.merge(dir_scan(partition_scan(eligible=False, dirty_bytes=400, bound_offset=40)), NOW)
     assert not _waits(fleet, later - 1)
     assert _waits(fleet, later)
     assert _waits(fleet, NOW - 1), "a clock that jumped back"
-    fleet.merge(dir_look(look(eligible=False, clean_offset=40, bound_offset=50, dirty_bytes=10)), NOW)
+    fleet.merge(dir_scan(partition_scan(eligible=False, clean_offset=40, bound_offset=50, dirty_bytes=10)), NOW)
     assert _waits(fleet, later), "it was cleaned"
 
 
@@ -131,7 +141,7 @@ def _kept(state_dir: Path) -> EstimateCache:
 def _restarted(state_dir: Path, **values: Any) -> PartitionRegistry:
     """A daemon that begins with what the one before it left, and finds the log so."""
     fleet = PartitionRegistry(RegistrySettings(Backoff(1, 2), 1), recall=_kept(state_dir).recall)
-    fleet.merge(dir_look(look(eligible=False, **{"closed": CLOSED, **values})), NOW)
+    fleet.merge(dir_scan(partition_scan(eligible=False, **{"closed": CLOSED, **values})), NOW)
     return fleet
 
 
@@ -203,7 +213,7 @@ def test_a_daemon_begins_with_what_the_one_before_it_knew(root: Path) -> None:
     """U-41: the second one reads nothing of the log; where its last closed segment is another file, all of it."""
     make_log(root, LogShape("", "", 128, 16, 0.5), unpacked_bytes=1 << 20, segment_bytes=1 << 18)
     settings = [*assignments(root), *BENCH]
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def known(service: Service) -> None:
         await until("known", lambda: partition(service.view(), "bench-0").reclaimable_method == "exact")
@@ -212,14 +222,14 @@ def test_a_daemon_begins_with_what_the_one_before_it_knew(root: Path) -> None:
 
     def noted(job: CleaningJob, *more: Any) -> JobDone:
         if job.kind == "estimate":
-            asked.append(str(job.name))
+            requests.append(str(job.name))
         return run(job, *more)
 
     serve(settings, known, run_job=noted)
-    assert asked == []
+    assert requests == []
     os.utime(sorted((root / "bench-0").glob("*.log"))[-2], ns=(1, 1))
     serve(settings, known, run_job=noted)
-    assert asked == ["bench-0"]
+    assert requests == ["bench-0"]
 
 
 @pytest.mark.slow
@@ -275,19 +285,19 @@ def test_estimates_take_a_share_of_the_time(root: Path) -> None:
     """U-41: after one nobody begins another for a while; a worker that dies of one leaves the daemon as it was."""
     make_log_dir(root, {"orders-0": two_groups(), "orders-1": two_groups()})
     settings = [*assignments(root), COMPACT, "topics.orders.min.cleanable.dirty.ratio=1"]
-    asked: list[str] = []
+    requests: list[str] = []
 
     def broken(job: CleaningJob, *more: Any) -> JobDone:
         if job.kind != "estimate":
             return run(job, *more)
-        asked.append(str(job.name))
+        requests.append(str(job.name))
         raise MemoryError
 
     async def story(service: Service) -> None:
-        await until("asked", lambda: bool(asked))
+        await until("asked", lambda: bool(requests))
         rounds = service.view().last_scan_ms
         await until("looked again", lambda: service.view().last_scan_ms != rounds)
-        assert len(asked) == 1
+        assert len(requests) == 1
         assert {each.reclaimable_method for each in service.view().partitions} == {"guess"}
         assert {each.phase for each in service.view().partitions} == {"idle"}
         assert service.dispatcher.workers.alive == service.dispatcher.workers.size

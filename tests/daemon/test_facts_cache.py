@@ -36,7 +36,7 @@ def settings(tmp_path: Path, *more: str) -> Any:
     return load_settings([], [f"cleanerd.state.dir={tmp_path / 'state'}", *more], {})
 
 
-def looked(tmp_path: Path, *more: str) -> ScanContext:
+def scanned(tmp_path: Path, *more: str) -> ScanContext:
     return ScanContext(settings(tmp_path, *more), (tmp_path / "logs",), StateStore(tmp_path / "state"))
 
 
@@ -45,7 +45,7 @@ def test_facts_are_read_again_when_a_file_changed(tmp_path: Path) -> None:
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     properties = tmp_path / "server.properties"
     properties.write_text("log.cleaner.delete.retention.ms=5\n")
-    known = looked(tmp_path, f"cleanerd.broker.properties={properties}", "topics.*.cleanup.policy=compact")
+    known = scanned(tmp_path, f"cleanerd.broker.properties={properties}", "topics.*.cleanup.policy=compact")
     log_dir, cache = read_log_dir(root), FactsCache()
     first = cache.get(known, log_dir, running=False)
     assert cache.get(known, log_dir, running=False) is first
@@ -56,10 +56,10 @@ def test_facts_are_read_again_when_a_file_changed(tmp_path: Path) -> None:
     assert facts.topic_config("orders").delete_retention_ms == 50
 
 
-def test_a_broker_in_zookeeper_mode_is_asked_again(tmp_path: Path) -> None:
+def test_a_broker_in_zookeeper_mode_is_queried_again(tmp_path: Path) -> None:
     """U-40: no file tells of a change there, so time does, while the broker runs; one with KRaft has its files."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
-    known, now = looked(tmp_path), [1000.0]
+    known, now = scanned(tmp_path), [1000.0]
 
     def is_kept(*, running: bool) -> bool:
         cache, log_dir = FactsCache(share=0, clock=lambda: now[0]), read_log_dir(root)
@@ -79,7 +79,7 @@ def test_the_last_metadata_count_while_the_log_cannot_be_read(tmp_path: Path) ->
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     properties = tmp_path / "server.properties"
     properties.write_text("a=1\n")
-    known = looked(tmp_path, f"cleanerd.broker.properties={properties}")
+    known = scanned(tmp_path, f"cleanerd.broker.properties={properties}")
     log_dir, cache = read_log_dir(root), FactsCache(share=0)
     first = cache.get(known, log_dir, running=False)
     properties.unlink()
@@ -95,21 +95,21 @@ def test_the_last_metadata_count_while_the_log_cannot_be_read(tmp_path: Path) ->
 def test_a_file_that_may_be_read_now(tmp_path: Path) -> None:
     """U-6: what told of delegations and could not be read got another owner or mode; neither its bytes nor its time."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
-    known, log_dir, cache = looked(tmp_path), read_log_dir(root), FactsCache()
-    told = tmp_path / "state" / "delegations.json"
-    told.parent.mkdir()
-    told.write_text("[]")
+    known, log_dir, cache = scanned(tmp_path), read_log_dir(root), FactsCache()
+    report = tmp_path / "state" / "delegations.json"
+    report.parent.mkdir()
+    report.write_text("[]")
     first = cache.get(known, log_dir, running=False)
     assert cache.get(known, log_dir, running=False) is first
     time.sleep(0.02)
-    told.chmod(0o600)
+    report.chmod(0o600)
     assert cache.get(known, log_dir, running=False) is not first
 
 
 def test_a_damaged_file_that_was_removed(tmp_path: Path) -> None:
     """U-6: until then nobody could tell which topics are delegated; beside a stopped broker nothing else changes."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
-    known, log_dir, cache = looked(tmp_path), read_log_dir(root), FactsCache()
+    known, log_dir, cache = scanned(tmp_path), read_log_dir(root), FactsCache()
     aside = tmp_path / "state" / "delegations.damaged"
     aside.parent.mkdir()
     aside.write_text("[]")
@@ -138,7 +138,7 @@ def test_the_clean_points_of_other_brokers(tmp_path: Path) -> None:
     directory = log_dir_view(shown.log_dir, node_id=2, cluster_id=CLUSTER_ID)
     now, log_dir = [0.0], read_log_dir(root)
     with serving(view(partitions=(shown,), log_dirs=(directory,))) as served:
-        known = looked(tmp_path, f"cleanerd.cluster.peers=1=127.0.0.1:1,2=127.0.0.1:{served.port}")
+        known = scanned(tmp_path, f"cleanerd.cluster.peers=1=127.0.0.1:1,2=127.0.0.1:{served.port}")
         cache = FactsCache(peers=Peers(clock=lambda: now[0]))
 
         def waits_for() -> tuple[int, ...]:

@@ -135,8 +135,8 @@ def is_seen(site: Site, failure: Failure, view: dict[str, Any]) -> bool:
     """Whether the status says it."""
     hurt = site.partition(view, site.hurt)
     log_dir = site.log_dir(view, 1)
-    said = {"partition": hurt["reason"], "directory": log_dir["mode_reason"], "warnings": "\n".join(view["warnings"])}
-    found = re.search(filled(site, failure.said), said[failure.where]) is not None
+    values = {"partition": hurt["reason"], "directory": log_dir["mode_reason"], "warnings": "\n".join(view["warnings"])}
+    found = re.search(filled(site, failure.message), values[failure.where]) is not None
     return found and (hurt["state"], log_dir["mode"]) == (failure.state, failure.mode)
 
 
@@ -232,7 +232,7 @@ def test_an_alert_rests_on_the_metric_that_changes(failure: Failure) -> None:
     assert all(label in expression for name in named for label in re.findall(r'outcome="\w+"', name))
 
 
-def test_the_page_tells_of_each() -> None:
+def test_the_page_shows_each() -> None:
     """docs/failures.md: a row for each, with its alert."""
     rows = {line.split("|")[1].strip(): line for line in PAGE.read_text().splitlines() if line.startswith("| ")}
     for failure in FAILURES:

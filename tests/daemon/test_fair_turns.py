@@ -51,9 +51,9 @@ def turns_of(root: Path, *settings: str) -> list[str]:
             )
             assert not [p.name for p in service.view().partitions if p.quarantine]
 
-        told = [COMPACT, "log.cleaner.threads=1", "log.cleaner.dedupe.buffer.size=1048577"]
-        told += ["cleanerd.map.max.bytes=0", *settings]
-        service = serve([*assignments(root), *told], story)
+        reported = [COMPACT, "log.cleaner.threads=1", "log.cleaner.dedupe.buffer.size=1048577"]
+        reported += ["cleanerd.map.max.bytes=0", *settings]
+        service = serve([*assignments(root), *reported], story)
     assert len(content(root)) == KEYS
     return cleanings(service.view())
 

@@ -20,8 +20,8 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.policy.replicas import MARGIN_MS, ExpiryBound, ReplicaFacts, Replicas, TopicReplicas
 from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
 from tests.cleaner.driver import config
-from tests.daemon.fleets import look
-from tests.daemon.service import assignments, look_context
+from tests.daemon.fleets import partition_scan
+from tests.daemon.service import assignments, scan_context
 from tests.segments.replica_records import NO_OP, partition
 from tests.support.format_bytes import metadata_batch, topic
 from tests.support.log_dirs import Partition, make_log_dir
@@ -42,7 +42,7 @@ SHORT = ExpiryBound(HORIZON - 1, (2,), HORIZON)
 )
 def test_it_waits(at_ms: int | None, expected: str | None) -> None:
     """U-73: a removal without effect would be repeated."""
-    held = look(eligible=False, forceable=True, has_clean_part=True, dirty_bytes=0, expiry=ExpiryBound(at_ms))
+    held = partition_scan(eligible=False, forceable=True, has_clean_part=True, dirty_bytes=0, expiry=ExpiryBound(at_ms))
     tracked = PartitionEntry(
         TopicPartition("orders", 0), "/logs", scan=held, next_tombstone_removal_ms=HORIZON, removal_known=True
     )
@@ -72,7 +72,7 @@ def seen(expiry: ExpiryBound, next_tombstone_removal_ms: int | None) -> Director
         pytest.param(HORIZON, frozenset(), NOW, True, id="another one is missing"),
     ],
 )
-def test_it_is_looked_at_again(
+def test_it_is_scanned_again(
     next_tombstone_removal_ms: int | None, isr: frozenset[int], as_of_ms: int, expected: bool
 ) -> None:
     """U-73: by what the metadata log shows now, although nothing changed in the directory."""
@@ -82,7 +82,7 @@ def test_it_is_looked_at_again(
 
 
 @pytest.mark.parametrize(("later_ms", "expected"), [(-1, False), (0, True)])
-def test_it_is_looked_at_when_the_log_is_past_it(later_ms: int, expected: bool) -> None:
+def test_it_is_scanned_when_the_log_is_past_it(later_ms: int, expected: bool) -> None:
     """U-73: with every replica in the ISR, the metadata log's own time decides."""
     before = ExpiryBound(HORIZON - 1, why="the log is not as far")
     as_of_ms = HORIZON + MARGIN_MS + later_ms
@@ -90,7 +90,7 @@ def test_it_is_looked_at_when_the_log_is_past_it(later_ms: int, expected: bool) 
     assert seen(before, HORIZON).waits_otherwise(0, topic, NOW) is expected
 
 
-def test_who_waits_for_nothing_is_not_looked_at_again() -> None:
+def test_who_waits_for_nothing_is_not_scanned_again() -> None:
     topic = replace(config(), replicas=TopicReplicas(ReplicaFacts({}, NOW, NOW), {0: Replicas(FIRST, FIRST)}))
     assert not seen(ExpiryBound(), HORIZON).waits_otherwise(0, topic, NOW)
 
@@ -117,11 +117,11 @@ def test_what_scans_of_many_topics_read(root: Path, isr: list[int], replicated: 
         return read_cluster_metadata(directory, only_before_ms=only_before_ms)
 
     settings = [f"topics.*.cleanerd.tombstone.replicated={replicated}", "topics.*.cleanup.policy=compact"]
-    known = replace(look_context(root), settings=load_settings([], [*assignments(root), *settings], {}))
+    known = replace(scan_context(root), settings=load_settings([], [*assignments(root), *settings], {}))
     scanner = LogDirScanner(root, FactsCache(MetadataReadings(read), share=0))
-    looks = []
+    scans = []
     for number in range(3):
-        looks.append(len(scanner.scan(replace(known, requested_at=time.monotonic())).scans))
+        scans.append(len(scanner.scan(replace(known, requested_at=time.monotonic())).scans))
         with log.open("ab") as file:
             file.write(metadata_batch(2 * count + 1 + number, NO_OP, timestamp=now_ms - 60_000))
-    assert (looks, len(reads)) == ([count, 0, 0], 3)
+    assert (scans, len(reads)) == ([count, 0, 0], 3)

@@ -93,18 +93,18 @@ def test_one_partition_has_its_whole_last_clean_and_its_history() -> None:
 
 
 @pytest.mark.parametrize("path", ["/status/orders-9", "/explain/orders-9", "/explain/", "/status/..%2f..%2fetc"])
-def test_unknown_partitions_are_404_and_the_core_is_not_asked(path: str) -> None:
-    asked: list[str] = []
+def test_unknown_partitions_are_404_and_the_core_is_not_queried(path: str) -> None:
+    requests: list[str] = []
 
     async def explain(name: str) -> dict[str, Any]:
-        asked.append(name)
+        requests.append(name)
         return {}
 
     with serving(view(partitions=(partition("orders", 3),)), explain) as served:
         answer = served.get(path)
     assert answer.status == 404
     assert answer.json()["error"]["message"]
-    assert asked == []
+    assert requests == []
 
 
 def test_explain_is_the_answer_of_the_core(served: Served) -> None:
@@ -118,7 +118,7 @@ def test_explain_is_the_answer_of_the_core(served: Served) -> None:
     ("error", "status"),
     [(LogDirBusyError("busy", hint="wait"), 409), (CorruptionError("torn", where="/x.log", position=7), 500)],
 )
-def test_explain_tells_errors(error: Exception, status: int) -> None:
+def test_explain_reports_errors(error: Exception, status: int) -> None:
     async def explain(_name: str) -> dict[str, Any]:
         raise error
 
@@ -128,12 +128,12 @@ def test_explain_tells_errors(error: Exception, status: int) -> None:
     assert answer.json()["error"]["message"] in ("busy", "torn")
 
 
-def test_explain_that_hangs_is_asked_once_and_answered_504() -> None:
+def test_explain_that_hangs_is_called_once_and_answered_504() -> None:
     """Ten impatient clients are one question, and no other answer waits for it."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def explain(name: str) -> dict[str, Any]:
-        asked.append(name)
+        requests.append(name)
         await asyncio.sleep(PATIENCE_SECONDS)
         return {}
 
@@ -148,7 +148,7 @@ def test_explain_that_hangs_is_asked_once_and_answered_504() -> None:
         for each in clients:
             each.join()
     assert statuses == [504] * 10
-    assert asked == ["orders-0"]
+    assert requests == ["orders-0"]
 
 
 def test_health_and_readiness_say_why() -> None:
@@ -322,11 +322,11 @@ def test_on_all_addresses_names_are_answered_that_are_known(
 
 def test_a_refusal_says_what_to_do(own: Callable[[], frozenset[str]]) -> None:
     with serving(view(), listen="0.0.0.0:0", own_names=own) as served:
-        told = served.get("/metrics", headers={"Host": "evil.example", "X-Forwarded-Host": OWN})
-    assert told.status == 421, "X-Forwarded-Host is anybody's word"
-    assert "It answers to its addresses, localhost, broker-7, broker-7.kafka.svc." in told.text
-    assert "cleanerd.http.hosts" in told.text
-    assert "evil" not in told.text
+        reported = served.get("/metrics", headers={"Host": "evil.example", "X-Forwarded-Host": OWN})
+    assert reported.status == 421, "X-Forwarded-Host is anybody's word"
+    assert "It answers to its addresses, localhost, broker-7, broker-7.kafka.svc." in reported.text
+    assert "cleanerd.http.hosts" in reported.text
+    assert "evil" not in reported.text
 
 
 def test_a_loopback_listener_answers_to_names_that_are_set() -> None:

@@ -218,11 +218,11 @@ def test_a_large_body_arrives_whole_and_a_head_without_it(served: Served) -> Non
 
 def test_no_explanation_is_made_for_clients_that_hung_up() -> None:
     """D-14: a flood of questions whose clients are gone delays no honest one."""
-    asked: list[str] = []
+    requests: list[str] = []
     go_on = threading.Event()
 
     async def explain(name: str) -> dict[str, Any]:
-        asked.append(name)
+        requests.append(name)
         while not go_on.is_set():
             await asyncio.sleep(0.01)
         return await explain_little(name)
@@ -230,7 +230,7 @@ def test_no_explanation_is_made_for_clients_that_hung_up() -> None:
     shown = view(partitions=tuple(partition("orders", n) for n in range(60)))
     with serving(shown, explain) as served:
         clients = [_asks(served, f"/explain/orders-{n}") for n in range(50)]
-        _until(lambda: len(asked) == 2)
+        _until(lambda: len(requests) == 2)
         stays = _asks(served, "/explain/orders-30")
         for client in clients:
             client.close()
@@ -241,7 +241,7 @@ def test_no_explanation_is_made_for_clients_that_hung_up() -> None:
         for client in (stays, honest):
             assert client.recv(12) == b"HTTP/1.1 200"
             client.close()
-        assert sorted(asked[2:]) == ["orders-30", "orders-55"]
+        assert sorted(requests[2:]) == ["orders-30", "orders-55"]
         assert served.get("/explain/orders-10").status == 200, "it can be asked again"
 
 

@@ -11,7 +11,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd.policy.replicas import MARGIN_MS, ReplicaFacts, Replicas, TopicReplicas
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.ignored_replicas import FILE_NAME, change_ignored_replicas, ignored_replicas
-from tests.daemon.service import asking, assignments, broker, look_context, serve, until
+from tests.daemon.service import asking, assignments, broker, scan_context, serve, until
 from tests.support.log_dirs import CLUSTER_ID, make_log_dir
 from tests.swap.offline_round import two_groups
 
@@ -75,9 +75,9 @@ def test_no_tombstone_waits_for_it(isr: set[int], ignored: set[int], missing: tu
     """U-78: for these brokers alone, as with --ignore-replica."""
     now_ms = T0 + 100 * MARGIN_MS
     facts, replicas = ReplicaFacts({}, now_ms, now_ms), Replicas(THREE, frozenset(isr), T0, T0)
-    told = TopicReplicas(facts, {0: replicas}, ignored=frozenset(ignored)).bound(0, now_ms)
-    assert told == TopicReplicas(facts, {0: replicas}).bound(0, now_ms, frozenset(ignored))
-    assert (told.missing, told.at_ms) == (missing, (now_ms if full else T0) - MARGIN_MS)
+    reported = TopicReplicas(facts, {0: replicas}, ignored=frozenset(ignored)).bound(0, now_ms)
+    assert reported == TopicReplicas(facts, {0: replicas}).bound(0, now_ms, frozenset(ignored))
+    assert (reported.missing, reported.at_ms) == (missing, (now_ms if full else T0) - MARGIN_MS)
 
 
 def test_another_cluster_with_the_same_node_ids(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_another_cluster_with_the_same_node_ids(tmp_path: Path) -> None:
 def test_the_next_scan_knows_it(root: Path) -> None:
     """U-78: although no file of the broker has changed."""
     make_log_dir(root, {"orders-0": two_groups()})
-    context, log_dir, cache = look_context(root), read_log_dir(root), FactsCache()
+    context, log_dir, cache = scan_context(root), read_log_dir(root), FactsCache()
     assert cache.get(context, log_dir, running=False).ignored_replicas == frozenset()
     change_ignored_replicas(root.parent / "state", [CLUSTER_ID], [2], ignored=True)
     assert cache.get(context, log_dir, running=False).ignored_replicas == {2}

@@ -42,7 +42,7 @@ def test_a_cleaning_of_the_daemon_can_be_undone(root: Path, kept: Path) -> None:
             await until("clean", lambda: all(is_clean(service.view(), 8, f"orders-{n}") for n in range(2)))
 
         serve(assignments(root, cleanerd_keep_replaced_dir=places), story)
-        assert len(agent.asked("swap")) == 4
+        assert len(agent.requested("swap")) == 4
     assert sorted(entries(root)) == ["orders-0", "orders-1"]
     assert content(root) != before
     for _ in range(2):
@@ -72,7 +72,7 @@ def test_nothing_is_replaced_that_cannot_be_kept(root: Path, kept: Path) -> None
         async def story(service: Service) -> None:
             reason = f"cleanerd.keep.replaced.dir={root.parent / 'late'}: does not exist"
             await until("it is refused", lambda: reason in partition(service.view()).reason)
-            assert not agent.asked("swap")
+            assert not agent.requested("swap")
             (root.parent / "late").mkdir()
             await until("clean", lambda: is_clean(service.view(), 8))
 

@@ -30,12 +30,12 @@ def test_listen_forms(listen: str, meant: tuple[str | None, int]) -> None:
 @pytest.mark.parametrize(
     "listen", ["", "10280", "localhost", "a:b:80", "127.0.0.1:http", "127.0.0.1:70000", "127.0.0.1:-1"]
 )
-def test_listen_mistakes_are_told(listen: str) -> None:
+def test_listen_mistakes_are_reported(listen: str) -> None:
     with pytest.raises(ConfigError, match="HOST:PORT"):
         parse_listen(listen)
 
 
-def test_a_port_that_is_taken_is_told() -> None:
+def test_a_port_that_is_taken_is_reported() -> None:
     with serving(view()) as first:
         taken = f"127.0.0.1:{first.port}"
         with (
@@ -46,7 +46,7 @@ def test_a_port_that_is_taken_is_told() -> None:
 
 
 @pytest.mark.parametrize("listen", ["a..b:1", "no.such.host.invalid:1", "999.1.1.1:1", "192.0.2.1:1"])
-def test_an_address_that_is_none_is_told(listen: str) -> None:
+def test_an_address_that_is_none_is_reported(listen: str) -> None:
     """A name with an empty label was an unexpected error; of all others it was said that their port may be taken."""
     with pytest.raises(ConfigError) as raised, serving(view(), listen=listen):
         pass

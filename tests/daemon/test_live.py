@@ -55,7 +55,7 @@ def test_a_dirty_partition_is_cleaned_and_shown(root: Path) -> None:
         service = serve(assignments(root), story)
         assert outcomes(service.view()) == ["cleaned"] * 3
         assert len(content(root)) < len(before)
-        assert len(agent.asked("swap")) == 6
+        assert len(agent.requested("swap")) == 6
         assert not leftovers(root)
         states = list((root.parent / "state" / "partitions").rglob("*.json"))
         assert len(states) == 3
@@ -206,12 +206,12 @@ def test_a_reload_is_no_reason_to_be_taken_out_of_service(root: Path) -> None:
             service.reload()
             readiness: list[bool] = []
 
-            def looked() -> bool:
+            def scanned() -> bool:
                 readiness.append(service.view().ready)
                 return service.view().last_scan_ms != rounds
 
             # The backoff is an hour: only the reload makes a whole round of it.
-            await until("everything was looked at", looked)
+            await until("everything was looked at", scanned)
             assert set(readiness) == {True}
             assert service.view().settings_generation == 2
 
@@ -254,7 +254,7 @@ def test_a_partition_that_was_made_anew_is_watched_again(root: Path) -> None:
         serve(assignments(root, log_cleaner_backoff_ms="3600000"), story)
 
 
-def test_too_few_watches_are_told(root: Path) -> None:
+def test_too_few_watches_are_reported(root: Path) -> None:
     """fs.inotify.max_user_watches: it goes on, and says what to raise."""
 
     class Full(INotify):  # type: ignore[misc]
@@ -305,7 +305,7 @@ def test_topics_that_settings_leave_to_kafka(root: Path) -> None:
         serve(assignments(root, cleanerd_topics_include="*,__consumer_offsets", cleanerd_topics_exclude="tmp-*"), story)
 
 
-def test_outside_of_the_windows_nothing_begins_but_what_is_asked_for(root: Path) -> None:
+def test_outside_of_the_windows_only_requests_begin(root: Path) -> None:
     now = datetime.now().astimezone()
     closed = f"{now + timedelta(hours=3):%H}:00-{now + timedelta(hours=4):%H}:00"
     with broker(root, 2):
@@ -330,7 +330,7 @@ def test_the_disk_reserve_is_kept(root: Path) -> None:
             found = service.view().log_dirs[0]
             assert found.free_bytes < found.reserve_bytes
             assert partition(service.view()).quarantine is None
-            assert not agent.asked("swap")
+            assert not agent.requested("swap")
 
         serve(assignments(root, cleanerd_disk_reserve="100TiB"), story)
 
@@ -398,6 +398,10 @@ def test_the_http_server_is_started_and_stopped(root: Path) -> None:
             seen.append((await self.explain("orders-0"))["topic"])
 
     with broker(root):
-        told = [each for each in assignments(root) if not each.startswith("cleanerd.http")]
-        serve([*told, "cleanerd.http.listen=127.0.0.1:1"], lambda s: until("ready", lambda: s.view().ready), http=Shows)
+        reported = [each for each in assignments(root) if not each.startswith("cleanerd.http")]
+        serve(
+            [*reported, "cleanerd.http.listen=127.0.0.1:1"],
+            lambda s: until("ready", lambda: s.view().ready),
+            http=Shows,
+        )
     assert seen == ["127.0.0.1:1", "start, 0 partitions", "orders"]

@@ -25,28 +25,28 @@ DAEMON: Final = Path(log_messages.__file__).parents[1]
 LOGGERS: Final = {"log", *(f"_log.{level}" for level in ("debug", "info", "warning", "error", "exception"))}
 
 
-def _look(error: str) -> LogDirScan:
+def _scan(error: str) -> LogDirScan:
     return LogDirScan(
         Path("/d"), online=not error, error=error, mode=DirMode("on-start", "", None), choice=None, facts=None,
         total_bytes=0, free_bytes=0,
     )  # fmt: skip
 
 
-def test_a_directory_that_cannot_be_looked_at_is_logged_once_and_its_return_too(
+def test_a_directory_that_cannot_be_read_is_logged_once_and_its_return_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A wrong path in cleanerd.log.dirs must not look like a daemon that is content; nor fill the log."""
-    looks = [_look("no such file"), _look("no such file"), _look("no permission"), _look(""), _look("")]
+    scans = [_scan("no such file"), _scan("no such file"), _scan("no permission"), _scan(""), _scan("")]
     # Of its own: another test may have told loggers to be quiet, and capture_logs would hear nothing.
     heard = LogCapture()
     own = structlog.wrap_logger(structlog.PrintLogger(), processors=[heard], wrapper_class=structlog.BoundLogger)
     # See above: loggers are made when modules are imported.
     monkeypatch.setattr(log_messages, "_log", own)
-    for before, found in zip([None, *looks], looks, strict=False):
+    for before, found in zip([None, *scans], scans, strict=False):
         log_scan(before, found, lambda _found: False)
     lines = heard.entries
-    said = [(line["log_level"], line.get("reason", "")) for line in lines]
-    assert said == [("warning", "no such file"), ("warning", "no permission"), ("info", "")]
+    messages = [(line["log_level"], line.get("reason", "")) for line in lines]
+    assert messages == [("warning", "no such file"), ("warning", "no permission"), ("info", "")]
     assert {line["log_dir"] for line in lines} == {"/d"}
 
 

@@ -58,7 +58,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def look(tmp_path: Path) -> Callable[..., ScanContext]:
+def scan(tmp_path: Path) -> Callable[..., ScanContext]:
     """What is asked for at log directories of these names, one time after the other."""
     settings = load_settings([], [f"cleanerd.state.dir={tmp_path / 'state'}"], {})
     store = StateStore(tmp_path / "state")
@@ -155,8 +155,8 @@ def test_each_log_directory_learns_of_a_change(directory: Path, tmp_path: Path) 
     roots = [make_log_dir(tmp_path / f"disk{n}", {"a-0": two_groups()}) for n in range(2)]
     readings = MetadataReadings(reads := Reads())
     caches = [FactsCache(readings, share=0) for _ in roots]
-    told = [f"cleanerd.state.dir={tmp_path / 'state'}", "topics.a.cleanup.policy=compact"]
-    settings, store = load_settings([], told, {}), StateStore(tmp_path / "state")
+    reported = [f"cleanerd.state.dir={tmp_path / 'state'}", "topics.a.cleanup.policy=compact"]
+    settings, store = load_settings([], reported, {}), StateStore(tmp_path / "state")
     append(directory, metadata_batch(1, config(2, "a", "delete.retention.ms", "1")))
 
     def seen(context: ScanContext, number: int, *, running: bool) -> int:
@@ -164,8 +164,8 @@ def test_each_log_directory_learns_of_a_change(directory: Path, tmp_path: Path) 
         return facts.topic_config("a").delete_retention_ms
 
     for value, running in ((2, False), (3, True)):
-        look = ScanContext(settings, roots, store)
-        assert [seen(look, number, running=running) for number in (0, 1)] == [value - 1] * 2
+        scan = ScanContext(settings, roots, store)
+        assert [seen(scan, number, running=running) for number in (0, 1)] == [value - 1] * 2
         early = ScanContext(settings, roots, store)
         caches[0] = FactsCache(readings, share=0)
         assert seen(early, 0, running=running) == value - 1
@@ -189,30 +189,30 @@ class Failing:
 
 
 def test_a_metadata_log_unreadable_for_a_moment(
-    directory: Path, tmp_path: Path, look: Callable[..., ScanContext]
+    directory: Path, tmp_path: Path, scan: Callable[..., ScanContext]
 ) -> None:
     """U-23: the broker is down, so no file changes any more; what it said last counts all the same."""
     failing, log_dir = Failing(), read_log_dir(make_log_dir(tmp_path / "disk0", {"a-0": two_groups()}))
     cache = FactsCache(MetadataReadings(failing), share=0)
     append(directory, metadata_batch(1, config(2, "a", "cleanup.policy", "compact")))
-    assert cache.get(look("disk0"), log_dir, running=False).topic_config("a").is_compacted
+    assert cache.get(scan("disk0"), log_dir, running=False).topic_config("a").is_compacted
     append(directory, metadata_batch(2, config(2, "a", "cleanup.policy", "delete")))
     failing.fails = True
-    assert cache.get(look("disk0"), log_dir, running=False).topic_config("a").is_compacted
+    assert cache.get(scan("disk0"), log_dir, running=False).topic_config("a").is_compacted
     assert "Too many open files" in cache.warnings[0]
-    assert not cache.get(look("disk0"), log_dir, running=False).topic_config("a").is_compacted
+    assert not cache.get(scan("disk0"), log_dir, running=False).topic_config("a").is_compacted
     assert cache.warnings == ()
 
 
 def test_another_brokers_directory_in_the_place_of_one(
-    directory: Path, tmp_path: Path, look: Callable[..., ScanContext]
+    directory: Path, tmp_path: Path, scan: Callable[..., ScanContext]
 ) -> None:
     """U-23: the disk was replaced by one of another cluster; the metadata log, on another disk, is as it was."""
     roots = [make_log_dir(tmp_path / f"disk{n}", {"a-0": two_groups()}) for n in range(2)]
     cache = FactsCache()
 
     def facts(number: int) -> BrokerFacts:
-        return cache.get(look("disk0", "disk1"), read_log_dir(roots[number]), running=False)
+        return cache.get(scan("disk0", "disk1"), read_log_dir(roots[number]), running=False)
 
     assert facts(1).metadata_dir == directory.parent
     meta = roots[1] / "meta.properties"
@@ -228,7 +228,7 @@ def test_another_brokers_directory_in_the_place_of_one(
 
 
 def test_a_directory_becomes_the_same_brokers(
-    directory: Path, tmp_path: Path, look: Callable[..., ScanContext]
+    directory: Path, tmp_path: Path, scan: Callable[..., ScanContext]
 ) -> None:
     """S-21: else nobody looks there whether a replica is moved to it."""
     roots = [make_log_dir(tmp_path / f"disk{n}", {"a-0": two_groups()}) for n in range(2)]
@@ -236,17 +236,17 @@ def test_a_directory_becomes_the_same_brokers(
     meta = roots[1] / "meta.properties"
     text = meta.read_text()
     meta.unlink()
-    context = look("disk0", "disk1")
+    context = scan("disk0", "disk1")
     assert cache.get(context, log_dir, running=False).log_dirs == (roots[0],)
     meta.write_text(text)
     assert set(cache.get(context, log_dir, running=False).log_dirs) == set(roots)
 
 
-def test_a_look_that_was_asked_for_long_ago(directory: Path, tmp_path: Path, look: Callable[..., ScanContext]) -> None:
+def test_a_scan_that_was_requested_long_ago(directory: Path, tmp_path: Path, scan: Callable[..., ScanContext]) -> None:
     """U-23: its disk hung for an hour; what another one read an hour ago is not what counts now."""
     log_dir = read_log_dir(make_log_dir(tmp_path / "disk0", {"a-0": two_groups()}))
     now = time.monotonic() - 3600
-    readings, context = MetadataReadings(clock=lambda: now), look("disk0")
+    readings, context = MetadataReadings(clock=lambda: now), scan("disk0")
     readings.read(directory, only_before_ms=10**15, since=0.0)
     now = time.monotonic()
     append(directory, metadata_batch(1, config(2, "a", "cleanup.policy", "compact")))
@@ -255,11 +255,11 @@ def test_a_look_that_was_asked_for_long_ago(directory: Path, tmp_path: Path, loo
 
 
 def test_a_reading_that_hung_is_not_paid_for_with_days(
-    directory: Path, tmp_path: Path, look: Callable[..., ScanContext]
+    directory: Path, tmp_path: Path, scan: Callable[..., ScanContext]
 ) -> None:
     """U-23: a hundredth of the time may go into reading; a disk that hung for an hour would forbid it for four days."""
     log_dir, now = read_log_dir(make_log_dir(tmp_path / "disk0", {"a-0": two_groups()})), [1000.0]
-    context = look("disk0")
+    context = scan("disk0")
 
     def hangs(given: Path, *, only_before_ms: int | None) -> ClusterMetadata:
         now[0] += 3600

@@ -122,9 +122,9 @@ def test_promtool_is_content_with_our_names() -> None:
 def test_promtool_only_dislikes_kafkas_names_of_kafkas_metrics() -> None:
     """Milliseconds, percent and camel case are theirs; the format itself is right."""
     body, _ = Exposition(lambda: busy(40)).render()
-    code, said = promtool("check", "metrics", stdin=body)
+    code, message = promtool("check", "metrics", stdin=body)
     assert code == 3
-    assert all(line.startswith("kafka_log_") for line in said.splitlines() if line)
+    assert all(line.startswith("kafka_log_") for line in message.splitlines() if line)
 
 
 def test_kafkas_names_mean_what_kafka_means() -> None:
@@ -180,7 +180,7 @@ def test_kafkas_names_can_be_switched_off() -> None:
     assert not [name for name, _ in samples(busy(10), kafka_names=False) if name.startswith("kafka_")]
 
 
-def test_undelegated_topics_and_fingerprints_are_told_of_every_topic() -> None:
+def test_undelegated_topics_and_fingerprints_are_reported_for_every_topic() -> None:
     """U-5, U-8: no limit leaves these out, and one undelegated partition makes its topic undelegated."""
     versioned = {"strategy": "header", "fingerprint": HEADER_FINGERPRINT}
     found = samples(
@@ -202,7 +202,7 @@ def test_undelegated_topics_and_fingerprints_are_told_of_every_topic() -> None:
     assert value(found, "cleanerd_partitions_not_exported") == 4
 
 
-def test_what_nobody_has_looked_at_has_no_strategy_yet() -> None:
+def test_what_was_never_scanned_has_no_strategy_yet() -> None:
     """A daemon that has just begun must not seem to disagree with the others (U-5)."""
     found = samples(view(partitions=(partition("t", 0, strategy="", fingerprint=""),)))
     assert [key for key in found if key[0] == "cleanerd_topic_strategy_info"] == []
@@ -311,8 +311,8 @@ def test_no_value_is_nan() -> None:
 
 def test_the_documentation_has_every_metric() -> None:
     """docs/metrics.md: a row for each, with its kind, its labels and what it says."""
-    told = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    rows = [line for line in told.splitlines() if line.startswith("| `")]
+    reported = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    rows = [line for line in reported.splitlines() if line.startswith("| `")]
     labels = {metric: ", ".join(f"`{each}`" for each in metric.labels) for metric in metric_names.ALL}
     wanted = [f"| `{each.exported_name}` | {each.kind} | {labels[each]} | {each.help} |" for each in metric_names.ALL]
     assert rows == wanted

@@ -122,7 +122,7 @@ def test_observe_writes_nothing(root: Path, running: str) -> None:
     assert saving > 0
 
 
-def test_a_daemon_that_was_told_no_mode_observes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_daemon_that_was_given_no_mode_observes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever only names log directories must not find them cleaned; the start says so, with where the mode is from."""
     settings = [each for each in assignments(root) if not each.startswith("cleanerd.mode=")]
 
@@ -194,7 +194,7 @@ def test_nothing_is_staged_on_one_reading(root: Path) -> None:
 
 
 @pytest.mark.parametrize("second", ["told of", "everything"])
-@pytest.mark.parametrize("between", ["nothing", "a look that fails"])
+@pytest.mark.parametrize("between", ["nothing", "a scan that fails"])
 def test_a_log_that_became_shorter_a_moment_ago(root: Path, second: str, between: str) -> None:
     """S-03: the broker has truncated it, and has not written its checkpoint since: two looks in a row are no time."""
     place = make_log_dir(root, {"orders-0": two_groups()}) / "orders-0"
@@ -207,7 +207,7 @@ def test_a_log_that_became_shorter_a_moment_ago(root: Path, second: str, between
 
     def bound(*names: TopicPartition) -> int:
         found = scanner.scan(replace(known, only_due=True) if names else known, names or None).scans
-        return next((look.bound_offset for look in found if isinstance(look, PartitionScan)), -1)
+        return next((scan.bound_offset for scan in found if isinstance(scan, PartitionScan)), -1)
 
     def bound_a_while_later() -> int:
         """All that was seen until now is two hours old."""
@@ -270,7 +270,7 @@ def test_a_topic_of_a_strategy_is_refused_until_it_is_delegated(root: Path) -> N
             assert found.strategy == "timestamp"
             assert found.fingerprint == "strategy=timestamp;tombstone.mode=null"
             assert "cleanerd delegate orders" in found.reason
-            assert not agent.asked("swap")
+            assert not agent.requested("swap")
             agent.settings |= {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
             (root / "orders-0" / "partition.metadata.tmp").touch()  # something happens there
             await until("it is seen", lambda: partition(service.view()).delegated is True)

@@ -18,7 +18,19 @@ from cleanerd.errors import LogDirBusyError, RefusedError
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.segments.partition import read_partition
 from cleanerd.state.cleaner_checkpoint import StateStore
-from tests.daemon.fleets import CLEAN, DAY_MS, NOW, dir_look, done, fleet_with, job_on, look, result, tracked, triggers
+from tests.daemon.fleets import (
+    CLEAN,
+    DAY_MS,
+    NOW,
+    dir_scan,
+    done,
+    fleet_with,
+    job_on,
+    partition_scan,
+    result,
+    tracked,
+    triggers,
+)
 from tests.daemon.service import BY_THE_CLOCK, SETTLES_SOON, assignments, broker, partition, rounds, serve, until
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, write_segment
 from tests.support.logs import Record, encode_batch
@@ -52,7 +64,7 @@ def horizon_without_tombstone() -> Partition:
     return Partition({0: encode_batch([Record(b"a", b"1", past_ms)], delete_horizon=past_ms), 1: b""}, cleaner_offset=1)
 
 
-def test_a_horizon_that_means_nothing_is_looked_into_once_beside_a_broker(root: Path) -> None:
+def test_a_horizon_that_means_nothing_is_read_once_beside_a_broker(root: Path) -> None:
     """R534-6: staging changes no log and no state, so the state directory goes on to say that it is time.
 
     D-16: nothing is tried before two readings of the high watermark agree.
@@ -126,7 +138,7 @@ def test_new_records_are_cleaned_at_once_without_a_state_directory(root: Path) -
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story, store=store)
 
 
-def test_horizons_are_not_looked_up_in_what_a_worker_still_has(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_horizons_are_not_read_in_what_a_worker_still_has(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deleted and created again while it was cleaned: two jobs of one name would leave it "cleaning" for ever."""
     make_log_dir(root, {"orders-0": horizon_without_tombstone()})
 
@@ -153,13 +165,13 @@ def test_horizons_are_not_looked_up_in_what_a_worker_still_has(root: Path, monke
 def test_a_refusal_of_old_formats_is_tried_ever_more_seldom() -> None:
     """U-18: a log of v0 beside a running broker is indexed and decided before that is known."""
     fleet = PartitionRegistry(RegistrySettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
-    fleet.merge(dir_look(look()), NOW)
+    fleet.merge(dir_scan(partition_scan()), NOW)
     for _ in range(14):
         done(fleet, result=result("skipped", reason="v0", error=RefusedError("v0")))
     assert triggers(fleet, NOW + 3_599_999) == []
     assert triggers(fleet, NOW + 3_600_000) == ["ratio"]
     busy = PartitionRegistry(RegistrySettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
-    busy.merge(dir_look(look()), NOW)
+    busy.merge(dir_scan(partition_scan()), NOW)
     for _ in range(12):
         done(busy, result=result("skipped", reason="busy", error=LogDirBusyError("busy")))
     assert triggers(busy, NOW + HOLD_BACKOFF.longest_ms) == ["ratio"]
@@ -167,12 +179,12 @@ def test_a_refusal_of_old_formats_is_tried_ever_more_seldom() -> None:
 
 def test_tombstones_of_a_staged_partition_are_removed_once() -> None:
     """The time stays due; the plan alone keeps it from being made again."""
-    due = look(**CLEAN, removal_known=True, next_tombstone_removal_ms=NOW - 5)
+    due = partition_scan(**CLEAN, removal_known=True, next_tombstone_removal_ms=NOW - 5)
     fleet = fleet_with(due, work="stage")
     assert triggers(fleet) == ["tombstone_removal"]
     done(fleet, kind="stage", result=result("staged", next_tombstone_removal_ms=NOW + DAY_MS))
-    fleet.merge(dir_look(replace(due, staged=StagedPlan(20, NOW)), work="stage"), NOW)
+    fleet.merge(dir_scan(replace(due, staged=StagedPlan(20, NOW)), work="stage"), NOW)
     assert triggers(fleet) == []
     assert partition_view(fleet, tracked(fleet)).next_tombstone_removal_ms == NOW - 5
-    fleet.merge(dir_look(due, work="stage"), NOW)
+    fleet.merge(dir_scan(due, work="stage"), NOW)
     assert triggers(fleet, NOW + RESTAGE_AFTER_MS) == ["tombstone_removal"]

@@ -58,25 +58,25 @@ def test_a_log_directory_fails(broker: Broker, tmp_path: Path) -> None:
     site = Site(broker, "given-up", tmp_path)
     name = TopicPartition(site.topic, site.hurt)
     kept, failing = broker.log_dirs
-    with site.daemon as daemon, LiveBroker(kept / SOCKET) as asked:
+    with site.daemon as daemon, LiveBroker(kept / SOCKET) as requested:
         site.write(site.hurt, site.other)
         site.cleaned(site.hurt, site.other)
-        facts = asked.log(name)
-        assert not is_offline_log_dir(asked.info(), facts)
+        facts = requested.log(name)
+        assert not is_offline_log_dir(requested.info(), facts)
         away = failing.rename(failing.with_suffix(".away"))
 
         def is_gone() -> bool:
             try:
-                asked.log(name)
+                requested.log(name)
             except AgentRefusalError as error:
                 return error.code == NO_LOG
             return False
 
         wait_until("the broker lets go of it", is_gone)
-        assert is_offline_log_dir(asked.info(), facts)
+        assert is_offline_log_dir(requested.info(), facts)
         away.rename(failing)
-        said = re.compile(f"no broker runs on it, but it runs on {kept}: .*it has given this directory up")
-        daemon.until("the reason is shown", lambda view: said.match(site.log_dir(view, 1)["mode_reason"]) is not None)
+        message = re.compile(f"no broker runs on it, but it runs on {kept}: .*it has given this directory up")
+        daemon.until("it is reported", lambda view: message.match(site.log_dir(view, 1)["mode_reason"]) is not None)
         site.write(site.other)
         site.cleaned(site.other)
         broker.stop()

@@ -36,7 +36,7 @@ def test_a_second_daemon_is_refused(root: Path) -> None:
     with broker(root) as agent, other_process(root, HOLD) as pid:
         with pytest.raises(RefusedError, match=rf"{root}: cleanerd clean \(process {pid}\) works on this directory"):
             serve(assignments(root), nothing)
-        assert agent.asked("swap") == []
+        assert agent.requested("swap") == []
     with broker(root.with_name("other")):
         pass
 
@@ -100,11 +100,11 @@ def test_a_directory_of_a_reload_waits_until_it_is_free(root: Path) -> None:
             await until("it observes", lambda: bool(service.view().ready))
             service.configuration.reread = lambda: load([*assignments(root)])
             service.reload()
-            told = f"waits: cleanerd clean (process {pid}) works on this directory"
-            await until("it waits", lambda: service.view().log_dirs[0].mode_reason == told)
+            reported = f"waits: cleanerd clean (process {pid}) works on this directory"
+            await until("it waits", lambda: service.view().log_dirs[0].mode_reason == reported)
             waits_since_ms = service.view().made_ms
             await until("it has waited for a moment", lambda: service.view().made_ms > waits_since_ms + 500)
-            assert agent.asked("swap") == []
+            assert agent.requested("swap") == []
             os.kill(pid, 9)
             await until("it is clean", lambda: service.view().totals.cleans.get("cleaned") == 1)
 
@@ -132,7 +132,7 @@ def test_where_nothing_can_be_locked(root: Path) -> None:
     assert hold.warnings == ()
 
 
-def test_a_look_under_way_does_not_take_it_again(root: Path) -> None:
+def test_a_scan_under_way_does_not_take_it_again(root: Path) -> None:
     """U-39: a directory that a reload gave up stayed held, when its thread was just looking: no other daemon got it."""
     make_log_dir(root, {"orders-0": two_groups()})
     mode, ends = DirMode("live", "", "live"), False
@@ -155,14 +155,14 @@ def test_a_look_under_way_does_not_take_it_again(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_verb_at_work_is_no_broker(root: Path) -> None:
+def test_a_command_in_progress_is_not_a_broker(root: Path) -> None:
     """U-39: while ``clean`` holds Kafka's lock the daemon says so, and begins nothing."""
     make_log_dir(root, {"orders-0": two_groups()})
     with other_process(root, "lock = LogDirLock.acquire(path)") as pid:
 
         async def story(service: Service) -> None:
-            told = f"no broker runs on it; cleanerd clean (process {pid}) is at work there"
-            await until("it is told apart", lambda: service.view().log_dirs[0].mode_reason == told)
+            reported = f"no broker runs on it; cleanerd clean (process {pid}) is at work there"
+            await until("it is distinguished", lambda: service.view().log_dirs[0].mode_reason == reported)
             assert service.view().log_dirs[0].mode == "offline"
             assert service.view().totals.cleans == {}
 
@@ -170,7 +170,7 @@ def test_a_verb_at_work_is_no_broker(root: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_verb_is_told_of_a_verb(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_is_warned_of_a_command(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """``clean`` and ``explain`` beside another ``clean``."""
     make_log_dir(root, {"orders-0": two_groups()})
     compact = ["--set", "topics.orders.cleanup.policy=compact", "--set", f"cleanerd.state.dir={root.parent / 'state'}"]
@@ -183,7 +183,7 @@ def test_a_verb_is_told_of_a_verb(root: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.long
 @pytest.mark.parametrize("release", [pytest.param("broker_39", marks=pytest.mark.long), "broker_43"])
-def test_no_broker_looks_at_the_files(request: pytest.FixtureRequest, release: str) -> None:
+def test_no_broker_opens_the_files(request: pytest.FixtureRequest, release: str) -> None:
     """U-39: both files are there, held and left over, when a broker starts, runs and stops; they stay as they are."""
     start: StartBroker = request.getfixturevalue(release)
     running = start()

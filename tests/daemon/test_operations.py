@@ -41,15 +41,15 @@ def test_every_operation_is_recorded_with_its_user(root: Path) -> None:
         async def asks_again(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
             await control("reload")
-            told = (await control("operations"))["operations"]
-            assert [(each["operation"], each["partitions"], bool(each["refused"])) for each in told] == [
+            reported = (await control("operations"))["operations"]
+            assert [(each["operation"], each["partitions"], bool(each["refused"])) for each in reported] == [
                 ("pause", ["orders"], False),
                 ("trigger", ["nope-0"], True),
                 ("resume", [], False),
                 ("reload", [], False),
             ]
-            assert {(each["uid"], each["pid"]) for each in told} == {(os.geteuid(), os.getpid())}
-            assert [each["at_ms"] for each in told] == sorted(each["at_ms"] for each in told)
+            assert {(each["uid"], each["pid"]) for each in reported} == {(os.geteuid(), os.getpid())}
+            assert [each["at_ms"] for each in reported] == sorted(each["at_ms"] for each in reported)
 
         serve(assignments(root), asks)
         serve(assignments(root), asks_again)
@@ -60,8 +60,8 @@ def test_the_last_ones_are_kept(tmp_path: Path) -> None:
     journal = Operations(tmp_path / "state", most=20)
     names = tuple(f"orders-{number}" for number in range(MAX_ARGUMENTS + 5))
     for number in range(23):
-        asked = Operation(number, "pause", names if number == 3 else names[:1], 0, 7)
-        assert journal.save(journal.log(asked)) == ""
+        requested = Operation(number, "pause", names if number == 3 else names[:1], 0, 7)
+        assert journal.save(journal.log(requested)) == ""
     kept = read_operations(tmp_path / "state")
     assert [each.at_ms for each in kept] == list(range(3, 23))
     assert kept[0].partitions == (*names[:MAX_ARGUMENTS], "and 5 more")
@@ -85,7 +85,7 @@ def test_a_damaged_journal_is_begun_anew(tmp_path: Path, text: str) -> None:
     assert [each.operation for each in read_operations(tmp_path)] == ["reload"]
 
 
-def test_a_journal_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_journal_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     """The operation is done all the same, and the daemon's log has it."""
     (tmp_path / "state").write_text("a file, not a directory")
     unwritten = Operations(tmp_path / "state").save(Operation(1, "pause", (), 0, 7))
@@ -116,10 +116,10 @@ def test_a_disk_that_hangs_holds_up_nobody(root: Path, monkeypatch: pytest.Monke
             assert "does not answer; until it does, pauses end with the daemon" in service.view().warnings[-1]
             released.set()
             deadline = time.monotonic() + PATIENCE_SECONDS
-            while len(told := (await control("operations"))["operations"]) < 3:
+            while len(reported := (await control("operations"))["operations"]) < 3:
                 assert time.monotonic() < deadline
             assert gave_up == []
-            assert [each["operation"] for each in told] == ["pause", "resume", "pause"]
+            assert [each["operation"] for each in reported] == ["pause", "resume", "pause"]
 
         serve(assignments(root), story, limits=DaemonLimits(write_seconds=0.05))
     assert pauses.load_pauses(root.parent / "state") == (pauses.Pauses(everything=True), "")
@@ -159,8 +159,8 @@ def test_a_client_cannot_choose_its_recorded_user(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
-            told = await asking(root)("pause", uid=12345, pid=1)
-            assert told["paused"] == "all"
+            reported = await asking(root)("pause", uid=12345, pid=1)
+            assert reported["paused"] == "all"
 
         serve(assignments(root), story)
     (only,) = read_operations(root.parent / "state")

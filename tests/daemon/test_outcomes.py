@@ -25,7 +25,18 @@ from cleanerd.daemon.workers import WorkerPool
 from cleanerd.errors import NoSpaceError, RefusedError
 from cleanerd.host.clock import Clock
 from cleanerd.state.cleaner_checkpoint import StateStore
-from tests.daemon.fleets import CLEAN, KEY, NOW, dir_look, fleet_with, job_on, look, nothing_new, result, tracked
+from tests.daemon.fleets import (
+    CLEAN,
+    KEY,
+    NOW,
+    dir_scan,
+    fleet_with,
+    job_on,
+    nothing_new,
+    partition_scan,
+    result,
+    tracked,
+)
 from tests.daemon.service import asking, assignments, broker, is_clean, rounds, serve, until
 from tests.daemon.service import partition as partition_of
 from tests.daemon.views import NOW_MS, partition, view
@@ -57,20 +68,20 @@ def reason(fleet: PartitionRegistry) -> str:
     return partition_view(fleet, tracked(fleet)).reason
 
 
-def test_a_failure_of_what_was_asked_for_is_shown_until_a_cleaning_succeeds() -> None:
+def test_a_failed_request_is_shown_until_a_cleaning_succeeds() -> None:
     """The partition is clean enough: the next look took the reason away, and status showed the dirty ratio."""
-    fleet = fleet_with(look(**CLEAN))
+    fleet = fleet_with(partition_scan(**CLEAN))
     ended(fleet, FULL)
     assert reason(fleet) == "the requested cleaning failed: not enough free space"
-    fleet.merge(dir_look(look(**CLEAN, bound_offset=21)), NOW)
+    fleet.merge(dir_scan(partition_scan(**CLEAN, bound_offset=21)), NOW)
     assert "not enough free space" in reason(fleet)
     ended(fleet, result("cleaned"), "ratio")
     assert reason(fleet) == "clean enough"
 
 
-def test_what_was_asked_for_and_refused_is_in_the_history() -> None:
+def test_a_refused_request_is_in_the_history() -> None:
     refused = result("skipped", reason="v0 messages", error=RefusedError("v0 messages"))
-    fleet = fleet_with(look(**CLEAN))
+    fleet = fleet_with(partition_scan(**CLEAN))
     clean = ended(fleet, refused)
     assert clean is not None
     assert clean.result["reason"] == "v0 messages"
@@ -79,7 +90,7 @@ def test_what_was_asked_for_and_refused_is_in_the_history() -> None:
 
 def test_a_partial_cleaning_is_continued_at_once() -> None:
     """D-11: it is not held as one in vain, although the log has no new records."""
-    fleet = fleet_with(look(bound_offset=20))
+    fleet = fleet_with(partition_scan(bound_offset=20))
     for clean_to in (12, 16):
         ended(fleet, result(end_offset=clean_to, is_partial=True), "ratio")
         (found,) = fleet.candidates(NOW)
@@ -88,9 +99,9 @@ def test_a_partial_cleaning_is_continued_at_once() -> None:
     assert not tracked(fleet).had_part
 
 
-def test_what_was_asked_for_is_answered_when_its_last_part_is_cleaned() -> None:
+def test_a_request_is_answered_when_its_last_part_is_cleaned() -> None:
     """D-11: until then ``trigger --wait`` waits, and the partition stays before those that are only dirty."""
-    fleet = fleet_with(look(**CLEAN))
+    fleet = fleet_with(partition_scan(**CLEAN))
     tracked(fleet).requested = True
     ended(fleet, result(end_offset=12, is_partial=True))
     assert tracked(fleet).answered is None
@@ -105,10 +116,10 @@ def test_what_was_asked_for_is_answered_when_its_last_part_is_cleaned() -> None:
 def test_what_takes_too_many_passes_to_observe_is_observed_once() -> None:
     """D-11: an estimate is all that is known of it, until new records come."""
     saving = JobReclaimable(100, 50, 10, 20, 0, 100, Reclaimable(50, 0, 100, "sample"))
-    fleet = fleet_with(look(bound_offset=20), work="observe")
+    fleet = fleet_with(partition_scan(bound_offset=20), work="observe")
     assert fleet.candidates(NOW)
     fleet.begun(KEY, "ratio")
-    fleet.finished(JobDone(job_on(look(bound_offset=20), kind="observe"), NOW, saving=saving))
+    fleet.finished(JobDone(job_on(partition_scan(bound_offset=20), kind="observe"), NOW, saving=saving))
     nothing_new(fleet)
     assert not fleet.candidates(NOW)
 
@@ -118,7 +129,7 @@ def test_groups_that_were_swapped_before_a_failure_count(tmp_path: Path) -> None
     fleet = fleet_with()
     fleet.begun(KEY, "ratio")
     full = result("failed", reason="full", error=NoSpaceError("full"), groups=2, bytes_before=500, bytes_after=100)
-    done = JobDone(job_on(look()), NOW, result=full)
+    done = JobDone(job_on(partition_scan()), NOW, result=full)
     counters.add(done, fleet.finished(done))
     totals = counters.totals()
     assert (totals.bytes_before, totals.bytes_after, totals.swaps) == (500, 100, 2)
@@ -151,9 +162,9 @@ def test_trigger_waits_for_the_outcome(root: Path) -> None:
         assert "not enough free space" in outcome["reason"]
         await rounds(service)
         assert partition_of(service.view()).reason.startswith("the requested cleaning failed: ")
-        told = await control("retry", partitions=["orders-0"])
-        assert told["retried"] == ["orders-0"]
-        assert "dirty ratio" in told["not_due"]["orders-0"]
+        reported = await control("retry", partitions=["orders-0"])
+        assert reported["retried"] == ["orders-0"]
+        assert "dirty ratio" in reported["not_due"]["orders-0"]
 
     async def well(service: Service) -> None:
         await until("ready", lambda: service.view().ready)
@@ -194,9 +205,11 @@ def test_a_keep_directory_that_is_missing_is_a_warning(root: Path, monkeypatch: 
 
     async def story(service: Service) -> None:
         await until("it is said", lambda: any("cannot be kept" in each for each in service.view().warnings))
-        (told,) = [each for each in service.view().warnings if "cannot be kept" in each]
-        assert f"cleanerd.keep.replaced.dir={late}: does not exist" in told
-        assert [told] == [line["reason"] for line in heard.entries if "cannot be kept" in line["reason"]], "logged once"
+        (reported,) = [each for each in service.view().warnings if "cannot be kept" in each]
+        assert f"cleanerd.keep.replaced.dir={late}: does not exist" in reported
+        assert [reported] == [line["reason"] for line in heard.entries if "cannot be kept" in line["reason"]], (
+            "logged once"
+        )
 
     with broker(root, 2):
         serve(assignments(root, cleanerd_keep_replaced_dir=str(late)), story)

@@ -58,7 +58,7 @@ def test_running_cleans_move_without_a_reload(page: Page, busy_daemon: Served) -
 
 
 @pytest.mark.long
-def test_a_daemon_that_looks_seldom_does_not_stand_still(page: Page) -> None:
+def test_a_daemon_that_scans_seldom_does_not_stand_still(page: Page) -> None:
     """Where log.cleaner.backoff.ms says so; nor was there a reload before somebody asked, or a disk's space known."""
     seldom = view(last_scan_ms=now_ms() - 20 * 60_000, scan_interval_ms=10 * 60_000)
     gone = log_dir("/d", online=False, total_bytes=0, free_bytes=0, error="does not exist")
@@ -80,45 +80,45 @@ def test_history_has_before_and_after(page: Page) -> None:
     with serving(view(history=cleans)) as served:
         page.open(f"{served.url}/history")
         assert names(page) == ["b-0", "a-0"]
-        told = text(page, "main")
-        assert "4.00 GiB → 1.00 GiB" in told
-        assert "\N{MINUS SIGN}75 %" in told
-        assert "No space left on device" in told
-        assert "5 600" in told.replace("\u202f", " ")
+        reported = text(page, "main")
+        assert "4.00 GiB → 1.00 GiB" in reported
+        assert "\N{MINUS SIGN}75 %" in reported
+        assert "No space left on device" in reported
+        assert "5 600" in reported.replace("\u202f", " ")
 
 
 def test_quarantine_says_why_and_what_to_type(page: Page) -> None:
     held = QuarantineView("x.log at byte 7: the checksum is wrong", now_ms() - 3 * HOUR_MS, 4, now_ms() + 60 * 60_000)
     with serving(view(partitions=(partition("orders", 3, phase="quarantined", quarantine=held),))) as served:
         page.open(f"{served.url}/quarantine")
-        told = text(page, "main")
-    assert "x.log at byte 7: the checksum is wrong" in told
-    assert "3 h ago" in told
-    assert "cleanerd retry orders-3" in told
+        reported = text(page, "main")
+    assert "x.log at byte 7: the checksum is wrong" in reported
+    assert "3 h ago" in reported
+    assert "cleanerd retry orders-3" in reported
 
 
 @pytest.mark.long
 def test_empty_states_say_what_to_expect(page: Page) -> None:
     with serving(view()) as served:
-        for path, said in (
+        for path, message in (
             ("", "No compacted partition in these log directories"), ("running", "Nothing to clean"),
             ("history", "No cleaning has ended"), ("quarantine", "Nothing in quarantine"),
             ("log-dirs", "No log directory"), ("partition/nope-0", "knows no compacted partition"),
         ):  # fmt: skip
             page.open(f"{served.url}/{path}")
-            page.wait(f"document.querySelector('main').innerText.includes({said!r})")
+            page.wait(f"document.querySelector('main').innerText.includes({message!r})")
         assert "All well" in page.run("document.querySelector('#summary').textContent")
         served.stage.shown = view(paused=True)
         page.open(f"{served.url}/running")
         assert "cleanerd resume" in text(page, "main")
 
 
-def test_observe_mode_and_illness_are_told(page: Page) -> None:
+def test_observe_mode_and_illness_are_reported(page: Page) -> None:
     with serving(view(mode="observe", healthy=False, unhealthy_reason="no worker is left")) as served:
         page.open(f"{served.url}/")
-        told = text(page, "#notices")
-    assert "writes nothing" in told
-    assert "no worker is left" in told
+        reported = text(page, "#notices")
+    assert "writes nothing" in reported
+    assert "no worker is left" in reported
 
 
 def test_the_tile_of_cleanings_counts_no_skipped_ones(page: Page) -> None:
@@ -140,11 +140,11 @@ def test_open_erasures_have_a_tile(page: Page) -> None:
     late = ErasureView("bb", "carts", 0, 1, {"carts-0": ("blocked", "not yet")})
     with serving(view(erasures=(ready, late))) as served:
         page.open(f"{served.url}/")
-        told = text(page, "#summary")
-    assert "1 erasures past their deadline" in told
-    assert "Open erasures" in told
-    assert "the next in carts by" in told
-    assert "1 to certify" in told
+        reported = text(page, "#summary")
+    assert "1 erasures past their deadline" in reported
+    assert "Open erasures" in reported
+    assert "the next in carts by" in reported
+    assert "1 to certify" in reported
     with serving(view()) as served:
         page.open(f"{served.url}/")
         assert "Open erasures" not in text(page, "#summary")
@@ -166,29 +166,29 @@ def test_the_cluster_page_is_linked_where_peers_are_configured(page: Page) -> No
 def test_a_partition_has_the_answer_of_explain(page: Page, busy_daemon: Served) -> None:
     page.open(f"{busy_daemon.url}/partition/payments.v2-0")
     page.wait("document.querySelector('.settings')")
-    told = text(page, "main")
+    reported = text(page, "main")
     for each in (
         "payments.v2-0", "undelegated", "cleanerd delegate payments.v2", "It is not cleaned now",
         "the active segment (decides)", "min.cleanable.dirty.ratio", "delete.retention.ms", "a note", "strategy=header",
         "9223372036854775807 (no limit)",
     ):  # fmt: skip
-        assert each in told
+        assert each in reported
 
 
 @pytest.mark.long
-def test_explain_is_asked_again_when_the_partition_changed_and_only_then(page: Page) -> None:
-    asked: list[str] = []
+def test_explain_is_called_again_when_the_partition_changed_and_only_then(page: Page) -> None:
+    requests: list[str] = []
 
     async def explain(name: str) -> dict[str, Any]:
-        asked.append(name)
-        return {"cleaned_now": False, "rule": f"rule {len(asked)}", "settings": {}}
+        requests.append(name)
+        return {"cleaned_now": False, "rule": f"rule {len(requests)}", "settings": {}}
 
     with serving(view(partitions=(partition("orders", 0),)), explain) as served:
         page.open(f"{served.url}/partition/orders-0")
         page.wait("document.querySelector('main').innerText.includes('rule 1')")
         served.stage.change(lambda v: replace(v, made_ms=v.made_ms + 1))
         time.sleep(2.5)
-        assert asked == ["orders-0"]
+        assert requests == ["orders-0"]
         served.stage.change(lambda v: replace(v, partitions=(partition("orders", 0, clean_offset=9_000),)))
         page.wait("document.querySelector('main').innerText.includes('rule 2')")
 

@@ -22,8 +22,8 @@ def test_it_says_which_machine_it_is(page: Page, busy_daemon: Served) -> None:
     for path in ("", "history", "log-dirs"):
         page.open(f"{busy_daemon.url}/{path}")
         page.wait("document.querySelector('#where').innerText.includes('kafka-1.example')")
-        told = text(page, "#where")
-        assert all(word in told for word in ("node 3", "Kafka 4.3.1", "cleanerd 0.1.0")), told
+        reported = text(page, "#where")
+        assert all(word in reported for word in ("node 3", "Kafka 4.3.1", "cleanerd 0.1.0")), reported
 
 
 def test_the_last_day_is_four_pictures(page: Page, busy_daemon: Served) -> None:
@@ -77,14 +77,14 @@ def test_the_agent_in_words(page: Page) -> None:
     with serving(view(log_dirs=(well, log_dir("/b", agent=sick), log_dir("/c", agent=None)))) as served:
         page.open(f"{served.url}/log-dirs")
         page.wait("document.querySelectorAll('main article').length === 3")
-        told = page.run("[...document.querySelectorAll('main article')].map(e => e.innerText)")
-    assert "swap segments while the broker runs" in told[0]
-    assert "Kafka 4.3.1, Java 17.0.9, process 4711" in told[0]
-    assert "812 groups of segments" in told[0]
-    assert "not swap: <b>no</b>" in told[1]
-    assert "FAILED" in told[1]
-    assert "none in the broker" in told[2]
-    assert not any("self_test" in each or "accepting" in each for each in told)
+        reported = page.run("[...document.querySelectorAll('main article')].map(e => e.innerText)")
+    assert "swap segments while the broker runs" in reported[0]
+    assert "Kafka 4.3.1, Java 17.0.9, process 4711" in reported[0]
+    assert "812 groups of segments" in reported[0]
+    assert "not swap: <b>no</b>" in reported[1]
+    assert "FAILED" in reported[1]
+    assert "none in the broker" in reported[2]
+    assert not any("self_test" in each or "accepting" in each for each in reported)
 
 
 @pytest.mark.parametrize("width", [390, 820, 1400])
@@ -92,7 +92,7 @@ def test_everything_fits(page: Page, width: int) -> None:
     """Nothing is wider than the window, and no picture lies on another; light and dark."""
     with serving(busy(60, now_ms=now_ms())) as served:
         for dark in (False, True):
-            page.look(width=width, height=900, dark=dark)
+            page.set_window(width=width, height=900, dark=dark)
             page.open(f"{served.url}/")
             page.wait("document.querySelectorAll('#trend svg').length === 4")
             assert page.run("document.documentElement.scrollWidth") <= width
@@ -109,4 +109,4 @@ def test_everything_fits(page: Page, width: int) -> None:
                     one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
                     for other in boxes[at + 1 :]
                 )
-    page.look()
+    page.set_window()

@@ -77,7 +77,7 @@ def test_readers_of_the_screen_get_names_and_roles(page: Page, busy_daemon: Serv
 @pytest.mark.parametrize("dark", [False, True])
 def test_text_can_be_read(page: Page, busy_daemon: Served, dark: bool) -> None:
     """WCAG AA: 4.5 to 1 for every text in sight, in both themes."""
-    page.look(dark=dark)
+    page.set_window(dark=dark)
     for path in ("/", "/history", "/quarantine", "/log-dirs", "/partition/payments.v2-0"):
         page.open(f"{busy_daemon.url}{path}")
         page.wait("document.querySelector('main').innerText.length > 50")
@@ -89,7 +89,7 @@ def test_the_theme_follows_the_system_until_one_is_chosen(page: Page, busy_daemo
     ground = "getComputedStyle(document.body).backgroundColor"
     page.open(f"{busy_daemon.url}/")
     light = page.run(ground)
-    page.look(dark=True)
+    page.set_window(dark=True)
     dark = page.run(ground)
     assert light != dark
     page.wait("document.querySelector('#theme').getAttribute('aria-label') === 'Switch to the light theme'")
@@ -112,7 +112,7 @@ def test_why_is_read_without_pointing_at_it(page: Page, width: int) -> None:
         "",
     )
     partitions = tuple(partition("orders", number, reason=reason) for number, reason in enumerate(reasons))
-    page.look(width=width)
+    page.set_window(width=width)
     with serving(view(partitions=partitions)) as served:
         page.open(f"{served.url}/?sort=name")
         page.wait("document.querySelectorAll('td.c-reason span').length === 3")
@@ -138,7 +138,7 @@ def test_nothing_is_too_wide_or_squeezed(page: Page, busy_daemon: Served, width:
             ),
         )
     )
-    page.look(width=width, height=740)
+    page.set_window(width=width, height=740)
     tables, others = ("/", "/history"), ("/running", "/quarantine", "/log-dirs", "/partition/payments.v2-0")
     for path in (*tables, *others) if width == 360 else tables:
         page.open(f"{busy_daemon.url}{path}")
@@ -176,14 +176,14 @@ def test_5000_partitions_stay_smooth(page: Page) -> None:
 
 
 @pytest.mark.long
-def test_a_daemon_that_goes_away_is_told_and_comes_back(page: Page, busy_daemon: Served) -> None:
+def test_a_daemon_that_goes_away_is_reported_and_comes_back(page: Page, busy_daemon: Served) -> None:
     page.open(f"{busy_daemon.url}/")
     before = names(page)
     busy_daemon.stop()
     page.wait("!document.querySelector('#banner').hidden")
-    told = text(page, "#banner")
-    assert "cleanerd does not answer" in told
-    assert "systemctl status cleanerd" in told
+    reported = text(page, "#banner")
+    assert "cleanerd does not answer" in reported
+    assert "systemctl status cleanerd" in reported
     assert names(page) == before  # what was known stays in sight
     busy_daemon.start()
     page.run("document.querySelector('#banner button').click()")
@@ -293,7 +293,7 @@ def test_pictures(page: Page, busy_daemon: Served) -> None:
     views |= {"list": "/", "partition": "/partition/payments.v2-0"}
     for size, width, height in (("desktop", 1440, 900), ("phone", 390, 844)):
         for dark in (False, True):
-            page.look(width=width, height=height, dark=dark)
+            page.set_window(width=width, height=height, dark=dark)
             for name, path in views.items():
                 page.open(f"{busy_daemon.url}{path}")
                 time.sleep(0.4)

@@ -142,7 +142,7 @@ def test_clients_that_hang_delay_neither_cleaning_nor_the_end(root: Path) -> Non
 
 
 @pytest.mark.slow
-def test_reload_by_signal_and_by_verb(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reload_by_signal_and_by_command(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """SIGHUP: what is safe takes effect, what is not is named, what is wrong changes nothing; no count is lost."""
     config = root.parent / "cleanerd.toml"
     with broker(root):
@@ -164,20 +164,20 @@ def test_reload_by_signal_and_by_verb(root: Path, capsys: pytest.CaptureFixture[
             assert view["settings_generation"] == 2
             assert "did you mean log.cleaner.threads?" in " ".join(view["warnings"])
             config.write_text("")
-            done = verb(root, capsys, "reload", "--config", str(config))
+            done = command(root, capsys, "reload", "--config", str(config))
             assert done.code == 0
             assert "log.cleaner.threads" in done.out
             view = daemon.until("reloaded", lambda view: view["settings_generation"] == 3)
             assert view["threads"] == 1
             assert not any("not reloaded" in warning for warning in view["warnings"]), "what was wrong is mended"
             config.write_text('[topics."orders"]\n"min.compaction.lag.ms" = "1h"\n')
-            assert "changed: topics.orders.min.compaction.lag.ms" in verb(root, capsys, "reload").out
+            assert "changed: topics.orders.min.compaction.lag.ms" in command(root, capsys, "reload").out
             config.write_text("")
             assert daemon.ask("reload")["changed"] == ["topics.orders.min.compaction.lag.ms"], "and when it goes"
-            rows = verb(root, capsys, "status", "--operations").out.splitlines()
+            rows = command(root, capsys, "status", "--operations").out.splitlines()
             assert [row.split()[2] for row in rows[1:3]] == ["reload", "reload"]
             assert any(row.split()[1:3] == ["a", "signal"] and "did you mean" in row for row in rows)
-            assert verb(root, capsys, "status", "--operations", "orders").code == 2
+            assert command(root, capsys, "status", "--operations", "orders").code == 2
 
 
 @dataclass(frozen=True)
@@ -189,11 +189,11 @@ class Done:
     err: str
 
 
-def verb(root: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> Done:
+def command(root: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> Done:
     """Any other verb, beside the daemon."""
     code = main.run([*arguments, *(word for each in assignments(root) for word in ("--set", each))])
-    told = capsys.readouterr()
-    return Done(code, told.out, told.err)
+    output = capsys.readouterr()
+    return Done(code, output.out, output.err)
 
 
 @pytest.mark.slow
@@ -208,7 +208,7 @@ def test_a_key_that_needs_a_restart_is_named(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_systemd_is_told(root: Path) -> None:
+def test_systemd_is_notified(root: Path) -> None:
     """sd_notify: READY once everything was looked at, WATCHDOG in time, RELOADING, STOPPING; STATUS when it changes.
 
     The line that ``systemctl status`` shows was that of the start, whatever was quarantined since.
@@ -267,42 +267,42 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_daemon(root: Path) -> No
 def test_start_up_errors_are_one_line(root: Path, settings: list[str], message: str) -> None:
     """Exit code 3, one line."""
     with broker(root):
-        told = [each.replace("=logs/", f"={root}/") for each in settings]
-        with Daemon([*assignments(root), *told], root.parent) as daemon:
+        reported = [each.replace("=logs/", f"={root}/") for each in settings]
+        with Daemon([*assignments(root), *reported], root.parent) as daemon:
             assert daemon.process.wait(PATIENCE_SECONDS) == 3
         assert message in daemon.log.read_text()
         assert "Traceback" not in daemon.log.read_text()
 
 
 @pytest.mark.slow
-def test_the_verbs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Status, trigger, pause, resume, retry, as a table or as JSON; 4 when nobody answers."""
     with broker(root):
-        assert verb(root, capsys, "status").code == 4
+        assert command(root, capsys, "status").code == 4
         with Daemon(assignments(root), root.parent) as daemon:
             daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 1)
-            status = verb(root, capsys, "status")
+            status = command(root, capsys, "status")
             assert status.code == 0
             assert "orders-0" in status.out
             assert "1 cleaned" in status.out
-            assert '"schema": 1' in verb(root, capsys, "status", "--json").out
-            assert "orders-0" in verb(root, capsys, "status", "orders-0").out
-            one = json.loads(verb(root, capsys, "status", "--json", "orders-0").out)
+            assert '"schema": 1' in command(root, capsys, "status", "--json").out
+            assert "orders-0" in command(root, capsys, "status", "orders-0").out
+            one = json.loads(command(root, capsys, "status", "--json", "orders-0").out)
             assert [each["topic"] for each in one["partitions"]] == ["orders"]
-            assert verb(root, capsys, "status", "nobody-0").code == 3
-            assert "orders-0: paused" in verb(root, capsys, "pause", "orders-0").out
-            assert "still paused: orders-0" in verb(root, capsys, "resume").out
-            assert "orders-0: resumed" in verb(root, capsys, "resume", "orders-0").out
-            assert "orders-0: cleaned next" in verb(root, capsys, "trigger", "orders-0").out
-            assert "nothing is quarantined" in verb(root, capsys, "retry").out
-            unknown = verb(root, capsys, "trigger", "nobody-0")
+            assert command(root, capsys, "status", "unknown-0").code == 3
+            assert "orders-0: paused" in command(root, capsys, "pause", "orders-0").out
+            assert "still paused: orders-0" in command(root, capsys, "resume").out
+            assert "orders-0: resumed" in command(root, capsys, "resume", "orders-0").out
+            assert "orders-0: cleaned next" in command(root, capsys, "trigger", "orders-0").out
+            assert "nothing is quarantined" in command(root, capsys, "retry").out
+            unknown = command(root, capsys, "trigger", "unknown-0")
             assert unknown.code == 3
             assert "cleanerd status" in unknown.err
-            assert verb(root, capsys, "top").code == 4
+            assert command(root, capsys, "top").code == 4
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1", "1e9", "soon"])
-def test_how_often_top_cannot_look(seconds: str) -> None:
+def test_how_often_top_cannot_query(seconds: str) -> None:
     """Bad usage; ``nan`` and ``inf`` were unexpected errors, after the first picture."""
     assert main.run(["top", "--seconds", seconds]) == 2
 

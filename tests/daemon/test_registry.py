@@ -25,12 +25,12 @@ from tests.daemon.fleets import (
     NOW,
     PATH,
     SAVING,
-    dir_look,
+    dir_scan,
     done,
     fleet_with,
     job_on,
-    look,
     nothing_new,
+    partition_scan,
     result,
     tracked,
     triggers,
@@ -40,15 +40,15 @@ from tests.daemon.fleets import (
 def test_why_it_is_cleaned() -> None:
     """C-11, and what Kafka never does: a tombstone removal on an idle partition."""
     assert triggers(fleet_with()) == ["ratio"]
-    assert triggers(fleet_with(look(**CLEAN))) == []
-    assert triggers(fleet_with(look(overdue_at_ms=NOW))) == ["overdue"]
-    late = fleet_with(look(eligible=False, reason="ratio", overdue_at_ms=NOW + 5))
+    assert triggers(fleet_with(partition_scan(**CLEAN))) == []
+    assert triggers(fleet_with(partition_scan(overdue_at_ms=NOW))) == ["overdue"]
+    late = fleet_with(partition_scan(eligible=False, reason="ratio", overdue_at_ms=NOW + 5))
     assert triggers(late) == []
     assert triggers(late, NOW + 5) == ["overdue"], "by the clock alone, without another look"
-    idle = fleet_with(look(**CLEAN, removal_known=True, next_tombstone_removal_ms=NOW + 9))
+    idle = fleet_with(partition_scan(**CLEAN, removal_known=True, next_tombstone_removal_ms=NOW + 9))
     assert triggers(idle, NOW + 8) == []
     assert triggers(idle, NOW + 9) == ["tombstone_removal"]
-    assert triggers(fleet_with(look(refused=True, forceable=False, eligible=False, overdue_at_ms=NOW))) == []
+    assert triggers(fleet_with(partition_scan(refused=True, forceable=False, eligible=False, overdue_at_ms=NOW))) == []
 
 
 def test_which_partitions_are_left_alone() -> None:
@@ -66,7 +66,7 @@ def test_which_partitions_are_left_alone() -> None:
     assert triggers(fleet_with(free=100, work="observe")) == ["ratio"], "which writes nothing"
 
 
-def test_a_full_disk_does_not_stop_what_is_asked_for() -> None:
+def test_a_full_disk_does_not_stop_requests() -> None:
     """The cleaning itself sees whether its next segment fits."""
     fleet = fleet_with(free=0)
     tracked(fleet).requested = True
@@ -107,24 +107,24 @@ def test_a_refusal_that_needs_the_operator_is_tried_seldom() -> None:
         assert triggers(fleet, NOW + min(60_000 << number, 3_600_000) - 1) == []
     assert triggers(fleet, NOW + 3_600_000) == ["ratio"]
     assert partition_view(fleet, tracked(fleet)).reason == "v0 messages"
-    fleet.merge(dir_look(look(**CLEAN)), NOW)
+    fleet.merge(dir_scan(partition_scan(**CLEAN)), NOW)
     assert partition_view(fleet, tracked(fleet)).reason == "clean enough"
 
 
 def test_leftovers_of_a_killed_cleaning_are_removed() -> None:
-    assert triggers(fleet_with(look(**CLEAN, leftover=True))) == ["tombstone_removal"]
-    assert triggers(fleet_with(look(**CLEAN, leftover=True), work="stage")) == []
+    assert triggers(fleet_with(partition_scan(**CLEAN, leftover=True))) == ["tombstone_removal"]
+    assert triggers(fleet_with(partition_scan(**CLEAN, leftover=True), work="stage")) == []
 
 
-def test_a_look_that_fails_twice_is_a_quarantine_and_ends_by_itself() -> None:
+def test_a_scan_that_fails_twice_is_a_quarantine_and_ends_by_itself() -> None:
     """Beside a broker files are replaced while they are looked at: once is no proof."""
     bad = FailedScan(NAME, "damaged", Cause.DATA)
-    fleet = fleet_with(look(), bad)
+    fleet = fleet_with(partition_scan(), bad)
     assert partition_view(fleet, tracked(fleet)).phase == "idle"
     assert triggers(fleet) == []
-    fleet.merge(dir_look(bad), NOW)
+    fleet.merge(dir_scan(bad), NOW)
     assert partition_view(fleet, tracked(fleet)).phase == "quarantined"
-    fleet.merge(dir_look(look()), NOW)
+    fleet.merge(dir_scan(partition_scan()), NOW)
     assert partition_view(fleet, tracked(fleet)).phase == "idle"
     assert triggers(fleet) == ["ratio"]
     refused = FailedScan(NAME, "no such policy", Cause.OPERATOR)
@@ -134,9 +134,9 @@ def test_a_look_that_fails_twice_is_a_quarantine_and_ends_by_itself() -> None:
 def test_a_topic_that_was_created_again_starts_anew() -> None:
     import uuid  # noqa: PLC0415
 
-    fleet = fleet_with(look(topic_id=uuid.UUID(int=1)))
+    fleet = fleet_with(partition_scan(topic_id=uuid.UUID(int=1)))
     done(fleet, failed="broken", retry=Retry(NOW, 9, NOW + 8000))
-    fleet.merge(dir_look(look(topic_id=uuid.UUID(int=2))), NOW)
+    fleet.merge(dir_scan(partition_scan(topic_id=uuid.UUID(int=2))), NOW)
     assert tracked(fleet).quarantine is None
     assert triggers(fleet) == ["ratio"]
 
@@ -149,7 +149,7 @@ def test_the_saving_of_a_cleaning_is_expected_of_the_next() -> None:
     done(fleet, saving=SAVING)
     assert reclaimable_bytes(tracked(fleet)) == 50
     assert partition_view(fleet, tracked(fleet)).reclaimable_exact
-    fleet.merge(dir_look(look(bound_offset=30)), NOW)
+    fleet.merge(dir_scan(partition_scan(bound_offset=30)), NOW)
     assert not partition_view(fleet, tracked(fleet)).reclaimable_exact
 
 
@@ -157,32 +157,32 @@ def test_nothing_is_left_to_reclaim_of_what_somebody_else_cleaned() -> None:
     """The bound stays where it was when the partition is cleaned up to it: what was worked out is about another log."""
     fleet = fleet_with(work="observe")
     done(fleet, kind="observe", saving=SAVING)
-    fleet.merge(dir_look(look(clean_offset=20, clean_bytes=240, **CLEAN), work="observe"), NOW)
+    fleet.merge(dir_scan(partition_scan(clean_offset=20, clean_bytes=240, **CLEAN), work="observe"), NOW)
     view = partition_view(fleet, tracked(fleet))
     assert (view.reclaimable_bytes, view.reclaimable_exact) == (0, False)
     # Tombstones go from a log that stays clean up to the same offset.
     idle = replace(SAVING, clean_offset=20, clean_bytes=240, dirty_bytes=0)
     done(fleet, kind="observe", saving=idle)
     assert partition_view(fleet, tracked(fleet)).reclaimable_exact
-    fleet.merge(dir_look(look(clean_offset=20, clean_bytes=200, **CLEAN), work="observe"), NOW)
+    fleet.merge(dir_scan(partition_scan(clean_offset=20, clean_bytes=200, **CLEAN), work="observe"), NOW)
     assert partition_view(fleet, tracked(fleet)).reclaimable_bytes == 0
     # As much was written again: another log, which is worked out anew.
     done(fleet, kind="observe", saving=SAVING)
-    fleet.merge(dir_look(look(clean_offset=20, bound_offset=30, dirty_bytes=205), work="observe"), NOW)
+    fleet.merge(dir_scan(partition_scan(clean_offset=20, bound_offset=30, dirty_bytes=205), work="observe"), NOW)
     assert triggers(fleet) == ["ratio"]
 
 
 def test_tombstones_that_waited_for_what_went_now_have_another_turn() -> None:
     """R534-6: their cleaning says that the next one is due at once; what is only staged has not gone yet."""
     for outcome, expected in (("cleaned", ["tombstone_removal"]), ("staged", [])):
-        fleet = fleet_with(look(strategy="timestamp", **CLEAN))
+        fleet = fleet_with(partition_scan(strategy="timestamp", **CLEAN))
         done(fleet, result=result(outcome, next_tombstone_removal_ms=NOW))
         assert triggers(fleet) == expected
 
 
 def test_a_staged_plan_is_made_anew_when_it_is_old_or_much_was_written() -> None:
     def after(age_ms: int, bound: int) -> list[str]:
-        return triggers(fleet_with(look(staged=StagedPlan(bound, NOW - age_ms)), work="stage"))
+        return triggers(fleet_with(partition_scan(staged=StagedPlan(bound, NOW - age_ms)), work="stage"))
 
     assert after(0, 20) == []
     assert after(RESTAGE_AFTER_MS, 20) == []
@@ -192,16 +192,16 @@ def test_a_staged_plan_is_made_anew_when_it_is_old_or_much_was_written() -> None
     fleet = fleet_with(work="stage")
     done(fleet, result=result("unchanged"))
     assert triggers(fleet) == [], "there was nothing to stage: not tried again before more is dirty"
-    fleet.merge(dir_look(look(bound_offset=30), work="stage"), NOW)
+    fleet.merge(dir_scan(partition_scan(bound_offset=30), work="stage"), NOW)
     assert triggers(fleet) == ["ratio"]
 
 
 def test_a_plan_from_a_clock_that_is_ahead_is_not_made_anew_all_the_time() -> None:
     """A manifest has the wall clock's time, which may be a day ahead of the one that counts: once, not for an hour."""
-    fleet = fleet_with(look(staged=StagedPlan(20, NOW + DAY_MS)), work="stage")
+    fleet = fleet_with(partition_scan(staged=StagedPlan(20, NOW + DAY_MS)), work="stage")
     assert triggers(fleet) == ["ratio"], "by whom it was made nobody knows"
     done(fleet, kind="stage", result=result("staged"))
-    fleet.merge(dir_look(look(staged=StagedPlan(20, NOW + DAY_MS)), work="stage"), NOW)
+    fleet.merge(dir_scan(partition_scan(staged=StagedPlan(20, NOW + DAY_MS)), work="stage"), NOW)
     assert triggers(fleet, NOW + 1) == []
     assert triggers(fleet, NOW + RESTAGE_AFTER_MS) == ["ratio"]
     assert triggers(fleet, NOW - 1) == ["ratio"], "ours was ahead too when it was staged"
@@ -211,17 +211,17 @@ def test_observed_again_when_a_tenth_more_is_dirty() -> None:
     fleet = fleet_with(work="observe")
     done(fleet, saving=SAVING)
     assert triggers(fleet) == []
-    fleet.merge(dir_look(look(bound_offset=30, dirty_bytes=219), work="observe"), NOW)
+    fleet.merge(dir_scan(partition_scan(bound_offset=30, dirty_bytes=219), work="observe"), NOW)
     assert triggers(fleet) == []
-    fleet.merge(dir_look(look(bound_offset=40, dirty_bytes=220), work="observe"), NOW)
+    fleet.merge(dir_scan(partition_scan(bound_offset=40, dirty_bytes=220), work="observe"), NOW)
     assert triggers(fleet) == ["ratio"]
 
 
 def test_a_removed_partition_is_forgotten() -> None:
     fleet = fleet_with()
-    fleet.merge(replace(dir_look(), present=frozenset()), NOW)
+    fleet.merge(replace(dir_scan(), present=frozenset()), NOW)
     assert not fleet.partitions
-    fleet.merge(replace(dir_look(look()), present=None), NOW)
+    fleet.merge(replace(dir_scan(partition_scan()), present=None), NOW)
     assert not fleet.partitions, "a look at one partition does not bring it back"
 
 
@@ -229,7 +229,7 @@ def test_an_observed_partition_is_staged_after_a_reload() -> None:
     """A reload from observe to on-start: nothing is staged yet."""
     fleet = fleet_with(work="observe")
     done(fleet, kind="observe", saving=SAVING)
-    fleet.merge(dir_look(look(), work="stage"), NOW)
+    fleet.merge(dir_scan(partition_scan(), work="stage"), NOW)
     assert triggers(fleet) == ["ratio"]
 
 
@@ -243,12 +243,12 @@ def test_a_plan_that_went_away_is_staged_again() -> None:
 
 def test_horizons_are_unknown_after_a_cleaning_by_the_broker() -> None:
     """The broker's own cleaner, after ours: they are looked up again."""
-    fleet = fleet_with(look(**CLEAN, removal_known=True, next_tombstone_removal_ms=None))
+    fleet = fleet_with(partition_scan(**CLEAN, removal_known=True, next_tombstone_removal_ms=None))
     assert not list(fleet.spare_work(NOW))
-    fleet.merge(dir_look(look(**CLEAN, clean_offset=15)), NOW)
+    fleet.merge(dir_scan(partition_scan(**CLEAN, clean_offset=15)), NOW)
     assert [(each.name, kind) for each, kind in fleet.spare_work(NOW)] == [(NAME, "horizons")]
     done(fleet, kind="horizons", horizons=True, next_tombstone_removal_ms=NOW + 7)
-    fleet.merge(dir_look(look(**CLEAN, clean_offset=15)), NOW)
+    fleet.merge(dir_scan(partition_scan(**CLEAN, clean_offset=15)), NOW)
     assert not list(fleet.spare_work(NOW)), "also when that could not be written down"
     assert triggers(fleet, NOW + 7) == ["tombstone_removal"]
 
@@ -260,8 +260,8 @@ def test_the_result_of_a_partition_that_is_gone_is_nobodys() -> None:
     assert old is not None
     job = job_on(old)
     fleet.begun(KEY, "ratio")
-    fleet.merge(replace(dir_look(), present=frozenset()), NOW)
-    fleet.merge(dir_look(look()), NOW)
+    fleet.merge(replace(dir_scan(), present=frozenset()), NOW)
+    fleet.merge(dir_scan(partition_scan()), NOW)
     assert fleet.finished(JobDone(job, NOW, failed="broken", retry=Retry(NOW, 9, NOW + 8000))) is None
     fleet.died(KEY, "broken", NOW)
     nothing_new(fleet)
@@ -272,39 +272,39 @@ def test_the_result_of_a_partition_that_is_gone_is_nobodys() -> None:
 def test_the_result_of_a_topic_that_was_created_again_is_nobodys() -> None:
     import uuid  # noqa: PLC0415
 
-    fleet = fleet_with(look(topic_id=uuid.UUID(int=1)))
+    fleet = fleet_with(partition_scan(topic_id=uuid.UUID(int=1)))
     old = tracked(fleet).scan
     assert old is not None
     job = job_on(old)
     fleet.begun(KEY, "ratio")
-    fleet.merge(dir_look(look(topic_id=uuid.UUID(int=2))), NOW)
+    fleet.merge(dir_scan(partition_scan(topic_id=uuid.UUID(int=2))), NOW)
     fleet.finished(JobDone(job, NOW, failed="broken", retry=Retry(NOW, 9, NOW + 8000)))
-    fleet.merge(dir_look(look(topic_id=uuid.UUID(int=2))), NOW)
+    fleet.merge(dir_scan(partition_scan(topic_id=uuid.UUID(int=2))), NOW)
     nothing_new(fleet)
     assert tracked(fleet).quarantine is None
     assert triggers(fleet) == ["ratio"]
 
 
-def test_a_full_disk_is_the_reason_that_is_told() -> None:
+def test_a_full_disk_is_the_reason_that_is_reported() -> None:
     """U-16: not "about to be cleaned" for days."""
     fleet = fleet_with()
     assert partition_view(fleet, tracked(fleet)).reason == "about to be cleaned"
-    fleet.merge(dir_look(free=100), NOW)
+    fleet.merge(dir_scan(free=100), NOW)
     assert "cleanerd.disk.reserve" in partition_view(fleet, tracked(fleet)).reason
-    fleet.merge(dir_look(), NOW)
+    fleet.merge(dir_scan(), NOW)
     assert partition_view(fleet, tracked(fleet)).reason == "about to be cleaned"
     nothing = fleet_with(work="stage")
     done(nothing, kind="stage", result=result("unchanged"))
     assert partition_view(nothing, tracked(nothing)).reason == "cleaning would remove nothing"
 
 
-def test_looks_do_not_forgive_what_a_worker_found() -> None:
+def test_scans_do_not_forgive_what_a_worker_found() -> None:
     """Two that fail and one that goes well: tried again when it was to be, and its failures still count."""
     fleet = fleet_with()
     done(fleet, failed="corrupt", retry=Retry(NOW - 5, 5, NOW + 8000))
     for _ in range(2):
-        fleet.merge(dir_look(FailedScan(NAME, "cannot be read", Cause.DATA)), NOW)
-    fleet.merge(dir_look(look()), NOW)
+        fleet.merge(dir_scan(FailedScan(NAME, "cannot be read", Cause.DATA)), NOW)
+    fleet.merge(dir_scan(partition_scan()), NOW)
     found = tracked(fleet).quarantine
     assert found is not None
     assert (found.reason, found.failures, found.retry_at_ms) == ("corrupt", 5, NOW + 8000)

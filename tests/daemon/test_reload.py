@@ -52,8 +52,8 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_which_jobs_a_reload_stops(change: str) -> None:
     """Whoever would not be begun now, or by other rules; a round of hours is not begun again for anything else."""
-    told, kinds = CHANGES[change]
-    before, after = load_settings([], RUNS, {}), load_settings([], [*RUNS, told], {})
+    reported, kinds = CHANGES[change]
+    before, after = load_settings([], RUNS, {}), load_settings([], [*RUNS, reported], {})
     jobs = {kind: job(kind) for kind in ("live", "stage", "observe", "estimate")}
     assert {kind for kind, each in jobs.items() if is_overtaken(each, before, after)} == kinds
     assert not any(is_overtaken(each, after, after) for kind, each in jobs.items() if kind not in kinds)
@@ -78,10 +78,10 @@ def test_a_cleaning_that_a_reload_overtakes(root: Path, change: str) -> None:
             (began,) = (each["started_ms"] for each in view["running"])
             key, _, value = CHANGES[change][0].partition("=")
             config.write_text(f'"{key}" = "{value}"\n')
-            swaps = len(agent.asked("swap"))
+            swaps = len(agent.requested("swap"))
             daemon.ask("reload")
             daemon.until("it ended", lambda view: all(each["started_ms"] != began for each in view["running"]))
-            assert len(agent.asked("swap")) <= swaps + 1, "no group more than the one that was being swapped"
+            assert len(agent.requested("swap")) <= swaps + 1, "no group more than the one that was being swapped"
             assert not daemon.ask("status")["totals"]["cleans"]
             assert daemon.end(signal.SIGTERM) == 143
         assert newest(root, "orders-0") == before
@@ -119,8 +119,8 @@ def test_log_directories_that_the_brokers_file_has_now(tmp_path: Path) -> None:
     """No key of ours changed: it was said that nothing had, while a directory was given up and another one taken on."""
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={tmp_path}/a\n")
-    told = [f"cleanerd.broker.properties={properties}", f"cleanerd.state.dir={tmp_path}/state"]
-    configuration = Configuration(load_settings([], told, {}), lambda: load_settings([], told, {}))
+    reported = [f"cleanerd.broker.properties={properties}", f"cleanerd.state.dir={tmp_path}/state"]
+    configuration = Configuration(load_settings([], reported, {}), lambda: load_settings([], reported, {}))
     assert configuration.reload().keys == ()
     properties.write_text(f"log.dirs={tmp_path}/b\n")
     assert configuration.reload().keys == (f"log.dirs in {properties}",)
@@ -140,7 +140,7 @@ def test_settings_that_came_through_a_pipe(tmp_path: Path) -> None:
         reread(Common(Output(), (tmp_path / "none",), (), verbose=False))
 
 
-class Told(Notifier):
+class Reported(Notifier):
     """What systemd would be told."""
 
     def __init__(self) -> None:
@@ -154,13 +154,13 @@ class Told(Notifier):
 
 def test_a_reload_that_fails_in_a_way_of_its_own(root: Path) -> None:
     """A bug, or memory that runs out: the old settings stay, it is told, and systemd does not wait for ever."""
-    told = Told()
+    reported = Reported()
 
     def broken() -> Settings:
         raise ValueError("nobody thought of that")
 
     async def main() -> None:
-        service = Service(load_settings([], assignments(root), {}), broken, notifier=told)
+        service = Service(load_settings([], assignments(root), {}), broken, notifier=reported)
         running = asyncio.create_task(service.run())
         try:
             await until("ready", lambda: service.view().ready)
@@ -175,21 +175,21 @@ def test_a_reload_that_fails_in_a_way_of_its_own(root: Path) -> None:
 
     with broker(root), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
-    assert told.words == ["READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
+    assert reported.words == ["READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
 
 
 def test_a_reload_during_the_start_does_not_end_it(root: Path) -> None:
     """SIGHUP before everything was looked at: the unit counted as started, and was refused a moment later."""
-    told = Told()
+    reported = Reported()
     settings = load_settings([], assignments(root), {})
 
     async def main() -> None:
-        service = Service(settings, lambda: settings, notifier=told)
+        service = Service(settings, lambda: settings, notifier=reported)
         service.reload()
-        assert told.words == []
+        assert reported.words == []
         running = asyncio.create_task(service.run())
         try:
-            await until("ready", lambda: "READY=1" in told.words)
+            await until("ready", lambda: "READY=1" in reported.words)
             service.reload()
         finally:
             service.stop()
@@ -198,4 +198,4 @@ def test_a_reload_during_the_start_does_not_end_it(root: Path) -> None:
 
     with broker(root), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
-    assert told.words == ["READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
+    assert reported.words == ["READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]

@@ -55,10 +55,12 @@ def test_an_unnamed_change_of_rules_is_refused(root: Path) -> None:
         async def story(service: Service) -> None:
             await until("the good one is clean", lambda: service.view().totals.cleans.get("cleaned") == 1)
             await until("all were looked at", lambda: all(p.reason for p in service.view().partitions))
-            told = partition(service.view(), "orders-0")
-            assert told.reason.startswith("refused: orders was last cleaned by header:version; these settings say off")
-            assert told.fingerprint_changed
-            assert told.phase == "refused"
+            reported = partition(service.view(), "orders-0")
+            assert reported.reason.startswith(
+                "refused: orders was last cleaned by header:version; these settings say off"
+            )
+            assert reported.fingerprint_changed
+            assert reported.phase == "refused"
             assert "refused: stock is delegated; these" in partition(service.view(), "stock-0").reason
 
         serve(assignments(root), story)

@@ -64,7 +64,7 @@ def test_a_starved_partition_counts_as_overdue() -> None:
     assert first(starved, candidate(2, "overdue", overdue_ms=3 * HOUR_MS)) == 2
 
 
-def test_outside_of_the_windows_only_what_is_asked_for_or_overdue_begins() -> None:
+def test_outside_of_the_windows_only_requests_or_overdue_begin() -> None:
     """A tombstone removal can wait, an overdue partition cannot."""
     all_kinds = [candidate(n, kind) for n, kind in enumerate(("ratio", "tombstone_removal", "overdue", "manual"))]
     closed = choose(all_kinds, [], ScheduleLimits(9, 9, window_open=False))
@@ -174,8 +174,8 @@ def test_a_suspect_comes_last_and_alone() -> None:
 
 def test_a_suspect_is_not_left_for_ever() -> None:
     """Where there is always something else: who is asked for, or has waited long, gets a moment of its own."""
-    good, asked = candidate(3), candidate(1, "manual", is_suspect=True)
-    for bad in (asked, candidate(1, is_suspect=True, waiting_ms=STARVED_MS + 1)):
+    good, arguments = candidate(3), candidate(1, "manual", is_suspect=True)
+    for bad in (arguments, candidate(1, is_suspect=True, waiting_ms=STARVED_MS + 1)):
         assert choose([bad, good], [("/a", candidate(4).name)], ScheduleLimits(9, 9)) == []
         assert choose([bad, good], [], ScheduleLimits(9, 9)) == [bad]
 

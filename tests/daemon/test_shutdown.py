@@ -80,7 +80,7 @@ def test_a_signal_is_heard_before_anybody_can_see_the_daemon(root: Path, monkeyp
     assert heard == [True, True]
 
 
-def test_a_directory_is_given_up_between_the_asking_and_the_look(root: Path) -> None:
+def test_a_directory_is_given_up_between_the_request_and_the_scan(root: Path) -> None:
     """A reload that drops it comes in just then: the look is nobody's, and the others go on."""
     other = root.parent / "other"
     with broker(root, 1), broker(other, {"lost-0": two_groups()}):
@@ -89,12 +89,12 @@ def test_a_directory_is_given_up_between_the_asking_and_the_look(root: Path) -> 
             await until("clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
             service.configuration.reread = lambda: load_settings([], assignments(root), {})
             answering = service.scan_loop.threads._answering
-            real, told = answering.silent, []
+            real, reported = answering.silent, []
 
             async def silent(paths: tuple[Path, ...], seconds: float | None = None) -> Any:
                 mute = await real(paths, seconds)
-                if other in paths and not told:  # after this the looks begin, each in a task of its own
-                    told.append(asyncio.get_running_loop().call_soon(service.reload))
+                if other in paths and not reported:  # after this the looks begin, each in a task of its own
+                    reported.append(asyncio.get_running_loop().call_soon(service.reload))
                 return mute
 
             answering.silent = silent  # type: ignore[method-assign]

@@ -159,12 +159,12 @@ def test_partitions_from_the_key_limit_on_go_to_spark(root: Path, keys: int | st
     with held(root):
         serve(settings, story, hand_over=spark.hand_over, limits=SETTLES_SOON)
     assert len(spark.commands) == handed
-    for command, told in zip(spark.commands, spark.settings, strict=True):
+    for command, reported in zip(spark.commands, spark.settings, strict=True):
         assert command[3:7] == ["spark", "clean", str(root), "--partition"]
         assert command[command.index("--master") + 1] == "local[3]"
         assert "--force" not in command
-        assert told.daemon.cleanerd_state_dir == root.parent / "state"
-        assert told.topic_overrides("orders").keys() == {"cleanup.policy", "cleanerd.tombstone.replicated"}
+        assert reported.daemon.cleanerd_state_dir == root.parent / "state"
+        assert reported.topic_overrides("orders").keys() == {"cleanup.policy", "cleanerd.tombstone.replicated"}
     options = [option for each in settings for option in ("--set", each)]
     assert main.run(["apply", str(root), *options]) == 0
     assert content(root) != before
@@ -262,7 +262,7 @@ def test_a_lack_of_the_machine_is_no_quarantine(root: Path, monkeypatch: pytest.
 
 
 @pytest.mark.long
-def test_a_bad_master_is_told(root: Path) -> None:
+def test_a_bad_master_is_reported(root: Path) -> None:
     """By the command itself, as it is started; it says so before it looks for Java."""
     make_log_dir(root, {"orders-0": two_groups()})
 

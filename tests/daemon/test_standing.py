@@ -20,7 +20,7 @@ from cleanerd.daemon.registry.partition_entry import Quarantine, RetryDelay
 from cleanerd.daemon.status.view_parts import explain_answer, log_dir_view, partition_view
 from cleanerd.errors import Cause
 from cleanerd.resolution.kafka_cleaner import kafka_cleaner
-from tests.daemon.fleets import KEY, NAME, NOW, SAVING, dir_look, fleet_with, look, tracked
+from tests.daemon.fleets import KEY, NAME, NOW, SAVING, dir_scan, fleet_with, partition_scan, tracked
 
 if TYPE_CHECKING:
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
@@ -43,12 +43,14 @@ def shown(fleet: PartitionRegistry) -> PartitionView:
 
 
 def exclude(fleet: PartitionRegistry) -> PartitionRegistry:
-    fleet.merge(replace(dir_look(look()), excluded={NAME: "cleanerd.topics.exclude names it"}, scans=()), NOW)
+    fleet.merge(replace(dir_scan(partition_scan()), excluded={NAME: "cleanerd.topics.exclude names it"}, scans=()), NOW)
     return fleet
 
 
 def observing() -> PartitionRegistry:
-    found = replace(dir_look(look(), work="observe"), mode=DirMode("observe", "cleanerd.mode is observe", "observe"))
+    found = replace(
+        dir_scan(partition_scan(), work="observe"), mode=DirMode("observe", "cleanerd.mode is observe", "observe")
+    )
     fleet = fleet_with()
     fleet.merge(found, NOW)
     return fleet
@@ -70,9 +72,9 @@ def test_an_excluded_partition_shows_no_numbers_and_no_cleaning() -> None:
         view.next_tombstone_removal_ms,
     } == {None}
     assert view.quarantine is None
-    told = explain_answer(fleet, tracked(fleet), ANSWER)
-    assert (told["cleaned_now"], told["daemon"]["outlook"]) == (False, "no")
-    assert (told["rule"], told["reason"]) == ("cleanerd.topics.include and exclude", view.reason)
+    report = explain_answer(fleet, tracked(fleet), ANSWER)
+    assert (report["cleaned_now"], report["daemon"]["outlook"]) == (False, "no")
+    assert (report["rule"], report["reason"]) == ("cleanerd.topics.include and exclude", view.reason)
 
 
 def test_observe_mode_cleans_nothing_now_or_next() -> None:
@@ -87,15 +89,24 @@ def test_observe_mode_cleans_nothing_now_or_next() -> None:
 
 def test_the_log_read_anew_decides_where_the_log_is_what_decides() -> None:
     """The look is up to 15 seconds older than the answer of ``explain``."""
-    fleet = fleet_with(look(eligible=False, rule="min.cleanable.dirty.ratio", reason=REASONS["ratio"]))
-    told = explain_answer(fleet, tracked(fleet), ANSWER)
-    assert (told["cleaned_now"], told["daemon"]["outlook"], told["reason"]) == (True, "next", "about to be cleaned")
+    fleet = fleet_with(partition_scan(eligible=False, rule="min.cleanable.dirty.ratio", reason=REASONS["ratio"]))
+    report = explain_answer(fleet, tracked(fleet), ANSWER)
+    assert (report["cleaned_now"], report["daemon"]["outlook"], report["reason"]) == (
+        True,
+        "next",
+        "about to be cleaned",
+    )
     fleet = fleet_with()
-    told = explain_answer(fleet, tracked(fleet), {**ANSWER, "cleaned_now": False, "rule": "r", "reason": "clean"})
-    assert (told["cleaned_now"], told["daemon"]["outlook"], told["rule"], told["reason"]) == (False, "no", "r", "clean")
+    report = explain_answer(fleet, tracked(fleet), {**ANSWER, "cleaned_now": False, "rule": "r", "reason": "clean"})
+    assert (report["cleaned_now"], report["daemon"]["outlook"], report["rule"], report["reason"]) == (
+        False,
+        "no",
+        "r",
+        "clean",
+    )
     fleet.pause(None, paused=True)
-    told = explain_answer(fleet, tracked(fleet), ANSWER)
-    assert (told["cleaned_now"], told["rule"], told["reason"]) == (False, "cleanerd pause", "cleaning is paused")
+    report = explain_answer(fleet, tracked(fleet), ANSWER)
+    assert (report["cleaned_now"], report["rule"], report["reason"]) == (False, "cleanerd pause", "cleaning is paused")
 
 
 @pytest.mark.parametrize("work", ["stage", "live"])
@@ -106,7 +117,7 @@ def test_a_staged_cleaning_counts_at_the_next_start(work: str) -> None:
 
 def test_no_estimate_is_larger_than_the_partition() -> None:
     """4,014,481 to reclaim, of 428,474 bytes: retention had taken most of the log since the estimate."""
-    fleet = fleet_with(look(size_bytes=428_474, clean_bytes=0, dirty_bytes=400_000))
+    fleet = fleet_with(partition_scan(size_bytes=428_474, clean_bytes=0, dirty_bytes=400_000))
     promised = Reclaimable(4_014_481, 3_900_000, 4_100_000, "sample")
     tracked(fleet).saving = replace(SAVING, clean_bytes=0, dirty_bytes=4_200_000, estimate=promised)
     view = shown(fleet)
@@ -122,7 +133,7 @@ def fleets(draw: st.DrawFn) -> PartitionRegistry:
     """A partition in any combination of what the daemon may know of it."""
     clean, dirty, size = draw(sizes), draw(sizes), draw(sizes)
     refused, eligible = draw(st.booleans()), draw(st.booleans())
-    found = look(
+    found = partition_scan(
         size_bytes=size, clean_bytes=clean, dirty_bytes=dirty, eligible=eligible and not refused, refused=refused,
         reason=REASONS["refused"] if refused else "" if eligible else REASONS["ratio"], rule="rule",
         staged=draw(st.none() | plans),
@@ -130,7 +141,7 @@ def fleets(draw: st.DrawFn) -> PartitionRegistry:
     fleet = fleet_with(found, work=draw(st.sampled_from(["live", "stage", None])), free=draw(st.sampled_from([0, 900])))
     if draw(st.booleans()):
         mode = DirMode("observe", "cleanerd.mode is observe", "observe")
-        fleet.merge(replace(dir_look(found), mode=mode), NOW)
+        fleet.merge(replace(dir_scan(found), mode=mode), NOW)
     here = tracked(fleet)
     low, count, high = draw(sizes), draw(sizes), draw(sizes)
     estimate = Reclaimable(*sorted((low, count, high))[1:2], low=min(low, high), high=max(low, high), method="sample")
@@ -167,12 +178,12 @@ def test_state_reason_numbers_and_outlook_never_contradict_each_other(
     else:
         numbers = [each for each in known if each is not None]
         assert [0, *numbers] == sorted([0, *numbers])
-    told = explain_answer(
+    report = explain_answer(
         fleet, tracked(fleet), {**ANSWER, "cleaned_now": cleaned_now, "reason": "" if cleaned_now else "r"}
     )
-    assert told["cleaned_now"] == (told["daemon"]["outlook"] in {"now", "next"})
-    assert told["reason"] == told["daemon"]["reason"]
-    assert (told["reason"] in REASONS.values()) <= (told["cleaned_now"] is False or view.phase == "quarantined")
+    assert report["cleaned_now"] == (report["daemon"]["outlook"] in {"now", "next"})
+    assert report["reason"] == report["daemon"]["reason"]
+    assert (report["reason"] in REASONS.values()) <= (report["cleaned_now"] is False or view.phase == "quarantined")
 
 
 @pytest.mark.parametrize(

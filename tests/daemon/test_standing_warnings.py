@@ -30,21 +30,21 @@ def trouble(store: StateStore, name: str) -> str:
 def test_a_warning_that_ends_before_it_is_shown(store: StateStore) -> None:
     """Asked for while it stood, and over at the next look: it is told once, as something that passed."""
     warnings = StandingWarnings(store, Clock())
-    told = trouble(store, "a")
+    reported = trouble(store, "a")
     assert warnings.passed() == []
     store.standing.clear()
     assert warnings.current() == ()
-    assert warnings.passed() == [told]
+    assert warnings.passed() == [reported]
     assert warnings.passed() == []
 
 
 def test_a_shown_warning_is_not_logged_again(store: StateStore) -> None:
     """Nor each of thousands of files: one for a directory."""
     warnings = StandingWarnings(store, Clock())
-    told = trouble(store, "a")
+    reported = trouble(store, "a")
     trouble(store, "b")
     assert warnings.passed() == []
-    assert warnings.current() == (f"{told} (and 1 files more there)",)
+    assert warnings.current() == (f"{reported} (and 1 files more there)",)
     assert warnings.passed() == []
     store.standing.clear()
     assert warnings.current() == ()

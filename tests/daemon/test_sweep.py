@@ -46,7 +46,7 @@ def remembered(root: Path) -> int:
 NO_TOPICS = ClusterMetadata({}, {}, {}, {}, {}, {}, as_of=1, as_of_ms=1)
 
 
-def look(
+def scan(
     root: Path,
     *present: TopicPartition,
     work: str = "live",
@@ -63,52 +63,52 @@ def test_a_missing_partition_starts_a_sweep(root: Path) -> None:
     """After the first look, and when a partition is missing: not at every look, and no sooner than that."""
     store, sweeper = StateStore(root.parent / "state"), StateSweeper(0.0)
     shutil.rmtree(root / "orders-0")
-    sweeper.after(look(root, *NAMES[1:]), store)
+    sweeper.after(scan(root, *NAMES[1:]), store)
     assert remembered(root) == 2
     shutil.rmtree(root / "orders-1")
-    sweeper.after(look(root, *NAMES[1:]), store)
+    sweeper.after(scan(root, *NAMES[1:]), store)
     assert remembered(root) == 2, "nobody has missed it yet"
-    sweeper.after(look(root, NAMES[2]), store)
+    sweeper.after(scan(root, NAMES[2]), store)
     assert remembered(root) == 1
 
 
-def test_a_look_that_failed_says_nothing(root: Path) -> None:
+def test_a_scan_that_failed_says_nothing(root: Path) -> None:
     """A disk that is away has lost no partition; a policy that is no longer compact has not either."""
     store, sweeper = StateStore(root.parent / "state"), StateSweeper(0.0)
-    sweeper.after(look(root, *NAMES), store)
-    sweeper.after(replace(look(root), present=None, error="away"), store)
-    sweeper.after(look(root), store)
+    sweeper.after(scan(root, *NAMES), store)
+    sweeper.after(replace(scan(root), present=None, error="away"), store)
+    sweeper.after(scan(root), store)
     assert remembered(root) == 3, "their directories are there"
     root.rename(root.with_name("away"))
-    sweeper.after(look(root), store)
+    sweeper.after(scan(root), store)
     assert remembered(root) == 3
 
 
 def test_observe_mode_removes_nothing(root: Path) -> None:
     shutil.rmtree(root / "orders-0")
-    StateSweeper(0.0).after(look(root, *NAMES[1:], work="observe"), StateStore(root.parent / "state"))
+    StateSweeper(0.0).after(scan(root, *NAMES[1:], work="observe"), StateStore(root.parent / "state"))
     assert remembered(root) == 3
 
 
 def test_sweeps_are_spaced_out(root: Path) -> None:
     """Topics that are deleted one after another are swept together; none is forgotten about."""
     store, sweeper = StateStore(root.parent / "state"), StateSweeper(3600.0)
-    sweeper.after(look(root, *NAMES), store)
+    sweeper.after(scan(root, *NAMES), store)
     shutil.rmtree(root / "orders-0")
-    sweeper.after(look(root, *NAMES[1:]), store)
+    sweeper.after(scan(root, *NAMES[1:]), store)
     assert remembered(root) == 3
     sweeper._not_before.clear()
-    sweeper.after(look(root, *NAMES[1:]), store)
+    sweeper.after(scan(root, *NAMES[1:]), store)
     assert remembered(root) == 2
 
 
-def test_rules_that_stay_are_asked_after_again(root: Path) -> None:
+def test_rules_that_stay_are_queried_again(root: Path) -> None:
     """U-6, S-51: the topic is deleted in the place that its partition moved to: nobody leaves this one for it."""
     now = 1000.0
     store, sweeper = StateStore(root.parent / "state"), StateSweeper(0.0, clock=lambda: now)
     log_dir, other = read_log_dir(root), with_directory_id(make_log_dir(root.parent / "other", {}), uuid.UUID(int=1))
     store.require_rules(log_dir, read_partition(log_dir, NAMES[0]), "strategy=timestamp;tombstone.mode=null")
-    seen = look(root, *NAMES[1:], log_dirs=(root, other))
+    seen = scan(root, *NAMES[1:], log_dirs=(root, other))
     (root / "orders-0").rename(other / "orders-0")
     sweeper.after(seen, store)
     assert remembered(root) == 3
@@ -135,9 +135,9 @@ def test_where_nobody_knows_the_topics_none_is_gone(root: Path) -> None:
     store.require_rules(log_dir, read_partition(log_dir, NAMES[0]), "strategy=timestamp;tombstone.mode=null")
     for name in NAMES[:2]:
         shutil.rmtree(root / str(name))
-    StateSweeper(0.0).after(look(root, NAMES[2], log_dirs=(root,), metadata=None), store)
+    StateSweeper(0.0).after(scan(root, NAMES[2], log_dirs=(root,), metadata=None), store)
     assert remembered(root) == 2, "nothing but Kafka's rules is told of the other one"
-    StateSweeper(0.0).after(look(root, NAMES[2], log_dirs=(root,)), store)
+    StateSweeper(0.0).after(scan(root, NAMES[2], log_dirs=(root,)), store)
     assert remembered(root) == 1
 
 
@@ -150,7 +150,7 @@ def test_a_disk_that_is_away_may_hold_it(root: Path) -> None:
     (root / "orders-0").rename(other / "orders-0")
     other.rename(root.parent / "away")
     for _ in range(2):
-        seen = look(root, *NAMES[1:], log_dirs=(root,))
+        seen = scan(root, *NAMES[1:], log_dirs=(root,))
         StateSweeper(0.0).after(seen, store, log_dirs=(root, other))
         assert remembered(root) == 3
         other.mkdir(exist_ok=True)  # the place where it is to be mounted

@@ -103,7 +103,7 @@ def test_a_wait_for_the_rate_can_be_stopped() -> None:
     assert ended.wait(PATIENCE_SECONDS)
 
 
-def test_progress_tells_the_phases() -> None:
+def test_progress_shows_the_phases() -> None:
     """Index while the dirty part is read, then decide, then rewrite, and swap when all is rewritten."""
     progress = JobProgress(Throttle(Rates()), dirty_bytes=100)
     phases = [progress.current]

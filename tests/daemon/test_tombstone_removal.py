@@ -84,7 +84,7 @@ def test_the_next_tombstone_removal_outlives_the_daemon(root: Path) -> None:
 
 
 @pytest.mark.parametrize("passed", [True, False])
-def test_horizons_are_looked_up_after_a_cleaning_by_the_broker(root: Path, passed: bool) -> None:
+def test_horizons_are_read_after_a_cleaning_by_the_broker(root: Path, passed: bool) -> None:
     """Kafka's checkpoint says that it is clean; the batch headers say until when its tombstones stay."""
     horizon = now_ms() + (-1000 if passed else 3_600_000)
     held = encode_batch([Record(b"a", None, horizon - 1000)], delete_horizon=horizon)

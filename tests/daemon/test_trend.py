@@ -131,7 +131,7 @@ def test_a_clock_that_goes_back_adds_to_the_last_point(tmp_path: Path) -> None:
         '{"format": 1, "points": [{"slot": 1, "reclaimed_bytes": 0, "cleans": true, "dirty_bytes": 0, "held_us": 0}]}',
     ],
 )  # fmt: skip
-def test_a_damaged_file_is_told_and_harmless(tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_is_reported_and_harmless(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE_NAME).write_text(text)
     day = Day(tmp_path)
     assert len(day.ring.warnings) == 1
@@ -141,7 +141,7 @@ def test_a_damaged_file_is_told_and_harmless(tmp_path: Path, text: str) -> None:
     assert Day(tmp_path).ring.warnings == []
 
 
-def test_a_state_directory_that_takes_nothing_is_told_once(tmp_path: Path) -> None:
+def test_a_state_directory_that_takes_nothing_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file")
     day = Day(tmp_path / "state")
     day.ring.warnings.clear()

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 from cleanerd.daemon.control_client import send_request
 from cleanerd.daemon.work.job import CleaningJob, JobDone
 from cleanerd.daemon.work.run_job import run
-from tests.daemon.fleets import CLEAN, KEY, NOW, fleet_with, job_on, look, nothing_new, result, tracked, triggers
+from tests.daemon.fleets import (
+    CLEAN,
+    KEY,
+    NOW,
+    fleet_with,
+    job_on,
+    nothing_new,
+    partition_scan,
+    result,
+    tracked,
+    triggers,
+)
 from tests.daemon.service import assignments, broker, now_ms, serve, until
 from tests.support.log_dirs import Partition
 from tests.support.logs import Record, encode_batch
@@ -26,7 +37,7 @@ if TYPE_CHECKING:
 def test_a_trigger_during_another_job_is_served_after_it() -> None:
     """A job that looks up horizons, or a clean that was stopped, is not the one that was asked for."""
     for stopped in (False, True):
-        fleet = fleet_with(look(**CLEAN))
+        fleet = fleet_with(partition_scan(**CLEAN))
         before = tracked(fleet).scan
         assert before is not None
         tracked(fleet).requested = True
@@ -42,7 +53,7 @@ def test_a_trigger_during_another_job_is_served_after_it() -> None:
         assert triggers(fleet) == [], "once"
 
 
-def test_a_trigger_while_horizons_are_looked_up(root: Path) -> None:
+def test_a_trigger_while_horizons_are_read(root: Path) -> None:
     """Which the first minutes beside a broker are full of, and which takes long: a whole clean part is read."""
     horizon = now_ms() + 3_600_000
     log = Partition(
@@ -59,8 +70,10 @@ def test_a_trigger_while_horizons_are_looked_up(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("it reads", lambda: bool(service.dispatcher.running))
-            told = await asyncio.to_thread(send_request, root.parent / "control.sock", "trigger", partition="orders-0")
-            assert told["triggered"][0]["running"]
+            reported = await asyncio.to_thread(
+                send_request, root.parent / "control.sock", "trigger", partition="orders-0"
+            )
+            assert reported["triggered"][0]["running"]
             go_on.set()
             await until("cleaned", lambda: [each.trigger for each in service.view().history] == ["manual"])
 

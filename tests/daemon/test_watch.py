@@ -212,18 +212,18 @@ def test_a_limit_that_was_raised(root: Path) -> None:
     async def story(watcher: Watcher, noticed: Noticed) -> None:
         nonlocal is_limited, now
 
-        def told() -> tuple[bool, bool]:
+        def reported() -> tuple[bool, bool]:
             return "max_user_watches" in watcher.warning, watcher.has_lost_watches
 
         watcher.follow([root], [(root, ORDERS)])
-        assert told() == (True, False)
+        assert reported() == (True, False)
         is_limited = False
         watcher.follow([root], [(root, ORDERS)])
-        assert told() == (True, False), "not at each look"
+        assert reported() == (True, False), "not at each look"
         now += RETRY_SECONDS
-        assert told() == (True, True)
+        assert reported() == (True, True)
         watcher.follow([root], [(root, ORDERS)])
-        assert told() == (False, False)
+        assert reported() == (False, False)
         (root / "orders-0" / "00000000000000000000.log").touch()
         await until(lambda: noticed == [(root, ORDERS)])
 

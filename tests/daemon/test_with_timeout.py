@@ -31,7 +31,7 @@ def test_a_wait_that_takes_too_long_is_cancelled() -> None:
 def test_a_task_ends_although_what_it_waits_for_comes_at_that_moment(turns: int) -> None:
     """As the daemon, stopped when the file system has just told of a change: it went on for ever, on Python 3.11."""
 
-    async def looks(woken: asyncio.Event) -> None:
+    async def scans(woken: asyncio.Event) -> None:
         while True:
             woken.clear()
             with contextlib.suppress(TimeoutError):
@@ -39,7 +39,7 @@ def test_a_task_ends_although_what_it_waits_for_comes_at_that_moment(turns: int)
 
     async def story() -> None:
         woken = asyncio.Event()
-        task = asyncio.create_task(looks(woken))
+        task = asyncio.create_task(scans(woken))
         await asyncio.sleep(0.01)
         woken.set()
         for _ in range(turns):

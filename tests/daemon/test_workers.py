@@ -62,9 +62,9 @@ def test_one_that_dies_is_replaced_and_counted(error: BaseException) -> None:
         def die() -> None:
             raise error
 
-        with pytest.raises(WorkerDiedError) as told:
+        with pytest.raises(WorkerDiedError) as reported:
             await pool.submit(die)
-        assert told.value.__cause__ is error
+        assert reported.value.__cause__ is error
         assert await pool.submit(lambda: 5) == 5
         assert (pool.died, pool.restarted, pool.alive) == (1, 1, 1)
         pool.close()

@@ -293,7 +293,7 @@ def _random_partition(
 
 
 def _reason(phase: str, ratio: float, clean_offset: int, dice: random.Random) -> str:
-    told = {
+    reported = {
         "queued": f"dirty ratio {ratio:.3f} is above min.cleanable.dirty.ratio 0.5: waits for a worker",
         "cleaning": "overdue by max.compaction.lag.ms",
         "staged": "staged: swapped in at the broker's next start",
@@ -301,7 +301,7 @@ def _reason(phase: str, ratio: float, clean_offset: int, dice: random.Random) ->
         "quarantined": "left alone after an error",
         "refused": "compaction.strategy=header needs the broker's own cleaner to be kept away: run cleanerd delegate",
     }
-    return told.get(phase) or dice.choice(_REASONS).format(ratio=ratio, clean=f"{clean_offset:,}".replace(",", ""))
+    return reported.get(phase) or dice.choice(_REASONS).format(ratio=ratio, clean=f"{clean_offset:,}".replace(",", ""))
 
 
 def _random_clean(partition: PartitionView, dice: random.Random, ended_ms: int) -> CleanView:

@@ -57,7 +57,7 @@ def take(directory: Path, release: KafkaRelease) -> list[Path]:
 
 
 def _picture(page: Page, url: str, path: Path, address: str) -> Path:
-    page.look(width=WIDTH, height=HEIGHT)
+    page.set_window(width=WIDTH, height=HEIGHT)
     page.open(url + address)
     page.wait("document.querySelector('main').innerText.trim().length > 200")
     page.wait(_MOMENTS[path.stem])

@@ -23,11 +23,11 @@ def libs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_without_an_archive_nothing_is_said_of_one(libs: Path) -> None:
+def test_without_an_archive_the_report_has_none(libs: Path) -> None:
     assert with_classes(libs) == ()
 
 
-def test_the_archive_is_asked_for_by_its_path(libs: Path) -> None:
+def test_the_archive_is_requested_by_its_path(libs: Path) -> None:
     archive_place(libs).write_bytes(b"classes")
     assert with_classes(libs) == (f"-XX:SharedArchiveFile={archive_place(libs)}",)
 

@@ -68,7 +68,7 @@ def test_a_reader_that_stops_early_is_not_good() -> None:
     assert not verdict.good
 
 
-def test_every_way_to_be_wrong_is_told_apart() -> None:
+def test_every_way_to_be_wrong_is_distinguished() -> None:
     expected = {b"a": b"1", b"b": b"2", b"c": b"3", b"d": None, b"e": None, b"f": None}
     found = {b"a": b"1", b"b": b"x", b"d": None, b"e": b"back", b"new": b"never written"}
     assert wrong_keys(expected, found) == WrongKeys(other_value=1, deleted_but_back=2, live_but_gone=1)

@@ -1,4 +1,4 @@
-"""What PySpark read in the demonstration, against what was acknowledged; the lines themselves run in ``test_verb``."""
+"""What PySpark read in the demonstration, against what was acknowledged; the lines themselves run in ``test_run``."""
 
 from __future__ import annotations
 

@@ -63,6 +63,6 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Ctrl-C" not in printed
 
 
-def test_as_json_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_prints_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     report_live(Page(Output(as_json=True)), _run(RESULT), seconds=1, stay=False)
     assert capsys.readouterr().out == ""

@@ -24,8 +24,8 @@ def test_none_that_the_kernel_gives_away() -> None:
 
 def test_no_two_processes_get_the_same() -> None:
     """Though nobody listens on it yet; when the other one has ended it is free again."""
-    asked = [sys.executable, "-c", _ASK]
-    with subprocess.Popen(asked, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    arguments = [sys.executable, "-c", _ASK]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         theirs = int(other.stdout.readline())
         with pytest.raises(OSError, match=f"between {theirs} and {theirs}"):

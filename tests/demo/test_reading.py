@@ -35,7 +35,7 @@ def _end(seconds: float, *answers: object) -> int:
     return reading._end_offset(consumer, TopicPartition("t", 0), time.monotonic() + seconds, again_seconds=0.0)
 
 
-def test_a_broker_that_does_not_lead_yet_is_asked_again() -> None:
+def test_a_broker_that_does_not_lead_yet_is_queried_again() -> None:
     """A broker may serve before it leads its partitions; the demo ended there on a loaded machine."""
     not_leader = _error(KafkaError.NOT_LEADER_FOR_PARTITION)
     assert _end(60, not_leader, _error(KafkaError.LEADER_NOT_AVAILABLE), (3, 7)) == 7

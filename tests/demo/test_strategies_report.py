@@ -16,6 +16,7 @@ from cleanerd_lab.demo.dataframe import SparkRead
 from cleanerd_lab.demo.kafka_cleaner import KafkaCleaning
 from cleanerd_lab.demo.page import Page
 from cleanerd_lab.demo.race import RaceFacts
+from cleanerd_lab.demo.run import StepRunner, report_end
 from cleanerd_lab.demo.story import Cleaned, Demo, KafkaResult, SecondCleaning
 from cleanerd_lab.demo.strategies import (
     BY_CLEANERD,
@@ -27,7 +28,6 @@ from cleanerd_lab.demo.strategies import (
     Delegated,
     View,
 )
-from cleanerd_lab.demo.verb import StepRunner, report_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,7 +29,7 @@ def assert_alike(
     ``ends``: base and last offset of empty batches that ours may keep the time of (``differential/releases.py``).
     Without ``theirs``, where Kafka's cleaner would clean otherwise, ours is held against the log ``before`` alone.
     """
-    asked = judge.behave(
+    requested = judge.behave(
         ours,
         theirs=theirs,
         before=before,
@@ -42,7 +42,7 @@ def assert_alike(
     retention_ms = int(history.config.get("retention.ms", "-1"))
     deletes = "delete" in history.config.get("cleanup.policy", "compact")
     alike = Alike(
-        asked,
+        requested,
         now_ms=turn.now_ms,
         span_ms=retention_ms // 10 if deletes and retention_ms >= 0 else None,
         producer_expiration_ms=history.producer_expiration_ms,
@@ -50,4 +50,4 @@ def assert_alike(
     )
     breaches = alike.breaches()
     assert breaches == [], "\n".join(breaches[:20])
-    return asked.queries
+    return requested.queries

@@ -32,11 +32,11 @@ class Cell:
     def check(self, judge: Judge, work: Path) -> list[Outcome]:
         """Play the history: ours is as Kafka's, and Kafka's is what the cell is about."""
         outcomes = play(judge, work, self.history)
-        assert self.reason(outcomes), f"Kafka did not do what {self.name!r} is about: {told(outcomes)}"
+        assert self.reason(outcomes), f"Kafka did not do what {self.name!r} is about: {reported(outcomes)}"
         return outcomes
 
 
-def told(outcomes: Sequence[Outcome]) -> str:
+def reported(outcomes: Sequence[Outcome]) -> str:
     """What Kafka did, for a message."""
     return "; ".join(
         f"end {outcome.kafka.end_offset}, dropped {sorted(outcome.dropped())[:20]}, "

@@ -94,16 +94,16 @@ def _alone(judge: Judge, work: Path, history: History) -> int:
     made = {key: value for key, value in history.config.items() if key == "index.interval.bytes"}
     judge.make(ours, history.segments, now_ms=NOW, config=made, producer_expiration_ms=NEVER_MS)
     store = StateStore(work / "state")
-    asked = 0
+    requested = 0
     for row in range(3):
         turn = Turn(history.turns[0].now_ms + row * 2 * DAY_MS, from_start=row > 0)
         shutil.copytree(ours, before)
         result = clean_ours(ours.parent, store, history, turn)
         assert result.error is None, str(result.error)
         assert result.outcome in {"cleaned", "unchanged"}, f"{result.outcome}: {result.reason}"
-        asked += assert_alike(judge, history, turn, ours=ours, before=before)
+        requested += assert_alike(judge, history, turn, ours=ours, before=before)
         shutil.rmtree(before)
-    return asked
+    return requested
 
 
 def _strategies(judge: Judge, work: Path, seeds: range) -> None:

@@ -252,10 +252,10 @@ def test_retention_and_time_lookups_as_after_kafkas_cleaner(judge: Judge, work: 
         for retention_ms in RETENTIONS_MS:
             theirs = sides.retain("theirs", retention_ms, clean_shutdown=clean_shutdown)
             ours = sides.retain("ours", retention_ms, clean_shutdown=clean_shutdown)
-            told = (clean_shutdown, retention_ms)
-            assert ours.largest_ms == theirs.largest_ms, told
-            assert (ours.deleted, ours.log_start_offset) == (theirs.deleted, theirs.log_start_offset), told
-            assert ours.found == theirs.found, told
+            reported = (clean_shutdown, retention_ms)
+            assert ours.largest_ms == theirs.largest_ms, reported
+            assert (ours.deleted, ours.log_start_offset) == (theirs.deleted, theirs.log_start_offset), reported
+            assert ours.found == theirs.found, reported
         assert sides.retain("ours", WEEK_MS, clean_shutdown=clean_shutdown).deleted == log.deleted
 
 

@@ -32,7 +32,7 @@ def test_as_kafka_reads_it(text: str, options: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (" ", "no login module"),
         (f"{MODULE} required username=alice password=hunter2", "semicolon"),
@@ -47,8 +47,8 @@ def test_as_kafka_reads_it(text: str, options: dict[str, str]) -> None:
         (f"{MODULE} required username=a;;", "no login module"),
     ],
 )
-def test_what_kafka_does_not_take(text: str, said: str) -> None:
+def test_what_kafka_does_not_take(text: str, message: str) -> None:
     """A wrong entry is told without a word of it: it may be the password."""
-    with pytest.raises(ValueError, match=said) as raised:
+    with pytest.raises(ValueError, match=message) as raised:
         read_jaas(text)
     assert "hunter2" not in str(raised.value)

@@ -88,7 +88,7 @@ def test_a_cut_inner_message_ends_silently() -> None:
 
 
 @pytest.mark.parametrize("magic", [3, -1])
-def test_of_a_cut_inner_message_only_the_size_is_looked_at(magic: int) -> None:
+def test_of_a_cut_inner_message_only_the_size_is_read(magic: int) -> None:
     """F-3.1: as in Kafka, which reads no further than that it is cut; a size below the smallest is damage."""
     cut = message(1, 1, b"b", b"2")[:-1]
     cut = cut[:16] + struct.pack(">b", magic) + cut[17:]

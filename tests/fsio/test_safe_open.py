@@ -160,7 +160,7 @@ def test_nothing_of_a_large_one_is_read(tmp_path: Path, place: int, read: str) -
         tracemalloc.stop()
 
 
-def test_what_every_look_reads_is_small(tmp_path: Path) -> None:
+def test_what_every_scan_reads_is_small(tmp_path: Path) -> None:
     """U-35: nor does a partition's or a log directory's own file that is below the limit of indexes and snapshots."""
     batch = keyed_batch(0, [("k", "v")])
     path = make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: batch, 1: b""})})

@@ -50,7 +50,7 @@ def test_a_lock_that_is_released_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ('{"format": 2, "paused": true}', "written by a newer cleanerd (format 2, this one knows 1)"),
         ('{"format": 0}', "damaged (its format is 0, not 1)"),
@@ -61,9 +61,9 @@ def test_a_lock_that_is_released_is_taken(tmp_path: Path) -> None:
         ("[]", "damaged ("),
     ],
 )
-def test_a_newer_release_is_told_from_damage(tmp_path: Path, text: str, told: str) -> None:
+def test_a_newer_release_is_distinguished_from_damage(tmp_path: Path, text: str, reported: str) -> None:
     """U-10, D-22: an operator who returns to an earlier release does not look for a broken disk; here by the pauses."""
     (tmp_path / "daemon.json").write_text(text)
     pauses, warning = load_pauses(tmp_path)
     assert pauses == Pauses(everything=True), "D-22"
-    assert warning.startswith(f"{tmp_path / 'daemon.json'}: {told}")
+    assert warning.startswith(f"{tmp_path / 'daemon.json'}: {reported}")

@@ -139,13 +139,13 @@ def test_the_memory_of_this_machine() -> None:
     assert 0 < found.bytes < 2**50
 
 
-def test_asked_many_times_it_is_measured_once_a_second() -> None:
+def test_queried_many_times_it_is_measured_once_a_second() -> None:
     """Thousands of small partitions ask; a limit that is lowered counts a second later."""
     now, limits = [100.0], [512 * MIB]
-    asked: list[int] = []
+    requests: list[int] = []
 
     def measure() -> Memory:
-        asked.append(limits[0])
+        requests.append(limits[0])
         return Memory(limits[0], "a test")
 
     lately = RecentMeasurement(measure, lambda: now[0])
@@ -155,4 +155,4 @@ def test_asked_many_times_it_is_measured_once_a_second() -> None:
     found.append(lately().bytes)
     now[0] += 0.2
     found.append(lately().bytes)
-    assert (found, len(asked)) == ([512 * MIB] * 4 + [64 * MIB], 2)
+    assert (found, len(requests)) == ([512 * MIB] * 4 + [64 * MIB], 2)

@@ -45,23 +45,23 @@ class Alike:
 
     def __init__(
         self,
-        asked: Behaviours,
+        requested: Behaviours,
         *,
         now_ms: int,
         span_ms: int | None,
         producer_expiration_ms: int = 86_400_000,
         ends: Collection[tuple[int, int]] = (),
     ) -> None:
-        self.questions = asked.questions
-        self.ours = asked.ours
-        self.before = asked.before
-        self.theirs = asked.theirs
+        self.questions = requested.questions
+        self.ours = requested.ours
+        self.before = requested.before
+        self.theirs = requested.theirs
         self.now_ms = now_ms
         self.span_ms = span_ms
         self._oldest_ms = now_ms - producer_expiration_ms
-        known = asked.before if asked.theirs is None else asked.theirs
+        known = requested.before if requested.theirs is None else requested.theirs
         self._known = {(batch.base, batch.last, batch.max_timestamp_ms) for batch in known.batches}
-        self._ends = [each for each in asked.ours.batches if not each.count and (each.base, each.last) in ends]
+        self._ends = [each for each in requested.ours.batches if not each.count and (each.base, each.last) in ends]
         self._known |= {(batch.base, batch.last, batch.max_timestamp_ms) for batch in self._ends}
 
     def breaches(self) -> list[str]:

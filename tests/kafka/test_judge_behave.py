@@ -52,7 +52,9 @@ def made(judge: Judge, path: Path, *segments: Sequence[Batch], modified_ms: int 
     return path / "t-0"
 
 
-def asked(judge: Judge, root: Path, ours: Path, theirs: Path | None = None, before: Path | None = None) -> Behaviours:
+def requested(
+    judge: Judge, root: Path, ours: Path, theirs: Path | None = None, before: Path | None = None
+) -> Behaviours:
     return judge.behave(ours, theirs=theirs, before=before or ours, scratch=root / "scratch", now_ms=NOW)
 
 
@@ -65,7 +67,7 @@ def test_answers(judge: Judge, tmp_path: Path) -> None:
     """Times, retention and numbers of a small log, as a broker has them; the log is only read."""
     log = made(judge, tmp_path, [one(0, T), one(1, T - 5)], [one(2, T + DAY), emptied(3, -1)], [one(4)])
     before = {entry.name: (entry.stat().st_mtime_ns, entry.stat().st_size) for entry in log.iterdir()}
-    answers = asked(judge, tmp_path, log)
+    answers = requested(judge, tmp_path, log)
     assert {entry.name: (entry.stat().st_mtime_ns, entry.stat().st_size) for entry in log.iterdir()} == before
     assert not (tmp_path / "scratch").exists()
     ours = answers.ours
@@ -89,12 +91,12 @@ def test_alike_by_other_segments(judge: Judge, tmp_path: Path) -> None:
     """U-13, U-17: other borders and a closing batch without a time make no difference that counts."""
     theirs = made(judge, tmp_path / "theirs", [one(0, T), one(2, T + 5), one(4, T + 9)])
     ours = made(judge, tmp_path / "ours", [one(0, T), emptied(1, -1)], [one(2, T + 5), one(4, T + 9)])
-    assert breaches(asked(judge, tmp_path, ours, theirs)) == ""
+    assert breaches(requested(judge, tmp_path, ours, theirs)) == ""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("closing_ms", "others_ms", "said"),
+    ("closing_ms", "others_ms", "message"),
     [
         (0, -1, "deletes segment 0, which has the time"),
         (T, -1, "deletes segment 0, which has the time"),
@@ -102,11 +104,13 @@ def test_alike_by_other_segments(judge: Judge, tmp_path: Path) -> None:
         (NOW, T, "keeps segment 0 of ours"),
     ],
 )
-def test_a_closing_batch_with_a_time(judge: Judge, tmp_path: Path, closing_ms: int, others_ms: int, said: str) -> None:
+def test_a_closing_batch_with_a_time(
+    judge: Judge, tmp_path: Path, closing_ms: int, others_ms: int, message: str
+) -> None:
     """U-13: a closing batch's time deletes what has none, hides what comes behind it, or keeps what should go."""
     theirs = made(judge, tmp_path / "theirs", [one(0, others_ms)], [one(2, T + 5)])
     ours = made(judge, tmp_path / "ours", [one(0, others_ms), emptied(1, closing_ms)], [one(2, T + 5)])
-    assert said in breaches(asked(judge, tmp_path, ours, theirs, before=theirs))
+    assert message in breaches(requested(judge, tmp_path, ours, theirs, before=theirs))
 
 
 @pytest.mark.long
@@ -114,15 +118,15 @@ def test_a_record_without_a_time_in_an_old_segment(judge: Judge, tmp_path: Path)
     """U-17: merged with what is old it goes as early; that Kafka did not merge them is seen."""
     before = made(judge, tmp_path / "before", [one(0)], [one(1, T)])
     ours = made(judge, tmp_path / "ours", [one(0), one(1, T)])
-    assert "the record at 0 goes before" in breaches(asked(judge, tmp_path, ours, before, before=before))
-    assert breaches(asked(judge, tmp_path, ours, ours, before=before)) == "", "Kafka's cleaner loses it as well"
+    assert "the record at 0 goes before" in breaches(requested(judge, tmp_path, ours, before, before=before))
+    assert breaches(requested(judge, tmp_path, ours, ours, before=before)) == "", "Kafka's cleaner loses it as well"
 
 
 def test_files_of_now(judge: Judge, tmp_path: Path) -> None:
     """C-66: a cleaned segment without times that is as young as the cleaning is kept too long."""
     before = made(judge, tmp_path / "before", [one(0), one(1)], [one(2)], modified_ms=T)
     ours = made(judge, tmp_path / "ours", [one(0), one(1)], [one(2)], modified_ms=NOW)
-    assert "keeps segment 0 of ours" in breaches(asked(judge, tmp_path, ours, before, before=before))
+    assert "keeps segment 0 of ours" in breaches(requested(judge, tmp_path, ours, before, before=before))
 
 
 def _last_time_lost(log: Path) -> None:
@@ -140,25 +144,25 @@ def _older(log: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (_last_time_lost, "to a broker"),
         (_aborted_forgotten, "a consumer gets of theirs"),
         (_older, "deletes the record|goes before"),
     ],
 )
-def test_damage_is_noticed(judge: Judge, tmp_path: Path, damage: Callable[[Path], None], said: str) -> None:
+def test_damage_is_noticed(judge: Judge, tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
     """U-37: the same batches, and a broker that does something else with them."""
     sent = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
     marker = Batch(base=4, marker=Marker("abort", T + 4), producer_id=5, producer_epoch=0)
     batches = ([one(0, T), one(1, T + 5), one(2, T + 9, base_sequence=0, **sent), marker], [one(6), one(7)])
     theirs = made(judge, tmp_path / "theirs", *batches)
-    assert breaches(asked(judge, tmp_path, theirs, theirs)) == ""
+    assert breaches(requested(judge, tmp_path, theirs, theirs)) == ""
     ours = tmp_path / "ours" / "t-0"
     shutil.copytree(theirs, ours)
     damage(ours)
-    found = breaches(asked(judge, tmp_path, ours, theirs, before=theirs))
-    assert any(part in found for part in said.split("|")), found
+    found = breaches(requested(judge, tmp_path, ours, theirs, before=theirs))
+    assert any(part in found for part in message.split("|")), found
 
 
 @pytest.mark.long
@@ -167,7 +171,7 @@ def test_open_transactions_and_producers(judge: Judge, tmp_path: Path) -> None:
     sent = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
     theirs = made(judge, tmp_path / "theirs", [one(0, NOW), one(1, NOW, base_sequence=0, **sent)], [one(2, NOW)])
     ours = made(judge, tmp_path / "ours", [one(0, NOW), one(1, NOW)], [one(2, NOW)])
-    answers = asked(judge, tmp_path, ours, theirs)
+    answers = requested(judge, tmp_path, ours, theirs)
     assert answers.theirs is not None
     assert (answers.theirs.last_stable_offset, answers.ours.last_stable_offset) == (1, 3)
     assert "last_stable_offset: theirs 1, ours 3" in breaches(answers)
@@ -179,7 +183,7 @@ def test_without_any_time(judge: Judge, tmp_path: Path) -> None:
     """Where no record has a time there is no largest one, whatever Kafka names; U-13: 0 where there is no record."""
     theirs = made(judge, tmp_path / "theirs", [emptied(0, -1), one(1)], [one(2)])
     ours = made(judge, tmp_path / "ours", [emptied(0, 0)], [one(1)], [one(2)])
-    answers = asked(judge, tmp_path, ours, theirs, before=theirs)
+    answers = requested(judge, tmp_path, ours, theirs, before=theirs)
     assert answers.theirs is not None
     assert answers.theirs.max_timestamp.timestamp_ms == -1
     assert answers.ours.max_timestamp == NONE

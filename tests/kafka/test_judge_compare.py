@@ -60,7 +60,7 @@ def test_equal(judge_43: Judge, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("altered", "said"),
+    ("altered", "message"),
     [
         (dataclasses.replace(BATCH, records=RECORDS[:2]), "count: theirs 3, ours 2"),
         (dataclasses.replace(BATCH, records=RECORDS[1:], base=10), "record 10: offset: theirs 10, ours 12"),
@@ -86,10 +86,10 @@ def test_equal(judge_43: Judge, tmp_path: Path) -> None:
         (dataclasses.replace(BATCH, leader_epoch=5), "leader epoch: theirs 4, ours 5"),
     ],
 )
-def test_planted_differences(judge_43: Judge, tmp_path: Path, altered: Batch, said: str) -> None:
+def test_planted_differences(judge_43: Judge, tmp_path: Path, altered: Batch, message: str) -> None:
     """One fact of one batch or record is other than in theirs: it is named."""
     result = compare(judge_43, tmp_path, [Segment(9, (BATCH, LAST))], [Segment(9, (altered, LAST))])
-    assert any(said in difference for difference in result.differences), result.differences
+    assert any(message in difference for difference in result.differences), result.differences
 
 
 def test_a_missing_batch(judge_43: Judge, tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_raw_bytes(judge: Judge, tmp_path: Path) -> None:
     assert (log / f"{100:020}.log").read_bytes() == raw
 
 
-def test_a_border_that_nobody_asked_for_is_an_error(judge: Judge, tmp_path: Path) -> None:
+def test_a_border_without_a_request_is_an_error(judge: Judge, tmp_path: Path) -> None:
     """More than 2^31 - 1 offsets in one segment: Kafka rolls, and the maker says that this is not what was meant."""
     batches = (Batch((Record(0, T, b"a", b"1"),)), Batch((Record(2**31, T, b"b", b"1"),)))
     with pytest.raises(Exception, match=r"segments were to be at \[0\], Kafka made \[0, 2147483648\]"):

@@ -164,7 +164,7 @@ def test_refused(data: bytes, record: int, reason: str) -> None:
     assert (caught.value.position, caught.value.base_offset, caught.value.record) == (100 + len(good), offset, record)
 
 
-def test_checksums_are_not_looked_at_when_not_asked_for() -> None:
+def test_checksums_are_not_checked_unless_requested() -> None:
     """Outer and inner; a scan checks the outer one on request."""
     bad_inner = _inner_patched(12, b"\0\0\0\0", seal=False)
     bad_outer = bytearray(_v1(1))

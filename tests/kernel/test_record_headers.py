@@ -145,7 +145,7 @@ def test_one_header_may_be_both() -> None:
         assert _facts(headers, version_header=b"v", tombstone_header=b"t") == (3, both)
 
 
-def test_nothing_is_read_that_nobody_asks_for() -> None:
+def test_nothing_is_read_without_a_request() -> None:
     """No flags and no column of versions without the options; an encoding alone is none."""
     data = encode_batch([Record(headers=((b"", _long(1)), (b"v", _long(1))))])
     for options in ({}, {"version_encoding": "varlong"}):

@@ -238,7 +238,7 @@ def test_a_negative_timestamp_is_kept() -> None:
         assert _kernel.decode_chunk(written.data, 0).records.timestamp.tolist() == times
 
 
-def test_dropped_batches_are_not_looked_into() -> None:
+def test_dropped_batches_are_not_read() -> None:
     """Neither CRC nor records; their count still moves the keep bits."""
     bad = bytearray(keyed_batch(0, [("a", "1"), ("b", "2")]))
     bad[-1] ^= 1

@@ -309,8 +309,8 @@ class Chaos:
             wait_until("nothing is left of a swap", lambda node=node: leftovers(node) == [])  # type: ignore[misc]
         for node, daemon in zip(reversed(self.nodes), reversed(self.daemons), strict=True):
             node.stop()
-            told = errors(node.log_file.read_text(errors="replace"))
-            assert not [each for each in told if not any(word in each for word in NOT_OF_LOGS)]
+            reported = errors(node.log_file.read_text(errors="replace"))
+            assert not [each for each in reported if not any(word in each for word in NOT_OF_LOGS)]
             verified = cleanerd("verify", node.log_dirs, daemon.base / "state")
             assert verified.exit_code == 0, (verified.document, verified.stderr)
         for place in self.load.places:

@@ -114,11 +114,11 @@ class Day:
                     process.kill()
 
             proxy.after_swap = now
-            _, said = process.communicate(timeout=PATIENCE_SECONDS)
+            _, message = process.communicate(timeout=PATIENCE_SECONDS)
             code = process.returncode
             proxy.after_swap = lambda: None
             if not struck.is_set():
-                assert code == 0, said
+                assert code == 0, message
                 time.sleep(1)
         self.struck.append(f"{victims} at {name}: {code}")
         if "broker" in victims:
@@ -194,8 +194,8 @@ def check(day: Day) -> None:
         wait_until("nothing is left of a swap", lambda node=node: leftovers(node) == [])  # type: ignore[misc]
         assert info(node).pauses == []
     for node, rounds in zip(reversed(day.nodes), reversed(day.both), strict=True):
-        told = [kind for kind in errors(node.log_text()) if not any(name in kind for name in OF_MOVES)]
-        assert told == [], (told, error_lines(node.log_text()))
+        reported = [kind for kind in errors(node.log_text()) if not any(name in kind for name in OF_MOVES)]
+        assert reported == [], (reported, error_lines(node.log_text()))
         node.stop()
         points = {name: point for d in node.log_dirs for name, point in clean_points(d).items()}
         places = {path.name: path for path in replicas_on(node)}

@@ -80,9 +80,9 @@ class ForkServer:
         self._process.stdin.close()
         self._process.wait(PATIENCE_SECONDS)
 
-    def start(self, arguments: Sequence[str], told: Path) -> Fork:
-        """``cleanerd ARGUMENTS``; what it says is added to ``told``."""
-        return Fork(self, self.ask(arguments=list(arguments), told=str(told)))
+    def start(self, arguments: Sequence[str], reported: Path) -> Fork:
+        """``cleanerd ARGUMENTS``; what it says is added to ``reported``."""
+        return Fork(self, self.ask(arguments=list(arguments), reported=str(reported)))
 
     def ask(self, **request: Any) -> Any:
         """An answer of the server."""
@@ -121,12 +121,12 @@ def main() -> None:
     """Answer until nobody asks any more."""
     from cleanerd.cli.main import run  # noqa: PLC0415 - the other side needs none of it
 
-    told = os.dup(2)
+    reported = os.dup(2)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
     for words in _WARMED:
         run(words)
-    os.dup2(told, 2)
+    os.dup2(reported, 2)
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
@@ -135,17 +135,17 @@ def main() -> None:
         else:
             answer = os.fork()
             if answer == 0:
-                _become(request["arguments"], request["told"])
+                _become(request["arguments"], request["reported"])
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 
-def _become(arguments: Sequence[str], told: str) -> None:
+def _become(arguments: Sequence[str], reported: str) -> None:
     from cleanerd.cli.main import run  # noqa: PLC0415
 
     code = 1
     try:
-        words, nothing = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND), os.open(os.devnull, os.O_RDONLY)
+        words, nothing = os.open(reported, os.O_WRONLY | os.O_CREAT | os.O_APPEND), os.open(os.devnull, os.O_RDONLY)
         for there, here in ((nothing, 0), (words, 1), (words, 2)):
             os.dup2(there, here)
         sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)

@@ -30,7 +30,7 @@ _OURS: Final = (".tmp", ".damaged")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Requested:
     """A swap request: the records of its group before and after, by what lay on the disk then."""
 
     directory: Path
@@ -41,7 +41,7 @@ class Asked:
     new: Records
 
     @classmethod
-    def of(cls, request: dict[str, Any], directory: Path) -> Asked | None:
+    def of(cls, request: dict[str, Any], directory: Path) -> Requested | None:
         """None: it is the repeat of a request that was carried out."""
         (group,) = request["groups"]
         staged = directory / STAGING / request["plan"] / group["files"]["log"]
@@ -131,7 +131,7 @@ class Readers:
             found = self.load.read_all(isolation)
             self.reads += 1
             for place, each in found.items():
-                wrong += [f"{isolation}: {place}: {told}" for told in self._judged(isolation, place, each)]
+                wrong += [f"{isolation}: {place}: {reported}" for reported in self._judged(isolation, place, each)]
             if isolation == ISOLATION[0]:
                 wrong += self._placed(found)
                 self._forget(found)
@@ -186,5 +186,5 @@ def leftovers(broker: Broker) -> list[str]:
 
 def left_behind(broker: Broker, state: Path) -> list[str]:
     """Of a swap that was cut short, of one that was not, of work: nothing is left when all is over."""
-    marks = [str(path) for path in (state / "in-progress").rglob("*") if path.is_file()]
-    return [*leftovers(broker), *names_ending(broker.log_dirs, ".deleted"), *marks, *names_ending([state], *_OURS)]
+    markers = [str(path) for path in (state / "in-progress").rglob("*") if path.is_file()]
+    return [*leftovers(broker), *names_ending(broker.log_dirs, ".deleted"), *markers, *names_ending([state], *_OURS)]

@@ -27,7 +27,7 @@ from tests.brokers.node import cleanerd, open_files, wait_until
 from tests.daemon.service import assignments
 from tests.kafka.judge import fetch_jars
 from tests.live.forks import Cleaner, ForkedDaemon, ForkServer
-from tests.live.kill_checks import Asked, Readers, left_behind, now_loaded, too_high
+from tests.live.kill_checks import Readers, Requested, left_behind, now_loaded, too_high
 from tests.live.kill_moment import Strike
 from tests.live.kill_writers import WRITTEN, Writers
 from tests.live.load import Load, create_topics
@@ -66,7 +66,7 @@ class Killing:
     writers: Writers = field(init=False)
     readers: Readers = field(init=False)
     daemon: ForkedDaemon = field(init=False)
-    requested: dict[Path, Asked] = field(default_factory=dict)
+    requested: dict[Path, Requested] = field(default_factory=dict)
     moments: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -118,8 +118,8 @@ class Killing:
             struck += strike.done.is_set()
             assert code in {0, -signal.SIGKILL}, code
         self._disarm()
-        self._look_at_disk()
-        self._look_at_all()
+        self._read_disk()
+        self._read_all()
         return struck
 
     def _kill_daemon(self, times: int) -> None:
@@ -133,9 +133,9 @@ class Killing:
                 self.writers.write()
                 wait_until("the daemon swaps", strike.done.is_set)
             self.outcomes[f"daemon: {self.daemon.process.wait(PATIENCE_SECONDS)}"] += 1
-            self._look_at_disk()
+            self._read_disk()
         self._let_the_daemon_end()
-        self._look_at_all()
+        self._read_all()
 
     def _strike_daemon(self) -> Strike:
         """A daemon that is struck as soon as it asks for a swap."""
@@ -162,8 +162,8 @@ class Killing:
     def _is_idle(self) -> bool:
         """Whether the daemon has nothing to do; one that was left alone after two deaths is tried again."""
         try:
-            told = self.daemon.ask("status")["partitions"]
-            partitions = [each for each in told if each["state"] != "excluded"]
+            reported = self.daemon.ask("status")["partitions"]
+            partitions = [each for each in reported if each["state"] != "excluded"]
             if any(each["state"] == "quarantined" for each in partitions):
                 self.outcomes["left alone after two deaths, tried again"] += 1
                 self.daemon.ask("retry")
@@ -203,7 +203,7 @@ class Killing:
         if both:
             for _, process in cleaners:
                 process.wait(PATIENCE_SECONDS)
-        self._look_at_disk()
+        self._read_disk()
         self._start_broker()
         self.writers.settle()
         if beside_daemon:
@@ -211,7 +211,7 @@ class Killing:
         else:
             for _, process in cleaners:
                 self.outcomes[f"cleanerd beside a broker that was killed: {process.wait(PATIENCE_SECONDS)}"] += 1
-        self._look_at_all()
+        self._read_all()
 
     def _start_broker(self) -> None:
         """Half of the time it is killed once more while it starts, with whatever the first kill left."""
@@ -223,7 +223,7 @@ class Killing:
             once_more.join()
             self.broker.kill()
             self._count(*self.proxies, what="broker while it starts")
-            self._look_at_disk()
+            self._read_disk()
         self.broker.start()
 
     # -- what strikes -----------------------------------------------------------------------------------------------
@@ -250,7 +250,9 @@ class Killing:
 
     def _is_on_the_disk(self, *names: str) -> bool:
         directories = list(self.requested) if DAEMON in names else [self._directory(name) for name in names]
-        return any(asked.is_on_the_disk() for each in directories if (asked := self.requested.get(each)) is not None)
+        return any(
+            requests.is_on_the_disk() for each in directories if (requests := self.requested.get(each)) is not None
+        )
 
     def _delay_seconds(self) -> float:
         """From the request to the kill: half of the time none."""
@@ -269,9 +271,9 @@ class Killing:
 
     def _note(self, request: dict[str, Any]) -> None:
         directory = Path(request["dir"])
-        asked = Asked.of(request, directory)
-        if asked is not None:
-            self.requested[directory] = asked
+        requests = Requested.of(request, directory)
+        if requests is not None:
+            self.requested[directory] = requests
 
     # -- cleaners ---------------------------------------------------------------------------------------------------
 
@@ -300,21 +302,21 @@ class Killing:
         words = [word for each in self._settings(name) for word in ("--set", each)]
         words = ["clean", "--live", "--yes", "--force", "--quiet", "--partition", name, *words]
         words += map(str, self.broker.log_dirs)
-        told = self.work / "clean.log"
+        reported = self.work / "clean.log"
         if self.dice.random() < 0.9:
-            return self.forks.start(words, told)
-        with told.open("ab") as log:
+            return self.forks.start(words, reported)
+        with reported.open("ab") as log:
             return subprocess.Popen([sys.executable, "-m", "cleanerd", *words], stdout=log, stderr=log)
 
     # -- looks ------------------------------------------------------------------------------------------------------
 
-    def _look_at_disk(self) -> None:
+    def _read_disk(self) -> None:
         """Groups that were asked for are old or new, and clean points hold: nobody has gone on yet but the agent."""
-        for asked in list(self.requested.values()):  # another thread may be writing down what was asked for last
-            found = asked.outcome()
+        for requests in list(self.requested.values()):  # another thread may be writing down the last requests
+            found = requests.outcome()
             self.outcomes[f"groups found {found or 'mixed'}"] += 1
             if found is None:
-                self.wrong.append(f"a mixture: {asked.directory.name} {asked.base}..{asked.end}")
+                self.wrong.append(f"a mixture: {requests.directory.name} {requests.base}..{requests.end}")
         self.requested.clear()
         self._check_points()
 
@@ -322,7 +324,7 @@ class Killing:
         self.wrong += too_high(self.broker.log_dirs[0], self.work / "state", self.writers)
         self.outcomes["looks at clean points"] += 1
 
-    def _look_at_all(self) -> None:
+    def _read_all(self) -> None:
         self.writers.settle()
         self._check_points()
         self.wrong += self.readers.read()
@@ -336,7 +338,7 @@ class Killing:
         for name in self._names():
             code = self._clean(name).wait(PATIENCE_SECONDS)
             self.wrong += [f"the last round of {name} ended with {code}"] if code != 0 else []
-        self._look_at_all()
+        self._read_all()
         self.load.check()
         wait_until("nothing is left", lambda: left_behind(self.broker, self.work / "state") == [])
         self._collect_garbage()
@@ -359,7 +361,7 @@ class Killing:
         subprocess.run(["jcmd", str(self.broker.pid), "GC.run"], check=True, stdout=subprocess.DEVNULL)
 
     @property
-    def told(self) -> Counter[str]:
+    def reported(self) -> Counter[str]:
         """Kills by moments and by whom, what became of groups and processes, how transactions ended."""
         ended = {f"transactions {fate}": count for fate, count in self.writers.ended.items()}
         return self.moments + self.outcomes + Counter(ended) + Counter({"reads": self.readers.reads})

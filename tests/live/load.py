@@ -108,7 +108,7 @@ class Load:
     tombstones: float = 0.0
     ledger: Ledger = field(default_factory=Ledger)
     full_reads: int = 0
-    times_asked: int = 0
+    times_requested: int = 0
     committed_seen: dict[Place, set[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -361,7 +361,7 @@ class Load:
                 continue
             if self.brokers_come_and_go and answer.error is not None and answer.error.code() in _LEADERSHIP:
                 continue
-            self.times_asked += 1
+            self.times_requested += 1
             known = self.ledger.at(place, answer.offset)
             if answer.error is not None or (known is not None and known.timestamp_ms < queried_ms):
                 self.ledger.complain(f"offsets_for_times: {place} at {queried_ms}: {answer}")

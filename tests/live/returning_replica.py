@@ -222,8 +222,8 @@ class Scene:
         run = self._run("clean", self.leader.log_dirs, "--force", "--from-start", "--yes", *words, *options)
         assert run.exit_code == 0, run.stderr
 
-    def _run(self, verb: str, places: Sequence[Any], *options: str) -> Run:
-        return cleanerd(verb, places, self.state_dir, *options, program=aged(AGE_MS))
+    def _run(self, subcommand: str, places: Sequence[Any], *options: str) -> Run:
+        return cleanerd(subcommand, places, self.state_dir, *options, program=aged(AGE_MS))
 
     # ---- the cluster
 

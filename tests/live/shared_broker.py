@@ -92,8 +92,8 @@ def check_broker(broker: Broker) -> None:
     assert info(broker).pauses == []
     assert info(broker).failed_resumes == []
     # Kafka's own, now and then, at a move: the controller's answer comes when the log has gone on.
-    told = [kind for kind in errors(broker.log_text()) if "AssignmentsManager" not in kind]
-    assert not told, "\n".join(told)
+    reported = [kind for kind in errors(broker.log_text()) if "AssignmentsManager" not in kind]
+    assert not reported, "\n".join(reported)
     left = names_ending(broker.log_dirs, ".cleaned", ".swap", ".kstage")
     assert not left, left
 

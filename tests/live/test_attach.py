@@ -57,10 +57,10 @@ def test_attach_clean_restart(request: pytest.FixtureRequest, shell: Shell, rele
     assert "without cleanerd's agent" in answer.err
     assert "cleanerd agent attach" in answer.err
     # and now by the other way, which it keeps.
-    asked = ("agent", "attach", *broker.log_dirs, "--json", "--transport")
-    assert shell(*asked, "loopback").json["transport"] == "loopback"
-    assert shell(*asked, "loopback").code == 0
-    refused = shell(*asked, "unix")
+    arguments = ("agent", "attach", *broker.log_dirs, "--json", "--transport")
+    assert shell(*arguments, "loopback").json["transport"] == "loopback"
+    assert shell(*arguments, "loopback").code == 0
+    refused = shell(*arguments, "unix")
     assert refused.code == 4
     assert "has an agent that is reached by TCP on 127.0.0.1, each side with a proof already" in refused.err
     assert shell(*clean).code == 0

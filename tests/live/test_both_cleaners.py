@@ -69,13 +69,13 @@ def at_rest(daemon: Daemon) -> tuple[dict[str, Any], str]:
     """Its view and what it said, of one moment: it logged nothing until the view was made."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        said, read_ms = daemon.log.read_text(), time.time_ns() // 1_000_000
+        message, read_ms = daemon.log.read_text(), time.time_ns() // 1_000_000
         view = daemon.until(
             "nothing runs", lambda view, read_ms=read_ms: view["made_ms"] > read_ms and not view["running"]
         )
-        if daemon.log.read_text() == said:
-            return view, said
-        assert time.monotonic() < deadline, said[-3000:]
+        if daemon.log.read_text() == message:
+            return view, message
+        assert time.monotonic() < deadline, message[-3000:]
 
 
 def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, Any]:
@@ -105,12 +105,12 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
                 assert time.monotonic() < deadline + PATIENCE_SECONDS, daemon.log.read_text()[-3000:]
                 assert not load.ledger.problems, load.ledger.problems[:5]
                 time.sleep(0.5)
-        view, said = at_rest(daemon)
+        view, message = at_rest(daemon)
     load.check()
     # -- no worker died, nothing is quarantined, nothing is to be reported ---------------------------------------------
-    assert view["totals"]["dead_workers"] == 0, said[-3000:]
-    assert "a worker died" not in said
-    assert "quarantined" not in said
+    assert view["totals"]["dead_workers"] == 0, message[-3000:]
+    assert "a worker died" not in message
+    assert "quarantined" not in message
     assert not [each for each in view["partitions"] if each["phase"] == "quarantined"]
     assert {run.exit_code for run in by_hand.runs} <= {0, 4, 6}, [run.stderr for run in by_hand.runs if run.exit_code]
     assert not [run.stderr for run in by_hand.runs if "report it" in run.stderr]
@@ -121,7 +121,7 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
     history = Counter(each["result"]["outcome"] for each in view["history"])
     cleans = view["totals"]["cleans"]
     theirs = broker.log_text().count("Beginning cleaning of log")
-    moved_on = said.count("event=cleaning_not_done")
+    moved_on = message.count("event=cleaning_not_done")
     assert set(cleans) <= OURS
     if len(view["history"]) < 200:
         counted = history["cleaned"], history["skipped"] + history["refused"] + history["busy"]
@@ -142,7 +142,7 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
         "rounds by hand": len(by_hand.runs),
         "exit codes": dict(Counter(run.exit_code for run in by_hand.runs)),
         "why by hand": dict(Counter(kind_of(each["reason"]) for each in rounds if each["reason"])),
-        "why by the daemon": dict(Counter(map(kind_of, re.findall(r"cleaning_not_done.*reason=(.*)", said)))),
+        "why by the daemon": dict(Counter(map(kind_of, re.findall(r"cleaning_not_done.*reason=(.*)", message)))),
     }
 
 
@@ -160,7 +160,7 @@ def test_both_cleaners(release: str, seconds: int, request: pytest.FixtureReques
 
     A-19a: nor do the cleaner's locks and the logs' wait for each other, or neither would ever end.
     """
-    told = both_clean(request.getfixturevalue(f"broker_{release}"), tmp_path, seconds)
-    print(json.dumps(told))  # noqa: T201 - the figures of the closing note: pytest -s
-    assert told["daemon"].get("cleaned", 0) > 0
-    assert told["swaps"] > 0
+    reported = both_clean(request.getfixturevalue(f"broker_{release}"), tmp_path, seconds)
+    print(json.dumps(reported))  # noqa: T201 - the figures of the closing note: pytest -s
+    assert reported["daemon"].get("cleaned", 0) > 0
+    assert reported["swaps"] > 0

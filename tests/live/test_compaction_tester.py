@@ -45,7 +45,7 @@ class RunningTester:
     """The running program; ``said`` grows with what it prints."""
 
     process: subprocess.Popen[str]
-    said: str = ""
+    message: str = ""
 
     def __post_init__(self) -> None:
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -54,7 +54,7 @@ class RunningTester:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.said += line
+            self.message += line
 
     def end(self) -> int:
         """Its exit code, once all that it printed is there."""
@@ -113,9 +113,9 @@ def start_tester(broker: Broker, scratch: Path) -> subprocess.Popen[str]:
 def clean_while_it_waits(rounds: Rounds, tester: RunningTester) -> None:
     """Rounds beside its writers; once it sleeps it is halted until no more records go; rounds go on then."""
     deadline = time.monotonic() + 3 * PATIENCE_SECONDS  # for all that it writes and reads
-    while "Sleeping for" not in tester.said:
-        assert tester.process.poll() is None, tester.said
-        assert time.monotonic() < deadline, tester.said
+    while "Sleeping for" not in tester.message:
+        assert tester.process.poll() is None, tester.message
+        assert time.monotonic() < deadline, tester.message
         rounds.clean()
     tester.process.send_signal(signal.SIGSTOP)
     try:
@@ -128,7 +128,7 @@ def clean_while_it_waits(rounds: Rounds, tester: RunningTester) -> None:
     finally:
         tester.process.send_signal(signal.SIGCONT)
     while tester.process.poll() is None:
-        assert time.monotonic() < deadline, tester.said
+        assert time.monotonic() < deadline, tester.message
         rounds.clean()
         time.sleep(0.5)
 
@@ -137,12 +137,12 @@ def clean_while_it_waits(rounds: Rounds, tester: RunningTester) -> None:
 def test_passes_with_cleanerd_in_the_cleaners_place(rounds: Rounds, tester: RunningTester) -> None:
     """Every key's last value is there, deleted keys are not, and a third of the rows at least is gone."""
     clean_while_it_waits(rounds, tester)
-    assert tester.end() == 0, tester.said
-    assert "Data verification is completed" in tester.said
-    found = ROWS.search(tester.said)
-    assert found is not None, tester.said
+    assert tester.end() == 0, tester.message
+    assert "Data verification is completed" in tester.message
+    found = ROWS.search(tester.message)
+    assert found is not None, tester.message
     produced, consumed = map(int, found.groups())
-    assert consumed < produced * 2 / 3, tester.said
+    assert consumed < produced * 2 / 3, tester.message
 
 
 @pytest.mark.parametrize("rounds", ["39"], indirect=True)
@@ -159,5 +159,5 @@ def test_fails_when_records_are_lost(rounds: Rounds, tester: RunningTester, monk
     # A cleanerd that is wrong.
     monkeypatch.setattr(DirtyIndex, "winners", one_less)
     clean_while_it_waits(rounds, tester)
-    assert tester.end() == 1, tester.said
-    assert "Data validation failed" in tester.said
+    assert tester.end() == 1, tester.message
+    assert "Data validation failed" in tester.message

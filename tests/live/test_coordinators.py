@@ -104,8 +104,8 @@ class Committed:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         found: dict[tuple[str, int], Offset] = {}
         for group in sorted({group for group, _ in self.possible}):
-            asked = [ConsumerGroupTopicPartitions(group)]
-            (answer,) = admin.list_consumer_group_offsets(asked, require_stable=True).values()
+            arguments = [ConsumerGroupTopicPartitions(group)]
+            (answer,) = admin.list_consumer_group_offsets(arguments, require_stable=True).values()
             for place in answer.result(PATIENCE_SECONDS).topic_partitions:
                 found[group, place.partition] = None if place.offset < 0 else place.offset
         return [

@@ -76,9 +76,9 @@ class Host:
         self._capsys.readouterr()
         settings = [word for each in self.daemon.settings for word in ("--set", each)]
         found = run(["erase", *map(str, words), *settings])
-        said = self._capsys.readouterr()
-        assert found == code, said.out + said.err
-        return said.out
+        message = self._capsys.readouterr()
+        assert found == code, message.out + message.err
+        return message.out
 
     def certify(self, request: Path, code: int) -> None:
         self.erase(

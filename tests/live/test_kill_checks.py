@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from cleanerd.cleaner.manifest import STAGING
-from tests.live.kill_checks import Asked, Readers, left_behind, too_high
+from tests.live.kill_checks import Readers, Requested, left_behind, too_high
 from tests.live.kill_writers import KEYS, Writers
 from tests.live.ledger import Ledger, Place, Written
 from tests.live.load import Load, Writing
@@ -34,36 +34,36 @@ def of_group(directory: Path, base: int, end: int, *sources: int) -> dict[str, A
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Asked:
+def requested(tmp_path: Path) -> Requested:
     """Two segments that are to become one."""
     segments = {0: batches((0, "a", "0:"), (1, "b", "1:")), 2: batches((2, "a", "2:")), 3: batches((3, "c", "3:"))}
     directory = make_log_dir(tmp_path / "d", {"orders-0": Partition(segments)}) / "orders-0"
     (directory / STAGING / "p").mkdir(parents=True)
     (directory / STAGING / "p" / "0.log").write_bytes(batches((1, "b", "1:"), (2, "a", "2:")))
-    found = Asked.of(of_group(directory, 0, 3, 0, 2), directory)
+    found = Requested.of(of_group(directory, 0, 3, 0, 2), directory)
     assert found is not None
     return found
 
 
-def test_old_new_and_neither(asked: Asked) -> None:
+def test_old_new_and_neither(requested: Requested) -> None:
     """K-1 .. K-8: as the broker would load it, `.swap` files and all."""
-    directory = asked.directory
-    assert (asked.outcome(), asked.is_on_the_disk()) == ("old", True)
+    directory = requested.directory
+    assert (requested.outcome(), requested.is_on_the_disk()) == ("old", True)
     (directory / f"{0:020d}.log.swap").write_bytes((directory / STAGING / "p" / "0.log").read_bytes())
-    assert (asked.outcome(), asked.is_on_the_disk()) == ("new", True)
+    assert (requested.outcome(), requested.is_on_the_disk()) == ("new", True)
     (directory / STAGING / "p" / "0.log").unlink()
     (directory / f"{0:020d}.log.swap").replace(directory / f"{0:020d}.log")
-    assert (asked.outcome(), asked.is_on_the_disk()) == (None, False)  # the second source is still there
+    assert (requested.outcome(), requested.is_on_the_disk()) == (None, False)  # the second source is still there
     (directory / f"{2:020d}.log").unlink()
-    assert asked.outcome() == "new"
+    assert requested.outcome() == "new"
     (directory / f"{0:020d}.log").write_bytes(batches((2, "a", "2:")))
-    assert asked.outcome() is None
+    assert requested.outcome() is None
 
 
-def test_a_repeated_swap_request_changes_nothing(asked: Asked) -> None:
+def test_a_repeated_swap_request_changes_nothing(requested: Requested) -> None:
     """What was carried out is asked for again after an answer that got lost; its files are gone."""
-    (asked.directory / STAGING / "p" / "0.log").unlink()
-    assert Asked.of(of_group(asked.directory, 0, 3, 0, 2), asked.directory) is None
+    (requested.directory / STAGING / "p" / "0.log").unlink()
+    assert Requested.of(of_group(requested.directory, 0, 3, 0, 2), requested.directory) is None
 
 
 def points(tmp_path: Path, *, kafkas: int, ours: int) -> tuple[Path, Path]:
@@ -86,17 +86,17 @@ def test_clean_points_that_are_too_high(tmp_path: Path) -> None:
     """S-50, U-10: a key that is twice below one, an aborted record, a transaction that is open."""
     log_dir, state = points(tmp_path, kafkas=4, ours=4)
     assert too_high(log_dir, state, writers()) == []
-    told = too_high(log_dir, state, writers(doomed=(3,), open_from=2))
-    assert [each.split(" clean point")[0] for each in told] == ["Kafka's", "Kafka's", "our", "our"]
-    assert "open from 2" in told[0]
-    assert "aborted records at [3]" in told[1]
+    reported = too_high(log_dir, state, writers(doomed=(3,), open_from=2))
+    assert [each.split(" clean point")[0] for each in reported] == ["Kafka's", "Kafka's", "our", "our"]
+    assert "open from 2" in reported[0]
+    assert "aborted records at [3]" in reported[1]
 
 
 @pytest.mark.parametrize(("kafkas", "ours", "whose"), [(5, 4, "Kafka's"), (4, 5, "our")])
 def test_a_key_twice_below_a_clean_point(tmp_path: Path, kafkas: int, ours: int, whose: str) -> None:
     """S-50: of either of the two."""
-    (told,) = too_high(*points(tmp_path, kafkas=kafkas, ours=ours), writers())
-    assert told == f"{whose} clean point 5 of orders-0 is too high: below it are twice [b'a']"
+    (reported,) = too_high(*points(tmp_path, kafkas=kafkas, ours=ours), writers())
+    assert reported == f"{whose} clean point 5 of orders-0 is too high: below it are twice [b'a']"
 
 
 class Reads:
@@ -113,10 +113,10 @@ class Reads:
 def read(*reads: Found, doomed: tuple[int, ...] = ()) -> list[str]:
     """What the last of them is blamed for."""
     readers = Readers(cast("Load", Reads(*reads)), writers(doomed))
-    told: list[str] = []
+    reported: list[str] = []
     for _ in reads:
-        told = readers.read()
-    return told
+        reported = readers.read()
+    return reported
 
 
 def test_the_faults_that_a_reader_reports() -> None:
@@ -124,14 +124,14 @@ def test_the_faults_that_a_reader_reports() -> None:
     first: Found = {0: (b"a", b"0:"), 1: (b"b", b"1:"), 4: (b"a", b"4:")}
     cleaned: Found = {1: (b"b", b"1:"), 4: (b"a", b"4:"), 5: (b"c", None)}
     assert read(first, cleaned, cleaned) == []
-    told = read(first, cleaned, {**first, **cleaned})
-    assert [each.rpartition(": ")[2] for each in told] == ["[0]", "[0]"]
-    assert all("back" in each for each in told)
+    reported = read(first, cleaned, {**first, **cleaned})
+    assert [each.rpartition(": ")[2] for each in reported] == ["[0]", "[0]"]
+    assert all("back" in each for each in reported)
     assert "twice, or out of order" in read({0: (b"a", b"0:"), 1: (b"a", b"0:")})[0]
     assert "twice, or out of order" in read({0: (b"a", b"7:"), 1: (b"b", b"6:")})[0]
-    (told_of_committed,) = read(first, doomed=(4,))
-    assert told_of_committed.startswith("read_committed")
-    assert told_of_committed.endswith("aborted: [4]")
+    (reported_committed,) = read(first, doomed=(4,))
+    assert reported_committed.startswith("read_committed")
+    assert reported_committed.endswith("aborted: [4]")
 
 
 def test_what_a_plain_producer_writes_again() -> None:
@@ -148,12 +148,12 @@ def test_what_a_plain_producer_writes_again() -> None:
     assert "out of order" in Readers(cast("Load", reads), writers()).read()[0]
 
 
-def test_an_acknowledged_record_without_an_offset_is_looked_for() -> None:
+def test_an_acknowledged_record_without_an_offset_is_searched() -> None:
     """A batch that was sent again is acknowledged without a place: it must be somewhere."""
     reads = Reads({0: (b"a", b"0:")})
-    told = writers()
-    told.unplaced += [(ORDERS, Written(b"a", b"0:", 5)), (ORDERS, Written(b"b", b"1:", 5))]
-    (wrong,) = Readers(cast("Load", reads), told).read()
+    reported = writers()
+    reported.unplaced += [(ORDERS, Written(b"a", b"0:", 5)), (ORDERS, Written(b"b", b"1:", 5))]
+    (wrong,) = Readers(cast("Load", reads), reported).read()
     assert "acknowledged, and not there: b'b'" in wrong
     assert reads.ledger.at(ORDERS, 0) == Written(b"a", b"0:", 5)
 

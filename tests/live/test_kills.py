@@ -31,7 +31,7 @@ def kill(profile: str, seed: int, kills: int, kinds: Sequence[str] = VICTIMS, at
             kill_all(killing, [kinds[number % len(kinds)]], at_once)
             assert killing.wrong == []
             number += 1
-    print("\n", dict(killing.told))  # noqa: T201 - the histogram of moments is the proof
+    print("\n", dict(killing.reported))  # noqa: T201 - the histogram of moments is the proof
     assert 2 * killing.moments[ON_DISK] >= killing.kills, killing.moments
     return killing
 

@@ -35,7 +35,9 @@ def swap_under_load(rounds: Rounds, *, swaps: int, partitions: int, seconds: flo
     load = Load(broker, partitions=partitions)
     deadline = time.monotonic() + seconds
     with load:
-        while len(rounds.dropping) < swaps or load.full_reads < 2 or load.times_asked < 10 or not every_kind(rounds):
+        while (
+            len(rounds.dropping) < swaps or load.full_reads < 2 or load.times_requested < 10 or not every_kind(rounds)
+        ):
             assert time.monotonic() < deadline, (len(rounds.dropping), load.full_reads, load.ledger.problems)
             assert not load.ledger.problems
             rounds.clean()
@@ -106,6 +108,6 @@ def test_three_hundred_swaps(rounds: Rounds) -> None:
     merges = sum(swap.is_merge for swap in dropping)
     print(  # noqa: T201 - figures for the report
         f"\n{rounds.broker.version}: {len(dropping)} swaps that drop records, {merges} of them merges; "
-        f"{load.full_reads} full reads, {load.times_asked} times asked for; appends waited "
+        f"{load.full_reads} full reads, {load.times_requested} times requested; appends waited "
         f"{max(swap.held_us for swap in dropping) / 1000:.1f} ms at most"
     )

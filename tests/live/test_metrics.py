@@ -51,5 +51,5 @@ def test_not_healthy(request: pytest.FixtureRequest, release: str) -> None:
     assert found["uncleanable-partitions-count"] == {str(path): int(path == where) for path in broker.log_dirs}
 
     alter(broker, ResourceType.BROKER, "1", "log.cleaner.backoff.ms", "3600000")
-    wait_until("it is told", lambda: "time-since-last-run-ms" in jmx.unhealthy())
+    wait_until("it is reported", lambda: "time-since-last-run-ms" in jmx.unhealthy())
     assert set(jmx.unhealthy()) == {*found, "time-since-last-run-ms"}

@@ -173,11 +173,11 @@ def test_d04_not_twice_within_the_delay(rounds: Rounds) -> None:
     assert sizes(directory, "*.log.deleted"), "U-26"
     latest = write(broker, "d04")
 
-    def look(request: dict[str, Any]) -> None:
+    def scan(request: dict[str, Any]) -> None:
         replaced = {source["base"] for group in request["groups"] for source in group["sources"]}
         assert not replaced & sizes(directory, "*.log.deleted").keys()
 
-    rounds.before_swap = look
+    rounds.before_swap = scan
     first = {swap.base for swap in rounds.swaps}
     (result,) = rounds.clean(Name("d04", 0))
     assert result.outcome == "cleaned", result.reason

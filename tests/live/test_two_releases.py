@@ -81,9 +81,9 @@ class Upgrade:
 
     def put_agent_in(self, release: Release) -> None:
         """Its own ``agent attach``; the agent that is there ends its swap first."""
-        told = release.run("agent", "attach", *self.broker.log_dirs)
-        assert told.code == 0, told.err
-        assert told.document["same_build"] is True
+        reported = release.run("agent", "attach", *self.broker.log_dirs)
+        assert reported.code == 0, reported.err
+        assert reported.document["same_build"] is True
 
 
 def test_up_and_down_under_load(broker_43: StartBroker, tmp_path: Path) -> None:
@@ -133,11 +133,11 @@ def check(day: Upgrade, last: Release) -> None:
     day.load.check()
     assert day.late.problems == []
     assert read_winners(day.broker, day.late.winners()) == day.late.winners()
-    said = (day.base / "daemon.log").read_text()
-    assert "report it" not in said
-    assert "a worker died" not in said
-    assert "quarantined" not in said
-    assert "written by a newer cleanerd (format 2, this one knows 1)" in said
+    message = (day.base / "daemon.log").read_text()
+    assert "report it" not in message
+    assert "a worker died" not in message
+    assert "quarantined" not in message
+    assert "written by a newer cleanerd (format 2, this one knows 1)" in message
     verified = cleanerd("verify", day.broker.log_dirs, day.base / "state")
     assert verified.exit_code == 0, (verified.document, verified.stderr)
     info = last.run("agent", "info", *day.broker.log_dirs).document

@@ -82,8 +82,8 @@ def test_a_live_clean_is_taken_back(broker_43: StartBroker, tmp_path: Path) -> N
     writer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "undo"})
     writer.init_transactions(PATIENCE_SECONDS)
     write(broker.bootstrap, writer, range(40))
-    told = facts(broker, TOPIC)
-    wait_until("it is flushed", lambda: facts(broker, TOPIC).recovery_point >= told.active.base)
+    reported = facts(broker, TOPIC)
+    wait_until("it is flushed", lambda: facts(broker, TOPIC).recovery_point >= reported.active.base)
     before, files = read(broker), segments(broker)
 
     rounds = Rounds(broker, tmp_path / "state", kept=broker.log_dirs[0].parent / "kept")

@@ -106,9 +106,9 @@ def test_undo_after_each_change_of_the_log(release: str, request: pytest.Fixture
     broker.stop()
 
     done = cleanerd("undo", broker.log_dirs, tmp_path / "state", "--yes")
-    told = {name.topic: entry for name, entry in done.partitions.items()}
+    reported = {name.topic: entry for name, entry in done.partitions.items()}
     for topic, (_, outcome, words) in AFTER.items():
-        found = told.get(topic, {"outcome": "", "reason": done.stderr})
+        found = reported.get(topic, {"outcome": "", "reason": done.stderr})
         assert (found["outcome"], words in found["reason"]) == (outcome, True), (topic, found)
 
     broker.start()

@@ -15,7 +15,7 @@ AGENT = (
         f"{SOURCES}/BrokerLog.java",
         "PRODUCERS_AT_ONCE = 256;",
         "PRODUCERS_AT_ONCE = 1 << 30;",
-        ("tests/agent/test_swap.py::test_producers_are_looked_up_by_id",),
+        ("tests/agent/test_swap.py::test_producers_are_found_by_id",),
     ),
     Mutant(
         "agent-does-not-measure-a-hold",
@@ -23,7 +23,7 @@ AGENT = (
         f"{SOURCES}/BrokerLog.java",
         "                broker.logHolds.ended(start);\n",
         "                Thread.onSpinWait();\n",
-        ("tests/agent/test_swap.py::test_producers_are_looked_up_by_id",),
+        ("tests/agent/test_swap.py::test_producers_are_found_by_id",),
     ),
     Mutant(
         "agent-tells-producers-in-a-look",
@@ -297,7 +297,7 @@ AGENT = (
         f"{SOURCES}/Checkpoint.java",
         "        } catch (Throwable e) { // an Error",
         "        } catch (IOException | Refusal | RuntimeException e) { //",
-        ("tests/agent/test_log_changes.py::test_an_error_when_a_clean_point_was_told",),
+        ("tests/agent/test_log_changes.py::test_an_error_when_a_clean_point_was_sent",),
     ),
     Mutant(
         "agent-takes-a-resume-for-failed",

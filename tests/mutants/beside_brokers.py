@@ -74,7 +74,7 @@ BESIDE_BROKERS = (
         "cleanerd/daemon/discovery/scan_threads.py",
         "timeout=None if wait_for_all else self._limits.together_seconds",
         "timeout=None",
-        ("tests/daemon/test_look_threads.py::test_a_disk_that_begins_to_hang_stops_no_other",),
+        ("tests/daemon/test_scan_threads.py::test_a_disk_that_begins_to_hang_stops_no_other",),
     ),
     Mutant(
         "more-producers-than-memory",
@@ -98,7 +98,7 @@ BESIDE_BROKERS = (
         "cleanerd/broker/agent_transport.py",
         "if server not in {0, os.geteuid(), owner}:",
         "if server < 0:",
-        ("tests/swap/test_live_pace.py::test_a_socket_of_another_user_is_not_asked",),
+        ("tests/swap/test_live_pace.py::test_a_socket_of_another_user_is_not_queried",),
     ),
     Mutant(
         "the-cleaners-checkpoint-of-before",
@@ -178,7 +178,7 @@ BESIDE_BROKERS = (
         "cleanerd/resolution/partitions.py",
         "if known is None or known.facts is not self.facts or (known.effective, known.segment_bytes) != made_of:",
         "if known is None or known.facts is not self.facts:",
-        ("tests/daemon/test_log_dir_looker.py::test_a_topics_partitions_share_its_configuration",),
+        ("tests/daemon/test_log_dir_scanner.py::test_a_topics_partitions_share_its_configuration",),
     ),
     Mutant(
         "configurations-of-the-first-look",
@@ -186,7 +186,7 @@ BESIDE_BROKERS = (
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "same = before.facts is partitions.facts and ",
         "same = ",
-        ("tests/daemon/test_log_dir_looker.py::test_a_topic_that_is_compacted_no_longer",),
+        ("tests/daemon/test_log_dir_scanner.py::test_a_topic_that_is_compacted_no_longer",),
     ),
     Mutant(
         "outputs-are-no-evidence",
@@ -250,7 +250,7 @@ BESIDE_BROKERS = (
         LIVE,
         "if wait is None or error.code not in LATER:",
         "if wait is None or error.code in LATER:",
-        (f"{ANSWERS}::test_the_checkpoint_is_told_again",),
+        (f"{ANSWERS}::test_the_checkpoint_is_sent_again",),
     ),
     Mutant(
         "quarantined-when-moved",
@@ -298,7 +298,7 @@ BESIDE_BROKERS = (
         "cleanerd/segments/cluster_metadata.py",
         "copy.deepcopy(image).finish()",
         "image.finish()",
-        ("tests/segments/test_young_metadata.py::test_young_batches_are_told_apart_in_one_reading",),
+        ("tests/segments/test_young_metadata.py::test_young_batches_are_distinguished_in_one_reading",),
     ),
     Mutant(
         "plan-promises-what-is-moved",

@@ -293,7 +293,7 @@ CLEANING = (
         TORN,
         "if log.last_stable_offset is not None:\n        return read_aborted",
         "if log.segments:\n        return read_aborted",
-        ("tests/segments/test_torn_tail.py::test_the_segment_of_the_recovery_point_tells_itself",),
+        ("tests/segments/test_torn_tail.py::test_the_segment_of_the_recovery_point_is_read_itself",),
     ),
     Mutant(
         "transaction-indexes-without-their-offset-index-believed",

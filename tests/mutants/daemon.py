@@ -27,9 +27,7 @@ DAEMON = (
         "cleanerd/daemon/registry/due.py",
         " and scan.may_remove_tombstones",
         "",
-        (
-            "tests/daemon/test_no_repeated_rounds.py::test_a_horizon_that_means_nothing_is_looked_into_once_beside_a_broker",
-        ),
+        ("tests/daemon/test_no_repeated_rounds.py::test_a_horizon_that_means_nothing_is_read_once_beside_a_broker",),
     ),
     Mutant(
         "each-client-has-a-body-of-its-own",
@@ -133,7 +131,7 @@ DAEMON = (
         FLEET,
         " and not tracked.hold.requested",
         "",
-        (f"{TEST_OUTCOMES}::test_a_failure_of_what_was_asked_for_is_shown_until_a_cleaning_succeeds",),
+        (f"{TEST_OUTCOMES}::test_a_failed_request_is_shown_until_a_cleaning_succeeds",),
     ),
     Mutant(
         "groups-swapped-before-a-failure-saved-nothing",
@@ -245,7 +243,7 @@ DAEMON = (
         SCHEDULE,
         'return candidate.trigger in {"manual", "erasure", "overdue"}',
         'return candidate.trigger in {"manual", "erasure"}',
-        (f"{TEST_SCHEDULE}::test_outside_of_the_windows_only_what_is_asked_for_or_overdue_begins",),
+        (f"{TEST_SCHEDULE}::test_outside_of_the_windows_only_requests_or_overdue_begin",),
     ),
     Mutant(
         "one-bad-scan-is-a-proof",
@@ -253,7 +251,7 @@ DAEMON = (
         FLEET,
         "scan.cause is Cause.DATA and tracked.failed_in_a_row > 1",
         "scan.cause is Cause.DATA",
-        (f"{TEST_FLEET}::test_a_look_that_fails_twice_is_a_quarantine_and_ends_by_itself",),
+        (f"{TEST_FLEET}::test_a_scan_that_fails_twice_is_a_quarantine_and_ends_by_itself",),
     ),
     Mutant(
         "a-clock-that-jumps-back-holds-for-ever",
@@ -325,7 +323,7 @@ DAEMON = (
         "cleanerd/daemon/registry/stale_scans.py",
         "self._numbers[key] <= found.jobs_ended:",
         "self._numbers[key] <= self.jobs_ended:",
-        ("tests/daemon/test_stale_looks.py::test_a_look_from_before_a_job_ended_begins_nothing",),
+        ("tests/daemon/test_stale_scans.py::test_a_scan_from_before_a_job_ended_begins_nothing",),
     ),
     Mutant(
         "what-nobody-saw-is-not-surveyed",
@@ -333,7 +331,7 @@ DAEMON = (
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "            self._seen[name].settled = False\n",
         "            pass\n",
-        ("tests/daemon/test_stale_looks.py::test_a_look_at_everything_surveys_what_nobody_has_seen",),
+        ("tests/daemon/test_stale_scans.py::test_a_full_scan_surveys_what_was_not_seen",),
     ),
     Mutant(
         "a-job-of-a-gone-one-leaves-no-mark",
@@ -341,7 +339,7 @@ DAEMON = (
         "cleanerd/daemon/registry/partition_registry.py",
         "        self.stale_scans.ended(tracked.key)\n        if tracked.trigger is None:\n            return None",
         "        if tracked.trigger is None:\n            return None",
-        ("tests/daemon/test_stale_looks.py::test_a_topic_created_again_waits_for_the_job",),
+        ("tests/daemon/test_stale_scans.py::test_a_topic_created_again_waits_for_the_job",),
     ),
     Mutant(
         "who-asks-during-a-job-is-forgotten",
@@ -349,7 +347,7 @@ DAEMON = (
         "cleanerd/daemon/registry/job_outcome.py",
         "    tracked.waiting_since_ms = None\n    if done.horizons:",
         "    tracked.asked = False\n    if done.horizons:",
-        ("tests/daemon/test_triggered.py::test_a_trigger_while_horizons_are_looked_up",),
+        ("tests/daemon/test_triggered.py::test_a_trigger_while_horizons_are_read",),
     ),
     Mutant(
         "a-good-scan-forgives",
@@ -357,7 +355,7 @@ DAEMON = (
         "cleanerd/daemon/registry/partition_registry.py",
         "by_scan and (not before.by_scan or now_ms < before.retry_at_ms)",
         "by_scan and before.by_scan and now_ms < before.retry_at_ms",
-        ("tests/daemon/test_registry.py::test_looks_do_not_forgive_what_a_worker_found",),
+        ("tests/daemon/test_registry.py::test_scans_do_not_forgive_what_a_worker_found",),
     ),
     Mutant(
         "a-daemon-that-dies-goes-on-cleaning",
@@ -373,7 +371,7 @@ DAEMON = (
         "cleanerd/daemon/discovery/scan_threads.py",
         "attended = self._managed.get(path)",
         "attended = self._managed[path]",
-        ("tests/daemon/test_shutdown.py::test_a_directory_is_given_up_between_the_asking_and_the_look",),
+        ("tests/daemon/test_shutdown.py::test_a_directory_is_given_up_between_the_request_and_the_scan",),
     ),
     Mutant(
         "threads-can-always-be-started",
@@ -478,8 +476,8 @@ DAEMON = (
         "    if worker is not None:",
         "    if worker is not None and False:",
         (
-            "tests/swap/test_held_file.py::test_a_verb_that_holds_kafkas_lock_is_no_broker",
-            "tests/daemon/test_one_daemon.py::test_a_verb_at_work_is_no_broker",
+            "tests/swap/test_held_file.py::test_a_command_that_holds_kafkas_lock_is_no_broker",
+            "tests/daemon/test_one_daemon.py::test_a_command_in_progress_is_not_a_broker",
         ),
     ),
     Mutant(
@@ -496,7 +494,7 @@ DAEMON = (
         "cleanerd/daemon/discovery/agent_probe.py",
         "        if path not in self._threads:\n            self._threads[path] = ",
         "        if path not in self._threads or self._asked is not None:\n            self._threads[path] = ",
-        ("tests/daemon/test_answering.py::test_a_thousand_looks_have_a_thread_a_directory",),
+        ("tests/daemon/test_answering.py::test_a_thousand_scans_have_a_thread_a_directory",),
     ),
     Mutant(
         "a-fresh-answer-outlives-its-directory",
@@ -504,7 +502,7 @@ DAEMON = (
         "cleanerd/daemon/discovery/agent_probe.py",
         "        self._answered_at.pop(path, None)\n",
         "",
-        ("tests/daemon/test_answering.py::test_a_log_directory_that_is_added_again_is_asked",),
+        ("tests/daemon/test_answering.py::test_a_log_directory_that_is_added_again_is_queried",),
     ),
     Mutant(
         "the-first-are-gone-so-nobody-waits",
@@ -536,7 +534,7 @@ DAEMON = (
         "cleanerd/segments/partition.py",
         " if not each[0].endswith(DELETED_SUFFIX)",
         "",
-        ("tests/daemon/test_log_dir_looker.py::test_deleted_files_of_the_broker_change_nothing",),
+        ("tests/daemon/test_log_dir_scanner.py::test_deleted_files_of_the_broker_change_nothing",),
     ),
     Mutant(
         "a-file-of-the-same-name-is-the-same",
@@ -544,7 +542,7 @@ DAEMON = (
         "cleanerd/daemon/directory_snapshot.py",
         "(each.name, each.inode())",
         "each.name",
-        ("tests/daemon/test_log_dir_looker.py::test_a_reported_partition_is_looked_at_if_it_changed",),
+        ("tests/daemon/test_log_dir_scanner.py::test_a_reported_partition_is_scanned_if_it_changed",),
     ),
     Mutant(
         "an-older-scan-counts-after-the-jobs-own",
@@ -552,7 +550,7 @@ DAEMON = (
         "cleanerd/daemon/registry/stale_scans.py",
         "return bool(self._by_jobs) and self._by_jobs.get(key, 0) > jobs_ended",
         "return False",
-        ("tests/daemon/test_look_after_job.py::test_a_job_that_looked_itself_needs_no_other_look",),
+        ("tests/daemon/test_scan_after_job.py::test_a_job_that_scanned_itself_needs_no_other_scan",),
     ),
     Mutant(
         "a-segment-that-came-since-is-not-seen",
@@ -560,7 +558,7 @@ DAEMON = (
         "cleanerd/daemon/work/run_job.py",
         "if found is None or not matches_listing(found, reading.log):",
         "if found is None:",
-        ("tests/daemon/test_look_after_job.py::test_a_segment_that_came_since_is_looked_at",),
+        ("tests/daemon/test_scan_after_job.py::test_a_segment_that_came_since_is_scanned",),
     ),
     Mutant(
         "a-change-in-the-same-moment",
@@ -568,7 +566,7 @@ DAEMON = (
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "if reported or changed_ns < 0 or seen.mtime_ns != changed_ns:",
         "if changed_ns < 0 or seen.mtime_ns != changed_ns:",
-        ("tests/daemon/test_log_dir_looker.py::test_a_reported_partition_is_looked_at_if_it_changed",),
+        ("tests/daemon/test_log_dir_scanner.py::test_a_reported_partition_is_scanned_if_it_changed",),
     ),
     Mutant(
         "a-suspect-among-the-first",
@@ -664,6 +662,6 @@ DAEMON = (
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "seen.again_ms = min(seen.again_ms, now_ms + CONFIG_APPLIED_MS)",
         "seen.again_ms = seen.again_ms",
-        ("tests/daemon/test_log_dir_looker.py::test_a_configuration_that_the_broker_applies_later",),
+        ("tests/daemon/test_log_dir_scanner.py::test_a_configuration_that_the_broker_applies_later",),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 VERIFY = "tests/verify/test_memory.py"
-MARKS = "tests/state/test_in_progress_marks.py"
+MARKERS = "tests/state/test_in_progress.py"
 KEY_FILE = "tests/cleaner/test_key_file.py"
 KEY_FILE_MODULE = "cleanerd/cleaner/key_file.py"
 
@@ -112,7 +112,7 @@ MEMORY = (
         "cleanerd/state/in_progress.py",
         "marker.boot_seconds, left=True)\n            close_quietly",
         "marker.boot_seconds, left=False)\n            close_quietly",
-        (f"{MARKS}::test_a_killed_one_is_counted_once",),
+        (f"{MARKERS}::test_a_killed_one_is_counted_once",),
     ),
     Mutant(
         "a-power-cut-is-a-death",
@@ -120,7 +120,7 @@ MEMORY = (
         "cleanerd/state/in_progress.py",
         "marker.deaths + (1 if same_boot else 0)",
         "marker.deaths + (1 if same_boot else 1)",
-        (f"{MARKS}::test_a_machine_that_went_down_is_not_counted",),
+        (f"{MARKERS}::test_a_machine_that_went_down_is_not_counted",),
     ),
     Mutant(
         "a-death-after-the-work-is-held-against-it",
@@ -128,7 +128,7 @@ MEMORY = (
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "if scan.name in suspects and isinstance(scan, PartitionScan) and scan.has_nothing_to_do(now_ms):",
         "if scan.name not in suspects:",
-        ("tests/daemon/test_log_dir_looker.py::test_a_death_after_the_work_was_done",),
+        ("tests/daemon/test_log_dir_scanner.py::test_a_death_after_the_work_was_done",),
     ),
     Mutant(
         "killed-at-a-removal-is-forgiven",
@@ -136,7 +136,7 @@ MEMORY = (
         "cleanerd/daemon/partition_scan.py",
         "            and not removal_is_due\n",
         "",
-        ("tests/daemon/test_log_dir_looker.py::test_a_suspect_of_any_kind_of_work_is_not_forgiven",),
+        ("tests/daemon/test_log_dir_scanner.py::test_a_suspect_of_any_kind_of_work_is_not_forgiven",),
     ),
     Mutant(
         "a-suspect-beside-others",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 SAFE_OPEN = "cleanerd/fsio/safe_open.py"
-FILE_LOOK = "cleanerd/segments/file_metadata.py"
+FILE_READING = "cleanerd/segments/file_metadata.py"
 UNFINISHED = "cleanerd/swap/unfinished.py"
 CLAIM = "cleanerd/broker/claim.py"
 PLANTED = "tests/fsio/test_safe_open.py::test_nothing_planted_is_opened"
@@ -78,7 +78,7 @@ NAMES = (
     Mutant(
         "no-access-list",
         "S-60",
-        FILE_LOOK,
+        FILE_READING,
         '_CARRIED: Final = ("user.", "security.", ACCESS_LIST, "system.nfs4_acl")',
         '_CARRIED: Final = ("user.", "security.", "system.nfs4_acl")',
         ("tests/swap/test_owner_and_mode.py::test_an_access_list_stays",),
@@ -86,7 +86,7 @@ NAMES = (
     Mutant(
         "the-default-list-stays",
         "S-60",
-        FILE_LOOK,
+        FILE_READING,
         "        if ACCESS_LIST in found and ACCESS_LIST not in self.attributes:",
         "        if ACCESS_LIST in found and ACCESS_LIST in self.attributes:",
         ("tests/swap/test_owner_and_mode.py::test_nobody_gets_in_by_a_default_list",),

@@ -104,7 +104,7 @@ REPLACING = (
         SWAP,
         "    lock.check()  # S-33\n",
         "",
-        ("tests/swap/test_group_swap.py::test_the_lock_is_looked_at_before_the_commit_point",),
+        ("tests/swap/test_group_swap.py::test_the_lock_is_checked_before_the_commit_point",),
     ),
     Mutant(
         "sources-retired-without-a-barrier",

@@ -59,7 +59,7 @@ REPLICAS = (
         "cleanerd/cleaner/survey.py",
         "        log_end_offset=log_end,\n",
         "        log_end_offset=end,\n",
-        ("tests/daemon/test_log_dir_looker.py::test_the_end_of_a_log_is_in_the_status",),
+        ("tests/daemon/test_log_dir_scanner.py::test_the_end_of_a_log_is_in_the_status",),
     ),
     Mutant(
         "a-horizon-before-the-tombstones-own-time-counts",
@@ -86,7 +86,7 @@ REPLICAS = (
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "*_held_by_unknown(known), ",
         "",
-        ("tests/daemon/test_log_dir_looker.py::test_unknown_replicas_are_a_warning",),
+        ("tests/daemon/test_log_dir_scanner.py::test_unknown_replicas_are_a_warning",),
     ),
     Mutant(
         "how-far-a-missing-replica-is-stays-unsaid",
@@ -409,7 +409,7 @@ REPLICAS = (
         "cleanerd/daemon/directory_snapshot.py",
         "return due_ms is not None and self.expiry.expiry_ms(now_ms) <",
         "return due_ms is None and self.expiry.expiry_ms(now_ms) <",
-        ("tests/daemon/test_held_tombstone_removal.py::test_it_is_looked_at_when_the_log_is_past_it",),
+        ("tests/daemon/test_held_tombstone_removal.py::test_it_is_scanned_when_the_log_is_past_it",),
     ),
     Mutant(
         "a-less-clean-replica-is-overlooked",

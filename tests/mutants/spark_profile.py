@@ -52,7 +52,7 @@ SPARK_PROFILE = (
         TIMES,
         "        while len(self.counts) > MOST_SPANS:\n",
         "        while False:\n",
-        ("tests/spark/test_write_times.py::test_a_year_is_not_told_by_the_minute",),
+        ("tests/spark/test_write_times.py::test_a_year_is_not_measured_by_the_minute",),
     ),
     Mutant(
         "report-as-wide-as-the-strangest-timestamp",

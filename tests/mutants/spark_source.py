@@ -141,7 +141,7 @@ SPARK_SOURCE = (
         "cleanerd/spark/store_tries.py",
         r"Read out of bounds|status code: 416",
         r"Read out of bounds|416",
-        ("tests/spark/test_stores_that_err.py::test_a_position_that_looks_like_an_answer",),
+        ("tests/spark/test_stores_that_err.py::test_a_position_that_resembles_an_answer",),
     ),
     Mutant(
         "store-believes-a-whole-object-for-a-part",

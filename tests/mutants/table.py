@@ -16,7 +16,6 @@ from tests.mutants.estimates import ESTIMATES
 from tests.mutants.half_swaps import HALF_SWAPS
 from tests.mutants.hints import HINTS
 from tests.mutants.kernel import KERNEL
-from tests.mutants.looks import LOOKS
 from tests.mutants.loopback import AGENTS_LOOPBACK, LOOPBACK
 from tests.mutants.memory import MEMORY
 from tests.mutants.moving_logs import MOVING_LOGS
@@ -25,6 +24,7 @@ from tests.mutants.replacing import REPLACING
 from tests.mutants.replicas import REPLICAS
 from tests.mutants.retention import RETENTION
 from tests.mutants.rules_memory import RULES_MEMORY
+from tests.mutants.scans import SCANS
 from tests.mutants.spark_profile import SPARK_PROFILE
 from tests.mutants.spark_source import SPARK_SOURCE
 from tests.mutants.spark_tables import SPARK_TABLES
@@ -58,7 +58,7 @@ MUTANTS = (
     *ERASING,
     *ESTIMATES,
     *REPLICAS,
-    *LOOKS,
+    *SCANS,
     *MEMORY,
     *SPARK_SOURCE,
     *SPARK_PROFILE,

@@ -31,6 +31,6 @@ def test_names_are_unique() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "right right"])
-def test_a_stale_mutant_is_told(text: str) -> None:
+def test_a_stale_mutant_is_reported(text: str) -> None:
     with pytest.raises(StaleMutantError, match="not once"):
         Mutant("a", "C-45", "file", "right", "wrong", ()).applied(text)

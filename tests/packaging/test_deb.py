@@ -123,8 +123,8 @@ def system(tmp_path: Path) -> Root:
 @pytest.mark.timeout(900)
 def test_installed_used_removed_purged(package: Path, system: Root, tmp_path: Path) -> None:
     """Users, directories, units, completion; it cleans; what an operator wrote outlives a removal, nothing a purge."""
-    told = system.dpkg("--install", package)
-    assert "systemctl enable --now cleanerd" in told
+    reported = system.dpkg("--install", package)
+    assert "systemctl enable --now cleanerd" in reported
     assert {line.split(":")[0] for line in (system.path / "etc/passwd").open()} == {"kafka", "cleanerd"}
     assert stat.S_IMODE((system.path / "var/lib/cleanerd").stat().st_mode) == 0o750
     for name in ("usr/lib/systemd/system/cleanerd.service", "opt/cleanerd/agent/cleanerd-agent.jar"):

@@ -95,8 +95,8 @@ def test_nobody_may_do_more_than_needed(at: int) -> None:
 def test_services_put_no_variables_into_the_pods(at: int) -> None:
     """A Service named cleanerd would put CLEANERD_SERVICE_HOST into them, which is a warning at every start."""
     assert _sets()[at]["spec"]["template"]["spec"]["enableServiceLinks"] is False
-    (told,) = load_settings([], environ={"CLEANERD_SERVICE_HOST": "10.0.0.1"}).stray
-    assert "CLEANERD_SERVICE_HOST" in told, "this is what it is for"
+    (reported,) = load_settings([], environ={"CLEANERD_SERVICE_HOST": "10.0.0.1"}).stray
+    assert "CLEANERD_SERVICE_HOST" in reported, "this is what it is for"
 
 
 def test_side_car_and_broker_share_the_log_directory() -> None:

@@ -66,7 +66,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert [page for page in _decisions() if f"({page.removeprefix('decisions/')}.md)" not in index] == []
 
 
-def test_nothing_is_asked_of_other_hosts() -> None:
+def test_nothing_is_requested_from_other_hosts() -> None:
     """Fonts, scripts and styles are the theme's or in docs/, and the strictest checks are on."""
     config = _config()
     assert config["theme"]["font"] is False

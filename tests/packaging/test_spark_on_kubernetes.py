@@ -40,9 +40,9 @@ def _words() -> list[str]:
 
 def _settings() -> dict[str, str]:
     words = _words()
-    said = [words[at + 1] for at, word in enumerate(words) if word == "--conf"]
-    found = dict(each.split("=", 1) for each in said)
-    assert len(found) == len(said), "nothing is said twice"
+    messages = [words[at + 1] for at, word in enumerate(words) if word == "--conf"]
+    found = dict(each.split("=", 1) for each in messages)
+    assert len(found) == len(messages), "nothing is said twice"
     return found
 
 
@@ -75,15 +75,15 @@ def test_its_options_are_sparks() -> None:
     assert "spark.kubernetes.no.such.option" not in text
 
 
-def test_its_verb_is_ours() -> None:
+def test_its_command_is_cleanerds() -> None:
     """Behind the driver's program stands a command line that cleanerd takes; the driver is what the image links."""
     words = _words()
     assert words[0] == "spark-submit"
     assert words[words.index("--deploy-mode") + 1] == "cluster"
-    verb = words[words.index(DRIVER) + 1 :]
-    assert verb[:2] == ["spark", "snapshot"]
+    command = words[words.index(DRIVER) + 1 :]
+    assert command[:2] == ["spark", "snapshot"]
     names = {name for each in snapshot.params if isinstance(each, click.Option) for name in each.opts}
-    assert {word for word in verb if word.startswith("--")} <= names
+    assert {word for word in command if word.startswith("--")} <= names
     target = re.search(r"ln -s (\S+cleanerd_driver\.py) /opt/cleanerd/driver\.py", (TOP / "Dockerfile").read_text())
     assert target is not None
     assert (TOP / target[1].removeprefix("lib/python3.11/site-packages/")).is_file()

@@ -15,7 +15,7 @@ FEWEST_WORDS = 4
 IMPORT = re.compile(r"^[ \t]*(?:from (tests[\w.]*) import (\([^)]*\)|.*)|import (tests[\w., ]*))$", re.MULTILINE)
 TEST_MODULE = re.compile(r"\btest_\w+")
 TEST_FILE = re.compile(r"\btests/\w+/[\w/]+\.py\b")
-LOOKED_AT = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Call)
+CHECKED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Call)
 
 
 @cache
@@ -26,7 +26,7 @@ def _nodes() -> list[tuple[str, ast.AST]]:
         for package in ("cleanerd", "cleanerd_lab")
         for name in sorted(str(file.relative_to(TOP)) for file in (TOP / package).rglob("*.py"))
         for node in ast.walk(ast.parse((TOP / name).read_text()))
-        if isinstance(node, LOOKED_AT)
+        if isinstance(node, CHECKED)
     ]
 
 

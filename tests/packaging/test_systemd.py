@@ -288,11 +288,11 @@ def test_the_daemon_needs_nothing_that_the_unit_forbids(tmp_path: Path) -> None:
             _wait_for(manager, "READY=1")
         finally:
             daemon.terminate()
-            _, said = daemon.communicate(timeout=PATIENCE_SECONDS)
+            _, message = daemon.communicate(timeout=PATIENCE_SECONDS)
         _wait_for(manager, "STOPPING=1")
     assert daemon.returncode == 128 + signal.SIGTERM
     assert str(daemon.returncode) in settings_of(UNIT)["SuccessExitStatus"][0].split()
-    assert "level=error" not in said
+    assert "level=error" not in message
     assert keys(logs / "orders-0") != CLEANED  # it observed
 
 

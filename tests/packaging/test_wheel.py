@@ -55,7 +55,7 @@ def test_nothing_but_the_pipeline_needs_spark() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_dependencies_are_pinned_and_said() -> None:
+def test_dependencies_are_pinned_and_listed() -> None:
     """What the wheel asks for is what the constraints pin, or a build of today differs from one of tomorrow."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     pinned = {line.split("==")[0].lower().replace("_", "-") for line in (REPOSITORY / "constraints.txt").open()}

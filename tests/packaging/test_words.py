@@ -62,8 +62,8 @@ def test_no_message_names_a_rule() -> None:
     for path in _files("cleanerd/*.py"):
         name = str(path.relative_to(TOP))
         if name not in CARRIERS:
-            said = (*strings_of(path.read_text()), *helps_of(path.read_text()))
-            found += [f"{name}:{line}: {text}" for line, text in said if ID.search(text)]
+            message = (*strings_of(path.read_text()), *helps_of(path.read_text()))
+            found += [f"{name}:{line}: {text}" for line, text in message if ID.search(text)]
     assert found == []
 
 
@@ -111,7 +111,7 @@ def test_nobody_is_sent_to_a_document_that_is_not_here() -> None:
     assert found == []
 
 
-def test_the_search_sees_what_it_looks_for() -> None:
+def test_the_search_sees_what_it_searches() -> None:
     """A message, a part of one, and a help text are seen; what only developers read is not."""
     source = '@click.command("x")\ndef f():\n    """Help (U-13)."""\n    raise E(f"no {x} (C-45)")\n'
     source += 'def g():\n    """S-09."""\n'

@@ -57,8 +57,8 @@ def actions(*, mtime_ms: int, convert: bool, newest: int = 0b11111) -> list[int]
         cleaned_records=5,
     )
     batches = chunk.batches
-    marks = batch_flags(batches, mtime_ms=mtime_ms, legacy_horizon_ms=100, waits=False, convert=convert)
-    found: list[int] = retain(evidence, batches.first_record, marks).actions.tolist()
+    markers = batch_flags(batches, mtime_ms=mtime_ms, legacy_horizon_ms=100, waits=False, convert=convert)
+    found: list[int] = retain(evidence, batches.first_record, markers).actions.tolist()
     return found
 
 

@@ -18,7 +18,7 @@ def test_tombstones() -> None:
     assert tombstones(flags).tolist() == [True, False, False, True]
 
 
-VALUE, FLAG, MARK = FLAG_HAS_VALUE, FLAG_TOMBSTONE, FLAG_TOMBSTONE_HEADER
+VALUE, FLAG, MARKER = FLAG_HAS_VALUE, FLAG_TOMBSTONE, FLAG_TOMBSTONE_HEADER
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ VALUE, FLAG, MARK = FLAG_HAS_VALUE, FLAG_TOMBSTONE, FLAG_TOMBSTONE_HEADER
         pytest.param(FLAG, False, True, True, True, False, id="null with the bit"),
         pytest.param(VALUE, False, False, False, False, False, id="a value"),
         pytest.param(VALUE | FLAG, False, False, True, False, False, id="R87-2: the bit, whatever the value"),
-        pytest.param(VALUE | MARK, False, False, False, True, False, id="R87-4: the header, whatever the value"),
+        pytest.param(VALUE | MARKER, False, False, False, True, False, id="R87-4: the header, whatever the value"),
         pytest.param(0, True, True, True, True, False, id="R87-2: v0 and v1 know null alone"),
         pytest.param(VALUE, True, False, False, False, False, id="and values"),
     ],

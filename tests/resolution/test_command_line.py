@@ -23,8 +23,8 @@ def test_it_wins_while_the_broker_runs(tmp_path: Path) -> None:
     path = make_log_dir(tmp_path / "logs", {"orders-0": good()})
     properties = tmp_path / "server.properties"
     properties.write_text("producer.id.expiration.ms=1000\nlog.cleaner.delete.retention.ms=5\nnode.id=1\n")
-    told = [f"cleanerd.state.dir={tmp_path / 'state'}", f"cleanerd.broker.properties={properties}"]
-    settings, log_dir = load_settings(assignments=told), read_log_dir(path)
+    reported = [f"cleanerd.state.dir={tmp_path / 'state'}", f"cleanerd.broker.properties={properties}"]
+    settings, log_dir = load_settings(assignments=reported), read_log_dir(path)
     words = ("kafka.Kafka", "server.properties", "--override", "producer.id.expiration.ms=2000")
     with lock_holder(path, *words):
         facts = broker_facts(settings, log_dir, [], running=True)

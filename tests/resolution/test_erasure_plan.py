@@ -75,7 +75,7 @@ def test_a_running_broker_moves_its_recovery_point(tmp_path: Path) -> None:
 
 
 def test_a_request_replaces_the_maximum_lag(tmp_path: Path) -> None:
-    asked = facts(tmp_path / "one", LIVE, running=True)
+    requested = facts(tmp_path / "one", LIVE, running=True)
     plain = facts(tmp_path / "two", LIVE, running=True, requested=False)
-    assert bound_of(steps_of_tombstone(asked, 1, None)) is not None
+    assert bound_of(steps_of_tombstone(requested, 1, None)) is not None
     assert bound_of(steps_of_tombstone(plain, 1, None)) is None

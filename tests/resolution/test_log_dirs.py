@@ -23,16 +23,16 @@ def test_log_directories_of_the_broker(tmp_path: Path, key: str) -> None:
     """Ours, else the broker's; each once; never with the state directory inside."""
     properties = tmp_path / "server.properties"
     properties.write_text(f"{key}={tmp_path}/a, {tmp_path}/b,{tmp_path}/a\n")
-    told = f"cleanerd.broker.properties={properties}"
-    assert log_dirs_of(settings(tmp_path, told)) == (tmp_path / "a", tmp_path / "b")
-    assert log_dirs_of(settings(tmp_path, told, f"cleanerd.log.dirs={tmp_path}/c")) == (tmp_path / "c",)
+    reported = f"cleanerd.broker.properties={properties}"
+    assert log_dirs_of(settings(tmp_path, reported)) == (tmp_path / "a", tmp_path / "b")
+    assert log_dirs_of(settings(tmp_path, reported, f"cleanerd.log.dirs={tmp_path}/c")) == (tmp_path / "c",)
     with pytest.raises(ConfigError, match="is in the log directory"):
         log_dirs_of(settings(tmp_path, f"cleanerd.log.dirs={tmp_path}"))
     with pytest.raises(ConfigError, match="no log directory is named"):
         log_dirs_of(settings(tmp_path))
     properties.unlink()
     with pytest.raises(ConfigError, match="cannot be read"):
-        log_dirs_of(settings(tmp_path, told))
+        log_dirs_of(settings(tmp_path, reported))
 
 
 @pytest.mark.parametrize("named", ["data", "./data,{0}/b", "{0}/b, data"])
@@ -44,10 +44,10 @@ def test_log_directories_that_depend_on_where_the_broker_was_started(
     monkeypatch.chdir(tmp_path)
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={named.format(tmp_path)}\n")
-    told = f"cleanerd.broker.properties={properties}"
+    reported = f"cleanerd.broker.properties={properties}"
     with pytest.raises(ConfigError, match=r"log\.dirs names data, which is relative to the directory that the broker"):
-        log_dirs_of(settings(tmp_path, told))
-    assert log_dirs_of(settings(tmp_path, told, f"cleanerd.log.dirs={tmp_path}/c")) == (tmp_path / "c",)
+        log_dirs_of(settings(tmp_path, reported))
+    assert log_dirs_of(settings(tmp_path, reported, f"cleanerd.log.dirs={tmp_path}/c")) == (tmp_path / "c",)
 
 
 def test_a_directory_that_has_two_names(tmp_path: Path) -> None:

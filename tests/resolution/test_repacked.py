@@ -26,7 +26,7 @@ def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
 
 
-def _said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+def _printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
     code = run(list(map(str, arguments)))
     out = capsys.readouterr()
     return code, out.out + out.err
@@ -41,18 +41,18 @@ def test_every_report_names_it(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         logs[0] = b"".join(packed_better(2 * row, [(b"k", b""), (b"u", value)], level=1) for row in range(3))
     path = make_log_dir(tmp_path / "logs", {NAME: Partition(logs)})
     for arguments in (("plan", path, *OPTIONS), ("explain", NAME, path, *OPTIONS), ("spark", "profile", path)):
-        _, said = _said(capsys, *arguments)
-        assert (GROWS in said) == grows, said
+        _, message = _printed(capsys, *arguments)
+        assert (GROWS in message) == grows, message
 
 
 def test_an_exact_plan_refuses_as_the_cleaning_does(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """U-54: a cleaning that only makes the log larger; unless it is forced."""
     path = make_log_dir(tmp_path / "logs", {NAME: Partition(well_packed_log())})
-    refused, said = _said(capsys, "plan", "--exact", path, *OPTIONS)
+    refused, message = _printed(capsys, "plan", "--exact", path, *OPTIONS)
     assert refused == 4
-    assert "cleaned, the log would be" in said
-    assert _said(capsys, "clean", "--yes", path, *OPTIONS)[0] == 4
-    assert _said(capsys, "plan", "--exact", "--force", path, *OPTIONS)[0] == 0
+    assert "cleaned, the log would be" in message
+    assert _printed(capsys, "clean", "--yes", path, *OPTIONS)[0] == 4
+    assert _printed(capsys, "plan", "--exact", "--force", path, *OPTIONS)[0] == 0
 
 
 def test_what_shows_nothing(tmp_path: Path) -> None:

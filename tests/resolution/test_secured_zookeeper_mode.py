@@ -35,14 +35,14 @@ sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule require
 """
 
 
-class Asked:
+class Requested:
     """In the place of a connection."""
 
     def __init__(self, servers: str, client: Any, *, connect_seconds: float) -> None:
         assert connect_seconds > 0
         if client.login is not None and client.login.username == "nobody":
             raise AccessDeniedError("the cluster does not let cleanerd in", where=servers)
-        Asked.by = (servers, client.protocol, client.login.password)
+        Requested.by = (servers, client.protocol, client.login.password)
 
     by: tuple[str, str, str] = ("", "", "")
 
@@ -61,7 +61,7 @@ class Asked:
         return {name: TopicFacts(name, None, policy) for name in names}
 
 
-told_topics = partial(cleanerd_told_topics, connect=cast("Any", Asked))
+told_topics = partial(cleanerd_told_topics, connect=cast("Any", Requested))
 
 
 @pytest.fixture
@@ -89,8 +89,8 @@ def test_a_metadata_log_that_was_left_behind(tmp_path: Path, log_dir: LogDir) ->
     none = load_settings([], [f"cleanerd.state.dir={tmp_path / 'none'}"], environ={})
     old = broker_facts(none, log_dir, [])
     assert (old.zookeeper, old.topic_config("orders").policy_known) == (True, False)
-    asked = broker_facts(settings(tmp_path, LOGIN), log_dir, [], running=True, query_topics=told_topics)
-    assert asked.topic_config("orders").is_compacted
+    requested = broker_facts(settings(tmp_path, LOGIN), log_dir, [], running=True, query_topics=told_topics)
+    assert requested.topic_config("orders").is_compacted
     alive_ms = os.stat(log_dir.path / HIGH_WATERMARKS).st_mtime_ns // 1_000_000
     with (directory / f"{0:020d}.log").open("ab") as log:
         log.write(metadata_batch(2, metadata(20), timestamp=alive_ms - UNQUERIED_MS + 1000))
@@ -98,30 +98,32 @@ def test_a_metadata_log_that_was_left_behind(tmp_path: Path, log_dir: LogDir) ->
     assert (moving.zookeeper, moving.topic_config("orders").cleanup_policy) == (False, frozenset({"delete"}))
 
 
-def test_the_broker_is_asked_with_the_login_of_the_file(tmp_path: Path, log_dir: LogDir) -> None:
+def test_the_broker_is_queried_with_the_login_of_the_file(tmp_path: Path, log_dir: LogDir) -> None:
     """U-40: the file names the brokers and the login; bootstrap.servers of the settings counts before it."""
-    told = told_topics(settings(tmp_path, LOGIN), log_dir, running=True)
-    assert (told.topics["orders"].values, told.warnings) == ({"cleanup.policy": "compact"}, ())
-    assert Asked.by == ("kafka-1:9093", "SASL_PLAINTEXT", "hunter2")
+    reported = told_topics(settings(tmp_path, LOGIN), log_dir, running=True)
+    assert (reported.topics["orders"].values, reported.warnings) == ({"cleanup.policy": "compact"}, ())
+    assert Requested.by == ("kafka-1:9093", "SASL_PLAINTEXT", "hunter2")
     told_topics(settings(tmp_path, LOGIN, "cleanerd.state.dir=" + str(tmp_path / "s2"), "bootstrap.servers=b:1"),
                 log_dir, running=True)  # fmt: skip
-    assert Asked.by[0] == "b:1"
+    assert Requested.by[0] == "b:1"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (LOGIN + "ssl.cipher.suites=x\n", "ssl.cipher.suites"),
         (LOGIN.replace('"a"', '"nobody"'), "does not let cleanerd in"),
         ("security.protocol=PLAINTEXT\n", "bootstrap.servers is not set"),
     ],
 )
-def test_an_obstacle_is_a_warning_without_the_password(tmp_path: Path, log_dir: LogDir, text: str, said: str) -> None:
+def test_an_obstacle_is_a_warning_without_the_password(
+    tmp_path: Path, log_dir: LogDir, text: str, message: str
+) -> None:
     """The daemon goes on, and no password is in its log."""
-    told = told_topics(settings(tmp_path, text), log_dir, running=True)
-    assert told.topics == {}
-    (warning,) = told.warnings
-    assert said in warning
+    reported = told_topics(settings(tmp_path, text), log_dir, running=True)
+    assert reported.topics == {}
+    (warning,) = reported.warnings
+    assert message in warning
     assert "hunter2" not in warning
 
 
@@ -129,29 +131,29 @@ def test_each_log_directory_of_a_broker_asks_for_its_own_topics(tmp_path: Path, 
     """U-40, U-46: what another one, or a copy, asked a moment ago says nothing of it, and is not forgotten."""
     path = make_log_dir(tmp_path / "d2", {"users-0": two_groups()})
     (path / "meta.properties").write_text((log_dir.path / "meta.properties").read_text())
-    told = settings(tmp_path, LOGIN)
-    assert set(told_topics(told, log_dir, running=True).topics) == {"orders"}
-    assert set(told_topics(told, read_log_dir(path), running=True).topics) == {"users"}
-    assert set(told_topics(told, log_dir, running=False).topics) == {"orders"}
+    reported = settings(tmp_path, LOGIN)
+    assert set(told_topics(reported, log_dir, running=True).topics) == {"orders"}
+    assert set(told_topics(reported, read_log_dir(path), running=True).topics) == {"users"}
+    assert set(told_topics(reported, log_dir, running=False).topics) == {"orders"}
     copy = tmp_path / "copy"
     shutil.copytree(log_dir.path, copy)
-    assert told_topics(told, read_log_dir(copy), running=False).topics == {}
+    assert told_topics(reported, read_log_dir(copy), running=False).topics == {}
 
 
 def test_the_age_of_an_answer_counts_by_topic(tmp_path: Path, log_dir: LogDir) -> None:
     """U-40: the broker ran on for hours in which only its other log directory asked; a policy may have changed."""
     path = make_log_dir(tmp_path / "d2", {"users-0": two_groups()})
     (path / "meta.properties").write_text((log_dir.path / "meta.properties").read_text())
-    told, users = settings(tmp_path, LOGIN), read_log_dir(path)
-    told_topics(told, log_dir, running=True)
+    reported, users = settings(tmp_path, LOGIN), read_log_dir(path)
+    told_topics(reported, log_dir, running=True)
     now_ns = time.time_ns() + 2 * UNQUERIED_MS * 1_000_000
-    told_topics(told, users, running=True, clock_ms=lambda: now_ns // 1_000_000)
+    told_topics(reported, users, running=True, clock_ms=lambda: now_ns // 1_000_000)
     for each in (log_dir, users):
         os.utime(each.path / HIGH_WATERMARKS, ns=(now_ns, now_ns))
-    assert set(told_topics(told, users, running=False).topics) == {"users"}
-    old = told_topics(told, log_dir, running=False)
+    assert set(told_topics(reported, users, running=False).topics) == {"users"}
+    old = told_topics(reported, log_dir, running=False)
     assert (old.topics, "ran on for 2 h" in old.warnings[0]) == ({}, True)
-    found = told_topics(told, log_dir, running=True, clock_ms=lambda: now_ns // 1_000_000)
+    found = told_topics(reported, log_dir, running=True, clock_ms=lambda: now_ns // 1_000_000)
     assert set(found.topics) == {"orders"}
 
 
@@ -159,14 +161,14 @@ def test_log_directories_that_ask_at_the_same_time(tmp_path: Path, log_dir: LogD
     """U-40: each look thread asks for its own; who writes last keeps what the other one was told."""
     path = make_log_dir(tmp_path / "d2", {"users-0": two_groups()})
     (path / "meta.properties").write_text((log_dir.path / "meta.properties").read_text())
-    told = settings(tmp_path, LOGIN)
+    reported = settings(tmp_path, LOGIN)
 
-    class Slow(Asked):
+    class Slow(Requested):
         def topics(self, names: list[str], node_id: int) -> dict[str, TopicFacts]:
             if names == ["users"]:
-                told_topics(told, log_dir, running=True)
+                told_topics(reported, log_dir, running=True)
             return super().topics(names, node_id)
 
-    cleanerd_told_topics(told, read_log_dir(path), running=True, connect=cast("Any", Slow))
-    assert set(told_topics(told, log_dir, running=False).topics) == {"orders"}
-    assert set(told_topics(told, read_log_dir(path), running=False).topics) == {"users"}
+    cleanerd_told_topics(reported, read_log_dir(path), running=True, connect=cast("Any", Slow))
+    assert set(told_topics(reported, log_dir, running=False).topics) == {"orders"}
+    assert set(told_topics(reported, read_log_dir(path), running=False).topics) == {"users"}

@@ -75,9 +75,9 @@ def test_many_names_that_mean_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["service-777.event-7", *(f"nope-{number}" for number in range(499))]
     with pytest.raises(ConfigError) as caught:
         select(words, known, what="unknown", hint="")
-    told = str(caught.value)
-    assert told.startswith("service-777.event-7, nope-0, nope-1, ")
-    assert " and 480 more: unknown (did you mean service-777.events-7" in told
+    reported = str(caught.value)
+    assert reported.startswith("service-777.event-7, nope-0, nope-1, ")
+    assert " and 480 more: unknown (did you mean service-777.events-7" in reported
     assert len(compared) <= 3 * 500
 
 

@@ -92,20 +92,20 @@ def facts(directory: Path, state: Path, *servers: str, running: bool) -> BrokerF
     return broker_facts(settings, read_log_dir(directory), [], running=running)
 
 
-def test_asked_while_it_runs_and_believed_when_it_does_not(
+def test_queried_while_it_runs_and_believed_when_it_does_not(
     broker: ZooKeeperBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """U-40, U-24, U-18: without the broker's word no topic of ZooKeeper mode is known to be compacted."""
     (directory,), state = broker.log_dirs, tmp_path / "state"
     latest = fill(broker)
     assert not facts(directory, state, running=True).topic_config("orders").policy_known
-    asked = facts(directory, state, broker.bootstrap, running=True)
-    assert asked.zookeeper
-    assert asked.warnings == ()
-    config = asked.topic_config("orders")
+    requested = facts(directory, state, broker.bootstrap, running=True)
+    assert requested.zookeeper
+    assert requested.warnings == ()
+    config = requested.topic_config("orders")
     assert (config.is_compacted, config.min_cleanable_dirty_ratio) == (True, 0.9)
     assert config.origins["cleanup.policy"] == ORIGIN
-    assert not asked.topic_config("events").is_compacted
+    assert not requested.topic_config("events").is_compacted
     broker.stop()
 
     down = facts(directory, state, running=False)
@@ -159,7 +159,7 @@ class SecondBroker(ZooKeeperBroker):
         return {**super().properties(), "broker.id": "2", "log.cleaner.min.compaction.lag.ms": "86400000"}
 
 
-def test_the_broker_itself_is_asked(broker: ZooKeeperBroker, tmp_path: Path) -> None:
+def test_the_broker_itself_is_queried(broker: ZooKeeperBroker, tmp_path: Path) -> None:
     """U-40, U-24: any broker of a cluster answers, each by its own server.properties. Whichever is named as server.
 
     It comes last: for a while the cluster goes on naming the second broker, which is gone.
@@ -170,10 +170,10 @@ def test_the_broker_itself_is_asked(broker: ZooKeeperBroker, tmp_path: Path) -> 
     second.start()
     try:
         for number in range(4):
-            for asked, lag_ms in ((broker, 0), (second, 86_400_000)):
-                copy = tmp_path / f"{asked is broker}-{number}"
+            for requested, lag_ms in ((broker, 0), (second, 86_400_000)):
+                copy = tmp_path / f"{requested is broker}-{number}"
                 copy.mkdir()
-                shutil.copy(asked.log_dirs[0] / "meta.properties", copy)
+                shutil.copy(requested.log_dirs[0] / "meta.properties", copy)
                 (copy / "orders-0").mkdir()
                 for servers in (broker.bootstrap, second.bootstrap):
                     found = facts(copy, tmp_path / f"state-{number}-{servers[-5:]}", servers, running=True)

@@ -35,11 +35,11 @@ def decode_all(pool: ReaderPool, segment: Segment, seen: list[int]) -> None:
 
 
 def in_stretches(
-    pool: ReaderPool, segments: list[Segment], asked: list[int]
+    pool: ReaderPool, segments: list[Segment], requested: list[int]
 ) -> Iterator[SegmentRange[_kernel.Batches]]:
     """Segment after segment; ``asked`` gets the base of each when it is asked for."""
     for segment in segments:
-        asked.append(segment.base)
+        requested.append(segment.base)
         yield SegmentRange(
             segment, pool.parts(segment, CHUNK_BYTES), lambda _: by_chunk(_kernel.scan_headers), guessed=True
         )

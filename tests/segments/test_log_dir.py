@@ -129,7 +129,7 @@ def test_no_log_directory(tmp_path: Path) -> None:
         assert raised.value.where == str(wrong)
 
 
-def test_directory_that_cannot_be_looked_at(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_read(tmp_path: Path) -> None:
     """An error of ours, so that the other directories of the command line are cleaned all the same."""
     wrong = tmp_path / ("x" * 300)
     with pytest.raises(CleanerdError, match="cannot be read") as raised:

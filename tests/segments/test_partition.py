@@ -48,7 +48,7 @@ def test_leader_epochs_are_those_of_the_file_as_it_is(root: Path, entries: int) 
 
 
 @pytest.mark.parametrize("damage", [b"0\n2\n0 0\n", b"0\n1\n0 0\n" + b"x" * 500])
-def test_damaged_leader_epochs_are_told_of_their_own_file(root: Path, damage: bytes) -> None:
+def test_damaged_leader_epochs_are_reported_for_their_own_file(root: Path, damage: bytes) -> None:
     """OP-10: of two files with the same bytes each is named."""
     for number in (0, 1, 0):
         paths = write(root, number, damage), write(root, 1 - number, b"0\n1\n0 0\n")

@@ -154,7 +154,7 @@ def test_index_beyond_the_segment_is_not_followed(partition: tuple[str, Segment]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_damage_is_told_alike(partition: tuple[str, Segment], workers: int) -> None:
+def test_damage_is_reported_alike(partition: tuple[str, Segment], workers: int) -> None:
     """C-57: the same place and reason with and without workers, and what lies before it has been seen."""
     path, segment = partition
     with open(f"{path}/{segment.base:020d}.log", "r+b") as file:
@@ -197,13 +197,13 @@ def test_segment_after_segment(several: tuple[str, list[Segment]], workers: int,
         entries = np.frombuffer(index.read_bytes(), OFFSET_ENTRY).copy()
         entries["position"] += 1
         index.write_bytes(entries.tobytes())
-    asked: list[int] = []
+    requests: list[int] = []
     with ReaderPool(path, workers=workers, chunk_bytes=CHUNK_BYTES) as pool:
         found = [
             [int(offset) for batches in chunks for offset in batches.base_offset]
-            for chunks in pool.segments(in_stretches(pool, segments, asked))
+            for chunks in pool.segments(in_stretches(pool, segments, requests))
         ]
-    assert asked == [segment.base for segment in segments]
+    assert requests == [segment.base for segment in segments]
     ends = [900, 901, 904, 2404, 2444, 2445, 3145, 3146]
     empty = {900, 2444, 3145}
     expected = [
@@ -216,13 +216,13 @@ def test_segment_after_segment(several: tuple[str, list[Segment]], workers: int,
 def test_workers_begin_the_next_segment(several: tuple[str, list[Segment]]) -> None:
     """While the owner has one segment's last chunk in hand, the next segment's first parts are read; not all of it."""
     path, segments = several
-    asked: list[int] = []
+    requests: list[int] = []
     with ReaderPool(path, workers=2, chunk_bytes=16_384) as pool:
-        stretches = in_stretches(pool, [segments[3]] * 3, asked)
+        stretches = in_stretches(pool, [segments[3]] * 3, requests)
         with contextlib.closing(pool.segments(stretches)) as found:
             for number, chunks in enumerate(found, 1):
                 list(chunks)
-                assert len(asked) == min(number + 1, 3)
+                assert len(requests) == min(number + 1, 3)
 
 
 def test_parts_become_small_where_batches_unpack_to_much(several: tuple[str, list[Segment]]) -> None:

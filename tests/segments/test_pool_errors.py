@@ -65,7 +65,7 @@ def test_zeros_between_batches_are_damage(partition: tuple[str, Segment], worker
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("chunks", [1, 2, 3])
-def test_a_part_is_looked_at_once_more_at_its_end(partition: tuple[str, Segment], workers: int, chunks: int) -> None:
+def test_a_part_is_checked_once_more_at_its_end(partition: tuple[str, Segment], workers: int, chunks: int) -> None:
     """D-06: written to while its last chunk was read, whatever the number of chunks."""
     path, segment = partition
     size = segment.size_bytes // BATCHES
@@ -133,14 +133,14 @@ def test_threads_that_cannot_be_started(
     if wrong is not None:
         os.unlink(f"{path}/{wrong:020d}.index")
     no_more_threads(monkeypatch, "cleanerd-reader", after=threads)
-    asked: list[int] = []
+    requests: list[int] = []
     with ReaderPool(path, workers=4, chunk_bytes=16_384) as pool:
         found = [
             [int(offset) for batches in chunks for offset in batches.base_offset]
-            for chunks in pool.segments(in_stretches(pool, segments, asked))
+            for chunks in pool.segments(in_stretches(pool, segments, requests))
         ]
     assert [len(offsets) for offsets in found] == [900, 0, 3, 1500, 40, 0, 700, 0]
-    assert asked == [segment.base for segment in segments]
+    assert requests == [segment.base for segment in segments]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])

@@ -93,19 +93,19 @@ def test_zeros_between(tmp_path: Path, behind: bytes) -> None:
 def test_the_broker_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there were zeros when it was read there are batches when it is looked at: no damage, and not the end."""
     found = segment(tmp_path, BATCHES[0], len(WHOLE))
-    looks = []
+    scans = []
 
     def late(descriptor: int, start: int, end: int) -> bool:
-        if len(looks) < 3:
+        if len(scans) < 3:
             with (tmp_path / NAME).open("r+b") as file:
                 file.seek(start)
-                file.write(BATCHES[len(looks) + 1])
-        looks.append(start)
+                file.write(BATCHES[len(scans) + 1])
+        scans.append(start)
         return only_zeros(descriptor, start, end)
 
     monkeypatch.setattr(reading, "only_zeros", late)  # the broker appends at this very moment
     assert headers(tmp_path, found, 1 << 20) == OFFSETS[:4]
-    assert len(looks) == 4
+    assert len(scans) == 4
 
 
 @pytest.mark.parametrize("knows_holes", [True, False])

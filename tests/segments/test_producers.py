@@ -103,9 +103,9 @@ def test_more_producers_than_there_is_memory_for(tmp_path: Path) -> None:
         assert len(read_producers(log, reader, memory_bytes=3 * PRODUCER_BYTES).producers) == 3
         with pytest.raises(
             LogTooLargeError, match=r"3 producers wrote to the log.*producer\.id\.expiration\.ms"
-        ) as told:
+        ) as error:
             read_producers(log, reader, memory_bytes=3 * PRODUCER_BYTES - 1)
-        assert told.value.where == str(log.path)
+        assert error.value.where == str(log.path)
     shutil.rmtree(tmp_path / "logs")
     read(tmp_path, {0: b"", 2: b""}, {2: [Producer(number, 1, NOW) for number in range(3)]})
     log, reader = open_log(tmp_path, 70)

@@ -112,7 +112,7 @@ def test_size_beyond_the_file(tmp_path: Path, reader: SegmentReader) -> None:
     assert raised.value.position == len(SMALL)
 
 
-def test_damage_is_told_with_its_place(tmp_path: Path, reader: SegmentReader) -> None:
+def test_damage_is_reported_with_its_place(tmp_path: Path, reader: SegmentReader) -> None:
     """C-56, C-57: file, byte position, offset of the batch."""
     wrong = bytearray(WHOLE)
     wrong[-1] ^= 1

@@ -168,7 +168,7 @@ def test_indexes_of_a_segment_that_changed(log: PartitionLog, change: str) -> No
         read_aborted(log, 3)
 
 
-def test_a_disk_that_fails_is_told_as_any_error(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_is_reported_as_any_error(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """EIO for the question whether the segment is still the same one: who reads on without an index is not ended."""
     stat = os.stat
 
@@ -255,15 +255,15 @@ def test_a_log_that_vanishes_while_it_is_listed(log: PartitionLog, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("raised", "told"),
+    ("raised", "reported"),
     [
         (_kernel.InvalidCallError("REBUILD keeps no record"), "the log does not match what was decided"),
         (_kernel.KernelBugError("index out of bounds"), "internal error: index out of bounds"),
     ],
 )
-def test_kernel_errors_have_one_class(raised: Exception, told: str) -> None:
+def test_kernel_errors_have_one_class(raised: Exception, reported: str) -> None:
     """OP-10: whatever the kernel says ends one partition's round with a reason, and no worker."""
-    with pytest.raises(KernelError, match=told) as caught, translated_kernel_errors("orders-0"):
+    with pytest.raises(KernelError, match=reported) as caught, translated_kernel_errors("orders-0"):
         raise raised
     assert caught.value.where == "orders-0"
 

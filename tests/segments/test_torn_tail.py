@@ -110,7 +110,9 @@ def test_a_snapshot_from_above_the_recovery_point(tmp_path: Path) -> None:
         pytest.param([(9, 9, 22, 9)], id="of another log"),
     ],
 )
-def test_the_segment_of_the_recovery_point_tells_itself(tmp_path: Path, index: list[tuple[int, int, int, int]]) -> None:
+def test_the_segment_of_the_recovery_point_is_read_itself(
+    tmp_path: Path, index: list[tuple[int, int, int, int]]
+) -> None:
     """U-32: a broker that recovers has emptied its index; the entries are those that the recovery writes."""
     log = log_of(tmp_path, SEGMENTS, aborted={20: index}, recovery_point=28, high_watermark=35)
     assert aborted(log) == [(7, 10, 25)]

@@ -31,7 +31,7 @@ def test_only_before(directory: Path) -> None:
     assert read_cluster_metadata(directory, only_before_ms=None).topics == {"b": ID2, "c": ID3}
 
 
-def test_young_batches_are_told_apart_in_one_reading(directory: Path) -> None:
+def test_young_batches_are_distinguished_in_one_reading(directory: Path) -> None:
     """U-23: one reading tells both; what counts is the same as without, whatever the younger part does or is."""
     old = metadata_batch(0, topic("a", ID1), config(2, "a", "cleanup.policy", "delete"), timestamp=10)
     change = config(2, "a", "cleanup.policy", "compact")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.daemon.process import Daemon
 from tests.daemon.service import assignments
 from tests.soak.samples import Samples, of_daemon, of_view
-from tests.soak.verdict import Check, Row, below, failing, flat, per_second, table, told
+from tests.soak.verdict import Check, Row, below, failing, flat, per_second, reported, table
 from tests.support.fake_agent import FakeAgent
 from tests.support.log_dirs import Partition, make_log_dir, write_segment
 from tests.swap.live_round import held
@@ -60,8 +60,8 @@ class GrowingBroker(FakeAgent):
     def do_log(self, request: dict[str, Any]) -> dict[str, Any]:
         """All that is written is flushed and committed."""
         end = self.ends[f"{request['topic']}-{request['partition']}"]
-        marks = dict.fromkeys(("hw", "lso", "leo", "recovery_point"), end)
-        return {**super().do_log(request), **marks}
+        markers = dict.fromkeys(("hw", "lso", "leo", "recovery_point"), end)
+        return {**super().do_log(request), **markers}
 
     def grow(self, name: str) -> None:
         """Two records more of the same keys, in a segment that ends with them."""
@@ -145,7 +145,7 @@ class ManyDirectories:
         rows += [
             below(name, series[name], 0) for name in ("quarantined but for the planted", "dead workers", "not healthy")
         ]
-        rows += [told("cores", per_second(series["CPU seconds"])), told("cleans", series["cleans"])]
+        rows += [reported("cores", per_second(series["CPU seconds"])), reported("cleans", series["cleans"])]
         return rows
 
 

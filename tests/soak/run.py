@@ -26,7 +26,7 @@ from tests.kafka.fixtures import brokers
 from tests.live.load import WRITINGS, Load, create_topics
 from tests.live.rounds import with_agent
 from tests.soak.samples import Samples, of_broker, of_daemon, of_view
-from tests.soak.verdict import Check, Row, after, below, failing, flat, per_second, table, told
+from tests.soak.verdict import Check, Row, after, below, failing, flat, per_second, reported, table
 from tests.soak.visitors import Visitors
 
 if TYPE_CHECKING:
@@ -108,19 +108,19 @@ class Soak:
             self.samples.add(at, of_broker(broker.pid))
             self.samples.add(at, {"load of the host": os.getloadavg()[0]})
             if int(at // 60) > int((at - PERIOD_SECONDS) // 60):
-                self._tell_progress(at)
+                self._print_progress(at)
             next_at += PERIOD_SECONDS
             time.sleep(max(0.0, next_at - time.monotonic()))
 
-    def _tell_progress(self, at_seconds: float) -> None:
+    def _print_progress(self, at_seconds: float) -> None:
         wanted = ("anonymous MiB", "descriptors", "threads", "swaps", "backlog KiB", "overdue partitions")
         figures = ", ".join(f"{name} {self.samples.series[name][-1][1]:.0f}" for name in wanted)
         self.write(f"{at_seconds / 60:4.0f} min: {figures}")
 
     # -- what is asked once -------------------------------------------------------------------------------------------
 
-    def _check(self, name: str, told_so: str, *, ok: bool) -> None:
-        self.checks.append(Check(name, told_so, ok))
+    def _check(self, name: str, reported_so: str, *, ok: bool) -> None:
+        self.checks.append(Check(name, reported_so, ok))
 
     def _judge_clients(self, load: Load, visitors: Visitors) -> None:
         try:
@@ -128,8 +128,8 @@ class Soak:
         except AssertionError as problem:
             self._check("clients of the broker", str(problem), ok=False)
         else:
-            said = f"{load.ledger.count:,} records acknowledged, {load.full_reads} full reads, no error"
-            self._check("clients of the broker", said, ok=True)
+            message = f"{load.ledger.count:,} records acknowledged, {load.full_reads} full reads, no error"
+            self._check("clients of the broker", message, ok=True)
         came = ", ".join(f"{count} {name}" for name, count in visitors.counts.items())
         self._check("visitors", "; ".join([came, *visitors.problems[:5]]), ok=not visitors.problems)
         idle = [name for name, count in visitors.counts.items() if count == 0]
@@ -168,8 +168,8 @@ class Soak:
         memory_mib = 4.0 if self.minutes >= 10 else 16.0
         rows = [flat(name, series[name], memory_mib) for name in ("resident MiB", "anonymous MiB")]
         # A share: it moves when somebody else who has the same libraries open comes or goes.
-        rows += [told("proportional MiB", series["proportional MiB"])]
-        rows += [told("descriptors", series["descriptors"])]
+        rows += [reported("proportional MiB", series["proportional MiB"])]
+        rows += [reported("descriptors", series["descriptors"])]
         own = "descriptors but for hanging clients"
         rows += [flat(name, series[name], 2) for name in (own, "threads", "inotify watches")]
         rows += [flat("files in the state directory", series["files in the state directory"], 2)]
@@ -184,8 +184,13 @@ class Soak:
         nothing = ("overdue partitions", "quarantined but for the planted", "dead workers", "not healthy")
         rows += [below(name, series[name], 0) for name in nothing]
         rows += [below("scrape ms", visitors.scrape_ms, 2000)]
-        rows += [told("cores", per_second(series["CPU seconds"])), told("swaps a second", per_second(series["swaps"]))]
-        rows += [told(name, series[name]) for name in ("cleans", "refused swaps", "KiB of its log", "load of the host")]
+        rows += [
+            reported("cores", per_second(series["CPU seconds"])),
+            reported("swaps a second", per_second(series["swaps"])),
+        ]
+        rows += [
+            reported(name, series[name]) for name in ("cleans", "refused swaps", "KiB of its log", "load of the host")
+        ]
         return rows
 
 

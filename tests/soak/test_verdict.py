@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.soak import verdict
-from tests.soak.verdict import Check, after, below, failing, flat, per_second, rise, slope_an_hour, table, thirds, told
+from tests.soak.verdict import (
+    Check,
+    after,
+    below,
+    failing,
+    flat,
+    per_second,
+    reported,
+    rise,
+    slope_an_hour,
+    table,
+    thirds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +102,7 @@ def test_too_few_samples_are_no_verdict(some: Series) -> None:
 
 
 def test_the_table_names_what_failed() -> None:
-    rows = [flat("descriptors", series(lambda at: at), 2), told("CPU", series(lambda at: 12345 + at))]
+    rows = [flat("descriptors", series(lambda at: at), 2), reported("CPU", series(lambda at: 12345 + at))]
     checks = [Check("SIGTERM", "exit code 143", ok=True), Check("verify", "exit code 5", ok=False)]
     assert failing([*rows, *checks]) == ["descriptors", "verify"]
     lines: list[str] = []

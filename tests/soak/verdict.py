@@ -40,7 +40,7 @@ class Check:
     """Something that holds or not, looked at once."""
 
     name: str
-    told: str
+    reported: str
     ok: bool
 
 
@@ -82,7 +82,7 @@ def below(name: str, series: Series, bound: float) -> Row:
     return _row(name, series, f"never above {bound:g}", ok=max(value for _, value in series) <= bound)
 
 
-def told(name: str, series: Series) -> Row:
+def reported(name: str, series: Series) -> Row:
     """It is shown, and nothing is asked of it."""
     return _row(name, series, "", ok=True)
 
@@ -119,14 +119,14 @@ def table(rows: Sequence[Row], checks: Sequence[Check], write: Callable[[str], o
     for row in rows:
         values = (row.start, row.middle, row.end, row.largest)
         figures = "".join(f"{_figure(value):>12}" for value in values) + f"{_figure(row.slope_an_hour, '+'):>12}"
-        write(f"{_mark(row.ok)} {row.name:{width}}{figures}  {row.wanted}")
+        write(f"{_marker(row.ok)} {row.name:{width}}{figures}  {row.wanted}")
     for check in checks:
-        write(f"{_mark(check.ok)} {check.name:{width}}  {check.told}")
+        write(f"{_marker(check.ok)} {check.name:{width}}  {check.reported}")
 
 
 def _figure(value: float, sign: str = "") -> str:
     return f"{value:{sign},.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:{sign},.2f}"
 
 
-def _mark(ok: bool) -> str:
+def _marker(ok: bool) -> str:
     return "  " if ok else "NO"

@@ -69,10 +69,10 @@ def settings(state: Path) -> list[str]:
         for name, (_, topic) in TOPICS.items()
         for key, value in {"cleanup.policy": "compact", **topic}.items()
     }
-    said = {
+    values = {
         **keys, "cleanerd.state.dir": str(state), "cleanerd.disk.reserve": "0", "cleanerd.delegation": "assumed",
     }  # fmt: skip
-    return [word for key, value in said.items() for word in ("--set", f"{key}={value}")]
+    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
 
 
 CLEAN: Final = ("--force", "--from-start", "--now-ms", str(NOW_MS), "--json")
@@ -86,8 +86,8 @@ def archived(
     words = ["spark", "clean", *sources, "--output", str(output), *CLEAN, *settings(state), *more]
     capsys.readouterr()
     code = run(words)
-    told = capsys.readouterr()
-    return code, json.loads(told.out) if told.out.startswith("{") else None, told.err
+    reported = capsys.readouterr()
+    return code, json.loads(reported.out) if reported.out.startswith("{") else None, reported.err
 
 
 def cleaned_twin(capsys: pytest.CaptureFixture[str], source: Path, *more: str) -> dict[str, bytes]:

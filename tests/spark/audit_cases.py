@@ -30,8 +30,8 @@ def emptied(at: int, last: int = 0) -> bytes:
     return encode_batch([], base_offset=at, last_offset_delta=last)
 
 
-def scene(changed: dict[int, bytes], expected: dict[str, int], **asked: object) -> Case:
-    return Case(s.OLD, {**s.NEW, **changed}, expected, clean_end=s.CLEAN_TO, **asked)  # type: ignore[arg-type]
+def scene(changed: dict[int, bytes], expected: dict[str, int], **requested: object) -> Case:
+    return Case(s.OLD, {**s.NEW, **changed}, expected, clean_end=s.CLEAN_TO, **requested)  # type: ignore[arg-type]
 
 
 def second(batch: bytes) -> dict[int, bytes]:

@@ -108,9 +108,9 @@ class Pair:
         if version is not None:
             packed = varint(version) if rules.encoding == "varlong" else version.to_bytes(8, "big", signed=True)
             headers.append((b"ver", packed))
-        mark = pick.choice((None, None, b"1", b"0", b""))
-        if mark is not None:
-            headers.append((b"del", mark))
+        marker = pick.choice((None, None, b"1", b"0", b""))
+        if marker is not None:
+            headers.append((b"del", marker))
         flagged = pick.random() < 0.3
         record = Record(
             None if pick.random() < 0.06 else b"k%d" % pick.randint(0, 5),
@@ -121,7 +121,7 @@ class Pair:
             FLAG if flagged else 0,
         )
         ranked = {"offset": None, "timestamp": record.timestamp, "header": version}[rules.strategy]
-        deleted = {"null": record.value is None, "flag": flagged, "header": record.value is None or mark == b"1"}
+        deleted = {"null": record.value is None, "flag": flagged, "header": record.value is None or marker == b"1"}
         rank = (ranked is not None, ranked or 0, offset)
         return Known(offset, record, rank, deleted[rules.tombstone_mode], horizon, aborted)
 

@@ -41,17 +41,19 @@ _VERSION: Final = "2018-11-09"
 _PINNED: Final = Path(__file__).parent / "azurite"
 
 
-def _said(status: int, code: str, message: str) -> Answer:
+def _printed(status: int, code: str, message: str) -> Answer:
     """As Azure answers."""
     body = f'<?xml version="1.0" encoding="utf-8"?><Error><Code>{code}</Code><Message>{message}</Message></Error>'
     return status, body.encode(), {"Content-Type": "application/xml", "x-ms-error-code": code}
 
 
 _ANSWERS = {
-    "slow": _said(503, "ServerBusy", "The server is currently unable to receive requests. Please retry your request."),
-    "broken": _said(500, "InternalError", "The server encountered an internal error. Please retry the request."),
-    "denied": _said(403, "AuthenticationFailed", "Server failed to authenticate the request."),
-    "forbidden": _said(
+    "slow": _printed(
+        503, "ServerBusy", "The server is currently unable to receive requests. Please retry your request."
+    ),
+    "broken": _printed(500, "InternalError", "The server encountered an internal error. Please retry the request."),
+    "denied": _printed(403, "AuthenticationFailed", "Server failed to authenticate the request."),
+    "forbidden": _printed(
         403, "AuthorizationPermissionMismatch", "This request is not authorized to perform this operation."
     ),
 }

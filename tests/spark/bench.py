@@ -74,7 +74,7 @@ class Family:
 
     def cpu_seconds(self, kind: str | None = None) -> float:
         """So far, of all or of one kind."""
-        self._look()
+        self._scan()
         own = sum(os.times()[:2]) if kind != "java" else 0.0
         return own + sum(spent for name, spent in self._seen.values() if kind in (None, name))
 
@@ -85,9 +85,9 @@ class Family:
 
     def _watch(self) -> None:
         while not self._over.wait(0.1):
-            self._look()
+            self._scan()
 
-    def _look(self) -> None:
+    def _scan(self) -> None:
         stats = _stats()
         for pid in _below(stats):
             name, fields = stats.get(pid, ("", []))
@@ -183,7 +183,7 @@ def measure_spark(cores: int, logs: dict[float, Path], warm_up: Path, answers: A
     for _ in range(_rounds()):
         for gib, log_dir in logs.items():
             family = Family()
-            shuffled = _told(shuffled_bytes, session)
+            shuffled = _reported(shuffled_bytes, session)
             before, java = family.cpu_seconds(), family.cpu_seconds("java")
             started = time.monotonic()
             result = stage(log_dir, by_spark)
@@ -201,7 +201,7 @@ def measure_spark(cores: int, logs: dict[float, Path], warm_up: Path, answers: A
                     java,
                     family.largest["python"],
                     family.largest["java"],
-                    _told(shuffled_bytes, session) - shuffled,
+                    _reported(shuffled_bytes, session) - shuffled,
                     result.seconds,
                 )
             )
@@ -220,7 +220,7 @@ def _best(rounds: list[Measured]) -> Measured:
     return replace(best, **memory)
 
 
-def _told(question: Any, session: Any) -> int:
+def _reported(question: Any, session: Any) -> int:
     """Spark's own books, as far as this release keeps them where we look."""
     try:
         return int(question(session))

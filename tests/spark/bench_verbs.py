@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 MB: Final = 1_000_000
 MASTER: Final = "local[2]"
-VERBS: Final = ("clean", "snapshot", "profile", "audit", "divergence")
+COMMANDS: Final = ("clean", "snapshot", "profile", "audit", "divergence")
 STRATEGY: Final = f"header:{VERSION_HEADER}"
 SETTINGS: Final = {
     "cleanup.policy": "compact",
@@ -56,7 +56,7 @@ class Spent:
     """One verb on one log: seconds."""
 
     mb: float
-    verb: str
+    command: str
     how: str
     wall_seconds: float
     cpu_seconds: float
@@ -82,19 +82,19 @@ def main() -> None:
     """Measure and print."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a verb leaves behind is ours to wait for
     sizes = [float(text) for text in os.environ.get("BENCH_VERBS_MB", "2.2,200").split(",")]
-    verbs = os.environ.get("BENCH_VERBS", ",".join(VERBS)).split(",")
+    commands = os.environ.get("BENCH_VERBS", ",".join(COMMANDS)).split(",")
     root = Path(tempfile.mkdtemp(prefix="cleanerd-bench-", dir=os.environ.get("BENCH_SPARK_DIR")))
     found: list[Spent] = []
     try:
         for mb in sizes:
             scene = _made(root / str(mb), mb)
-            for verb in verbs:
+            for command in commands:
                 for how, more in (("cold", []), ("session", ["--conf", f"spark.driver.memory={_heap()}"])):
                     if how not in _hows():
                         continue
-                    found.append(_best([_cold(scene, mb, verb, how, more) for _ in range(_rounds())]))
+                    found.append(_best([_cold(scene, mb, command, how, more) for _ in range(_rounds())]))
             if "warm" in _hows():
-                found += _warm(scene, mb, verbs)
+                found += _warm(scene, mb, commands)
             shutil.rmtree(scene.root)
     finally:
         shutil.rmtree(root, ignore_errors=True)
@@ -104,7 +104,7 @@ def main() -> None:
     print(f"{SHAPE.label}; seconds")  # noqa: T201
     print(f"{'MB':>8}  {'verb':12}{'how':10}{'wall':>8}{'CPU':>8}{'MiB':>8}")  # noqa: T201
     for each in found:
-        line = f"{each.mb:>8g}  {each.verb:12}{each.how:10}{each.wall_seconds:>8.1f}{each.cpu_seconds:>8.1f}"
+        line = f"{each.mb:>8g}  {each.command:12}{each.how:10}{each.wall_seconds:>8.1f}{each.cpu_seconds:>8.1f}"
         line += f"{each.mib:>8.0f}"
         print(line)  # noqa: T201
 
@@ -179,18 +179,18 @@ def _made(root: Path, mb: float) -> Scene:
 
 
 def _command(scene: Scene, *arguments: str) -> list[str]:
-    said = [word for each in _said(scene, SETTINGS) for word in ("--set", each)]
-    return [sys.executable, "-m", "cleanerd", *arguments, "--quiet", *said]
+    messages = [word for each in _printed(scene, SETTINGS) for word in ("--set", each)]
+    return [sys.executable, "-m", "cleanerd", *arguments, "--quiet", *messages]
 
 
-def _said(scene: Scene, keys: Iterable[str]) -> list[str]:
+def _printed(scene: Scene, keys: Iterable[str]) -> list[str]:
     """Settings, with ``keys`` of the topic."""
     topic = [f"topics.{PARTITION.topic}.{key}={SETTINGS[key]}" for key in keys]
     ours = {"state.dir": scene.root / "state", "disk.reserve": 0, "delegation": "assumed"}
     return [*(f"cleanerd.{key}={value}" for key, value in ours.items()), *topic]
 
 
-def _arguments(scene: Scene, verb: str) -> list[str]:
+def _arguments(scene: Scene, command: str) -> list[str]:
     before, after = str(scene.before), str(scene.after)
     return {
         "clean": ["clean", before, "--force", "--from-start"],
@@ -198,7 +198,7 @@ def _arguments(scene: Scene, verb: str) -> list[str]:
         "profile": ["profile", before],
         "audit": ["audit", before, after],
         "divergence": ["divergence", before, after],
-    }[verb]
+    }[command]
 
 
 def _tidy(scene: Scene) -> None:
@@ -206,11 +206,11 @@ def _tidy(scene: Scene) -> None:
     shutil.rmtree(scene.before / str(PARTITION) / ".kstage", ignore_errors=True)
 
 
-def _cold(scene: Scene, mb: float, verb: str, how: str, more: Sequence[str]) -> Spent:
+def _cold(scene: Scene, mb: float, subcommand: str, how: str, more: Sequence[str]) -> Spent:
     spent, started = _children_cpu(), time.monotonic()
     limit_mib = int(os.environ.get("BENCH_VERBS_LIMIT_MIB", "0"))
     master = "local[*]" if limit_mib else MASTER
-    command = _command(scene, "spark", *_arguments(scene, verb), "--json", "--master", master, *more)
+    command = _command(scene, "spark", *_arguments(scene, subcommand), "--json", "--master", master, *more)
     with (
         cgroup(limit_mib << 20) if limit_mib else contextlib.nullcontext(Cgroup(Path(), 0)) as group,
         Memory() as memory,
@@ -223,7 +223,7 @@ def _cold(scene: Scene, mb: float, verb: str, how: str, more: Sequence[str]) -> 
         for _ in _orphans():
             pass
     _tidy(scene)
-    return Spent(mb, verb, how, wall, _children_cpu() - spent, memory.most)
+    return Spent(mb, subcommand, how, wall, _children_cpu() - spent, memory.most)
 
 
 def _orphans() -> Iterator[int]:
@@ -240,15 +240,15 @@ def _children_cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _warm(scene: Scene, mb: float, verbs: Sequence[str]) -> list[Spent]:
+def _warm(scene: Scene, mb: float, commands: Sequence[str]) -> list[Spent]:
     """In a process of its own, which measures itself."""
-    command = [sys.executable, "-m", "tests.spark.bench_verbs", "--session", str(scene.root), *verbs]
+    command = [sys.executable, "-m", "tests.spark.bench_verbs", "--session", str(scene.root), *commands]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    told = json.loads(done.stdout.splitlines()[-1])
-    return [Spent(mb, verb, "warm", *each) for verb, *each in told]
+    report = json.loads(done.stdout.splitlines()[-1])
+    return [Spent(mb, subcommand, "warm", *each) for subcommand, *each in report]
 
 
-def in_session(scene: Scene, verbs: Sequence[str]) -> list[tuple[str, float, float, float]]:
+def in_session(scene: Scene, commands: Sequence[str]) -> list[tuple[str, float, float, float]]:
     """Each verb, after some calls of it, by a session as a notebook has one."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -260,43 +260,43 @@ def in_session(scene: Scene, verbs: Sequence[str]) -> list[tuple[str, float, flo
     }.items():  # fmt: skip
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    told = []
-    for verb in verbs:
+    reported = []
+    for command in commands:
         for _ in range(CALLS_BEFORE):
-            _called(session, scene, verb)
+            _called(session, scene, command)
         rounds = []
         for _ in range(_rounds()):
             family = Family()
             before, started = family.cpu_seconds(), time.monotonic()
             with Memory() as memory:
-                _called(session, scene, verb)
+                _called(session, scene, command)
             rounds.append((family.cpu_seconds() - before, time.monotonic() - started, memory.most))
             family.close()
         cpu, wall, mib = min(rounds)
-        told.append((verb, wall, cpu, mib))
+        reported.append((command, wall, cpu, mib))
     session.stop()
-    return told
+    return reported
 
 
-def _called(session: Any, scene: Scene, verb: str) -> None:
+def _called(session: Any, scene: Scene, command: str) -> None:
     from cleanerd.spark.notebook import Logs  # noqa: PLC0415
 
     strategies = {PARTITION.topic: STRATEGY}
     logs, after = Logs(session, scene.before, strategies), Logs(session, scene.after, strategies)
     calls: Mapping[str, Callable[[], object]] = {
-        "clean": lambda: logs.stage(_said(scene, ("cleanup.policy",)), force=True, from_start=True),
+        "clean": lambda: logs.stage(_printed(scene, ("cleanup.policy",)), force=True, from_start=True),
         "snapshot": lambda: logs.latest().write_parquet(scene.root / "state.parquet"),
         "profile": logs.profile,
         "audit": lambda: after.audit(scene.before, clean_below=after.found()[0].segments[-1].base),
         "divergence": lambda: logs.compare_replicas(scene.after),
     }
-    calls[verb]()
+    calls[command]()
     _tidy(scene)
 
 
 if __name__ == "__main__":
     if "--session" in sys.argv:
-        place, *asked = sys.argv[sys.argv.index("--session") + 1 :]
-        print(json.dumps(in_session(Scene(Path(place)), asked)))  # noqa: T201
+        place, *requested = sys.argv[sys.argv.index("--session") + 1 :]
+        print(json.dumps(in_session(Scene(Path(place)), requested)))  # noqa: T201
     else:
         main()

@@ -54,12 +54,12 @@ def spark() -> Iterator[SparkSession]:
 def server() -> Iterator[Store]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     store, stop = s3.start()
-    said = {
+    values = {
         "AWS_ENDPOINT_URL": store.endpoint, "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": s3.SECRET,
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        for key, value in said.items():
+        for key, value in values.items():
             patch.setenv(key, value)
         yield store
         stop()

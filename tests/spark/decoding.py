@@ -46,8 +46,8 @@ def record(*fields: Any, name: str = "Order", **more: Any) -> dict[str, Any]:
 
 def batch_of(where: RegistryServer | str, values: Sequence[bytes | None], **decode: Any) -> pa.RecordBatch:
     """A column ``values`` of the topic ``orders``, with what is made of it."""
-    said = Decode(where if isinstance(where, str) else where.url, **decode)
-    (out,) = BatchDecoder(resolved(said, [TOPIC])).batches(
+    message = Decode(where if isinstance(where, str) else where.url, **decode)
+    (out,) = BatchDecoder(resolved(message, [TOPIC])).batches(
         [pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], ["value"])]
     )
     out.validate(full=True)

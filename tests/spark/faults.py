@@ -175,7 +175,7 @@ class _Measured:
         try:
             yield from self.function(rows)
         finally:
-            told = re.search(r"VmHWM:\s+([0-9]+) kB", Path("/proc/self/status").read_text())
-            assert told is not None
+            reported = re.search(r"VmHWM:\s+([0-9]+) kB", Path("/proc/self/status").read_text())
+            assert reported is not None
             name = f"{self.name}-{os.getpid()}-{time.monotonic_ns()}"
-            (self.faults.place / name).write_text(str(int(told[1]) / 1024))
+            (self.faults.place / name).write_text(str(int(reported[1]) / 1024))

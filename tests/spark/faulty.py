@@ -38,7 +38,7 @@ class Faulty:
     page: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def asked(self, method: str, path: str, wanted: str) -> str | None:
+    def requested(self, method: str, path: str, wanted: str) -> str | None:
         """What happens with a request."""
         with self._lock:
             number = len(self.requests)
@@ -59,14 +59,14 @@ def now_and_then(fault: str) -> Callable[[int, str, str, str], str | None]:
 
     Not every third of all requests: with several tasks at work one of them may meet the third each time it tries.
     """
-    asked: Counter[str] = Counter()
+    requests: Counter[str] = Counter()
     lock = threading.Lock()
 
     def failing(_number: int, method: str, path: str, wanted: str) -> str | None:
         question = f"{method} {re.sub('upload_?[iI]d=[^&]*', '', path)} {wanted}"
         with lock:
-            asked[question] += 1
-            return fault if asked[question] == 1 + zlib.crc32(question.encode()) % 3 else None
+            requests[question] += 1
+            return fault if requests[question] == 1 + zlib.crc32(question.encode()) % 3 else None
 
     return failing
 
@@ -79,7 +79,7 @@ class _Proxy(BaseHTTPRequestHandler):
     def _forward(self) -> None:
         path = unquote(self.path)
         wanted = self.headers.get("Range") or self.headers.get("x-ms-range", "")
-        fault = self.store.asked(self.command, path, wanted)
+        fault = self.store.requested(self.command, path, wanted)
         body = self._body()
         if fault == "drop":
             self.close_connection = True

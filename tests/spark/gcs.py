@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from tests.spark.other_store import OtherStore
 
 
-def _said(status: int, reason: str, message: str) -> Answer:
+def _printed(status: int, reason: str, message: str) -> Answer:
     """As Google answers."""
     body = '{"error": {"code": %d, "message": "%s", "errors": [{"domain": "global", "reason": "%s", "message": "%s"}]}}'
     return status, (body % (status, message, reason, message)).encode(), {"Content-Type": "application/json"}
 
 
 _ANSWERS = {
-    "slow": _said(429, "rateLimitExceeded", "The object exceeded the rate limit for object reads."),
-    "broken": _said(503, "backendError", "We encountered an internal error. Please try again."),
-    "denied": _said(401, "authError", "Invalid Credentials"),
-    "forbidden": _said(
+    "slow": _printed(429, "rateLimitExceeded", "The object exceeded the rate limit for object reads."),
+    "broken": _printed(503, "backendError", "We encountered an internal error. Please try again."),
+    "denied": _printed(401, "authError", "Invalid Credentials"),
+    "forbidden": _printed(
         403, "vpcServiceControls",
         "Request is prohibited by organization's policy. vpcServiceControlsUniqueIdentifier: abc",
     ),

@@ -40,7 +40,7 @@ class Growing:
     def put(self, name: str, **values: str | None) -> None:
         self.add(name, *(Record(key.encode(), None if v is None else v.encode()) for key, v in values.items()))
 
-    def mark(self, name: str, producer_id: int, *, commit: bool) -> None:
+    def end_transaction(self, name: str, producer_id: int, *, commit: bool) -> None:
         self._append(name, encode_marker(self._ends[name], commit=commit, producer_id=producer_id))
 
     def drop(self, name: str, base: int, data: bytes) -> None:

@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def told_to_workers(spark: SparkSession, said: Mapping[str, str]) -> Iterator[None]:
+def sent_to_workers(spark: SparkSession, message: Mapping[str, str]) -> Iterator[None]:
     """In the block Python workers have these variables, too: where the store is, and who we are there.
 
     The worker that plans for the driver has Java's variables, and those of the moment in which a source is registered.
     """
     environment = spark.sparkContext.environment
-    environment.update(said)
+    environment.update(message)
     register(spark)
     try:
         yield
     finally:
-        for key in said:
+        for key in message:
             del environment[key]
         register(spark)
 

@@ -73,7 +73,7 @@ class Kubernetes:
             meta.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
             if kind == "pods" and known is None:
                 document["status"] = {"phase": "Pending"}
-            self._tell("ADDED" if known is None else "MODIFIED", path, document)
+            self._notify("ADDED" if known is None else "MODIFIED", path, document)
         if kind == "pods" and known is None:
             threading.Thread(target=self._run, args=(path, document), daemon=True).start()
         self._write_hosts()
@@ -85,7 +85,7 @@ class Kubernetes:
             gone = self.objects.get(path)
             if gone is None:
                 return
-            self._tell("DELETED", path, gone)
+            self._notify("DELETED", path, gone)
             del self.objects[path]
         self._kill(gone["metadata"]["name"])
 
@@ -113,7 +113,7 @@ class Kubernetes:
             assert self._changed.wait_for(lambda: name in self._codes, seconds), f"{name} does not end"
             return self._codes[name]
 
-    def _tell(self, what: str, path: str, document: Document) -> None:
+    def _notify(self, what: str, path: str, document: Document) -> None:
         document["metadata"]["resourceVersion"] = str(len(self._events) + 1)
         document["_path"] = path
         self.objects[path] = document
@@ -134,14 +134,14 @@ class Kubernetes:
         place.mkdir()
         self._write_hosts()
         facts = {"status.podIP": address, "metadata.name": name, "metadata.namespace": "default"}
-        said = {"PATH": os.environ["PATH"], **self._environment}
-        said |= {each["name"]: self._value(each, facts) for each in container.get("env", ())}
+        message = {"PATH": os.environ["PATH"], **self._environment}
+        message |= {each["name"]: self._value(each, facts) for each in container.get("env", ())}
         words = [*container.get("command", [self._entrypoint]), *container.get("args", ())]
         self.outputs[name] = place / "output"
         with self.outputs[name].open("wb") as output:
             process = subprocess.Popen(
                 ["unshare", "--mount", "sh", "-c", self._script(place, spec), "sh", *words],
-                stdout=output, stderr=output, env=said, start_new_session=True,
+                stdout=output, stderr=output, env=message, start_new_session=True,
             )  # fmt: skip
         self._processes[name] = process
         self._state(path, "Running", {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, address)
@@ -192,7 +192,7 @@ class Kubernetes:
             }
             pod = {**pod, "metadata": dict(pod["metadata"])}
             pod["status"] = {"phase": phase, "podIP": address, "containerStatuses": [{**status, "restartCount": 0}]}
-            self._tell("MODIFIED", path, pod)
+            self._notify("MODIFIED", path, pod)
 
     def _fill(self, volume: Document, place: Path) -> None:
         place.mkdir()
@@ -204,14 +204,14 @@ class Kubernetes:
         else:
             assert "emptyDir" in volume, volume
 
-    def _value(self, said: Document, facts: Mapping[str, str]) -> str:
-        source = said.get("valueFrom", {})
+    def _value(self, message: Document, facts: Mapping[str, str]) -> str:
+        source = message.get("valueFrom", {})
         if "fieldRef" in source:
             return facts[source["fieldRef"]["fieldPath"]]
         if "secretKeyRef" in source:
             secret = self.objects[f"{NAMESPACE}secrets/{source['secretKeyRef']['name']}"]
             return str(secret["stringData"][source["secretKeyRef"]["key"]])
-        return str(said.get("value", ""))
+        return str(message.get("value", ""))
 
     def _kill(self, name: str) -> None:
         process = self._processes.get(name)
@@ -222,12 +222,12 @@ class Kubernetes:
 
 def _chosen(each: Document, query: Mapping[str, list[str]]) -> bool:
     labels = each["metadata"].get("labels", {})
-    for said in query.get("fieldSelector", ()):
-        if said != f"metadata.name={each['metadata']['name']}":
+    for message in query.get("fieldSelector", ()):
+        if message != f"metadata.name={each['metadata']['name']}":
             return False
-    for said in ",".join(query.get("labelSelector", ())).split(",") if query.get("labelSelector") else ():
-        key, _, value = said.partition("=")
-        if said.startswith("!") or key.endswith("!"):
+    for message in ",".join(query.get("labelSelector", ())).split(",") if query.get("labelSelector") else ():
+        key, _, value = message.partition("=")
+        if message.startswith("!") or key.endswith("!"):
             if labels.get(key.strip("!")) in ([value] if value else labels.values()):
                 return False
         elif labels.get(key) != value.lstrip("="):
@@ -249,23 +249,23 @@ class _Handler(BaseHTTPRequestHandler):
         kind, name = (found[1], found[2] or "") if found else ("", "")
         return split.path, kind, name, parse_qs(split.query)
 
-    def _asked(self, verb: str, kind: str) -> None:
+    def _requested(self, command: str, kind: str) -> None:
         if kind:
-            self.kubernetes.question.add((verb, kind))
+            self.kubernetes.question.add((command, kind))
 
     def do_GET(self) -> None:
         path, kind, name, query = self._place()
         if query.get("watch") == ["true"] or "upgrade" in self.headers.get("Connection", "").lower():
-            self._asked("watch", kind)
+            self._requested("watch", kind)
             self._watch(kind, query)
         elif not kind:
             self._answer(200, {"major": "1", "minor": "37", "groups": [], "kind": "APIGroupList", "apiVersion": "v1"})
         elif name:
-            self._asked("get", kind)
+            self._requested("get", kind)
             found = self.kubernetes.objects.get(path)
             self._answer(*((200, found) if found else (404, {"kind": "Status", "code": 404, "reason": "NotFound"})))
         else:
-            self._asked("list", kind)
+            self._requested("list", kind)
             items = self.kubernetes.listed(kind, query)
             self._answer(
                 200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}
@@ -292,17 +292,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         _, kind, _, _ = self._place()
-        self._asked("create", kind)
+        self._requested("create", kind)
         self._answer(201, self.kubernetes.put(kind, self._body()))
 
     def do_PUT(self) -> None:
         _, kind, _, _ = self._place()
-        self._asked("update", kind)
+        self._requested("update", kind)
         self._answer(200, self.kubernetes.put(kind, self._body()))
 
     def do_PATCH(self) -> None:
         path, kind, _, _ = self._place()
-        self._asked("patch", kind)
+        self._requested("patch", kind)
         found = self.kubernetes.objects.get(path)
         body = self._body()
         merged = (
@@ -312,7 +312,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_DELETE(self) -> None:
         path, kind, name, query = self._place()
-        self._asked("delete" if name else "deletecollection", kind)
+        self._requested("delete" if name else "deletecollection", kind)
         self._body()
         for each in [path] if name else [each["_path"] for each in self.kubernetes.listed(kind, query)]:
             self.kubernetes.delete(each)

@@ -150,8 +150,8 @@ def main() -> int:
         return 1
     finally:
         session.stop()
-    told = {"dropped": [astuple(each) for each in dropped], "seconds": time.monotonic() - started}
-    sys.stdout.write(json.dumps(told) + "\n")
+    reported = {"dropped": [astuple(each) for each in dropped], "seconds": time.monotonic() - started}
+    sys.stdout.write(json.dumps(reported) + "\n")
     return 0
 
 
@@ -164,6 +164,6 @@ def in_a_child(master: str, cells: Sequence[Cell], place: Path, timeout: float) 
     command = [sys.executable, "-m", "tests.spark.matrix", master, str(place), *(str(cell.number) for cell in cells)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    told = json.loads(done.stdout)
-    sys.stdout.write(f"\n{master}: {len(cells)} cells in {told['seconds']:.0f} s\n")
-    return [Dropped(*each) for each in told["dropped"]]
+    report = json.loads(done.stdout)
+    sys.stdout.write(f"\n{master}: {len(cells)} cells in {report['seconds']:.0f} s\n")
+    return [Dropped(*each) for each in report["dropped"]]

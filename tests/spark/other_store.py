@@ -34,7 +34,7 @@ class Always:
 
     def made(self, _store: Served) -> Callable[[int, str, str, str], str | None]:
         """For the proxy."""
-        return lambda _number, *asked: self.fault if re.search(self.pattern, " ".join(asked)) else None
+        return lambda _number, *requested: self.fault if re.search(self.pattern, " ".join(requested)) else None
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Replace:
     def made(self, store: Served) -> Callable[[int, str, str, str], str | None]:
         """For the proxy."""
 
-        def replace(_number: int, *asked: str) -> None:
-            if re.search(self.pattern, " ".join(asked)):
+        def replace(_number: int, *requested: str) -> None:
+            if re.search(self.pattern, " ".join(requested)):
                 store.fault = None
                 store.put_bytes(self.name, self.data)
 

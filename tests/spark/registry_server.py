@@ -57,7 +57,7 @@ class RegistryServer:
         """As a hard delete."""
         del self.schemas[number]
 
-    def asked(self, path: str) -> int:
+    def requested(self, path: str) -> int:
         """How often."""
         return sum(each == path for _, each in self.requests)
 

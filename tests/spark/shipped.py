@@ -39,8 +39,8 @@ def bare_python(place: Path) -> Path:
     found.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{others}" exec {base} "$@"\n')
     found.chmod(0o755)
     call = [str(found), "-c", "import numpy, pandas, pyarrow, importlib.util as u; print(u.find_spec('cleanerd'))"]
-    told = subprocess.run(call, capture_output=True, text=True, check=True, timeout=240, cwd=place).stdout
-    assert told == "None\n", told
+    reported = subprocess.run(call, capture_output=True, text=True, check=True, timeout=240, cwd=place).stdout
+    assert reported == "None\n", reported
     return found
 
 
@@ -73,9 +73,9 @@ def _closure(name: str) -> set[str]:
     found: set[str] = set()
     waiting = [name]
     while waiting:
-        for said in distribution(waiting.pop()).requires or ():
-            needed = re.split(r"[^A-Za-z0-9._-]", said)[0]
-            if "extra ==" not in said and needed not in found | {"numpy", "uvloop", "confluent-kafka"}:
+        for message in distribution(waiting.pop()).requires or ():
+            needed = re.split(r"[^A-Za-z0-9._-]", message)[0]
+            if "extra ==" not in message and needed not in found | {"numpy", "uvloop", "confluent-kafka"}:
                 try:
                     distribution(needed)
                 except ModuleNotFoundError:

@@ -99,7 +99,7 @@ def test_profile_and_what_if(spark: SparkSession, path: Path) -> None:
 def test_what_if_does_not_change_how_far_a_log_is_clean(path: Path) -> None:
     """It was cleaned by the rules of now, whatever would hold."""
     logs = Logs(None, [path], topics=["orders"], partitions=["orders-0"])
-    assert {said: each[0].dirty_bytes for said, each in logs.what_if(["offset", "timestamp"]).items()} == {
+    assert {message: each[0].dirty_bytes for message, each in logs.what_if(["offset", "timestamp"]).items()} == {
         "offset": 0,
         "timestamp": 0,
     }

@@ -41,8 +41,8 @@ def test_as_clean_on_a_copy(tmp_path: Path, capsys: Capsys) -> None:
     """Every strategy, codec, old formats, transactions: the same files, with the same times; the source as it was."""
     path = make_archive(tmp_path / "data")
     before = {name: (data, (path / name).stat().st_mtime_ns) for name, data in files_of(path).items()}
-    code, document, told = archived(capsys, path, tmp_path / "out", tmp_path / "state")
-    assert code == 0, told
+    code, document, reported = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    assert code == 0, reported
     assert {row["outcome"] for row in document["partitions"]} == {"cleaned"}
     assert document["manifest"] == str(tmp_path / "out" / MANIFEST)
     assert {row["log_dir"] for row in document["partitions"]} == {str(path)}
@@ -88,8 +88,8 @@ def test_an_archive_of_a_cleaned_archive(tmp_path: Path, capsys: Capsys) -> None
     code, _, _ = archived(capsys, first, tmp_path / "again", tmp_path / "state")
     assert code == 0
     assert files_of(cleaned_dir(tmp_path / "again")) == cleaned_twin(capsys, first)
-    code, _, told = archived(capsys, path, tmp_path / "out", tmp_path / "state")
-    assert (code, "holds an archive already (cleanerd-archive.json)" in told) == (3, True)
+    code, _, reported = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    assert (code, "holds an archive already (cleanerd-archive.json)" in reported) == (3, True)
 
 
 def test_partitions_that_cannot_be_cleaned_are_left_out(tmp_path: Path, capsys: Capsys) -> None:
@@ -104,7 +104,7 @@ def test_partitions_that_cannot_be_cleaned_are_left_out(tmp_path: Path, capsys: 
     planted.symlink_to(tmp_path / "elsewhere.log")
     shutil.copytree(path / "offset-0", path / "unknown-0")
     (path / "linked-0").symlink_to(path / "offset-0")
-    code, document, told = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    code, document, reported = archived(capsys, path, tmp_path / "out", tmp_path / "state")
     assert code == 6
     outcomes = {f"{row['topic']}-{row['partition']}": row["outcome"] for row in document["partitions"]}
     assert outcomes == {
@@ -121,17 +121,17 @@ def test_partitions_that_cannot_be_cleaned_are_left_out(tmp_path: Path, capsys: 
     assert {each.name for each in found.iterdir() if each.is_dir()} == {"offset-0", "transactions-0"}
     for name in ("recovery-point", "replication", "cleaner"):
         assert set(read_checkpoint(found / f"{name}-offset-checkpoint")) == {"offset-0", "transactions-0"}
-    assert "not in the archive, as they could not be cleaned: 3 partitions" in told
-    assert "not known to be compacted: 1 partition (unknown-0)" in told
+    assert "not in the archive, as they could not be cleaned: 3 partitions" in reported
+    assert "not known to be compacted: 1 partition (unknown-0)" in reported
 
 
 def test_nothing_cleaned_is_no_archive(tmp_path: Path, capsys: Capsys) -> None:
     """And nothing is left in its place."""
     path = make_archive(tmp_path / "data", "offset-0")
     (path / "offset-0" / f"{0:020}.log").write_bytes(b"\xff" * 200)
-    code, document, told = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    code, document, reported = archived(capsys, path, tmp_path / "out", tmp_path / "state")
     assert (code, document["manifest"]) == (5, None)
-    assert "nothing was cleaned, so no archive was written" in told
+    assert "nothing was cleaned, so no archive was written" in reported
     assert files_of(tmp_path / "out") == {}
 
 
@@ -153,10 +153,10 @@ def test_clean_partitions_are_copied_into_the_archive(tmp_path: Path, capsys: Ca
 def test_an_archive_of_a_running_broker(tmp_path: Path, capsys: Capsys) -> None:
     """Without a mark of a clean shutdown it is refused in words; with --unclean it is as of ``clean``, torn or not."""
     path = make_archive(tmp_path / "data", "offset-0", "transactions-0", clean_shutdown=False)
-    code, document, told = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    code, document, reported = archived(capsys, path, tmp_path / "out", tmp_path / "state")
     assert (code, document["manifest"], document["partitions"]) == (4, None, [])
-    assert "The broker was not stopped cleanly" in told
-    assert "--unclean" in told
+    assert "The broker was not stopped cleanly" in reported
+    assert "--unclean" in reported
     active = sorted((path / "offset-0").glob("*.log"))[-1]
     active.write_bytes(active.read_bytes()[:-7])
     code, document, _ = archived(capsys, path, tmp_path / "out", tmp_path / "state", "--unclean")
@@ -170,17 +170,17 @@ def test_places_that_are_refused(tmp_path: Path, capsys: Capsys) -> None:
     path = make_archive(tmp_path / "all" / "data", "offset-0")
     (tmp_path / "link").symlink_to(tmp_path / "all")
     for place in (path, path / "out", tmp_path / "all", tmp_path / "link" / "data" / "x" / "y", tmp_path):
-        code, _, told = archived(capsys, path, place, tmp_path / "state")
-        assert (code, "is inside the source" in told) == (3, True), place
+        code, _, reported = archived(capsys, path, place, tmp_path / "state")
+        assert (code, "is inside the source" in reported) == (3, True), place
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes").touch()
-    code, _, told = archived(capsys, path, tmp_path / "other", tmp_path / "state")
-    assert (code, "holds what is not an archive's (notes)" in told) == (3, True)
-    code, _, told = archived(capsys, path, tmp_path / "other" / "notes", tmp_path / "state")
-    assert (code, "other/notes" in told) == (1, True)
+    code, _, reported = archived(capsys, path, tmp_path / "other", tmp_path / "state")
+    assert (code, "holds what is not an archive's (notes)" in reported) == (3, True)
+    code, _, reported = archived(capsys, path, tmp_path / "other" / "notes", tmp_path / "state")
+    assert (code, "other/notes" in reported) == (1, True)
     for more in (("--shards", "2"), ("--keep-replaced", str(tmp_path))):
-        code, _, told = archived(capsys, path, tmp_path / "out", tmp_path / "state", *more)
-        assert (code, f"{more[0]} does not go with --output" in told) == (2, True)
+        code, _, reported = archived(capsys, path, tmp_path / "out", tmp_path / "state", *more)
+        assert (code, f"{more[0]} does not go with --output" in reported) == (2, True)
     assert not (tmp_path / "out").exists()
 
 
@@ -249,9 +249,9 @@ def test_checkpoints_that_change(tmp_path: Path, capsys: Capsys, monkeypatch: py
         (path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
 
     when_fetched(monkeypatch, change)
-    code, document, told = archived(capsys, [path, other], tmp_path / "out", tmp_path / "state")
+    code, document, reported = archived(capsys, [path, other], tmp_path / "out", tmp_path / "state")
     assert code == 6
-    assert "recovery-point-offset-checkpoint: the log changed while it was read: it is another file now" in told
+    assert "recovery-point-offset-checkpoint: the log changed while it was read: it is another file now" in reported
     assert [row["topic"] for row in document["partitions"]] == ["time"]
     manifest = manifest_of(tmp_path / "out")
     assert [each["source"] for each in manifest["log_dirs"]] == [str(other)]
@@ -266,9 +266,9 @@ def test_a_broker_that_starts_meanwhile(tmp_path: Path, capsys: Capsys, monkeypa
         (path / ".kafka_cleanshutdown").unlink()
 
     when_fetched(monkeypatch, change)
-    code, _, told = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    code, _, reported = archived(capsys, path, tmp_path / "out", tmp_path / "state")
     assert code != 0
-    assert ".kafka_cleanshutdown: the log changed while it was read: it is gone" in told
+    assert ".kafka_cleanshutdown: the log changed while it was read: it is gone" in reported
     assert not (tmp_path / "out" / MANIFEST).exists()
 
 
@@ -290,20 +290,20 @@ def test_a_file_that_is_written_to_while_it_is_copied(tmp_path: Path, monkeypatc
 def test_a_full_disk(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told what was needed, where, and what to do, before and while it is filled."""
     path = make_archive(tmp_path / "data", "offset-0")
-    code, document, told = archived(
+    code, document, reported = archived(
         capsys, path, tmp_path / "out", tmp_path / "state", "--set", f"cleanerd.disk.reserve={2**60}"
     )
     assert (code, document["partitions"][0]["outcome"]) == (1, "failed")
-    assert "a copy takes " in told
-    assert "TMPDIR, spark.local.dir" in told
+    assert "a copy takes " in reported
+    assert "TMPDIR, spark.local.dir" in reported
 
     def full(_self: Any, _data: memoryview) -> None:
         raise source._failed(tmp_path / "copy" / "x", OSError(28, "No space left on device"))
 
     monkeypatch.setattr(source._Copy, "write", full)  # no test fills a disk
-    code, document, told = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    code, document, reported = archived(capsys, path, tmp_path / "out", tmp_path / "state")
     assert (code, document["partitions"][0]["outcome"]) == (1, "failed")
-    assert "the disk became full: No space left on device (make room" in told
+    assert "the disk became full: No space left on device (make room" in reported
     assert files_of(tmp_path / "out") == {}
 
 
@@ -324,9 +324,9 @@ def test_several_directories(tmp_path: Path, capsys: Capsys) -> None:
     first = make_archive(tmp_path / "1" / "data", "offset-0")
     second = make_archive(tmp_path / "2" / "data", "time-0")
     (tmp_path / "3" / "data").mkdir(parents=True)
-    code, document, told = archived(capsys, tmp_path / "*" / "data", tmp_path / "out", tmp_path / "state")
+    code, document, reported = archived(capsys, tmp_path / "*" / "data", tmp_path / "out", tmp_path / "state")
     assert code == 6
-    assert "has no meta.properties" in told
+    assert "has no meta.properties" in reported
     assert len(document["errors"]) == 1
     paths = {each["source"]: each["path"].partition("/")[2] for each in manifest_of(tmp_path / "out")["log_dirs"]}
     assert paths == {str(first): "1-data", str(second): "2-data"}

@@ -61,9 +61,9 @@ def test_a_driver_that_is_killed(tmp_path: Path, capsys: Capsys, monkeypatch: py
     assert not (output / MANIFEST).exists()
     left = files_of(output) if output.exists() else {}
     assert bool(left) == (where != "nothing is sent")
-    code, _, told = archived(capsys, path, output, tmp_path / "state")
-    assert code == 0, told
-    assert ("is of a run that did not end" in told) == bool(left)
+    code, _, reported = archived(capsys, path, output, tmp_path / "state")
+    assert code == 0, reported
+    assert ("is of a run that did not end" in reported) == bool(left)
     assert left.items() <= files_of(output).items()
     for old in [each for each in output.iterdir() if f"{each.name}/" in "".join(left) or each.name.startswith(".")]:
         target_of(output).remove(old.name)

@@ -75,13 +75,13 @@ def test_what_the_archives_own_metadata_says(tmp_path: Path, capsys: Capsys) -> 
     ]
     capsys.readouterr()
     assert run(words) == 6
-    told = capsys.readouterr()
-    rows = {row["topic"]: row for row in json.loads(told.out)["partitions"]}
+    output = capsys.readouterr()
+    rows = {row["topic"]: row for row in json.loads(output.out)["partitions"]}
     assert {topic: row["outcome"] for topic, row in rows.items()} == {
         "offset": "cleaned", "transactions": "cleaned", "time": "refused",
     }  # fmt: skip
     assert "it was created again" in rows["time"]["reason"]
-    assert "no KRaft metadata log found" not in told.err
+    assert "no KRaft metadata log found" not in output.err
     manifest = manifest_of(tmp_path / "out")
     assert [row["topic"] for each in manifest["log_dirs"] for row in each["not_compacted"]] == ["old"]
     copies = [tmp_path / "copies" / each for each in ("1", "2")]
@@ -101,16 +101,16 @@ def topic_id(path: Path, name: str) -> uuid.UUID | None:
 def test_in_a_notebook(tmp_path: Path, capsys: Capsys) -> None:
     """Without a session, with the strategies of the logs."""
     path = make_archive(tmp_path / "data", "offset-0", "time-0")
-    said = [word for word in settings(tmp_path / "state") if word != "--set" and "time.compaction" not in word]
+    messages = [word for word in settings(tmp_path / "state") if word != "--set" and "time.compaction" not in word]
     archive = Logs(None, path, {"time": "timestamp"}).clean(
-        tmp_path / "out", said, force=True, from_start=True, now_ms=NOW_MS
+        tmp_path / "out", messages, force=True, from_start=True, now_ms=NOW_MS
     )
     assert (archive.exit_code, archive.manifest) == (0, str(tmp_path / "out" / MANIFEST))
     assert [str(result.name) for result in archive.results] == ["offset-0", "time-0"]
     found = cleaned_dir(tmp_path / "out")
     assert files_of(found) == cleaned_twin(capsys, path)
     assert [str(log.name) for log in ReadingLogs(None, found).found()] == ["offset-0", "time-0"]
-    Logs(None, path, topics=["time"]).clean(tmp_path / "one", said, force=True, now_ms=NOW_MS)
+    Logs(None, path, topics=["time"]).clean(tmp_path / "one", messages, force=True, now_ms=NOW_MS)
     assert [row["topic"] for row in manifest_of(tmp_path / "one")["log_dirs"][0]["partitions"]] == ["time"]
 
 
@@ -121,8 +121,8 @@ def test_a_notebooks_copy_of_a_swap_that_was_cut_off(tmp_path: Path) -> None:
     first.with_suffix(".log.swap").write_bytes(first.read_bytes() + second.read_bytes())
     for each in (first, second):
         each.rename(f"{each}.deleted")
-    said = settings(tmp_path / "state")[1::2]
-    found = Logs(None, path).clean(tmp_path / "out", said, force=True, from_start=True, now_ms=NOW_MS)
+    message = settings(tmp_path / "state")[1::2]
+    found = Logs(None, path).clean(tmp_path / "out", message, force=True, from_start=True, now_ms=NOW_MS)
     assert [(str(each.name), each.error is None) for each in found.results] == [("offset-0", False), ("offset-1", True)]
     assert ("an unfinished replacement" in found.results[0].reason, found.exit_code) == (True, 6)
     with pytest.raises(RefusedError, match="cut off"):
@@ -139,7 +139,7 @@ def test_many_tiny_partitions(tmp_path: Path, capsys: Capsys, count: int) -> Non
     assert files_of(cleaned_dir(tmp_path / "out")) == cleaned_twin(capsys, path)
 
 
-def test_what_the_driver_looks_at_is_small(tmp_path: Path) -> None:
+def test_what_the_driver_reads_is_small(tmp_path: Path) -> None:
     """No record is fetched by it: only identity, checkpoints and names."""
     path = make_archive(tmp_path / "data", "offset-0")
     copy = directory_copy.copied(path, tmp_path / "copy")

@@ -60,8 +60,8 @@ def test_from_store_to_store(
 ) -> None:
     """The cleaned archive, downloaded, is what ``clean`` makes of a copy of the archive, which stays as it was."""
     before = {key: store.client.head_object(Bucket=s3.BUCKET, Key=key)["ETag"] for key in keys(store, "archives/1/")}
-    code, document, told = archived(capsys, url, "s3://archive/cleaned/1", state)
-    assert code == 0, told
+    code, document, reported = archived(capsys, url, "s3://archive/cleaned/1", state)
+    assert code == 0, reported
     assert document["manifest"] == f"s3://archive/cleaned/1/{MANIFEST}"
     assert before == {
         key: store.client.head_object(Bucket=s3.BUCKET, Key=key)["ETag"] for key in keys(store, "archives/1/")
@@ -77,8 +77,8 @@ def test_from_store_to_store(
     puts = [path for method, path, _ in store.requests if method in ("PUT", "POST")]
     assert puts[-1].endswith(f"/cleaned/1/{MANIFEST}")
     assert all("/cleaned/1/" in path for path in puts)
-    code, _, told = archived(capsys, url, "s3a://archive/cleaned/1", state)
-    assert (code, "holds an archive already" in told) == (3, True)
+    code, _, reported = archived(capsys, url, "s3a://archive/cleaned/1", state)
+    assert (code, "holds an archive already" in reported) == (3, True)
 
 
 @pytest.mark.long
@@ -102,9 +102,9 @@ def test_a_store_that_fails_now_and_then(
 ) -> None:
     """Whatever is asked or sent is throttled once, not answered, or answered by half."""
     store.fault = faulty.now_and_then(fault)
-    code, _, told = archived(capsys, url, f"s3://archive/shaky/{fault}", state)
+    code, _, reported = archived(capsys, url, f"s3://archive/shaky/{fault}", state)
     store.fault = None
-    assert code == 0, told
+    assert code == 0, reported
     assert len(store.requests) > len(set(store.requests)) + 20
     output = downloaded(store, f"shaky/{fault}", tmp_path / "out")
     assert files_of(only_cleaned_dir(output)) == cleaned_twin(capsys, log_dir)
@@ -114,11 +114,11 @@ def test_a_store_that_fails_now_and_then(
 def test_a_store_that_takes_nothing(store: Store, url: str, capsys: Capsys, state: Path) -> None:
     """No partition is in the archive, so there is none; the reason is told, and nothing is left."""
     store.fault = lambda _number, method, path, _range: "slow" if method == "PUT" and path.endswith(".log") else None
-    code, document, told = archived(capsys, url, "s3://archive/full", state, "--partition", "offset-0")
+    code, document, reported = archived(capsys, url, "s3://archive/full", state, "--partition", "offset-0")
     store.fault = None
-    assert (code, document.get("manifest", "none said")) == (1, None), (document, told)
+    assert (code, document.get("manifest", "none said")) == (1, None), (document, reported)
     assert {row["outcome"] for row in document["partitions"]} == {"failed"}
-    assert "cannot be written, tried 8 times" in told
+    assert "cannot be written, tried 8 times" in reported
     assert keys(store, "full/") == []
 
 
@@ -170,11 +170,11 @@ def test_hostile_keys(store: Store, log_dir: Path, tmp_path: Path, capsys: Capsy
     store.client.put_object(Bucket=s3.BUCKET, Key=f"hostile/data/transactions-1/{'x' * 300}", Body=b"a name")
     code, document, _ = archived(capsys, url, tmp_path / "deep" / "out", state)
     assert code == 6
-    told = {row["topic"]: row["reason"] for row in document["partitions"]}
-    assert told["old"] == ""
-    assert "a file has its name too" in told["offset"]
-    assert f"both a file and a directory are called '{0:020}.log'" in told["version"]
-    assert "which no file of a broker is" in told["transactions"]
+    reported = {row["topic"]: row["reason"] for row in document["partitions"]}
+    assert reported["old"] == ""
+    assert "a file has its name too" in reported["offset"]
+    assert f"both a file and a directory are called '{0:020}.log'" in reported["version"]
+    assert "which no file of a broker is" in reported["transactions"]
     assert files_of(only_cleaned_dir(tmp_path / "deep" / "out") / "old-0").keys() == {
         name.partition("/")[2] for name in cleaned_twin(capsys, log_dir) if name.startswith("old-0/")
     }
@@ -219,10 +219,10 @@ def test_two_runs_at_once(store: Store, url: str, capsys: Capsys, state: Path, m
         return done
 
     monkeypatch.setattr(driver, "_finished", finished)  # the second run is whole before the first puts its manifest
-    code, document, told = archived(capsys, url, "s3://archive/both", state)
+    code, document, reported = archived(capsys, url, "s3://archive/both", state)
     assert code == RefusedError.exit_code
     assert (inner[1][0], document) in ((0, None), (0, document))
-    assert "another run has written its archive here meanwhile" in told
+    assert "another run has written its archive here meanwhile" in reported
     (key,) = [key for key in keys(store, "both/") if key.endswith(MANIFEST)]
     body = json.loads(store.client.get_object(Bucket=s3.BUCKET, Key=key)["Body"].read())
     assert {key.split("/")[1] for key in keys(store, "both/run-")} == {body["run"]}
@@ -240,9 +240,9 @@ def test_a_manifest_of_which_nobody_knows(store: Store, url: str, tmp_path: Path
         return None if store.requests[-1][0] == "PUT" else "slow"
 
     store.fault = fault
-    code, _, told = archived(capsys, url, "s3://archive/lost", state)
+    code, _, reported = archived(capsys, url, "s3://archive/lost", state)
     store.fault = None
-    assert code == MachineError.exit_code, told
+    assert code == MachineError.exit_code, reported
     assert files_of(only_cleaned_dir(downloaded(store, "lost", tmp_path / "out")))
 
 
@@ -250,18 +250,18 @@ def test_a_manifest_of_which_nobody_knows(store: Store, url: str, tmp_path: Path
 def test_refused(store: Store, url: str, capsys: Capsys, state: Path) -> None:
     """Overlapping prefixes, no such bucket, credentials in the URL, no directory: told before anything is read."""
     for place in (url, f"{url}/cleaned", "s3://archive/archives", "s3://archive"):
-        code, _, told = archived(capsys, url, place, state)
-        assert (code, "is inside the source" in told or "is around it" in told) == (3, True), place
-    code, _, told = archived(capsys, url, "s3://nowhere/x", state)
-    assert (code, "there is no bucket or container nowhere" in told) == (3, True)
+        code, _, reported = archived(capsys, url, place, state)
+        assert (code, "is inside the source" in reported or "is around it" in reported) == (3, True), place
+    code, _, reported = archived(capsys, url, "s3://nowhere/x", state)
+    assert (code, "there is no bucket or container nowhere" in reported) == (3, True)
     for source, place in ((url, f"s3://me:{s3.SECRET}@archive/x"), (f"s3://me:{s3.SECRET}@archive/x", "/tmp/x")):  # noqa: S108
         words = ["spark", "clean", source, "--output", place, *CLEAN, *settings(state)]
         assert run(words) == ConfigError.exit_code
-        told = capsys.readouterr().err
-        assert "holds credentials" in told
-        assert s3.SECRET not in told
-    code, _, told = archived(capsys, "s3://archive/nothing", "s3://archive/x", state)
-    assert (code, "no such directory" in told) == (3, True)
+        reported = capsys.readouterr().err
+        assert "holds credentials" in reported
+        assert s3.SECRET not in reported
+    code, _, reported = archived(capsys, "s3://archive/nothing", "s3://archive/x", state)
+    assert (code, "no such directory" in reported) == (3, True)
     store.client.put_object(Bucket=s3.BUCKET, Key="notes/readme", Body=b"mine")
     with pytest.raises(ConfigError, match=r"holds what is not an archive's \(readme\)"):
         check_new(target_of(path_of("s3://archive/notes")))
@@ -274,9 +274,9 @@ def test_objects_of_a_killed_run_are_named_and_stay(
 ) -> None:
     """It is named and stays: it may be another run's that has not ended."""
     store.client.put_object(Bucket=s3.BUCKET, Key="again/run-20260101t000000-00000000/data/x", Body=b"left")
-    code, _, told = archived(capsys, url, "s3://archive/again", state)
+    code, _, reported = archived(capsys, url, "s3://archive/again", state)
     assert code == 0
-    assert "run-20260101t000000-00000000 is of a run that did not end" in told
+    assert "run-20260101t000000-00000000 is of a run that did not end" in reported
     assert "again/run-20260101t000000-00000000/data/x" in keys(store, "again/")
     document = json.loads(store.client.get_object(Bucket=s3.BUCKET, Key=f"again/{MANIFEST}")["Body"].read())
     assert document["run"] != "run-20260101t000000-00000000"

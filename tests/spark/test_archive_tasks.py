@@ -40,9 +40,9 @@ def archive_by(
     session: SparkSession | None, source: Path, output: Path, state: Path, clean: CleansOne = clean_one
 ) -> Archive:
     """As the verb, with all that is dirty."""
-    said = [word for word in settings(state) if word != "--set"]
+    messages = [word for word in settings(state) if word != "--set"]
     options = CleaningOptions(now_ms=NOW_MS, force=True, from_start=True)
-    return clean_archive(session, [source], output, load_settings((), said), EVERYTHING, options, clean=clean)
+    return clean_archive(session, [source], output, load_settings((), messages), EVERYTHING, options, clean=clean)
 
 
 def found_in(output: Path) -> dict[str, bytes]:
@@ -53,9 +53,9 @@ def found_in(output: Path) -> dict[str, bytes]:
 def first_fails(place: Path, how: str, job: ArchiveJob, item: Item) -> Iterator[pa.RecordBatch]:
     """The first attempt at a partition ends badly, when all of it was sent; the second sends it again."""
     batches = list(clean_one(job, item))
-    mark = place / f"{item['topic']}-{item['partition']}"
-    if not mark.exists():
-        mark.touch()
+    marker = place / f"{item['topic']}-{item['partition']}"
+    if not marker.exists():
+        marker.touch()
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         raise OSError("injected")
@@ -64,10 +64,10 @@ def first_fails(place: Path, how: str, job: ArchiveJob, item: Item) -> Iterator[
 
 def killed_early(place: Path, job: ArchiveJob, item: Item) -> Iterator[pa.RecordBatch]:
     """Files of an attempt that nobody else writes are left in the archive's place."""
-    mark = place / f"{item['topic']}-{item['partition']}"
-    if not mark.exists():
-        mark.touch()
-        left = job.target / job.run / job.sources[0].name / mark.name / "stray.log"
+    marker = place / f"{item['topic']}-{item['partition']}"
+    if not marker.exists():
+        marker.touch()
+        left = job.target / job.run / job.sources[0].name / marker.name / "stray.log"
         left.parent.mkdir(parents=True, exist_ok=True)
         left.write_bytes(b"half of it")
         os.kill(os.getpid(), signal.SIGKILL)
@@ -124,12 +124,12 @@ def test_executors_and_a_store(spark: SparkSession, store: Store, tmp_path: Path
     path = make_archive(tmp_path / "data", "offset-0", "offset-1", "transactions-0", "time-0")
     url = store.put(path, "tasks/data")
     environment: Any = spark.sparkContext.environment
-    said = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
-    environment.update(said)
+    values = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
+    environment.update(values)
     try:
         archive = archive_by(spark, path_of(url), path_of("s3://archive/tasks-cleaned"), tmp_path / "state")
     finally:
-        for key in said:
+        for key in values:
             del environment[key]
     assert archive.exit_code == 0
     for each in store.client.list_objects_v2(Bucket="archive", Prefix="tasks-cleaned/")["Contents"]:

@@ -13,7 +13,7 @@ from cleanerd.spark.audit import AuditQuestion, audit_sides, new_digest_key
 from cleanerd.spark.audit_inputs import sides_of
 from cleanerd.verify.rules import KeyRules
 from tests.cleaner.driver import scratch
-from tests.cleaner.strategy_script import HEADER, MARK, Script, Shape
+from tests.cleaner.strategy_script import HEADER, MARKER, Script, Shape
 from tests.cleaner.strategy_world import World
 from tests.spark.audit_model import NOW, Pair
 from tests.spark.cases import found, judge_cases
@@ -43,19 +43,19 @@ SHAPES = [
 
 def check_pairs(spark: SparkSession, first: int, count: int) -> Counter[str]:
     cases = [Pair(seed).case() for seed in range(first, first + count)]
-    told: Counter[str] = Counter()
+    reported: Counter[str] = Counter()
     with scratch() as root:
         for seed, (case, judged) in enumerate(zip(cases, judge_cases(spark, root, cases, NOW), strict=True), first):
             assert found(judged) == case.expected, f"pair {seed}: {case.rules} {judged.examples}"
-            told.update(case.expected.keys() or ["right"])
-    return told
+            reported.update(case.expected.keys() or ["right"])
+    return reported
 
 
 def test_pairs(spark: SparkSession) -> None:
     """R280-3..R280-6, R87-1..R87-4, U-1, U-4: every finding, by kind and number, is the model's."""
-    told = check_pairs(spark, 0, PAIRS)
-    assert set(told) == {"right", "lost", "stale", "resurrected", "duplicated", "altered", "no_key"}, told
-    assert min(told.values()) >= PAIRS // 30, told
+    reported = check_pairs(spark, 0, PAIRS)
+    assert set(reported) == {"right", "lost", "stale", "resurrected", "duplicated", "altered", "no_key"}, reported
+    assert min(reported.values()) >= PAIRS // 30, reported
 
 
 @pytest.mark.timeout(1800)
@@ -83,7 +83,7 @@ class AuditedWorld(World):
         shutil.copytree(self.partition, self.kept / "after" / f"t-{number}")
         rules = KeyRules(
             shape.strategy, HEADER if shape.strategy == "header" else None, shape.encoding, shape.mode,
-            MARK if shape.mode == "header" else None, shape.guard,
+            MARKER if shape.mode == "header" else None, shape.guard,
         )  # fmt: skip
         first_dirty = result.first_dirty_offset
         self.rounds_of.append((AuditQuestion(rules, result.end_offset, first_dirty, self.start), step.now_ms))
@@ -99,10 +99,10 @@ def audited(spark: SparkSession, seeds: range) -> int:
                 shape = SHAPES[seed % len(SHAPES)]
                 AuditedWorld(place, shape).run(Script(shape, seed, 2, changes=seed % 3 == 0))
         compared, _ = sides_of(root / "before", root / "after")
-        asked = [AuditedWorld.rounds_of[sides.name.partition] for sides in compared]
+        arguments = [AuditedWorld.rounds_of[sides.name.partition] for sides in compared]
         # Each round has its own clock; the audit has one: the horizons of a round are told by the latest.
         judged = audit_sides(
-            spark, compared, [each for each, _ in asked], now_ms=max(now for _, now in asked),
+            spark, compared, [each for each, _ in arguments], now_ms=max(now for _, now in arguments),
             hash_key=new_digest_key(), examples=4,
         )  # fmt: skip
         wrong = {str(each.name): (found(each), each.question, each.examples) for each in judged if each.found}

@@ -50,14 +50,14 @@ def test_kafkas_cleaner_is_right(spark: SparkSession) -> None:
             source.rename(root / "before" / name)
             ends.append(cleaned.end_offset)
         compared, _ = sides_of(root / "before", root / "after")
-        asked = [AuditQuestion(KAFKAS_RULES, ends[sides.name.partition]) for sides in compared]
+        arguments = [AuditQuestion(KAFKAS_RULES, ends[sides.name.partition]) for sides in compared]
         key = new_digest_key()
-        judged = audit_sides(spark, compared, asked, now_ms=LATER_MS, hash_key=key, examples=4)
+        judged = audit_sides(spark, compared, arguments, now_ms=LATER_MS, hash_key=key, examples=4)
         assert {str(each.name): (found(each), each.examples) for each in judged if each.found} == {}
         dropped = [each.before.records - each.after.records for each in judged[:TRANSACTIONAL]]
         assert all(dropped[::2]), "U-26"
         assert any(dropped[1::2]), "U-26: no tombstone went"
-        others = [AuditQuestion(KeyRules("timestamp"), each.clean_end) for each in asked]
+        others = [AuditQuestion(KeyRules("timestamp"), each.clean_end) for each in arguments]
         by_time = audit_sides(spark, compared, others, now_ms=LATER_MS, hash_key=key, examples=4)
     wrong = Counter(kind for each in by_time for kind in found(each))
     assert wrong["stale"] > 0, "records come in the order of their times: the cell tests nothing (U-26)"

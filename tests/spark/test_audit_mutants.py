@@ -64,10 +64,10 @@ MUTANTS = {
 def verdicts_that_differ() -> list[str]:
     cases = {**CASES, **PAIRS}
     with scratch() as root:
-        told = judge_cases(None, root, list(cases.values()), NOW)
+        reported = judge_cases(None, root, list(cases.values()), NOW)
     return [
         name
-        for (name, case), judged in zip(cases.items(), told, strict=True)
+        for (name, case), judged in zip(cases.items(), reported, strict=True)
         if found(judged) != {kind: count for kind, count in case.expected.items() if count}
     ]
 

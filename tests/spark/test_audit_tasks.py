@@ -52,8 +52,8 @@ def verdicts(
 ) -> list[AuditedPartition]:
     compared, _ = sides_of(root / "before", root / "after")
     compared = [sides for sides in compared if sides.name.partition % every == 0]
-    asked = [list(ALL.values())[sides.name.partition].question for sides in compared]
-    return audit_sides(session, compared, asked, now_ms=NOW, hash_key=KEY, examples=3, limits=limits)
+    arguments = [list(ALL.values())[sides.name.partition].question for sides in compared]
+    return audit_sides(session, compared, arguments, now_ms=NOW, hash_key=KEY, examples=3, limits=limits)
 
 
 @pytest.mark.long

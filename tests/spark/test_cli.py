@@ -37,7 +37,7 @@ def cleanerd(state: Path, *arguments: object) -> list[str]:
     return [sys.executable, "-m", "cleanerd", *(str(each) for each in arguments), *settings]
 
 
-def told(command: Sequence[str], **environment: str) -> Any:
+def reported(command: Sequence[str], **environment: str) -> Any:
     inherited = os.environ | environment
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=inherited)
     assert done.returncode == 0, done.stderr
@@ -54,11 +54,11 @@ def test_staged_by_spark_and_applied(tmp_path: Path) -> None:
     shutil.copytree(path, other, copy_function=shutil.copy2)
     wanted = ("--force", "--from-start", "--now-ms", NOW_MS, "--json", "--quiet")
     by_spark = ("spark", "clean", path, "--master", "local[2]", *MEMORY, "--shards", 2)
-    (staged,) = told(cleanerd(tmp_path / "s1", *by_spark, *wanted), LC_ALL="C")
+    (staged,) = reported(cleanerd(tmp_path / "s1", *by_spark, *wanted), LC_ALL="C")
     assert (staged["outcome"], staged["log_dir"]) == ("staged", str(path))
-    (applied,) = told(cleanerd(tmp_path / "s1", "apply", path, "--json", "--quiet"))
+    (applied,) = reported(cleanerd(tmp_path / "s1", "apply", path, "--json", "--quiet"))
     assert applied["outcome"] == "cleaned"
-    (cleaned,) = told(cleanerd(tmp_path / "s2", "clean", other, "--yes", *wanted))
+    (cleaned,) = reported(cleanerd(tmp_path / "s2", "clean", other, "--yes", *wanted))
     for key in ("records_read", "records_kept", "removed"):
         assert staged[key] == cleaned[key]
     assert staged["removed"]["superseded"]
@@ -91,9 +91,9 @@ def test_executors_with_another_cleanerd(tmp_path: Path, meanwhile: str, message
     inherited = os.environ | {"PYSPARK_PYTHON": str(interpreter)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=inherited)
     assert done.returncode == 1
-    (told_line,) = (line for line in done.stderr.splitlines() if "Spark gave up" in line)
-    assert message.format(version=__version__) in told_line
-    assert f"install cleanerd {__version__} on the executors" in told_line
+    (reported_line,) = (line for line in done.stderr.splitlines() if "Spark gave up" in line)
+    assert message.format(version=__version__) in reported_line
+    assert f"install cleanerd {__version__} on the executors" in reported_line
     assert _records(path) == before
     assert not (path / NAME / STAGING).exists()
 

@@ -47,19 +47,19 @@ def driver(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
 
 
-def asked(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, dict[str, Any]]:
+def requested(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, dict[str, Any]]:
     code = run(["spark", *map(str, arguments), "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+def reported(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     code = run(["spark", *map(str, arguments)])
     out = capsys.readouterr()
     return code, out.out, out.err
 
 
 def audit(capsys: pytest.CaptureFixture[str], scene: Scene, *more: object) -> tuple[int, dict[str, Any]]:
-    return asked(capsys, "audit", scene.copy.parent, scene.log_dir, "--now-ms", NOW, *more)
+    return requested(capsys, "audit", scene.copy.parent, scene.log_dir, "--now-ms", NOW, *more)
 
 
 def test_an_audit_of_a_right_log(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
@@ -84,7 +84,7 @@ def test_an_audit_of_a_damaged_log(capsys: pytest.CaptureFixture[str], scene: Sc
     assert document["findings"] == 1
     (example,) = document["partitions"][0]["examples"]
     assert (example["kind"], example["offset"], example["key"]) == ("duplicated", 5, "d")
-    code, out, _ = told(capsys, "audit", scene.copy.parent, scene.log_dir, "--now-ms", NOW)
+    code, out, _ = reported(capsys, "audit", scene.copy.parent, scene.log_dir, "--now-ms", NOW)
     assert code == 5
     assert f"orders-0 duplicated offset 5 key d: {scene.file(0)} byte {len(s.SECOND_CLEANED)} record 0" in out
     assert "1 duplicated" in out
@@ -129,7 +129,7 @@ def test_every_lost_record_is_counted_where_the_clean_point_no_longer_fits(
     before, after, removed = _cleaned_and_tampered(tmp_path, checkpoint, config(**changes))
     settings = [f"topics.orders.{key.replace('_', '.')}={value}" for key, value in changes.items()]
     sets = [word for each in settings for word in ("--set", each)]
-    code, document = asked(capsys, "audit", before, after, "--now-ms", NOW, *sets)
+    code, document = requested(capsys, "audit", before, after, "--now-ms", NOW, *sets)
     (partition,) = document["partitions"]
     assert (code, partition["clean_below"], partition["superseded_checked"]) == (5, 60, True)
     assert {kind: count for kind, count in partition["findings"].items() if count} == {"lost": removed, "shortened": 1}
@@ -139,11 +139,13 @@ def test_a_checkpoint_above_the_end_of_the_log_says_nothing(capsys: pytest.Captu
     """U-10: without a state of ours. All of the log would count as clean, and half of it as superseded."""
     before, after, _ = _cleaned_and_tampered(tmp_path, 500, config())
     shutil.rmtree(tmp_path / "state")
-    code, document = asked(capsys, "audit", before, after, "--now-ms", NOW)
+    code, document = requested(capsys, "audit", before, after, "--now-ms", NOW)
     (partition,) = document["partitions"]
     assert (code, partition["clean_below"], partition["superseded_checked"]) == (5, None, False)
     assert partition["findings"]["duplicated"] == 0
-    sure = asked(capsys, "audit", before, after, "--now-ms", NOW, "--partition", "orders-0", "--clean-below", 500)[1]
+    sure = requested(capsys, "audit", before, after, "--now-ms", NOW, "--partition", "orders-0", "--clean-below", 500)[
+        1
+    ]
     assert sure["partitions"][0]["clean_below"] == 500, "what you say counts as you say it"
 
 
@@ -160,14 +162,14 @@ def test_a_lowered_checkpoint_does_not_weaken_an_audit(
         shutil.rmtree(tmp_path / "state")
         write_checkpoint(before / "cleaner-offset-checkpoint", {"orders-0": 60})
     asking = ("audit", before, after, "--now-ms", NOW)
-    code, document = asked(capsys, *asking)
+    code, document = requested(capsys, *asking)
     (partition,) = document["partitions"]
     assert (code, partition["clean_below"], partition["superseded_checked"]) == (5, 0, False)
-    _, out, err = told(capsys, *asking)
+    _, out, err = reported(capsys, *asking)
     assert "not checked" in out
     assert "says clean up to 0, but the log was clean up to 60 before" in err
     for offset, superseded in ((60, 40), (0, 0)):
-        sure = asked(capsys, *asking, "--partition", "orders-0", "--clean-below", offset)[1]["partitions"][0]
+        sure = requested(capsys, *asking, "--partition", "orders-0", "--clean-below", offset)[1]["partitions"][0]
         assert (sure["superseded_checked"], sure["findings"]["duplicated"]) == (True, superseded)
 
 
@@ -176,7 +178,7 @@ def test_head_is_gone(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
     """No cleaner takes the first segment away; retention may have, and who audits says so."""
     for suffix in (".log", ".index", ".timeindex"):
         scene.file(0, suffix).unlink()
-    code, out, err = told(capsys, "audit", scene.copy.parent, scene.log_dir, "--now-ms", NOW)
+    code, out, err = reported(capsys, "audit", scene.copy.parent, scene.log_dir, "--now-ms", NOW)
     assert code == 5
     assert "2 lost" in out
     assert "orders-0: AFTER begins at offset 7, BEFORE at 0" in err
@@ -198,7 +200,7 @@ def test_head_is_gone(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
 )
 def test_mistakes(capsys: pytest.CaptureFixture[str], scene: Scene, arguments: tuple[str, ...], message: str) -> None:
     places = {"ONE": str(scene.copy.parent), "TWO": str(scene.log_dir)}
-    code, _, err = told(capsys, "audit", *(places.get(each, each) for each in arguments))
+    code, _, err = reported(capsys, "audit", *(places.get(each, each) for each in arguments))
     assert code in {2, 3}
     assert message in err
 
@@ -244,13 +246,13 @@ def test_what_was_replaced_and_kept(capsys: pytest.CaptureFixture[str], tmp_path
     plans = sorted(kept.iterdir())
     assert len(plans) == 2
     for before in (kept, plans[1]):
-        code, document = asked(capsys, "audit", before, log_dir, *settings)
+        code, document = requested(capsys, "audit", before, log_dir, *settings)
         (partition,) = document["partitions"]
         assert (code, partition["clean_below"], partition["strategy"]) == (0, 24, "header"), partition
-    code, document = asked(capsys, "audit", kept, log_dir, *settings)
+    code, document = requested(capsys, "audit", kept, log_dir, *settings)
     assert document["partitions"][0]["before"]["records"] == 24
     assert document["partitions"][0]["after"]["records"] == 3
-    code, document = asked(
+    code, document = requested(
         capsys, "audit", kept, log_dir, "--partition", "orders-0", "--clean-below", "24", "--strategy", "offset"
     )
     assert (code, document["partitions"][0]["findings"]["stale"]) == (5, 2), "the right one is right by its rules only"
@@ -258,26 +260,26 @@ def test_what_was_replaced_and_kept(capsys: pytest.CaptureFixture[str], tmp_path
 
 def test_erasure(capsys: pytest.CaptureFixture[str], scene: Scene, tmp_path: Path) -> None:
     """Several keys, from a file too; 1 with --expect-absent, 0 when it is nowhere."""
-    code, document = asked(capsys, "audit", scene.log_dir, scene.copy.parent, "--key", "f", "--expect-absent")
+    code, document = requested(capsys, "audit", scene.log_dir, scene.copy.parent, "--key", "f", "--expect-absent")
     assert (code, document["found"]) == (1, 2)
     assert [row["file"] for row in document["keys"][0]["occurrences"]] == [
         str(scene.file(14)),
         str(scene.copy / scene.file(14).name),
     ]
     (tmp_path / "keys").write_text("66\n7777\n")
-    code, out, _ = told(capsys, "audit", scene.log_dir, "--keys-file", tmp_path / "keys", "--hex")
+    code, out, _ = reported(capsys, "audit", scene.log_dir, "--keys-file", tmp_path / "keys", "--hex")
     assert code == 0
     assert "ww: nowhere (4 files" in out
-    code, out, _ = told(capsys, "audit", scene.log_dir, "--key", "nobody", "--expect-absent")
-    assert (code, out.startswith("nobody: nowhere")) == (0, True)
+    code, out, _ = reported(capsys, "audit", scene.log_dir, "--key", "nothing", "--expect-absent")
+    assert (code, out.startswith("nothing: nowhere")) == (0, True)
 
 
 def test_profile(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
-    code, document = asked(capsys, "profile", scene.copy.parent, "--set", "log.cleaner.dedupe.buffer.size=2097152")
+    code, document = requested(capsys, "profile", scene.copy.parent, "--set", "log.cleaner.dedupe.buffer.size=2097152")
     (partition,) = document["partitions"]
     assert code == 0
     assert (partition["topic"], partition["keys"], partition["no_key"], partition["passes"]) == ("orders", 6, 1, 1)
-    code, out, _ = told(capsys, "profile", scene.copy.parent, "--partition", "orders-0")
+    code, out, _ = reported(capsys, "profile", scene.copy.parent, "--partition", "orders-0")
     assert code == 0
     assert "orders-0" in out
     assert "1 without a key" in out
@@ -287,12 +289,12 @@ def test_profile(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
 def test_snapshot(capsys: pytest.CaptureFixture[str], spark: SparkSession, scene: Scene, tmp_path: Path) -> None:
     """A table of what is there; a directory that exists is never written into."""
     out = tmp_path / "out"
-    code, document = asked(capsys, "snapshot", scene.log_dir, "--out", out)
+    code, document = requested(capsys, "snapshot", scene.log_dir, "--out", out)
     assert (code, document["records"], document["partitions"][0]["end_offset"]) == (0, 6, 18)
     rows = {bytes(row.key): (row.offset, bytes(row.value)) for row in spark.read.parquet(str(out)).collect()}
     assert (rows[b"a"], rows[b"f"]) == ((17, b"9"), (16, b"1"))
     assert b"c" not in rows
-    code, _, err = told(capsys, "snapshot", scene.log_dir, "--out", out)
+    code, _, err = reported(capsys, "snapshot", scene.log_dir, "--out", out)
     assert code == 3
     assert "exists already" in err
 
@@ -310,17 +312,19 @@ def test_through_spark_submit(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("verb", [("profile", "now"), ("snapshot", "now", "--out", "table"), ("audit", "then", "now")])
+@pytest.mark.parametrize(
+    "command", [("profile", "now"), ("snapshot", "now", "--out", "table"), ("audit", "then", "now")]
+)
 def test_relative_paths(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    verb: tuple[str, ...],
+    command: tuple[str, ...],
 ) -> None:
     """Executors work in other directories: in these tests too, their Python was started elsewhere."""
     segments = {0: encode_batch([Record(b"k", b"v"), Record(b"l", b"w")]), 2: b""}
     for name in ("then", "now"):
         make_log_dir(tmp_path / name, {"t-0": Partition(segments, indexes=False)})
     monkeypatch.chdir(tmp_path)
-    code, out, err = told(capsys, *verb, "--quiet")
+    code, out, err = reported(capsys, *command, "--quiet")
     assert (code, err) == (0, ""), out

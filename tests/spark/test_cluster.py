@@ -214,9 +214,9 @@ def test_partitions_side_by_side(cluster: Cluster, tmp_path: Path) -> None:
         f"topics.{PARTITION.topic}.cleanup.policy=compact",
     ]
     conf = [f"--conf={key}={value}" for key, value in ON_A_CLUSTER.items()]
-    by_spark = told("spark", "clean", made.log_dir, "--master", cluster.url, *conf, *given)
+    by_spark = reported("spark", "clean", made.log_dir, "--master", cluster.url, *conf, *given)
     files = {name: staged_files(made.log_dir / name) for name in names}
-    by_one = told("stage", made.log_dir, *given)
+    by_one = reported("stage", made.log_dir, *given)
     assert files == {name: staged_files(made.log_dir / name) for name in names}
     assert all(files.values())
     for ours, theirs in zip(by_spark, by_one, strict=True):
@@ -226,7 +226,7 @@ def test_partitions_side_by_side(cluster: Cluster, tmp_path: Path) -> None:
     assert {each["outcome"] for each in by_spark} == {"staged"}
 
 
-def told(*arguments: object) -> list[dict[str, Any]]:
+def reported(*arguments: object) -> list[dict[str, Any]]:
     """What a verb says of the partitions."""
     command = [sys.executable, "-m", "cleanerd", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)

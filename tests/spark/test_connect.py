@@ -142,15 +142,15 @@ def test_a_table_and_a_copy(connect: SparkSession, path: Path, tmp_path: Path, d
 
 def test_the_progress_of_jobs_is_reported(connect: SparkSession, path: Path, tmp_path: Path) -> None:
     """All of it is told in the end, never more; the jobs have a tag that says what they are, and nothing stays."""
-    told, tags = [], set()
+    reported, tags = [], set()
 
     def advance(size_bytes: int) -> None:
-        told.append(size_bytes)
+        reported.append(size_bytes)
         tags.update(connect.getTags())
 
     logs = Logs(connect, path, STRATEGY)
     logs.latest().write_parquet(tmp_path / "out", advance=advance)
-    assert sum(told) == logs.size_bytes
+    assert sum(reported) == logs.size_bytes
     (tag,) = tags
     assert tag.startswith("cleanerd snapshot: orders-0; users-0 (cleanerd-")
     assert (connect.getTags(), connect._client._progress_handlers) == (set(), [])  # type: ignore[attr-defined]
@@ -170,13 +170,13 @@ def test_operations_that_connect_refuses(connect: SparkSession, path: Path, tmp_
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
-    said = []
+    messages = []
     for number, session in enumerate((connect, None)):
         with pytest.raises(CorruptionError) as damaged:
             Logs(session, path, STRATEGY).latest().write_parquet(tmp_path / f"out{number}")
-        said.append(str(damaged.value))
-    assert said[0] == said[1]
-    assert str(file) in said[0]
+        messages.append(str(damaged.value))
+    assert messages[0] == messages[1]
+    assert str(file) in messages[0]
 
 
 NO_CLEANERD = """

@@ -123,11 +123,11 @@ class Meanwhile(InlineJobs):
     def __init__(self, command: list[str]) -> None:
         super().__init__()
         self._command = command
-        self.told: list[tuple[int, str]] = []
+        self.reported: list[tuple[int, str]] = []
 
     def run(self, name: str, *arguments: Any, **options: Any) -> list[Row]:
         done = subprocess.run(self._command, capture_output=True, text=True, timeout=240, check=False)
-        self.told.append((done.returncode, done.stdout))
+        self.reported.append((done.returncode, done.stdout))
         return super().run(name, *arguments, **options)
 
 
@@ -140,8 +140,8 @@ def test_two_at_once(path: Path) -> None:
     jobs = Meanwhile([*command, "--set", "topics.orders.cleanup.policy=compact"])
     assert_twins(local, stage_inline(path, all_dirty(NOW_MS), config(**TOPIC), jobs=jobs))
     assert set(jobs.names) >= {"scan", "rewrite"}
-    assert len(jobs.told) == len(jobs.names)
-    for code, text in jobs.told:
+    assert len(jobs.reported) == len(jobs.names)
+    for code, text in jobs.reported:
         (partition,) = json.loads(text)["partitions"]
         assert (code, partition["outcome"]) == (4, "busy")
         assert "another cleanerd works on this partition" in str(partition)
@@ -230,16 +230,16 @@ def test_the_partition_is_another_one(spark: SparkSession, path: Path, tmp_path:
 def test_somebody_is_at_work(spark: SparkSession, path: Path) -> None:
     """A second driver says so and touches nothing; the first one, meanwhile at its last stage, stages all the same."""
     local = stage_locally(path, all_dirty(NOW_MS), config(**TOPIC))
-    told: list[CleaningResult] = []
+    reported: list[CleaningResult] = []
 
     class Meanwhile(InlineJobs):
         def run(self, name: str, *arguments: Any, **named: Any) -> Any:
-            if name == "rewrite" and not told:
-                told.append(stage_by_spark_again(spark, path))
+            if name == "rewrite" and not reported:
+                reported.append(stage_by_spark_again(spark, path))
             return super().run(name, *arguments, **named)
 
     found = stage_inline(path, all_dirty(NOW_MS), config(**TOPIC), jobs=Meanwhile())
-    assert isinstance(told[0].error, LogDirBusyError)
+    assert isinstance(reported[0].error, LogDirBusyError)
     assert_twins(local, found)
 
 

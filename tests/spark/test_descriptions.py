@@ -39,7 +39,7 @@ def test_jobs_say_what_they_are(spark: SparkSession, tmp_path: Path) -> None:
         spark, path, all_dirty(NOW_MS, from_start=True), config(segment_bytes=4000), shards=3, split_bytes=900
     )
     ReadableLogs(spark, path).latest().write_parquet(tmp_path / "out")
-    found = {said for job, said in descriptions(spark).items() if job not in before}
+    found = {message for job, message in descriptions(spark).items() if job not in before}
     assert any(
         re.fullmatch(r"cleanerd clean orders-0: scan by \d+ tasks, choose by 3 tasks, settle by \d+ tasks", each)
         for each in found

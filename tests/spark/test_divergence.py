@@ -118,7 +118,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def told(spark: SparkSession) -> dict[str, Divergence]:
+def reported(spark: SparkSession) -> dict[str, Divergence]:
     """All cases in one job, and right cleanings of random logs, both ways round."""
     pairs = {f"pair {seed}": Pair(seed).case() for seed in range(120)}
     cases = dict(CASES)
@@ -158,17 +158,17 @@ def told(spark: SparkSession) -> dict[str, Divergence]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_cases(told: dict[str, Divergence], name: str) -> None:
+def test_cases(reported: dict[str, Divergence], name: str) -> None:
     """What is found and what is explained; and where."""
-    case, found = CASES[name], told[name]
+    case, found = CASES[name], reported[name]
     assert {kind: count for kind, count in found.findings.items() if count} == dict(case.findings)
     assert (found.cleaned, found.expired) == (case.cleaned, case.expired)
     assert found.examples.keys() == {kind for kind, count in case.findings.items() if count}
 
 
-def test_right_cleanings_explain_all(told: dict[str, Divergence]) -> None:
+def test_right_cleanings_explain_all(reported: dict[str, Divergence]) -> None:
     """Random logs and what a right cleaning made of them, under every strategy: nothing is unexplained."""
-    others = {name: each for name, each in told.items() if name not in CASES}
+    others = {name: each for name, each in reported.items() if name not in CASES}
     assert len(others) > 60
     assert {name: dict(each.findings) for name, each in others.items() if each.found} == {}
     assert sum(each.cleaned for each in others.values()) > 50
@@ -187,13 +187,13 @@ def test_replicas_that_have_no_offset_in_common(
     assert run(["spark", "divergence", *paths, "--json"]) == 0
     assert [each["compared"] for each in json.loads(capsys.readouterr().out)["partitions"]] == [False, True]
     assert run(["spark", "divergence", *paths]) == 0
-    told = capsys.readouterr().out
-    assert "no offset in both" in told
-    assert "1 pair of replicas with no offset that both have: not compared" in told
-    assert "1 pair of replicas: no difference" in told
+    reported = capsys.readouterr().out
+    assert "no offset in both" in reported
+    assert "1 pair of replicas with no offset that both have: not compared" in reported
+    assert "1 pair of replicas: no difference" in reported
 
 
-def test_damage_is_told_with_its_place(spark: SparkSession, tmp_path: Path) -> None:
+def test_damage_is_reported_with_its_place(spark: SparkSession, tmp_path: Path) -> None:
     """Also what only decoding finds, in either replica, where both are damaged at the same byte; a place once."""
     bad = encode_batch([K1], base_offset=0, payload=b"\x0e\x00\x00\x00\x02k\x02")
     logs = {"t-0": ({0: bad, END: b""},) * 2, "u-0": (log({0: K1}), {0: log({0: K1})[0][:-1] + b"\xff", END: b""})}
@@ -229,7 +229,7 @@ def test_the_records_that_differ_are_named_with_their_keys(tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_the_verb_and_the_api(
+def test_the_command_and_the_api(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Three brokers: each further one is held against the first; exit code 5 for what nothing explains."""

@@ -79,7 +79,7 @@ def test_everywhere(spark: SparkSession, log_dir: Path) -> None:
     assert found.size_bytes == sum(len(data) for _, data, _ in FILES.values())
 
 
-def test_few_are_told_and_all_are_counted(spark: SparkSession, log_dir: Path) -> None:
+def test_few_are_listed_and_all_are_counted(spark: SparkSession, log_dir: Path) -> None:
     found = search(spark, log_dir, limit=1)
     assert (found.found, len(found.occurrences)) == (8, 7)
 

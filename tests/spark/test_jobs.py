@@ -47,28 +47,28 @@ def jobs(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytes
 
 def test_one_sort_of_workers(jobs: Jobs) -> None:
     """All workers have one parent: a second sort would cost a process that imports everything, and its workers."""
-    asked = [jobs.run("look", [None], parents, work_bytes=1) for _ in range(2)]
-    assert len({row.payload for rows in asked for row in rows} | {_of_a_frame(jobs)}) == 1
+    arguments = [jobs.run("look", [None], parents, work_bytes=1) for _ in range(2)]
+    assert len({row.payload for rows in arguments for row in rows} | {_of_a_frame(jobs)}) == 1
 
 
 def _of_a_frame(jobs: Jobs) -> bytes:
-    def told(batches: Any) -> Iterator[Any]:
+    def reported(batches: Any) -> Iterator[Any]:
         import pyarrow as pa  # noqa: PLC0415 - in the worker
 
         for _ in batches:
             yield pa.RecordBatch.from_arrays([pa.array([os.getppid()])], ["parent"])
 
-    (row,) = jobs._session.range(0, 1, 1, 1).mapInArrow(told, "parent long").collect()
+    (row,) = jobs._session.range(0, 1, 1, 1).mapInArrow(reported, "parent long").collect()
     return str(row.parent).encode()
 
 
 def test_rows_of_all_tasks(jobs: Jobs) -> None:
     """Each task's rows, as they were made: more tasks than cores, none twice."""
 
-    def said(task: Any) -> Iterator[Row]:
+    def message(task: Any) -> Iterator[Row]:
         yield Row(task, RESULT, 1, 2, 3, bytes([task]) * task)
 
-    found = sorted(jobs.run("say", list(range(5)), said, work_bytes=1))
+    found = sorted(jobs.run("say", list(range(5)), message, work_bytes=1))
     assert found == [Row(task, RESULT, 1, 2, 3, bytes([task]) * task) for task in range(5)]
     assert {type(row.payload) for row in found} == {bytes}
 

@@ -114,10 +114,10 @@ def test_versions_as_far_apart_as_numbers_go() -> None:
         tally = KeyTally(0)
         flags = int(COMPETES | RecordFact.HAS_VERSION)
         tally.add(batch_of([{"offset": at, "version": v, "flags": flags} for at, v in enumerate(versions)]))
-        (told,) = summary(tally.keys())
+        (reported,) = summary(tally.keys())
         count = max(versions) - min(versions) + 1 - len(versions)
         expected = 0 if count <= 0 else min(1 << (count.bit_length() - 1), 1 << 62)
-        assert told["missing_versions"] == [[expected], [1]], versions
+        assert reported["missing_versions"] == [[expected], [1]], versions
 
 
 def test_how_old_what_is_not_cleaned_is() -> None:
@@ -217,8 +217,8 @@ def test_memory_of_a_task_and_a_shard() -> None:
             item = {"part": 0, "batches": batches, "segment": ["gone.log", 0, 1, 1, True]}
             blocks = profile.count_segment(1, item, scanned)
             kept = 0
-            for told in profile.count_shard(blocks) if shard else blocks:
-                kept += len(told)
+            for reported in profile.count_shard(blocks) if shard else blocks:
+                kept += len(reported)
             assert kept
             return tracemalloc.get_traced_memory()[1] / (1 << 20)
         finally:

@@ -48,8 +48,8 @@ def image() -> tuple[str, dict[str, str]]:
     # An editable install: the package lies in the tree, where the image has it beside pyspark.
     package = "lib/python3.11/site-packages/cleanerd"
     links = [each.replace(package, shlex.quote(str(TOP / "cleanerd"))) for each in links]
-    (said,) = re.findall(r"^ENV (.*)$", stage, re.MULTILINE)
-    environment = dict(word.split("=", 1) for word in said.split())
+    (variables,) = re.findall(r"^ENV (.*)$", stage, re.MULTILINE)
+    environment = dict(word.split("=", 1) for word in variables.split())
     return "; ".join([*lines, *links]), environment
 
 
@@ -63,7 +63,7 @@ def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube
     found.close()
 
 
-def job_for(kubernetes: Kubernetes, name: str, said: dict[str, str]) -> dict[str, Any]:
+def job_for(kubernetes: Kubernetes, name: str, variables: dict[str, str]) -> dict[str, Any]:
     """The example's Job with our addresses, ports, sizes and ends in place of its own."""
     (job,) = [each for each in documents() if each["kind"] == "Job"]
     spec: dict[str, Any] = job["spec"]["template"]["spec"]
@@ -81,8 +81,8 @@ def job_for(kubernetes: Kubernetes, name: str, said: dict[str, str]) -> dict[str
         "spark.executor.cores": "1",
         "spark.executor.memory": "512m",
         "spark.driver.memory": "512m",
-        **{f"spark.kubernetes.driverEnv.{key}": value for key, value in said.items()},
-        **{f"spark.executorEnv.{key}": value for key, value in said.items()},
+        **{f"spark.kubernetes.driverEnv.{key}": value for key, value in variables.items()},
+        **{f"spark.executorEnv.{key}": value for key, value in variables.items()},
     }.items():
         words[at:at] = ["--conf", f"{key}={value}"]
     return {"kind": "Pod", "metadata": {"name": name}, "spec": spec}
@@ -103,14 +103,14 @@ def test_the_example_runs(
         if each["kind"] == "ConfigMap":
             kubernetes.put("configmaps", each)
     kubernetes.question.clear()
-    said = {"AWS_ENDPOINT_URL": server.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_EC2_METADATA_DISABLED": "true"}
-    kubernetes.put("pods", job_for(kubernetes, "submit", said))
+    variables = {"AWS_ENDPOINT_URL": server.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_EC2_METADATA_DISABLED": "true"}
+    kubernetes.put("pods", job_for(kubernetes, "submit", variables))
     code = kubernetes.wait("submit", 900)
-    told = {name: path.read_text(errors="replace") for name, path in kubernetes.outputs.items()}
-    (driver,) = [name for name in told if name.endswith("-driver")]
-    executors = [name for name in told if "-exec-" in name]
-    assert code == 0, told["submit"]
-    assert kubernetes.wait(driver, 60) == 0, told[driver]
+    reported = {name: path.read_text(errors="replace") for name, path in kubernetes.outputs.items()}
+    (driver,) = [name for name in reported if name.endswith("-driver")]
+    executors = [name for name in reported if "-exec-" in name]
+    assert code == 0, reported["submit"]
+    assert kubernetes.wait(driver, 60) == 0, reported[driver]
     assert len(executors) == 2
     assert not [path for path in kubernetes.objects if "-exec-" in path], "the driver removes its executors"
     (role,) = [each for each in documents() if each["kind"] == "Role"]
@@ -127,7 +127,7 @@ def test_the_example_runs(
     assert there.sort_by(order).equals(DeltaTable(str(tmp_path / "table")).to_pyarrow_table().sort_by(order))
     assert there.num_rows > 50
 
-    kubernetes.put("pods", job_for(kubernetes, "again", said))
+    kubernetes.put("pods", job_for(kubernetes, "again", variables))
     again = kubernetes.wait("again", 900)
     (second,) = [name for name in kubernetes.outputs if name.endswith("-driver") and name != driver]
     assert kubernetes.wait(second, 60) == 3

@@ -55,14 +55,14 @@ def test_the_driver_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Its result is this terminal's: cluster mode is refused before anything starts, whatever Spark's files say."""
     with pytest.raises(ConfigError, match=r"deployMode=cluster.*runs here.*spark-submit yourself"):
         launch.submit(tmp_path / "x.py", [], master="yarn", conf={"spark.submit.deployMode": "cluster"})
-    told = tmp_path / "told"
+    reported = tmp_path / "reported"
     (tmp_path / "bin").mkdir()
     script = tmp_path / "bin" / "spark-submit"
-    script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {told}\n')
+    script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {reported}\n')
     script.chmod(0o755)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     assert launch.submit(tmp_path / "x.py", [], master="yarn", conf={"spark.submit.deployMode": "client"}) == 0
-    words = told.read_text().splitlines()
+    words = reported.read_text().splitlines()
     assert words[words.index("--deploy-mode") + 1] == "client"
 
 
@@ -80,7 +80,7 @@ def _java(place: Path, body: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "reported"),
     [
         (None, "no java there"),
         ("echo 'openjdk version \"11.0.2\"' >&2", "version 11"),
@@ -88,10 +88,10 @@ def _java(place: Path, body: str) -> Path:
         ("echo gibberish >&2", "no version"),
     ],
 )
-def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str | None, told: str) -> None:
+def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str | None, reported: str) -> None:
     home = tmp_path / "jdk" if body is None else _java(tmp_path / "jdk", body)
     monkeypatch.setenv("JAVA_HOME", str(home))
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=reported):
         launch.require_spark()
 
 

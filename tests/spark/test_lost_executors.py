@@ -31,8 +31,8 @@ pytestmark = pytest.mark.long
 
 MIB: Final = 1 << 20
 SIZE_BYTES: Final = 160 * MIB
-LOOKS: Final = 100
-LOOK_SECONDS: Final = 0.002
+SCANS: Final = 100
+SCAN_SECONDS: Final = 0.002
 """Between two looks at what a worker has open: less than it takes to read a segment."""
 
 READ: Final = """
@@ -68,31 +68,33 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def settings(place: Path) -> list[str]:
-    said = {
+    values = {
         "cleanerd.state.dir": place / "state", "cleanerd.disk.reserve": 0, f"topics.{PARTITION.topic}.cleanup.policy":
         "compact", "cleanerd.delegation": "assumed",
     }  # fmt: skip
-    return [word for key, value in said.items() for word in ("--set", f"{key}={value}")]
+    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
 
 
 def command(*words: object) -> list[str]:
     return [sys.executable, "-m", "cleanerd", *map(str, words)]
 
 
-@pytest.mark.parametrize("verb", ["audit", "profile", "divergence", "erasure", "source"])
-def test_the_same_outcome(verb: str, dirs: tuple[Path, Path], cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("subcommand", ["audit", "profile", "divergence", "erasure", "source"])
+def test_the_same_outcome(subcommand: str, dirs: tuple[Path, Path], cluster: Cluster, tmp_path: Path) -> None:
     """An executor is killed while its worker reads a segment, as Spark's log says: the outcome is that of no kill."""
     conf = [word for key, value in ON_A_CLUSTER.items() for word in ("--conf", f"{key}={value}")]
-    on_cluster, alone = words_of(verb, *dirs, tmp_path, ["--master", cluster.url, *conf])
+    on_cluster, alone = words_of(subcommand, *dirs, tmp_path, ["--master", cluster.url, *conf])
     expected = ran(alone)
     with executor_killed(lambda: executor_that_reads(cluster, dirs)):
         found = ran(on_cluster, "Lost executor")
     assert found == expected
 
 
-def words_of(verb: str, before: Path, after: Path, place: Path, master: Sequence[str]) -> tuple[list[str], list[str]]:
+def words_of(
+    subcommand: str, before: Path, after: Path, place: Path, master: Sequence[str]
+) -> tuple[list[str], list[str]]:
     """The command by executors of the cluster, and the same by this machine alone."""
-    if verb == "source":
+    if subcommand == "source":
         script = place / "read.py"
         script.write_text(READ)
         submit = str(require_spark())
@@ -102,18 +104,18 @@ def words_of(verb: str, before: Path, after: Path, place: Path, master: Sequence
         "audit": [before, after, "--digest-key", "07" * 16],
         "profile": [before, "--strategy", "header:version"],
         "divergence": [before, after],
-        "erasure": [before, "--key", "nobody", "--expect-absent"],
-    }[verb]
-    words = command("spark", "audit" if verb == "erasure" else verb, *given, "--json", *settings(place))
+        "erasure": [before, "--key", "nothing", "--expect-absent"],
+    }[subcommand]
+    words = command("spark", "audit" if subcommand == "erasure" else subcommand, *given, "--json", *settings(place))
     return [*words, *master], words
 
 
-def ran(words: list[str], told: str = "") -> Any:
+def ran(words: list[str], reported: str = "") -> Any:
     """What the command says, and that Spark's log had ``told``."""
     inherited = {"PYSPARK_PYTHON": sys.executable, **os.environ}
     done = subprocess.run(words, capture_output=True, text=True, timeout=900, check=False, env=inherited)
     assert done.returncode in (0, 5), done.stderr
-    assert told in done.stderr
+    assert reported in done.stderr
     return json.loads(done.stdout)
 
 
@@ -123,11 +125,11 @@ def executor_that_reads(cluster: Cluster, places: Sequence[Path]) -> list[int]:
     So its task cannot end before the executor is killed.
     """
     workers = {worker: java for java in cluster.executors() for worker in children(*children(java))}
-    for _ in range(LOOKS if workers else 0):
+    for _ in range(SCANS if workers else 0):
         for worker, java in workers.items():
             if is_stopped_as_it_reads(worker, places):
                 return [java]
-        time.sleep(LOOK_SECONDS)
+        time.sleep(SCAN_SECONDS)
     return []
 
 

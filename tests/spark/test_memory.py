@@ -61,9 +61,11 @@ def test_a_worker_is_bounded_by_its_map(tmp_path: Path) -> None:
     (with_64, most_64, few), (with_8, most_8, many), (twice, most_twice, more) = (
         answers.get(timeout=PATIENCE_SECONDS) for _ in "123"
     )
-    told = f"choose {with_64=:.0f} {with_8=:.0f} {twice=:.0f}; all {most_64=:.0f} {most_8=:.0f} {most_twice=:.0f} MiB"
-    sys.stdout.write(f"\n{told}; shards {few} {many} {more}\n")
+    reported = (
+        f"choose {with_64=:.0f} {with_8=:.0f} {twice=:.0f}; all {most_64=:.0f} {most_8=:.0f} {most_twice=:.0f} MiB"
+    )
+    sys.stdout.write(f"\n{reported}; shards {few} {many} {more}\n")
     assert few < many < more
-    assert with_64 - with_8 > 20, told
-    assert abs(twice - with_8) < 10, told
-    assert abs(most_twice - most_8) < 20, told
+    assert with_64 - with_8 > 20, reported
+    assert abs(twice - with_8) < 10, reported
+    assert abs(most_twice - most_8) < 20, reported

@@ -47,7 +47,7 @@ def without_java(tmp_path: Path, *arguments: object) -> subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=nowhere)
 
 
-def told(done: subprocess.CompletedProcess[str]) -> Any:
+def parsed(done: subprocess.CompletedProcess[str]) -> Any:
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -64,8 +64,8 @@ def test_clean_as_stage(tmp_path: Path, log_dir: Path) -> None:
     left = log_dir / NAME / STAGING / "spark-20200101t000000-00000000"
     left.mkdir(parents=True)
     os.utime(left, (0, 0))
-    (ours,) = told(without_java(tmp_path, "spark", "clean", log_dir, *CLEAN))["partitions"]
-    (theirs,) = told(without_java(tmp_path, "stage", other, *CLEAN))["partitions"]
+    (ours,) = parsed(without_java(tmp_path, "spark", "clean", log_dir, *CLEAN))["partitions"]
+    (theirs,) = parsed(without_java(tmp_path, "stage", other, *CLEAN))["partitions"]
     assert ours["outcome"] == theirs["outcome"] == "staged"
     assert staged_files(log_dir) == staged_files(other)
     assert staged_files(log_dir)
@@ -75,7 +75,7 @@ def test_clean_as_stage(tmp_path: Path, log_dir: Path) -> None:
 @pytest.mark.long
 def test_what_its_rules_were_cannot_be_read(tmp_path: Path, log_dir: Path) -> None:
     """U-6: refused as by ``stage``, with the name of the file."""
-    told(without_java(tmp_path, "clean", log_dir, *CLEAN, "--yes"))
+    parsed(without_java(tmp_path, "clean", log_dir, *CLEAN, "--yes"))
     (file,) = (tmp_path / "state" / "partitions").rglob("*.json")
     file.write_text("{")
     done = without_java(tmp_path, "spark", "clean", log_dir, *CLEAN)
@@ -91,14 +91,14 @@ def test_what_if_as_a_report(tmp_path: Path, log_dir: Path) -> None:
     found = {}
     for strategy in ("offset", "timestamp", "header:version"):
         done = without_java(tmp_path, "spark", "profile", log_dir, "--strategy", strategy)
-        (found[strategy],) = told(done)["partitions"]
+        (found[strategy],) = parsed(done)["partitions"]
     assert found["offset"]["overtaken"] == 0 < found["header:version"]["overtaken"]
     assert found["timestamp"]["strategy"] == "timestamp"
-    verb = ("spark", "profile", log_dir, "--strategy", "header:version", "--report", tmp_path / "report")
-    (reported,) = told(without_java(tmp_path, *verb))["partitions"]
+    command = ("spark", "profile", log_dir, "--strategy", "header:version", "--report", tmp_path / "report")
+    (reported,) = parsed(without_java(tmp_path, *command))["partitions"]
     assert reported["overtaken"] == found["header:version"]["overtaken"]
     assert "another record wins than the last one" in (tmp_path / "report" / "profile.html").read_text()
-    again = without_java(tmp_path, *verb)
+    again = without_java(tmp_path, *command)
     assert (again.returncode, "exists already" in again.stdout + again.stderr) == (3, True)
     wrong = without_java(tmp_path, "spark", "profile", log_dir, "--strategy", "newest")
     assert (wrong.returncode, "none of offset, timestamp, header:NAME" in wrong.stdout + wrong.stderr) == (2, True)
@@ -109,7 +109,7 @@ def test_kafkas_own_topics_go_by_offset(tmp_path: Path) -> None:
     """U-11: whatever ``--strategy`` says."""
     names = {"__consumer_offsets-0": Partition({0: b""}), "orders-0": Partition({0: b""})}
     path = make_log_dir(tmp_path / "logs", names)
-    found = told(without_java(tmp_path, "spark", "profile", path, "--strategy", "timestamp"))["partitions"]
+    found = parsed(without_java(tmp_path, "spark", "profile", path, "--strategy", "timestamp"))["partitions"]
     assert {each["topic"]: each["strategy"] for each in found} == {
         "__consumer_offsets": "offset",
         "orders": "timestamp",
@@ -119,10 +119,10 @@ def test_kafkas_own_topics_go_by_offset(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_profile_and_snapshot(tmp_path: Path, log_dir: Path) -> None:
     """The latest state of the one is the keys that the other counts, but for the deleted and what is not closed yet."""
-    (profile,) = told(without_java(tmp_path, "spark", "profile", log_dir))["partitions"]
+    (profile,) = parsed(without_java(tmp_path, "spark", "profile", log_dir))["partitions"]
     assert profile["keys"] > profile["deleted_keys"] > 0
     out = tmp_path / "100% out"
-    document = told(without_java(tmp_path, "spark", "snapshot", log_dir, "--out", out))
+    document = parsed(without_java(tmp_path, "spark", "snapshot", log_dir, "--out", out))
     table = pq.read_table(out)
     assert table.num_rows == document["records"] > 0
     assert len(set(table.column("key").to_pylist())) == table.num_rows
@@ -142,15 +142,15 @@ def test_audit(tmp_path: Path, log_dir: Path) -> None:
     before = tmp_path / "before"
     shutil.copytree(log_dir, before, copy_function=shutil.copy2)
     key = ("--digest-key", "00" * 16)
-    verb = ("spark", "audit", before, log_dir, *key)
-    (same,) = told(without_java(tmp_path, *verb))["partitions"]
+    command = ("spark", "audit", before, log_dir, *key)
+    (same,) = parsed(without_java(tmp_path, *command))["partitions"]
     assert same["before"]["digest"] == same["after"]["digest"] != "0" * 32
     assert same["kept_records"] == same["before"]["records"] > 0
-    unclean = without_java(tmp_path, *verb, "--clean-below", 10, "--partition", NAME)
+    unclean = without_java(tmp_path, *command, "--clean-below", 10, "--partition", NAME)
     (judged,) = json.loads(unclean.stdout)["partitions"]
     assert (unclean.returncode, judged["findings"]["duplicated"] > 0) == (5, True)
-    told(without_java(tmp_path, "clean", log_dir, "--yes", *CLEAN))
-    right = told(without_java(tmp_path, *verb))
+    parsed(without_java(tmp_path, "clean", log_dir, "--yes", *CLEAN))
+    right = parsed(without_java(tmp_path, *command))
     (judged,) = right["partitions"]
     assert right["findings"] == 0
     assert judged["kept_records"] == judged["after"]["records"] < judged["before"]["records"]
@@ -164,34 +164,34 @@ def test_erasure_and_divergence(tmp_path: Path, log_dir: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(log_dir, copy, copy_function=shutil.copy2)
     absent = ("--expect-absent", "--key", "never written")
-    assert told(without_java(tmp_path, "spark", "audit", log_dir, copy, *absent))["found"] == 0
+    assert parsed(without_java(tmp_path, "spark", "audit", log_dir, copy, *absent))["found"] == 0
     out = tmp_path / "state"
-    told(without_java(tmp_path, "spark", "snapshot", log_dir, "--out", out))
+    parsed(without_java(tmp_path, "spark", "snapshot", log_dir, "--out", out))
     key = pq.read_table(out).column("key")[0].as_py().hex()
     there = without_java(tmp_path, "spark", "audit", log_dir, copy, "--hex", "--key", key, "--expect-absent")
     document = json.loads(there.stdout)
     assert (there.returncode, document["found"] > 0) == (1, True)
     assert document["found"] == 2 * json.loads(without_java(
         tmp_path, "spark", "audit", log_dir, "--hex", "--key", key).stdout)["found"]  # fmt: skip
-    compared = told(without_java(tmp_path, "spark", "divergence", log_dir, copy))
+    compared = parsed(without_java(tmp_path, "spark", "divergence", log_dir, copy))
     assert compared["findings"] == 0 < compared["partitions"][0]["records_in_both"]
 
 
 @pytest.mark.long
 def test_snapshot_as_a_table(tmp_path: Path, log_dir: Path) -> None:
     """Made, refused a second time, brought up to date, written anew; what goes wrong is told in words."""
-    asked = ("spark", "snapshot", log_dir, "--format", "delta", "--out", tmp_path / "table")
-    document = told(without_java(tmp_path, *asked))
+    arguments = ("spark", "snapshot", log_dir, "--format", "delta", "--out", tmp_path / "table")
+    document = parsed(without_java(tmp_path, *arguments))
     assert pq.read_table(list((tmp_path / "table").glob("*.parquet"))).num_rows == document["records"] > 0
-    assert "--incremental adds new records" in without_java(tmp_path, *asked).stderr
-    merged = told(without_java(tmp_path, *asked, "--incremental"))
+    assert "--incremental adds new records" in without_java(tmp_path, *arguments).stderr
+    merged = parsed(without_java(tmp_path, *arguments, "--incremental"))
     (partition,) = merged["partitions"]
     assert (merged["written"], merged["removed"]) == (0, 0)
     assert partition["begin_offset"] == partition["end_offset"] == document["partitions"][0]["end_offset"]
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("requested", "words"),
     [
         ([], "--format parquet: give --out DIR"),
         (["--out", "x", "--incremental"], "--incremental and --replace need a table"),
@@ -200,15 +200,17 @@ def test_snapshot_as_a_table(tmp_path: Path, log_dir: Path) -> None:
         (["--format", "delta", "--out", "x", "--incremental", "--replace"], "goes with neither"),
     ],
 )
-def test_options_of_a_snapshot(log_dir: Path, capsys: pytest.CaptureFixture[str], asked: list[str], words: str) -> None:
+def test_options_of_a_snapshot(
+    log_dir: Path, capsys: pytest.CaptureFixture[str], requested: list[str], words: str
+) -> None:
     """Told before anything is started."""
-    assert run(["spark", "snapshot", str(log_dir), *asked]) == 2
+    assert run(["spark", "snapshot", str(log_dir), *requested]) == 2
     assert words in capsys.readouterr().err
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [
         ("clean", "--shards", 1),
         ("profile", "--conf", "spark.driver.memory=1g"),
@@ -218,9 +220,9 @@ def test_options_of_a_snapshot(log_dir: Path, capsys: pytest.CaptureFixture[str]
         ("divergence", "--master", "spark://127.0.0.1:9"),
     ],
 )
-def test_the_option_starts_spark(tmp_path: Path, log_dir: Path, asked: Sequence[object]) -> None:
+def test_the_option_starts_spark(tmp_path: Path, log_dir: Path, requested: Sequence[object]) -> None:
     """Which here means that Java is missed."""
-    done = without_java(tmp_path, "spark", asked[0], log_dir, *asked[1:])
+    done = without_java(tmp_path, "spark", requested[0], log_dir, *requested[1:])
     assert (done.returncode, "no java there" in done.stderr) == (3, True), done.stderr
 
 
@@ -241,19 +243,19 @@ def settings_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What ``spark-submit`` is told, by a script in its place."""
     script = tmp_path / "home" / "bin" / "spark-submit"
     script.parent.mkdir(parents=True)
-    script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/told\n')
+    script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/reported\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "home"))
     for name in ("PYSPARK_PYTHON", "SPARK_CONF_DIR", "SPARK_DRIVER_MEMORY", *launch.JAVAS_ENVIRONMENT):
         monkeypatch.delenv(name, raising=False)
 
-    def asked(**how: Any) -> dict[str, str]:
+    def requested(**how: Any) -> dict[str, str]:
         assert submit(tmp_path / "driver.py", [], **{"master": "local[2]", "conf": {}, **how}) == 0
-        words = (tmp_path / "told").read_text().splitlines()
+        words = (tmp_path / "reported").read_text().splitlines()
         settings = dict(word.split("=", 1) for word in words if word.startswith("spark."))
         return {**settings, "master": words[words.index("--master") + 1]}
 
-    return asked
+    return requested
 
 
 JAVA = "spark.driver.extraJavaOptions"
@@ -295,8 +297,8 @@ def test_settings_where_there_is_little_memory(
     assert (chosen["master"], chosen[HEAP]) == ("local[1,4]", SMALL_HEAP)
     assert chosen[JAVA] == SMALL_JAVA
     assert settings_of(master="local[2]")["master"] == "local[2,4]"
-    said = settings_of(master="local[*]", conf={HEAP: "700m"})
-    assert (said["master"], said[HEAP], JAVA in said) == ("local[*,4]", "700m", False)
+    message = settings_of(master="local[*]", conf={HEAP: "700m"})
+    assert (message["master"], message[HEAP], JAVA in message) == ("local[*,4]", "700m", False)
     assert HEAP not in settings_of(master="spark://127.0.0.1:7077")
     assert settings_of(conf={JAVA: "-Dx=y"})[JAVA] == "-Dx=y"
     with_memory(700 << 20)
@@ -312,10 +314,10 @@ def test_no_memory_for_a_session(
     """However much there is to read, this process does it by itself; what it cannot do is refused in words."""
     monkeypatch.setattr("cleanerd.cli.spark.is_little", lambda _bytes: False)  # half a gigabyte would take long
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java"))
-    asked = ["spark", "profile", str(log_dir), "--set", f"cleanerd.state.dir={tmp_path / 'state'}"]
-    assert run(asked) == 3, "there is memory for a session, so Java is missed"
+    arguments = ["spark", "profile", str(log_dir), "--set", f"cleanerd.state.dir={tmp_path / 'state'}"]
+    assert run(arguments) == 3, "there is memory for a session, so Java is missed"
     with_memory(700 << 20)
-    assert run(asked) == 0
+    assert run(arguments) == 0
 
 
 def test_installed_pyspark_is_preferred(tmp_path: Path) -> None:

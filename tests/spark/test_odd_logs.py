@@ -119,15 +119,15 @@ def test_the_guard_forever(tmp_path: Path) -> None:
 
 def test_the_driver_sees_no_records(tmp_path: Path) -> None:
     """What tasks tell it is a handful of numbers a segment, and what is shuffled of a split one row a key."""
-    told, shuffled = [], []
+    reported, shuffled = [], []
     for batches_a_segment in (20, 400):
         log = RichLog(9, keys=30)
         path = log.write(tmp_path / str(batches_a_segment) / "logs", 4, batches_a_segment)
         jobs = InlineJobs(attempts=1)
         stage_inline(path, all_dirty(NOW_MS), BY_HEADER, jobs=jobs)
-        told.append(sum(len(row.payload) for row in jobs.results))
+        reported.append(sum(len(row.payload) for row in jobs.results))
         shuffled.append(jobs.shuffled_bytes / log.offset)
-    assert told[1] < 1.2 * told[0]
+    assert reported[1] < 1.2 * reported[0]
     assert shuffled[1] < shuffled[0] / 3, "20 times the records of the same keys"
 
 
@@ -205,7 +205,7 @@ def test_a_plan_of_another_release() -> None:
         plan_of('{"format": 1, "cleanerd": "0.0.1"}')
 
 
-def test_a_task_that_cannot_go_on_tells_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_cannot_go_on_reports_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of ours comes back as itself, whatever Spark makes of it; the partition is refused, the log whole."""
 
     def refuse(*_arguments: object) -> None:

@@ -28,29 +28,29 @@ def tell(item: Any) -> Iterator[pa.RecordBatch]:
     yield numbered_row(item["number"], "done")
 
 
-def until(told: Callable[[], int], wanted: int) -> None:
+def until(reported: Callable[[], int], wanted: int) -> None:
     """Until so much is told, and some looks longer, which must not find more."""
     started = time.monotonic()
-    while told() < wanted and time.monotonic() - started < PATIENCE_SECONDS:
+    while reported() < wanted and time.monotonic() - started < PATIENCE_SECONDS:
         time.sleep(0.05)
     time.sleep(3 * POLL_SECONDS)
-    assert told() == wanted
+    assert reported() == wanted
 
 
 @pytest.mark.long
 def test_one_job_of_several(spark: SparkSession) -> None:
     """After the first of three steps a third is told, whatever its tasks say; in the end all, and no more."""
-    told: list[int] = []
+    reported: list[int] = []
     items = [(100 * (number + 1), {"number": number}) for number in range(3)]
-    with queries(spark, "test", 600, told.append, steps=3):
+    with queries(spark, "test", 600, reported.append, steps=3):
         assert set(numbered(spark, items, tell)) == {0, 1, 2}
-        until(lambda: sum(told), 200)
+        until(lambda: sum(reported), 200)
         numbered(spark, items[2:], tell)
-        until(lambda: sum(told), 300)
+        until(lambda: sum(reported), 300)
         for _ in range(3):
             numbered(spark, items, tell)
-        until(lambda: sum(told), 600)
-    assert sum(told) == 600
+        until(lambda: sum(reported), 600)
+    assert sum(reported) == 600
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -72,52 +72,58 @@ def test_whose_jobs_follow(spark: SparkSession, fails: bool) -> None:
 
 def test_outside_of_a_block(spark: SparkSession) -> None:
     """Nobody counts there, and tasks run as ever: a frame may be computed after its block."""
-    told: list[int] = []
-    with queries(spark, "test", 10, told.append):
+    reported: list[int] = []
+    with queries(spark, "test", 10, reported.append):
         pass
     schema = numbered_row(0, None).schema
     frame = spread(spark, [(10, {"number": 7})], tell, schema, "number int, found string")
     assert [row.number for row in frame.collect()] == [7]
-    assert sum(told) == 10
+    assert sum(reported) == 10
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("verb", ["profile", "audit", "snapshot", "find", "clean"])
-def test_all_is_told_in_the_end(spark: SparkSession, tmp_path: Path, verb: str) -> None:
+@pytest.mark.parametrize("command", ["profile", "audit", "snapshot", "find", "clean"])
+def test_all_is_reported_in_the_end(spark: SparkSession, tmp_path: Path, command: str) -> None:
     """As many bytes as the bar has, whatever the verb reads how often."""
     path = RichLog(3).write(tmp_path / "logs", 4, 20)
     before = shutil.copytree(path, tmp_path / "before")
-    told: list[int] = []
+    reported: list[int] = []
     logs = Logs(spark, path)
     run = {
-        "profile": lambda: logs.profile(advance=told.append),
-        "audit": lambda: logs.audit(before, advance=told.append),
-        "snapshot": lambda: logs.latest().write_parquet(tmp_path / "out", advance=told.append),
-        "find": lambda: logs.find_keys([b"key-1"], advance=told.append),
-        "clean": lambda: logs.clean(tmp_path / "copy", ["topics.orders.cleanup.policy=compact"], advance=told.append),
+        "profile": lambda: logs.profile(advance=reported.append),
+        "audit": lambda: logs.audit(before, advance=reported.append),
+        "snapshot": lambda: logs.latest().write_parquet(tmp_path / "out", advance=reported.append),
+        "find": lambda: logs.find_keys([b"key-1"], advance=reported.append),
+        "clean": lambda: logs.clean(
+            tmp_path / "copy", ["topics.orders.cleanup.policy=compact"], advance=reported.append
+        ),
     }
-    run[verb]()
-    read = {"audit": 2}.get(verb, 1) * logs.size_bytes
-    assert sum(told) == pytest.approx(read, rel=0.6 if verb in ("find", "clean") else 0)  # the former read more files
-    assert min(told) > 0
+    run[command]()
+    read = {"audit": 2}.get(command, 1) * logs.size_bytes
+    assert sum(reported) == pytest.approx(
+        read, rel=0.6 if command in ("find", "clean") else 0
+    )  # the former read more files
+    assert min(reported) > 0
 
 
 def test_operations_of_connect() -> None:
     """Each operation is a step: the first that is over is no more than its part, and nothing goes back."""
-    told: list[int] = []
-    heard = ConnectSession(SimpleNamespace(registerProgressHandler=id, removeProgressHandler=id), told.append, 100, 2)
+    reported: list[int] = []
+    heard = ConnectSession(
+        SimpleNamespace(registerProgressHandler=id, removeProgressHandler=id), reported.append, 100, 2
+    )
 
     def stage(done: int, tasks: int) -> Any:
         return SimpleNamespace(num_completed_tasks=done, num_tasks=tasks)
 
     with heard:
         heard._hear(stages=[stage(1, 4)], operation_id="a", inflight_tasks=1, done=False)
-        assert sum(told) == 12
+        assert sum(reported) == 12
         heard._hear(stages=[stage(4, 4)], operation_id="a", inflight_tasks=0, done=True)
-        assert sum(told) == 50
+        assert sum(reported) == 50
         heard._hear(stages=[], operation_id="b", inflight_tasks=0, done=False)
         heard._hear(stages=[stage(2, 2), stage(0, 2)], operation_id="b", inflight_tasks=2, done=False)
-        assert sum(told) == 75
+        assert sum(reported) == 75
         heard._hear(stages=[stage(2, 2), stage(0, 6)], operation_id="b", inflight_tasks=2, done=False)
-        assert sum(told) == 75
-    assert sum(told) == 100
+        assert sum(reported) == 75
+    assert sum(reported) == 100

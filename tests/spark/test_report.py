@@ -126,12 +126,12 @@ def test_what_it_says_of_versions(tmp_path: Path) -> None:
     page, (found,) = reported(make_log_dir(tmp_path / "logs", {"t-0": sealed(*records)}), tmp_path / "report", VERSIONS)
     assert (found["overtaken"], found["unversioned"], found["misversioned"]) == (2, 2, 1)
     assert found["keys_by_missing"] == [[0, 1], [4, 1]]  # 1 and 2 of b; of a 4 to 8, five numbers: 4 to 7
-    for told in (
+    for warned in (
         "by header another record wins than the last one, which Kafka keeps, for 2 of 3 keys (66.7%)",
         "2 records without a version: they lose",
         "1 record with a malformed version",
     ):
-        assert told in page.text
+        assert warned in page.text
 
 
 def test_how_old_what_is_not_cleaned_is(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def rows_in(place: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["partition"], row["offset"]))
 
 
-def told_in(place: Path) -> list[Any]:
+def reported_in(place: Path) -> list[Any]:
     return [json.loads(line) for path in (place / "_cleanerd").glob("*.json") for line in path.open()]
 
 
@@ -67,13 +67,13 @@ def test_one_state(
         found = write_snapshot(session, logs, uri, tombstones=tombstones, large_bytes=large_bytes)
         assert not (place / "_attempts").exists()
         assert (place / "_SUCCESS").exists()
-        return found, rows_in(place), told_in(place)
+        return found, rows_in(place), reported_in(place)
 
-    expected = (taken, rows_in(alone), told_in(alone))
+    expected = (taken, rows_in(alone), reported_in(alone))
     assert written("a task a log", spark) == expected
     assert written("many tasks", spark) == expected
-    found, rows, told = written("by Spark", spark)
-    assert (found, told) == (expected[0], expected[2])
+    found, rows, reported = written("by Spark", spark)
+    assert (found, reported) == (expected[0], expected[2])
     assert [{**row, "timestamp": None} for row in rows] == [{**row, "timestamp": None} for row in expected[1]]
     assert pq.read_schema(*(tmp_path / "many tasks").glob("topic=*/*")) == pq.read_schema(*alone.glob("topic=*/*"))
 
@@ -86,9 +86,9 @@ def test_more_keys_than_wait_at_once(logs: list[Log]) -> None:
     def places(sent_rows: int) -> set[tuple[int, int]]:
         sent = [batch for _, item in items for batch in latest_by_tasks.best_of_segment(1, item, sent_rows)]
         found = latest_by_tasks.best_of_shard(tombstones=False, batches=iter(sent), sent_rows=sent_rows)
-        told = {(file, offset) for file, offsets in by_file(latest_by_tasks._places(found)) for offset in offsets}
-        assert told
-        return told
+        reported = {(file, offset) for file, offsets in by_file(latest_by_tasks._places(found)) for offset in offsets}
+        assert reported
+        return reported
 
     assert places(1) == places(latest_by_tasks.SENT_ROWS)
 

@@ -134,8 +134,8 @@ def test_rows_equal_those_of_a_consumer(broker: Broker) -> None:
     times = {p: sorted({r.timestamp_ms + d for r in found.records for d in (-1, 0, 1)})[::17]
              for p, found in every.partitions.items()}  # fmt: skip
     answers = times_with_librdkafka(broker.bootstrap, times, isolation="read_uncommitted")
-    for partition, asked in times.items():
-        for time_ms, offset in zip(asked, answers[partition], strict=True):
+    for partition, requested in times.items():
+        for time_ms, offset in zip(requested, answers[partition], strict=True):
             options = {"partitions": str(partition), "view": "all", "columns": "offset"}
             found = read_rows(
                 str(paths[0]), startingTimestamp=str(time_ms), startingOffsetsByTimestampStrategy="latest", **options

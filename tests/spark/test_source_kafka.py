@@ -29,7 +29,7 @@ SEEDS = {
 }
 TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 TXN = {"transactional": True, "producer_id": 9, "producer_epoch": 3}
-MARK = {"producer_id": 9, "producer_epoch": 3}
+MARKER = {"producer_id": 9, "producer_epoch": 3}
 
 
 def strange(root: Path) -> Path:
@@ -56,11 +56,11 @@ def strange(root: Path) -> Path:
         encode_batch(
             [Record(b"u", b"not transactional")], base_offset=51, producer_id=9, producer_epoch=3, base_sequence=1
         ),
-        encode_marker(52, commit=False, **MARK),
+        encode_marker(52, commit=False, **MARKER),
         encode_batch([Record(b"t", b"committed")], base_offset=53, base_sequence=2, **TXN),
     ]
     third = [
-        encode_marker(60, commit=True, **MARK),
+        encode_marker(60, commit=True, **MARKER),
         encode_batch([Record(b"t", b"open")], base_offset=61, base_sequence=3, **TXN),
         encode_batch([Record(b"w", b"behind it", headers=((b"version", b"\0" * 8),))], base_offset=62),
     ]

@@ -159,12 +159,12 @@ def test_edges(tmp_path: Path) -> None:
             offsets(path, startingOffsets=nothing)
     with pytest.raises(ConfigError, match="t-0 starts at 30, above its end"):
         offsets(path, startingOffsets={"t": {"0": 30}}, endingOffsets={"t": {"0": 29}})
-    for said, why in (
+    for message, why in (
         ({"t": {"1": 3}}, "t-0.*missing|t-1: starting"), ({"t": {"0": 9, "1": 3}}, "not read"),
         ({}, "t-0.*missing"), ({"t": {}}, "t-0.*missing"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=why):
-            offsets(path, startingOffsets=said)
+            offsets(path, startingOffsets=message)
 
 
 def test_which_partitions_are_read(tmp_path: Path) -> None:

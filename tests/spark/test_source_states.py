@@ -127,12 +127,12 @@ def test_an_offset_that_was_hit(tmp_path: Path) -> None:
 
 def test_a_swap_while_it_is_planned(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the listing and the look at the file: nothing is wrong with the log."""
-    look = plan.witness_of
+    scan = plan.witness_of
 
     def swapped(listed_one: SegmentFile) -> Segment:
         (path / "t-0" / f"{0:020d}.log").write_bytes(segment(0, 20, 2))
         (path / "t-0" / f"{10:020d}.log").unlink(missing_ok=True)
-        return look(listed_one)
+        return scan(listed_one)
 
     monkeypatch.setattr(plan, "witness_of", swapped)  # at this very moment
     with pytest.raises(SegmentChangedError, match="replaces several"):
@@ -161,13 +161,13 @@ def test_a_marker_that_was_lost(tmp_path: Path) -> None:
     for bytes_there, alone in ((marker, True), (lost, False)):
         segments = {0: data, 10: segment(10, 2) + bytes_there + segment(13, 7), 20: segment(20)}
         path = make_log_dir(tmp_path / f"{alone}", {"t-0": Partition(segments, snapshots={20: []})})
-        asked: dict[str, Any] = {"endingOffsets": {"t": {"0": 10}}}
+        requested: dict[str, Any] = {"endingOffsets": {"t": {"0": 10}}}
         if alone:
-            assert offsets(path, **asked) == list(range(10))
+            assert offsets(path, **requested) == list(range(10))
             continue
         with pytest.raises(CorruptionError, match=r"10\.log at byte \d+: unknown magic 9"):
-            offsets(path, **asked)
-        assert offsets(path, onCorruption="skip", **asked) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+            offsets(path, **requested)
+        assert offsets(path, onCorruption="skip", **requested) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
 
 
 def test_a_segment_that_went_while_it_was_read(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_open_transactions_hold_it_back(tmp_path: Path) -> None:
     assert batch(reader, end, after) == [(0, at) for at in range(4, 14)]
 
 
-def test_what_is_lost_is_told(path: Path) -> None:
+def test_what_is_lost_is_reported(path: Path) -> None:
     """Retention took what was not read; ``failOnDataLoss`` as for kafka."""
     start: Offsets = {"t": {"0": 5, "1": 0}}
     (path / "log-start-offset-checkpoint").write_text("0\n1\nt 0 12\n")

@@ -54,7 +54,7 @@ def test_first_attempts_that_fail(spark: SparkSession, log_dir: Path, tmp_path: 
 
 
 @pytest.mark.long
-def test_damage_is_told_and_leaves_nothing(spark: SparkSession, log_dir: Path) -> None:
+def test_damage_is_reported_and_leaves_nothing(spark: SparkSession, log_dir: Path) -> None:
     """A damaged batch: the error of the local engine, and the log as it was."""
     victim = sorted((log_dir / NAME).glob("*.log"))[1]
     data = bytearray(victim.read_bytes())

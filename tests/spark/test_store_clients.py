@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEY = "c2VjcmV0LW9mLW5vYm9keQ=="
-SAID = "AZURE_STORAGE_CONNECTION_STRING"
+MESSAGES = "AZURE_STORAGE_CONNECTION_STRING"
 
 
 def azure_words(host: str) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def authorities(blob: str, dfs: str, scheme: str = "https") -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("said", "host", "words"),
+    ("message", "host", "words"),
     [
         ("", "c@mine.dfs.core.windows.net", authorities(".blob.core.windows.net", ".dfs.core.windows.net")),
         ("", "c@mine.blob.core.windows.net", authorities(".blob.core.windows.net", ".dfs.core.windows.net")),
@@ -73,15 +73,15 @@ def authorities(blob: str, dfs: str, scheme: str = "https") -> dict[str, str]:
         ),
     ],
 )  # fmt: skip
-def test_azure(monkeypatch: pytest.MonkeyPatch, said: str, host: str, words: dict[str, str]) -> None:
+def test_azure(monkeypatch: pytest.MonkeyPatch, message: str, host: str, words: dict[str, str]) -> None:
     """Which server, by which name, and who we are."""
-    monkeypatch.setenv(SAID, said)
+    monkeypatch.setenv(MESSAGES, message)
     assert azure_words(host) == {"account_name": host.partition("@")[2].partition(".")[0]} | words
 
 
 def test_an_address_of_another_account(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused, and no key is shown."""
-    monkeypatch.setenv(SAID, f"BlobEndpoint=https://other.blob.near.example;AccountName=mine;AccountKey={KEY}")
+    monkeypatch.setenv(MESSAGES, f"BlobEndpoint=https://other.blob.near.example;AccountName=mine;AccountKey={KEY}")
     with pytest.raises(
         ConfigError, match="BlobEndpoint in AZURE_STORAGE_CONNECTION_STRING is not an address of mine"
     ) as raised:
@@ -97,7 +97,7 @@ def test_what_is_no_address(monkeypatch: pytest.MonkeyPatch, url: str, address: 
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{address}")
     monkeypatch.setenv("AWS_REGION", "x")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{address}")
-    monkeypatch.setenv(SAID, f"AccountName=mine;AccountKey={KEY};BlobEndpoint=http://{address}/mine")
+    monkeypatch.setenv(MESSAGES, f"AccountName=mine;AccountKey={KEY};BlobEndpoint=http://{address}/mine")
     with pytest.raises(ConfigError, match=r"is not (an address of|a server's address)") as raised:
         path_of(url).status()  # type: ignore[attr-defined]
     assert "SECRET" not in str(raised.value)

@@ -25,7 +25,7 @@ from cleanerd.spark.stores import path_of
 from cleanerd.verify.listing import bytes_of
 from tests.cleaner.driver import NAME
 from tests.spark import faulty, s3
-from tests.spark.in_tasks import check_read_in_tasks, told_to_workers
+from tests.spark.in_tasks import check_read_in_tasks, sent_to_workers
 from tests.spark.reading import EVERYTHING, offsets, read_rows, schema_of
 from tests.spark.rich_log import NOW_MS, RichLog
 
@@ -54,13 +54,13 @@ def url(server: Store, log_dir: Path) -> str:
 def test_the_same_rows(store: Store, url: str, log_dir: Path) -> None:
     """By every view, in pieces, by offsets and times, and through a pattern: all columns as from the disk."""
     everywhere = {"columns": EVERYTHING, "strategies": {"orders": {"compaction.strategy": "timestamp"}}}
-    for asked in (
+    for requested in (
         {"view": "committed"},
         {"view": "raw", "splitBytes": "3000"},
         {"view": "latest"},
         {"view": "all", "startingOffsets": {"orders": {"0": 7}}, "endingOffsets": {"orders": {"0": 60}}},
     ):
-        rows, here = read_rows(url, **everywhere, **asked), read_rows(log_dir, **everywhere, **asked)
+        rows, here = read_rows(url, **everywhere, **requested), read_rows(log_dir, **everywhere, **requested)
         assert [{**row, "segment": ""} for row in rows] == [{**row, "segment": ""} for row in here]
         assert rows
         assert {row["segment"].replace("s3://", "s3a://").startswith(url) for row in rows} == {True}
@@ -71,11 +71,11 @@ def test_the_same_rows(store: Store, url: str, log_dir: Path) -> None:
 def test_a_listing_in_pages(store: Store, url: str, log_dir: Path) -> None:
     """S3 answers with a thousand names at once: here with three."""
     files = sum(path.is_file() for path in log_dir.rglob("*"))
-    expected, asked = offsets(log_dir), len(store.requests)
+    expected, requests = offsets(log_dir), len(store.requests)
     store.page = 3
     assert offsets(url) == expected
     assert len(path_of(url).files_below()) == files  # type: ignore[attr-defined]
-    listings = [path for _, path, _ in store.requests[asked:] if "list-type" in path]
+    listings = [path for _, path, _ in store.requests[requests:] if "list-type" in path]
     assert len(listings) > files // 3
 
 
@@ -98,9 +98,9 @@ def test_a_store_that_always_fails(store: Store, url: str, fault: str) -> None:
         MachineError, match=r"^s3://archive/backup/1/data/orders-0/[0-9]{20}\.log: cannot be read, tried 8 times"
     ):
         read_rows(url)
-    asked = [path for method, path, _ in store.requests if method == "GET" and path.endswith(".log")]
+    requests = [path for method, path, _ in store.requests if method == "GET" and path.endswith(".log")]
     # A connection that is closed at once is tried again by the HTTP client, too.
-    assert store_tries.TRIES <= len(asked) <= 2 * store_tries.TRIES
+    assert store_tries.TRIES <= len(requests) <= 2 * store_tries.TRIES
 
 
 def test_ranges(store: Store) -> None:
@@ -175,14 +175,16 @@ def _planned(url: str) -> tuple[Any, list[Any]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ("gone", "it is gone"),
         ("shorter", "it became shorter: [0-9]+ bytes were listed, it ends at 10"),
         ("other", "it was written to although it is not the active segment"),
     ],
 )
-def test_an_object_changed_after_the_listing_is_an_error(store: Store, log_dir: Path, change: str, told: str) -> None:
+def test_an_object_changed_after_the_listing_is_an_error(
+    store: Store, log_dir: Path, change: str, reported: str
+) -> None:
     """An object that is gone, cut or replaced after the driver listed it is an error with its URL, never other rows."""
     url = store.put(log_dir, f"changing/{change}")
     reader, splits = _planned(url)
@@ -193,7 +195,7 @@ def test_an_object_changed_after_the_listing_is_an_error(store: Store, log_dir: 
     else:
         body = data[:10] if change == "shorter" else data + data[-100:]
         store.client.put_object(Bucket=s3.BUCKET, Key=key, Body=body)
-    with pytest.raises(SegmentChangedError, match=f"s3://archive/{key}: the log changed while it was read: {told}"):
+    with pytest.raises(SegmentChangedError, match=f"s3://archive/{key}: the log changed while it was read: {reported}"):
         [list(reader.read(split)) for split in splits]
 
 
@@ -222,13 +224,13 @@ def test_an_object_that_goes_while_it_is_read(store: Store, before: bytes) -> No
         store.client.delete_object(Bucket=s3.BUCKET, Key="going")
         for count in (65_536, 70_000) * 20:
             memoryview(pa.allocate_buffer(count)).cast("B")[:] = before * count
-        asked = len(store.requests)
+        requests = len(store.requests)
         with pytest.raises(SegmentChangedError, match="it is gone"):
             file.readall()
-        assert len(store.requests) == asked + 1
+        assert len(store.requests) == requests + 1
 
 
-def test_a_checkpoint_that_is_replaced_after_its_size_was_asked_for(store: Store) -> None:
+def test_a_checkpoint_that_is_replaced_after_its_size_was_read(store: Store) -> None:
     """As many bytes of a longer one are a checkpoint, too, with another offset."""
     old, new = (f"0\n1\norders 0 {offset}\n".encode() for offset in (9_999, 100_000))
     store.client.put_object(Bucket=s3.BUCKET, Key="small/checkpoint", Body=old)
@@ -280,15 +282,15 @@ def test_refused(store: Store, url: str, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.long
-def test_a_pattern_for_a_verb(store: Store, log_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pattern_for_a_command(store: Store, log_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One directory may be meant by a pattern; of two nobody knows which, and the answer is no bug."""
     for number in (1, 2):
         store.put(log_dir, f"brokers/{number}/data")
     assert run(["spark", "profile", "s3://archive/brokers/1*/data"]) == 0
     capsys.readouterr()
     assert run(["spark", "profile", "s3://archive/brokers/*/data"]) == ConfigError.exit_code
-    told = " ".join(capsys.readouterr().err.split())
-    assert "s3://archive/brokers/*/data: means 2 directories (name each of them: s3://archive/brokers/1/data" in told
+    output = " ".join(capsys.readouterr().err.split())
+    assert "s3://archive/brokers/*/data: means 2 directories (name each of them: s3://archive/brokers/1/data" in output
 
 
 def test_a_topic_named_as_an_error_is(store: Store, tmp_path: Path) -> None:
@@ -300,31 +302,31 @@ def test_a_topic_named_as_an_error_is(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_verbs_without_spark(
+def test_commands_without_spark(
     store: Store, url: str, log_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A small archive is profiled and taken a snapshot of by this process, as a directory is."""
 
-    def asked(*arguments: object) -> Any:
+    def requested(*arguments: object) -> Any:
         assert run(["spark", *map(str, arguments), "--json"]) == 0
         return json.loads(capsys.readouterr().out)
 
-    assert asked("profile", url) == asked("profile", log_dir)
-    there, here = (asked("snapshot", place, "--out", tmp_path / place[-4:]) for place in (url, str(log_dir)))
+    assert requested("profile", url) == requested("profile", log_dir)
+    there, here = (requested("snapshot", place, "--out", tmp_path / place[-4:]) for place in (url, str(log_dir)))
     assert there["partitions"] == here["partitions"]
     assert there["records"] > 10
 
 
 @pytest.mark.long
-def test_verbs_in_tasks(store: Store, url: str, log_dir: Path, tmp_path: Path, spark: SparkSession) -> None:
+def test_commands_in_tasks(store: Store, url: str, log_dir: Path, tmp_path: Path, spark: SparkSession) -> None:
     """Executors fetch what they need themselves: an audit and a proof of erasure say what they say here."""
     worse = tmp_path / "worse"
     shutil.copytree(log_dir, worse)
     lost = sorted((worse / NAME).glob("*.log"))[1]
     lost.unlink()
     cleaned = store.put(worse, "worse")
-    said = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
-    with told_to_workers(spark, said):
+    values = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
+    with sent_to_workers(spark, values):
         there, here = (
             ReadableLogs(spark, after).audit(before, clean_below=0, now_ms=NOW_MS, digest_key=bytes(16))
             for after, before in ((cleaned, url), (worse, log_dir))

@@ -81,13 +81,13 @@ def reads(store: OtherStore) -> list[str]:
 def test_the_same_rows(store: OtherStore, url: str, log_dir: Path) -> None:
     """By views, in pieces, by offsets, and through a pattern: all columns as from the disk."""
     everywhere = {"columns": EVERYTHING, "strategies": {"orders": {"compaction.strategy": "timestamp"}}}
-    for asked in (
+    for requested in (
         {"view": "committed"},
         {"view": "raw", "splitBytes": "3000"},
         {"view": "latest"},
         {"view": "all", "startingOffsets": {"orders": {"0": 7}}, "endingOffsets": {"orders": {"0": 60}}},
     ):
-        rows, here = read_rows(url, **everywhere, **asked), read_rows(log_dir, **everywhere, **asked)
+        rows, here = read_rows(url, **everywhere, **requested), read_rows(log_dir, **everywhere, **requested)
         assert [{**row, "segment": ""} for row in rows] == [{**row, "segment": ""} for row in here]
         assert rows
         assert {row["segment"].startswith(url) for row in rows} == {True}
@@ -114,9 +114,9 @@ def test_a_directory_beside_one_with_a_longer_name(store: OtherStore, log_dir: P
 def test_a_listing_in_pages(store: OtherStore, log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store answers with a thousand names or so at once: here with three, and by the same rules."""
     url = store.put(log_dir, "pages/data")
-    if (told := store.environment.get("AZURE_STORAGE_CONNECTION_STRING")) is not None:
+    if (reported := store.environment.get("AZURE_STORAGE_CONNECTION_STRING")) is not None:
         # A key signs the whole request, which the proxy changes; this signature does not cover how many names.
-        signed = re.sub("AccountKey=[^;]*", f"SharedAccessSignature={azure.signature('rl')}", told)
+        signed = re.sub("AccountKey=[^;]*", f"SharedAccessSignature={azure.signature('rl')}", reported)
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", signed)
         stores._system.cache_clear()
     for each in range(3):
@@ -135,7 +135,7 @@ def test_a_listing_in_pages(store: OtherStore, log_dir: Path, monkeypatch: pytes
     stores._system.cache_clear()
 
 
-def test_verbs(store: OtherStore, url: str, log_dir: Path) -> None:
+def test_commands(store: OtherStore, url: str, log_dir: Path) -> None:
     """An audit and a profile by this process say what they say of the directory."""
     assert ReadableLogs(None, url).profile() == ReadableLogs(None, log_dir).profile()
     store.put(log_dir, "worse")
@@ -199,7 +199,7 @@ def _planned(url: str) -> tuple[Any, list[Any]]:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ("gone", "it is gone"),
         ("shorter", "it became shorter: [0-9]+ bytes were listed, it ends at 10"),
@@ -207,7 +207,7 @@ def _planned(url: str) -> tuple[Any, list[Any]]:
     ],
 )
 def test_an_object_changed_after_the_listing_is_an_error(
-    store: OtherStore, log_dir: Path, change: str, told: str
+    store: OtherStore, log_dir: Path, change: str, reported: str
 ) -> None:
     """An object that is gone, cut or replaced after the driver listed it is an error with its URL, never other rows."""
     url = store.put(log_dir, f"changing/{change}")
@@ -218,7 +218,7 @@ def test_an_object_changed_after_the_listing_is_an_error(
     else:
         store.control.put_bytes(f"changing/{change}/{FIRST}", data[:10] if change == "shorter" else data + data[-100:])
     where = re.escape(f"{url}/{FIRST}")
-    with pytest.raises(SegmentChangedError, match=f"{where}: the log changed while it was read: {told}"):
+    with pytest.raises(SegmentChangedError, match=f"{where}: the log changed while it was read: {reported}"):
         [list(reader.read(split)) for split in splits]
 
 
@@ -269,13 +269,13 @@ def test_a_cleaned_copy(store: OtherStore, tmp_path: Path, capsys: pytest.Captur
     """From the store and to it: what ``clean`` makes of a copy of the archive."""
     log_dir = make_archive(tmp_path / "data", "offset-0", "transactions-1")
     url = store.put(log_dir, "archives/1/data")
-    code, _, told = archived(capsys, url, f"{store.root}/cleaned/1", tmp_path / "state")
-    assert code == 0, told
+    code, _, reported = archived(capsys, url, f"{store.root}/cleaned/1", tmp_path / "state")
+    assert code == 0, reported
     output = store.downloaded("cleaned/1", tmp_path / "out")
     (one,) = manifest_of(output)["log_dirs"]
     assert files_of(output / one["path"]) == cleaned_twin(capsys, log_dir)
-    code, _, told = archived(capsys, url, f"{store.root}/cleaned/1", tmp_path / "state")
-    assert (code, "holds an archive already" in told) == (3, True)
+    code, _, reported = archived(capsys, url, f"{store.root}/cleaned/1", tmp_path / "state")
+    assert (code, "holds an archive already" in reported) == (3, True)
 
 
 def test_a_directory_is_removed(store: OtherStore) -> None:
@@ -290,7 +290,7 @@ def test_a_directory_is_removed(store: OtherStore) -> None:
 
 
 @pytest.fixture
-def said(store: OtherStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+def message(store: OtherStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Another connection string than the one of the server, from now on."""
 
     def say(text: str) -> None:
@@ -304,22 +304,22 @@ def said(store: OtherStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 @pytest.mark.parametrize("server", ["abfs"], indirect=True)
 def test_what_a_connection_string_says(
-    store: OtherStore, log_dir: Path, said: Callable[[str], None], tmp_path: Path
+    store: OtherStore, log_dir: Path, message: Callable[[str], None], tmp_path: Path
 ) -> None:
     """A signature instead of the key, an address with the account's name in it; a wrong key is told, and not shown."""
     url = store.put(log_dir, "signed/data")
     endpoint = store.control.endpoint()
     path = f"BlobEndpoint={endpoint}/{azure.ACCOUNT};AccountName={azure.ACCOUNT};"
-    said(f"DefaultEndpointsProtocol=http;{path}SharedAccessSignature={azure.signature('rl')}")
+    message(f"DefaultEndpointsProtocol=http;{path}SharedAccessSignature={azure.signature('rl')}")
     assert offsets(url) == offsets(log_dir)
-    said(f"DefaultEndpointsProtocol=http;{path}SharedAccessSignature={azure.signature('w')}")
+    message(f"DefaultEndpointsProtocol=http;{path}SharedAccessSignature={azure.signature('w')}")
     with pytest.raises(ConfigError, match=rf"^{re.escape(url)}: the store refuses"):
         read_rows(url)
     port = endpoint.rpartition(":")[2]
-    said(azure.connection_string(f"http://{azure.ACCOUNT}.blob.localhost:{port}"))
+    message(azure.connection_string(f"http://{azure.ACCOUNT}.blob.localhost:{port}"))
     assert offsets(url) == offsets(log_dir)
     wrong = base64.b64encode(b"another key").decode()
-    said(azure.connection_string(f"{endpoint}/{azure.ACCOUNT}", wrong))
+    message(azure.connection_string(f"{endpoint}/{azure.ACCOUNT}", wrong))
     with pytest.raises(ConfigError, match=rf"^{re.escape(url)}: the store refuses") as raised:
         read_rows(url)
     assert wrong not in str(raised.value)

@@ -15,7 +15,7 @@ from cleanerd.spark.stores import StorePath, path_of
 from tests.cleaner.driver import NAME
 from tests.spark.archives import archived, cleaned_twin, files_of, make_archive, manifest_of
 from tests.spark.hdfs.cluster import started_hdfs
-from tests.spark.in_tasks import check_read_in_tasks, told_to_workers
+from tests.spark.in_tasks import check_read_in_tasks, sent_to_workers
 from tests.spark.reading import EVERYTHING, offsets, read_rows
 from tests.spark.rich_log import NOW_MS, RichLog
 
@@ -75,13 +75,13 @@ def put_bytes(place: Path, data: bytes) -> None:
 def test_the_same_rows(root: str, url: str, log_dir: Path) -> None:
     """By views, in pieces, by offsets, through a pattern, and by the name node of Hadoop's configuration."""
     everywhere = {"columns": EVERYTHING, "strategies": {"orders": {"compaction.strategy": "timestamp"}}}
-    for asked in (
+    for requested in (
         {"view": "committed"},
         {"view": "raw", "splitBytes": "3000"},
         {"view": "latest"},
         {"view": "all", "startingOffsets": {"orders": {"0": 7}}, "endingOffsets": {"orders": {"0": 60}}},
     ):
-        rows, here = read_rows(url, **everywhere, **asked), read_rows(log_dir, **everywhere, **asked)
+        rows, here = read_rows(url, **everywhere, **requested), read_rows(log_dir, **everywhere, **requested)
         assert [{**row, "segment": ""} for row in rows] == [{**row, "segment": ""} for row in here]
         assert rows
         assert {row["segment"].startswith(url) for row in rows} == {True}
@@ -89,7 +89,7 @@ def test_the_same_rows(root: str, url: str, log_dir: Path) -> None:
     assert offsets("hdfs:///archive/backup/1/data") == offsets(log_dir)
 
 
-def test_verbs(root: str, url: str, log_dir: Path) -> None:
+def test_commands(root: str, url: str, log_dir: Path) -> None:
     """An audit and a profile by this process say what they say of the directory."""
     assert ReadableLogs(None, url).profile() == ReadableLogs(None, log_dir).profile()
     worse = path_of(put(log_dir, f"{root}/worse"))
@@ -102,7 +102,7 @@ def test_verbs(root: str, url: str, log_dir: Path) -> None:
 
 def test_a_read_in_tasks(hdfs: HdfsCluster, url: str, log_dir: Path, spark: SparkSession) -> None:
     """By Spark's workers, each of which starts Java for libhdfs."""
-    with told_to_workers(spark, hdfs.environment):
+    with sent_to_workers(spark, hdfs.environment):
         check_read_in_tasks(spark, url, log_dir)
 
 
@@ -130,7 +130,7 @@ def test_refused(hdfs: HdfsCluster, root: str, log_dir: Path) -> None:
     with pytest.raises(ConfigError, match=rf"^{root}/nothing: no such directory$"):
         read_rows(f"{root}/nothing")
     locked = put(log_dir, f"{root}/locked")
-    hdfs.told("lock")
+    hdfs.reported("lock")
     with pytest.raises(ConfigError, match=rf"^{locked}/meta.properties: the store refuses: no credentials, wrong"):
         read_rows(locked)
 
@@ -141,11 +141,13 @@ def test_a_file_changed_after_the_listing_is_an_error(root: str, log_dir: Path, 
     log = path_of(put(log_dir, f"{root}/changing/{change}")) / FIRST
     assert isinstance(log, StorePath)
     log.system.delete_file(log.inner)
-    told = "it is gone"
+    reported = "it is gone"
     if change == "shorter":
         put_bytes(log, bytes(10))
-        told = "it became shorter: 99 bytes were listed, it ends at 10"
-    with pytest.raises(SegmentChangedError, match=f"{re.escape(str(log))}: the log changed while it was read: {told}"):
+        reported = "it became shorter: 99 bytes were listed, it ends at 10"
+    with pytest.raises(
+        SegmentChangedError, match=f"{re.escape(str(log))}: the log changed while it was read: {reported}"
+    ):
         log.opened(99)
 
 
@@ -158,18 +160,18 @@ def test_nodes_that_stop(
     """
     monkeypatch.setenv(retries.TRIES, "2")
     monkeypatch.setenv(retries.PAUSE_SECONDS, "0.001")
-    hdfs.told("stop data")
+    hdfs.reported("stop data")
     with pytest.raises(MachineError, match=rf"^{url}/.*: cannot be read, tried 2 times"):
         read_rows(url)
-    hdfs.told("start data")
+    hdfs.reported("start data")
     assert offsets(url) == offsets(log_dir)
-    hdfs.told("stop name")
+    hdfs.reported("stop name")
     with pytest.raises(MachineError, match=rf"^{url}: cannot be read, tried 2 times: ") as raised:
         read_rows(url)
     assert "Hadoop's own message is on standard error" in str(raised.value)
     with pytest.raises(MachineError, match=rf"^{root}: cannot be listed, tried 2 times"):
         path_of(root).children()  # type: ignore[attr-defined]
-    hdfs.told("start name")
+    hdfs.reported("start name")
     assert offsets(url) == offsets(log_dir)
 
 
@@ -178,8 +180,8 @@ def test_a_cleaned_copy(
 ) -> None:
     """From HDFS and to it: what ``clean`` makes of a copy of the archive; the manifest is named when it is whole."""
     log_dir = make_archive(tmp_path / "data", "offset-0", "transactions-1")
-    code, _, told = archived(capsys, put(log_dir, f"{root}/archives/data"), f"{root}/cleaned", tmp_path / "state")
-    assert code == 0, told
+    code, _, reported = archived(capsys, put(log_dir, f"{root}/archives/data"), f"{root}/cleaned", tmp_path / "state")
+    assert code == 0, reported
     place = path_of(f"{root}/cleaned")
     for path in place.files_below():  # type: ignore[attr-defined]
         copy = tmp_path / "out" / path.relative_to(place)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.in_tasks import check_read_in_tasks, told_to_workers
+from tests.spark.in_tasks import check_read_in_tasks, sent_to_workers
 from tests.spark.rich_log import RichLog
 from tests.spark.served import serving
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 def test_a_read_in_tasks(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """What workers get is what they get of the directory."""
     log_dir = RichLog(3, transactions=True).write(tmp_path / "logs", 2, 20)
-    with serving(kind) as store, told_to_workers(spark, store.environment):
+    with serving(kind) as store, sent_to_workers(spark, store.environment):
         url = store.put(log_dir, "backup/1/data")
         store.control.clear()
         check_read_in_tasks(spark, url, log_dir)

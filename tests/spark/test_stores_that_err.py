@@ -88,7 +88,7 @@ def at_416(store: OtherStore) -> Iterator[tuple[Ranges, bytes]]:
 
 
 @pytest.mark.parametrize("fault", ["slow", "drop"])
-def test_a_position_that_looks_like_an_answer(
+def test_a_position_that_resembles_an_answer(
     store: OtherStore, at_416: tuple[Ranges, bytes], fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that does not answer for byte 41600 has not said that the object became shorter."""
@@ -111,10 +111,10 @@ def test_an_object_that_goes_while_it_is_read(store: OtherStore, at_416: tuple[R
     with pytest.raises(SegmentChangedError, match="it became shorter"):
         file.read_into(bytearray(9), 41600)
     store.control.delete("numbers/416.log")
-    asked = len(store.requests)
+    requests = len(store.requests)
     with pytest.raises(SegmentChangedError, match="it is gone"):
         file.read_into(bytearray(9), 41600)
-    assert len(store.requests) - asked < stores.PART_TRIES
+    assert len(store.requests) - requests < stores.PART_TRIES
 
 
 def test_all_of_an_object_for_a_part(
@@ -161,7 +161,7 @@ def test_a_file_whose_first_answer_fails(store: OtherStore, monkeypatch: pytest.
     assert len([path for method, path, _ in store.requests if method == "GET" and "alt=media" not in path]) == 2
 
 
-def test_a_small_file_that_is_replaced_after_its_size_was_asked_for(store: OtherStore) -> None:
+def test_a_small_file_that_is_replaced_after_its_size_was_read(store: OtherStore) -> None:
     """As many bytes of a longer one may be a checkpoint, too, with another offset."""
     name = "small/replication-offset-checkpoint"
     old, new = (f"0\n1\norders 0 {offset}\n".encode() for offset in (9_999, 100_000))

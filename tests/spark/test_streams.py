@@ -64,7 +64,7 @@ Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties
 26/11/22 03:51:46 WARN Utils: Your hostname resolves to a loopback address
 Setting Spark log level to "ERROR".
 """
-SAID = b"""26/11/22 03:51:46 ERROR SparkContext: Error initializing SparkContext.
+MESSAGES = b"""26/11/22 03:51:46 ERROR SparkContext: Error initializing SparkContext.
 26/11/22 03:51:46 WARN TaskSetManager: Lost task 0.0
 Error: Unrecognized option: --nope
 without an end"""
@@ -78,9 +78,9 @@ def test_prelude(whole: bool, tmp_path: Path) -> None:
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         os.dup2(descriptor, 2)
-        Forwarder(io.BytesIO(PRELUDE + SAID), whole=whole).finish()
+        Forwarder(io.BytesIO(PRELUDE + MESSAGES), whole=whole).finish()
     finally:
         os.dup2(saved, 2)
         os.close(saved)
         os.close(descriptor)
-    assert target.read_bytes() == (PRELUDE + SAID if whole else SAID)
+    assert target.read_bytes() == (PRELUDE + MESSAGES if whole else MESSAGES)

@@ -16,7 +16,7 @@ from cleanerd.spark.logs import find_logs
 from cleanerd.spark.tables.merge import merge_into, write_table
 from cleanerd.verify.rules import KeyRules
 from tests.cleaner.driver import config, scratch
-from tests.cleaner.strategy_script import HEADER, MARK, SHAPES, T0, Change, Clean, MoveStart, Script, Shape, Write
+from tests.cleaner.strategy_script import HEADER, MARKER, SHAPES, T0, Change, Clean, MoveStart, Script, Shape, Write
 from tests.cleaner.strategy_world import DELETE_RETENTION_MS, FOR_EVER_MS, World, seen
 from tests.spark.tables import Tables
 
@@ -140,7 +140,7 @@ def logs_of(world: World) -> list[Log]:
         compaction_strategy_header=HEADER.decode(),
         compaction_strategy_header_encoding=shape.encoding,
         tombstone_mode=shape.mode,
-        tombstone_header=MARK.decode(),
+        tombstone_header=MARKER.decode(),
         tombstone_guard=shape.guard,
     )
     return find_logs([world.path], (), lambda _topic: KeyRules.of(topic))

@@ -58,10 +58,10 @@ getattr(ReadableLogs(None, logs).latest(), verb)(table)
 """
 
 
-def killed(tables: Tables, logs: Path, point: str, verb: str) -> None:
+def killed(tables: Tables, logs: Path, point: str, command: str) -> None:
     uri = str(tables.root / "table") if tables.kind == "delta" else NAME
     where, count = POINTS[point]
-    given = json.dumps([tables.kind, uri, str(logs), where, count, verb])
+    given = json.dumps([tables.kind, uri, str(logs), where, count, command])
     done = subprocess.run(
         [sys.executable, "-c", CHILD, given, CATALOG],
         env=os.environ | tables.environment, timeout=PATIENCE_SECONDS, check=False, capture_output=True, text=True,

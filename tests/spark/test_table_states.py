@@ -233,14 +233,14 @@ def test_strange_records(tables: Tables, tmp_path: Path, base: int) -> None:
     assert times[b"t"] is None
     assert times[b"u"] is None
     more = [Record(b"", b"2"), Record(b"k" * 2**20, None), Record(b"t", b"2", timestamp=2**63 - 1)]
-    (told,) = merged(tables, logs_with(*more))
-    assert (told.written, told.removed) == (2, 3)
+    (reported,) = merged(tables, logs_with(*more))
+    assert (reported.written, reported.removed) == (2, 3)
     del keys[b"k" * 2**20]
     assert tables.state() == {**keys, b"": base + 7, b"t": base + 9}
     assert ReadableLogs(None, tmp_path / "logs-3").latest().write_parquet(tmp_path / "out")[0].keys == len(keys)
 
 
-def test_a_retention_that_nobody_tells(
+def test_a_retention_that_is_unknown(
     delta: Tables, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A directory without the metadata log: a day is taken, which a topic's own may be less than; it is said."""
@@ -250,13 +250,13 @@ def test_a_retention_that_nobody_tells(
     log.put("orders-0", a="1")
     log.put("users-0", a="1")
     (path,) = {each.log_dir for each in log.write()}
-    asked = ["spark", "snapshot", str(path), "--format", "delta", "--out", delta.uri]
-    assert run(asked) == 0
-    said = "delete.retention.ms of orders is not known here, and treated as 86400000 ms"
-    assert said not in capsys.readouterr().err
-    assert run([*asked, "--incremental"]) == 0
+    arguments = ["spark", "snapshot", str(path), "--format", "delta", "--out", delta.uri]
+    assert run(arguments) == 0
+    message = "delete.retention.ms of orders is not known here, and treated as 86400000 ms"
+    assert message not in capsys.readouterr().err
+    assert run([*arguments, "--incremental"]) == 0
     assert capsys.readouterr().err.count("delete.retention.ms of") == 1
     known = ("topics.orders.delete.retention.ms=1000", "topics.users.delete.retention.ms=1000")
     for more in (["--set", known[0], "--set", known[1]], ["--set", "log.cleaner.delete.retention.ms=1"], ["--quiet"]):
-        assert run([*asked, "--incremental", *more]) == 0
+        assert run([*arguments, "--incremental", *more]) == 0
         assert "delete.retention.ms of" not in capsys.readouterr().err

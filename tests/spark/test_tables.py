@@ -87,7 +87,7 @@ def test_a_merge_adds_what_is_new(tables: Tables, tmp_path: Path) -> None:
     assert values(tables) == {"orders-0": dict.fromkeys("abcde", "1"), "orders-1": {"a": "other"}}
     log.put("orders-0", b="2", c=None, f="1", f2=None)
     log.add("orders-0", Record(b"a", b"never"), transactional=True, producer_id=5, producer_epoch=0)
-    log.mark("orders-0", 5, commit=False)
+    log.end_transaction("orders-0", 5, commit=False)
     log.add("orders-0", Record(b"d", b"later"), transactional=True, producer_id=6, producer_epoch=0)
     log.put("orders-0", e="behind it")
     log.put("users-0", u="1")
@@ -100,7 +100,7 @@ def test_a_merge_adds_what_is_new(tables: Tables, tmp_path: Path) -> None:
     one = found["orders-0"]
     assert (one.begin, one.end_offset, one.written, one.removed) == (5, 11, 2, 2)
     assert (found["orders-1"].written, found["users-0"].written) == (0, 1)
-    log.mark("orders-0", 6, commit=True)
+    log.end_transaction("orders-0", 6, commit=True)
     merged(tables, log.write())
     assert values(tables)["orders-0"] == {"a": "1", "b": "2", "d": "later", "e": "behind it", "f": "1"}
     rows = tables.rows()
@@ -206,9 +206,11 @@ def test_winners_by_segment(delta: Tables, tmp_path: Path) -> None:
         if row["topic"] == logs[number].name.topic and each.base <= row["offset"] < each.end
     ]
     numbers, at_offsets = zip(*wanted, strict=True)
-    told = table_of(items, tmp_path, pa.array(numbers, pa.int32()), pa.array(at_offsets))
-    assert [(each["log"], len(each["files"])) for each in told] == [(0, 1), (1, 1)]
-    written = [row for each in told for row in pq.read_table(tmp_path / "other" / each["files"][0]["path"]).to_pylist()]
+    reported = table_of(items, tmp_path, pa.array(numbers, pa.int32()), pa.array(at_offsets))
+    assert [(each["log"], len(each["files"])) for each in reported] == [(0, 1), (1, 1)]
+    written = [
+        row for each in reported for row in pq.read_table(tmp_path / "other" / each["files"][0]["path"]).to_pylist()
+    ]
     assert written == rows
     with pytest.raises(SegmentChangedError, match="0 of 1 records are there"):
         table_of(items, tmp_path, pa.array([0], pa.int32()), pa.array([segments[0][1].end - 1 + 10**6]))
@@ -277,15 +279,15 @@ def endpoint() -> Iterator[str]:
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    said = {
+    message = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true",
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        for key, value in said.items():
+        for key, value in message.items():
             patch.setenv(key, value)
         eventually(lambda: boto3.client("s3").create_bucket(Bucket="lake"))
-        yield said["AWS_ENDPOINT_URL"]
+        yield message["AWS_ENDPOINT_URL"]
     server.terminate()
     server.wait()
 

@@ -66,9 +66,9 @@ def submitted(
     cluster: Cluster, nodes: Path, mine: Path, arguments: Sequence[object], code: int = 0, **conf: str
 ) -> str:
     """What ``spark-submit`` in ``mine`` prints, whose executors have Spark, its packages and a bare Python."""
-    said = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
+    values = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
     settings = {**QUIET, **ON_A_CLUSTER, "spark.executorEnv.PYTHONPATH": "packages", **conf}
-    settings |= {f"spark.executorEnv.{key}": value for key, value in said.items()}
+    settings |= {f"spark.executorEnv.{key}": value for key, value in values.items()}
     command = [str(require_spark()), "--master", cluster.url]
     for key, value in settings.items():
         command += ["--conf", f"{key}={value}"]
@@ -94,14 +94,14 @@ def test_what_is_shipped_is_enough(server: Store, tmp_path: Path) -> None:
     url = server.put(logs, "shipped")
     code = "import sys; from cleanerd.spark import Logs; print(Logs(None, sys.argv[1]).profile())"
     inherited = os.environ | {"PYTHONPATH": str(packages)}
-    told = subprocess.run(
+    reported = subprocess.run(
         [tmp_path / "python", "-c", code, url], capture_output=True, text=True, check=True, env=inherited, cwd=tmp_path
     ).stdout
-    assert told == f"{ReadableLogs(None, logs).profile()}\n"
-    assert "keys=" in told
+    assert reported == f"{ReadableLogs(None, logs).profile()}\n"
+    assert "keys=" in reported
 
 
-def test_verbs_on_two_workers(server: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_on_two_workers(server: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Source, profile, table, cleaned copy, audit: executors with neither our disk nor our packages give what we do."""
     nodes, mine, place = tmp_path / "nodes", tmp_path / "mine", tmp_path / "cluster"
     for each in (nodes, mine, place):
@@ -112,29 +112,29 @@ def test_verbs_on_two_workers(server: Store, tmp_path: Path, capsys: pytest.Capt
     url, store = server.put(logs, "two/data"), f"s3://{s3.BUCKET}/two"
     own_python = Path(sys.executable).parent  # nodes have another one
     hidden = [mine, own_python, TOP / "cleanerd", TOP / "pyspark_kafka_segments", TOP / "tests"]
-    said = settings(mine / "state")
+    message = settings(mine / "state")
     with pytest.MonkeyPatch.context() as patch, started_cluster(place, free_port(), hidden=hidden) as cluster:
         patch.setenv("AWS_ALLOW_HTTP", "true")
 
-        def verb(*arguments: object, code: int = 0) -> Any:
-            words = [DRIVER, "spark", *arguments, "--json", "--quiet", *said]
-            told = submitted(cluster, nodes, mine, words, code, **ship)
-            return json.loads(told[told.index("{\n") :])  # spark-submit puts warnings before it
+        def command(*arguments: object, code: int = 0) -> Any:
+            words = [DRIVER, "spark", *arguments, "--json", "--quiet", *message]
+            reported = submitted(cluster, nodes, mine, words, code, **ship)
+            return json.loads(reported[reported.index("{\n") :])  # spark-submit puts warnings before it
 
         (mine / "read.py").write_text(READ)
         (mine / "shipped_by_py_files.py").write_text(HELPER)
         read = ("--py-files", "shipped_by_py_files.py", "read.py", url, mine / "rows.parquet", mine, TOP / "cleanerd")
-        told = submitted(cluster, nodes, mine, read, **ship).splitlines()[-1]
-        assert json.loads(told) == [[host, f"{place / host}", 0] for host in HOSTS]
+        reported = submitted(cluster, nodes, mine, read, **ship).splitlines()[-1]
+        assert json.loads(reported) == [[host, f"{place / host}", 0] for host in HOSTS]
         rows = pq.read_table(mine / "rows.parquet").to_pylist()
         expected = read_rows(logs, columns=COLUMNS)
         assert sorted(rows, key=_place_of) == sorted(expected, key=_place_of)
         assert len(expected) > 100
 
-        assert verb("profile", url) == alone(capsys, "profile", logs, *said)
+        assert command("profile", url) == alone(capsys, "profile", logs, *message)
 
-        verb("snapshot", url, "--format", "delta", "--out", f"{store}/table")
-        alone(capsys, "snapshot", logs, "--format", "delta", "--out", mine / "table", *said)
+        command("snapshot", url, "--format", "delta", "--out", f"{store}/table")
+        alone(capsys, "snapshot", logs, "--format", "delta", "--out", mine / "table", *message)
         order = [(name, "ascending") for name in ("topic", "partition", "offset")]
         there, here = (
             DeltaTable(str(each)).to_pyarrow_table().sort_by(order) for each in (f"{store}/table", mine / "table")
@@ -142,18 +142,20 @@ def test_verbs_on_two_workers(server: Store, tmp_path: Path, capsys: pytest.Capt
         assert there.equals(here)
         assert there.num_rows > 50
 
-        told = submitted(cluster, nodes, mine, [DRIVER, "spark", "snapshot", url, "--out", mine / "parquet"], 3, **ship)
-        assert "_attempts: is not there on the host of this task, though the driver made it" in told
+        reported = submitted(
+            cluster, nodes, mine, [DRIVER, "spark", "snapshot", url, "--out", mine / "parquet"], 3, **ship
+        )
+        assert "_attempts: is not there on the host of this task, though the driver made it" in reported
         assert not (mine / "parquet").exists()
 
-        verb("clean", url, "--output", f"{store}/cleaned", *CLEAN)
+        command("clean", url, "--output", f"{store}/cleaned", *CLEAN)
         copy = only_cleaned_dir(downloaded(server, "two/cleaned", mine / "cleaned"))
         assert files_of(copy) == cleaned_twin(capsys, from_store(server, url, mine / "downloaded" / "data"))
 
         judging = ("--now-ms", NOW_MS, "--digest-key", "00" * 16)
         after = f"{store}/cleaned/{copy.relative_to(mine / 'cleaned')}"
-        found = verb("audit", url, after, *judging)
-        assert found["partitions"] == alone(capsys, "audit", logs, copy, *judging, *said)["partitions"]
+        found = command("audit", url, after, *judging)
+        assert found["partitions"] == alone(capsys, "audit", logs, copy, *judging, *message)["partitions"]
         assert (len(found["partitions"]), found["findings"]) == (3, 0)
 
 

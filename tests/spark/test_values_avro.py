@@ -293,9 +293,9 @@ def test_decimals_and_times_beyond_what_there_is(tmp_path: Path) -> None:
 def test_a_decimal_of_more_digits_than_python_makes_text_of() -> None:
     """A schema may say any precision; to compare with ten to it, or to write that many digits, would never end."""
     for precision in (4001, 2**31, 2**63):
-        said = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": 2}
+        values = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": 2}
         with pytest.raises(UndecodableError, match="more than 4000 digits"):
-            AvroReader(Schema("avro", json.dumps(said)), "x")
+            AvroReader(Schema("avro", json.dumps(values)), "x")
 
 
 @pytest.fixture(scope="module")

@@ -27,19 +27,19 @@ ID = record(("id", "long"))
 VALUE = {"id": 7}
 
 
-def test_each_schema_is_asked_for_once(registry: RegistryServer) -> None:
+def test_each_schema_is_requested_once(registry: RegistryServer) -> None:
     """A task asks for an id once, whatever the number of its records, and the next task of the process not again."""
     (value,) = avro(registry, ID, VALUE)
     registry.requests.clear()
     for _ in range(3):
         assert decoded(registry, [value] * 1000)[1] == [VALUE] * 1000
-    assert registry.asked("/schemas/ids/1") == 1
-    assert registry.asked("/subjects/orders-value/versions/latest") == 3
+    assert registry.requested("/schemas/ids/1") == 1
+    assert registry.requested("/subjects/orders-value/versions/latest") == 3
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("fault", ["slow", "broken", "drop", "cut", "noise"])
-def test_a_passing_error_of_the_registry_is_asked_again(registry: RegistryServer, fault: str) -> None:
+def test_a_passing_error_of_the_registry_is_queried_again(registry: RegistryServer, fault: str) -> None:
     """Throttling, errors and broken answers, two of three: everything is decoded, and nothing has a reason."""
     values = avro(registry, ID, VALUE)
     registry.requests.clear()
@@ -74,7 +74,7 @@ def test_a_lasting_error_of_the_registry_is_reported_at_once(registry: RegistryS
     registry.fault = lambda _number, path: fault if path.startswith("/schemas/ids") else None
     with pytest.raises(ConfigError, match=why):
         decoded(registry, values)
-    assert registry.asked("/schemas/ids/1") == 1
+    assert registry.requested("/schemas/ids/1") == 1
 
 
 def test_credentials(registry: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def test_a_directory(registry: RegistryServer, tmp_path: Path) -> None:
         ({"orders-value.avsc": "x" * (schemas.MOST_BYTES + 1)}, "bytes of schemas"),
     ],
 )
-def test_directories_that_do_not_tell(tmp_path: Path, files: dict[str, str], why: str) -> None:
+def test_directories_without_times(tmp_path: Path, files: dict[str, str], why: str) -> None:
     """What is missing, or said twice."""
     for name, text in files.items():
         (tmp_path / name).write_text(text)
@@ -235,13 +235,13 @@ def test_the_limit(registry: RegistryServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [{"columns": "values"}, {"columns": ""}, {"framing": "glue"}, {"limit": -1}, {"value_message": "A"}]
+    "message", [{"columns": "values"}, {"columns": ""}, {"framing": "glue"}, {"limit": -1}, {"value_message": "A"}]
 )
-def test_options_that_contradict_are_refused(registry: RegistryServer, said: dict[str, Any]) -> None:
+def test_options_that_contradict_are_refused(registry: RegistryServer, message: dict[str, Any]) -> None:
     """It is refused before anything is read."""
     registry.register("orders-value", '"long"')
     with pytest.raises(ConfigError):
-        decoded(registry, [], **said)
+        decoded(registry, [], **message)
 
 
 def test_without_the_extra(registry: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:

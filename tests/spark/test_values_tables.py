@@ -350,17 +350,19 @@ def test_tasks_write_what_this_process_writes(
         assert DeltaTable(target.undecoded().uri).to_pyarrow_table().to_pylist() == [SIDE]
 
 
-def test_the_verb(registry: RegistryServer, log: Growing, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    registry: RegistryServer, log: Growing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its options are those of ``Decode``; what it could not decode is counted and named."""
     state = ("--set", f"cleanerd.state.dir={tmp_path / 'state'}")
-    asked = ["spark", "snapshot", str(path_of(log)), *state, "--decode", "value", "--schemas", registry.url]
-    assert run([*asked, "--out", str(tmp_path / "out")]) == 0
+    arguments = ["spark", "snapshot", str(path_of(log)), *state, "--decode", "value", "--schemas", registry.url]
+    assert run([*arguments, "--out", str(tmp_path / "out")]) == 0
     assert f"not decoded: 1 value, with the reasons in {tmp_path / 'out'}/_undecoded" in capsys.readouterr().out
     table = ["--format", "delta", "--out", str(tmp_path / "table")]
-    assert run([*asked, *table, "--json", "--value-schema", "orders-value:1", "--framing", "confluent"]) == 0
+    assert run([*arguments, *table, "--json", "--value-schema", "orders-value:1", "--framing", "confluent"]) == 0
     assert json.loads(capsys.readouterr().out)["partitions"][0]["undecoded"] == 1
     assert len(DeltaTable(str(tmp_path / "table_undecoded")).to_pyarrow_table()) == 1
-    assert run([*asked, "--out", str(tmp_path / "no"), "--undecoded-limit", "0"]) == 5
+    assert run([*arguments, "--out", str(tmp_path / "no"), "--undecoded-limit", "0"]) == 5
     assert "more than 0 keys or values cannot be decoded" in capsys.readouterr().err
     assert run(["spark", "snapshot", str(tmp_path), "--out", "x", "--schemas", "y"]) == 2
     assert "--schemas needs --decode" in capsys.readouterr().err

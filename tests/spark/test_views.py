@@ -128,9 +128,9 @@ def test_what_only_decoding_finds_damaged(by: SparkSession | None, tmp_path: Pat
         },
     )
     one, crc, many = profile_logs(by, find_logs([path], (), lambda _topic: KAFKAS_RULES))
-    (told,) = one.damaged
-    assert told.startswith(f"{path}/a-0/{0:020d}.log at byte {len(good)}: ")
-    assert "record 0" in told
+    (reported,) = one.damaged
+    assert reported.startswith(f"{path}/a-0/{0:020d}.log at byte {len(good)}: ")
+    assert "record 0" in reported
     assert (one.records, one.keys) == (1, 1)
     assert [text.split(": ")[0] for text in crc.damaged] == [f"{path}/b-0/{0:020d}.log at byte 0"]
     assert len(many.damaged) == 21
@@ -258,14 +258,14 @@ def test_snapshot_ends_where_a_consumer_ends(spark: SparkSession, by: SparkSessi
     rows: dict[str, dict[int, bytes]] = {topic: {} for topic in ENDS}
     for row in spark.read.parquet(str(tmp_path / "out")).collect():
         rows[row.topic][row.offset] = bytes(row.value)
-    told = {each.topic: each for each in spark.read.json(str(tmp_path / "out" / "_cleanerd")).collect()}
+    report = {each.topic: each for each in spark.read.json(str(tmp_path / "out" / "_cleanerd")).collect()}
     for topic, (how, high_watermark) in ENDS.items():
         with LatestState(LogDirTopic([path], topic)) as state:
             state.update()
             expected = {record.offset: record.value for record in state.winners()}
         assert rows[topic] == expected, (how, high_watermark)
-        assert (told[topic].partition, told[topic].end_offset) == (0, taken[topic].end_offset)
-        assert told[topic].records == len(expected)
+        assert (report[topic].partition, report[topic].end_offset) == (0, taken[topic].end_offset)
+        assert report[topic].records == len(expected)
         if high_watermark == 20:
             assert taken[topic].end_offset == STABLE[how], how
     whole = write_snapshot(by, logs, (tmp_path / "whole").as_uri(), whole_log=True)

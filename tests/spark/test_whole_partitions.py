@@ -227,12 +227,12 @@ def test_only_its_own_jobs_are_ended(spark: SparkSession, tmp_path: Path) -> Non
         try:
             until(lambda: ours.exists() and theirs.exists())
             stager.cancel()
-            told = str(both[0].exception(PATIENCE_SECONDS))
+            reported = str(both[0].exception(PATIENCE_SECONDS))
         finally:
             for place in (ours, theirs):
                 place.unlink(missing_ok=True)
         assert both[1].result(PATIENCE_SECONDS) == ["let go"]
-    assert "SPARK_JOB_CANCELLED" in told
+    assert "SPARK_JOB_CANCELLED" in reported
 
 
 def segments_of(seed: int, place: Path) -> dict[int, bytes]:

@@ -26,7 +26,7 @@ def test_each_in_its_span() -> None:
     assert (times.span_ms, times.counts) == (LEAST_MS, Counter({0: 2, 1: 1}))
 
 
-def test_a_year_is_not_told_by_the_minute() -> None:
+def test_a_year_is_not_measured_by_the_minute() -> None:
     """At most MOST_SPANS, each a power of two of the least."""
     times = counted(list(range(0, 365 * DAY_MS, DAY_MS // 24)))
     assert MOST_SPANS / 2 < len(times.counts) <= MOST_SPANS

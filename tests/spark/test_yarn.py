@@ -36,7 +36,7 @@ def yarn(tmp_path: Path) -> Iterator[YarnCluster]:
 
 def settings_of(yarn: YarnCluster) -> list[str]:
     """``--conf`` for both ways: two small executors, and nothing in the home directory."""
-    said = {
+    values = {
         "spark.executor.instances": "2",
         "spark.executor.memory": "512m",
         "spark.driver.memory": "512m",
@@ -44,7 +44,7 @@ def settings_of(yarn: YarnCluster) -> list[str]:
         "spark.driver.host": "127.0.0.1",
         "spark.yarn.stagingDir": f"file://{yarn.place}/staging",
     }
-    return [word for key, value in said.items() for word in ("--conf", f"{key}={value}")]
+    return [word for key, value in values.items() for word in ("--conf", f"{key}={value}")]
 
 
 def called(yarn: YarnCluster, command: Sequence[object]) -> subprocess.CompletedProcess[str]:
@@ -58,7 +58,7 @@ def profile_of(text: str) -> Any:
     return json.loads(text[text.index("{") :])["partitions"]
 
 
-def submitted(yarn: YarnCluster, *verb: object) -> subprocess.CompletedProcess[str]:
+def submitted(yarn: YarnCluster, *command: object) -> subprocess.CompletedProcess[str]:
     """The driver on the cluster, as docs/spark-deploy.md has it."""
     python = {
         "spark.yarn.appMasterEnv.PYSPARK_PYTHON": sys.executable,
@@ -66,27 +66,27 @@ def submitted(yarn: YarnCluster, *verb: object) -> subprocess.CompletedProcess[s
         "spark.executorEnv.PYTHONPATH": TOP,
         "spark.yarn.maxAppAttempts": 1,
     }
-    said = [word for key, value in python.items() for word in ("--conf", f"{key}={value}")]
-    start = [require_spark(), "--master", "yarn", "--deploy-mode", "cluster", *settings_of(yarn), *said]
-    return called(yarn, [*start, DRIVER, "spark", *verb])
+    messages = [word for key, value in python.items() for word in ("--conf", f"{key}={value}")]
+    start = [require_spark(), "--master", "yarn", "--deploy-mode", "cluster", *settings_of(yarn), *messages]
+    return called(yarn, [*start, DRIVER, "spark", *command])
 
 
 def test_client_and_cluster_mode(yarn: YarnCluster, tmp_path: Path) -> None:
     """The profile of this process alone, both ways; a verb's failure is one of the application, told in its log."""
     logs = make_archive(tmp_path / "data", "offset-0", "transactions-1")
     state = ("--set", f"cleanerd.state.dir={tmp_path / 'state'}", "--json")
-    cleanerd_verb = (sys.executable, "-m", "cleanerd", "spark", "profile", logs, *state)
-    alone = called(yarn, cleanerd_verb)
+    cleanerd_command = (sys.executable, "-m", "cleanerd", "spark", "profile", logs, *state)
+    alone = called(yarn, cleanerd_command)
     assert alone.returncode == 0, alone.stderr
-    client = called(yarn, [*cleanerd_verb, "--master", "yarn", *settings_of(yarn)])
+    client = called(yarn, [*cleanerd_command, "--master", "yarn", *settings_of(yarn)])
     assert client.returncode == 0, client.stderr
     assert profile_of(client.stdout) == profile_of(alone.stdout)
     assert yarn.outputs("stdout"), "it ran in containers"
 
     cluster = submitted(yarn, "profile", logs, *state)
     assert cluster.returncode == 0, cluster.stderr
-    (told,) = [text for text in yarn.outputs("stdout") if "partitions" in text]
-    assert profile_of(told) == profile_of(alone.stdout)
+    (reported,) = [text for text in yarn.outputs("stdout") if "partitions" in text]
+    assert profile_of(reported) == profile_of(alone.stdout)
 
     wrong = submitted(yarn, "profile", tmp_path / "nowhere", *state)
     assert wrong.returncode == 1

@@ -157,10 +157,10 @@ def test_rules_stay_until_the_new_directory_has_them(moves: Moves) -> None:
     moves.put(1)
     file = moves.remember(1, PartitionState(None, "damaged", None))
     assert moves.sweep() == SweepResult(kept=1)
-    told = file.read_bytes()
+    reported = file.read_bytes()
     file.write_bytes(b"{")
     assert moves.sweep() == SweepResult(kept=1)
-    file.write_bytes(told)
+    file.write_bytes(reported)
     moves.remember(1, full_state(moves.dirs[1], KAFKAS_FINGERPRINT))
     assert moves.sweep() == SweepResult(removed=1)
     assert moves.rules(1) == KAFKAS_FINGERPRINT
@@ -184,7 +184,7 @@ def test_a_damaged_file_stays(moves: Moves) -> None:
     assert file.exists()
 
 
-def test_what_a_disk_does_not_tell_of_is_not_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_disk_does_not_report_is_not_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Path.exists() as of Python 3.14 says of it that it is not there."""
     root = make_log_dir(tmp_path / "logs", {"here-0": Partition({0: b""})})
     log_dir, store = read_log_dir(root), StateStore(tmp_path / "state")

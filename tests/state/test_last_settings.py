@@ -47,8 +47,8 @@ def test_a_topic_is_not_one_whose_name_begins_alike(tmp_path: Path, place: Path)
     }.items():
         remember(place, stem, rules)
     memory = LastSettings(tmp_path)
-    told = {topic: memory.of_topic(DIRECTORY, f"name-{topic}") for topic in ("a", "a-b", "a.b", "ab", "a-b-c", "x")}
-    assert told == {"a": "of a", "a-b": "of a-b", "a.b": "of a.b", "ab": "of ab", "a-b-c": None, "x": None}
+    reported = {topic: memory.of_topic(DIRECTORY, f"name-{topic}") for topic in ("a", "a-b", "a.b", "ab", "a-b-c", "x")}
+    assert reported == {"a": "of a", "a-b": "of a-b", "a.b": "of a.b", "ab": "of ab", "a-b-c": None, "x": None}
     assert memory.of_name("a-b", uuid.UUID(int=1)) == ["of a-b"]
 
 
@@ -80,8 +80,8 @@ def test_topics_come_and_go_for_years(tmp_path: Path, place: Path) -> None:
     remember(place, "name-t7-0", "some")
     settle(place)
     memory = LastSettings(tmp_path, most_topics=100)
-    told = [memory.of_topic(DIRECTORY, f"name-t{number % 1000}") for number in range(2008)]
-    assert [number for number, rules in enumerate(told) if rules is not None] == [7, 1007, 2007]
+    reported = [memory.of_topic(DIRECTORY, f"name-t{number % 1000}") for number in range(2008)]
+    assert [number for number, rules in enumerate(reported) if rules is not None] == [7, 1007, 2007]
     assert len(memory._rules) <= 100
 
 

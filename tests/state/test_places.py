@@ -101,7 +101,7 @@ def test_a_copy_of_a_cleaned_log_has_its_rules(
     assert copied_point(again, *found) == expected
 
 
-def test_a_log_that_a_copy_does_not_look_like(tmp_path: Path, store: StateStore) -> None:
+def test_a_log_that_a_copy_does_not_resemble(tmp_path: Path, store: StateStore) -> None:
     """Its last cleaned segment has another size: it was not made of what that cleaning left."""
     trial = read(log_dir_at(tmp_path / "trial"))
     point = cleaned(trial[1], VERSIONS).clean_point

@@ -131,7 +131,7 @@ class FakeAgent:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-    def asked(self, operation: str) -> list[dict[str, Any]]:
+    def requested(self, operation: str) -> list[dict[str, Any]]:
         """The requests of one kind so far."""
         return [request for request in self.requests if request["op"] == operation]
 
@@ -316,8 +316,8 @@ class FakeAgent:
             for witness in segments:
                 if held.get(witness["base"]) != [witness[key] for key in ("base", "size", "mtime_ms", "ino")]:
                     raise Refusal(code)
-        told = request.get("aborted")
-        if told is not None and told["sha256"] != _digest_of_aborted(path, told["below"]):
+        reported = request.get("aborted")
+        if reported is not None and reported["sha256"] != _digest_of_aborted(path, reported["below"]):
             raise Refusal("evidence_changed")
         for name in group["files"].values():
             if not (path / ".kstage" / request["plan"] / name).is_file():

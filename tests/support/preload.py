@@ -27,9 +27,9 @@ def compiled(source: Path, name: str) -> Path:
 
 
 @contextmanager
-def preloading(library: Path, **told: Path) -> Iterator[None]:
+def preloading(library: Path, **reported: Path) -> Iterator[None]:
     """What is started in the block has ``library``, and ``told`` in its environment."""
-    names = {"LD_PRELOAD": str(library), **{name: str(value) for name, value in told.items()}}
+    names = {"LD_PRELOAD": str(library), **{name: str(value) for name, value in reported.items()}}
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(names)
     try:

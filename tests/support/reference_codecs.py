@@ -71,8 +71,8 @@ def siphash_1_3_128(key: bytes, message: bytes) -> tuple[int, int]:
         _sip_round(v)
         v[0] ^= word
     halves = []
-    for place, mark in ((2, 0xEE), (1, 0xDD)):
-        v[place] ^= mark
+    for place, marker in ((2, 0xEE), (1, 0xDD)):
+        v[place] ^= marker
         for _ in range(3):
             _sip_round(v)
         halves.append(v[0] ^ v[1] ^ v[2] ^ v[3])

@@ -36,7 +36,7 @@ def as_somebody(call: Callable[[], object]) -> Any:
         finally:
             os._exit(0)
     os.close(sink)
-    with os.fdopen(source, "rb") as told:
-        answer = told.read()
+    with os.fdopen(source, "rb") as reported:
+        answer = reported.read()
     os.waitpid(child, 0)
     return json.loads(answer)

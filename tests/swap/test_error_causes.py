@@ -193,10 +193,10 @@ def daemon_hands_over(root: Path, named: str) -> CleaningResult:
 
     def command(_job: CleaningJob, settings: Path) -> list[str]:
         with raised(named, partition_snapshot, "survey_log"):
-            told = staged(root)
+            reported = staged(root)
         answer = settings.with_name("answer")
-        answer.write_text(json.dumps({"schema": 1, "partitions": [told.to_json()]}))
-        return ["sh", "-c", f"cat {answer}; exit {exit_code([told])}"]
+        answer.write_text(json.dumps({"schema": 1, "partitions": [reported.to_json()]}))
+        return ["sh", "-c", f"cat {answer}; exit {exit_code([reported])}"]
 
     settings = load_settings([], ["cleanerd.spark.threshold.keys=1"], {})
     job = job_of(root, "stage")
@@ -235,7 +235,7 @@ def test_every_error_in_every_mode(mode: Callable[[Path, str], CleaningResult], 
     assert result.error is not None
     assert (result.outcome, str(result.error.cause)) == (outcome, cause)
     assert bool(quarantines) == remembered
-    assert all("as it is" in said or "no" in said for said in quarantines)
+    assert all("as it is" in message or "no" in message for message in quarantines)
     if mode is not daemon_hands_over:  # only the words of that process come over, and its cause
         assert exit_code([result]) == code
     assert result.to_json()["cause"] == cause

@@ -107,7 +107,7 @@ def test_the_snapshot_of_the_first_source_and_the_newest_one_stay(scene: Scene) 
     assert file_name(40, ".snapshot") not in retired_names(group, names), "now it is the newest of the log"
 
 
-def test_the_lock_is_looked_at_before_the_commit_point(scene: Scene) -> None:
+def test_the_lock_is_checked_before_the_commit_point(scene: Scene) -> None:
     """S-33: when the lock is gone nothing is renamed to .swap, and nobody tidies up in what is a broker's now."""
 
     class Gone:

@@ -107,7 +107,7 @@ def test_a_file_that_somebody_removed(tmp_path: Path) -> None:
     other.release()
 
 
-def test_a_verb_that_holds_kafkas_lock_is_no_broker(tmp_path: Path) -> None:
+def test_a_command_that_holds_kafkas_lock_is_no_broker(tmp_path: Path) -> None:
     """U-39: who holds ``.lock`` is told apart, by mode, refusal and ``explain``."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     with other_process(path, "lock = LogDirLock.acquire(path)") as pid:
@@ -127,7 +127,7 @@ def test_a_verb_that_holds_kafkas_lock_is_no_broker(tmp_path: Path) -> None:
             LogDirLock.acquire(path)
 
 
-def test_the_verbs_file_goes_with_the_lock(tmp_path: Path) -> None:
+def test_the_commands_file_goes_with_the_lock(tmp_path: Path) -> None:
     """Nothing of it is left in a log directory that was cleaned."""
     with LogDirLock.acquire(tmp_path, settle_seconds=0):
         assert worker_of(tmp_path) is not None
@@ -135,7 +135,7 @@ def test_the_verbs_file_goes_with_the_lock(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
-def test_where_it_cannot_be_said_the_lock_holds_all_the_same(tmp_path: Path) -> None:
+def test_where_it_cannot_be_written_the_lock_holds_all_the_same(tmp_path: Path) -> None:
     """A planted name costs the message, not the cleaning."""
     (tmp_path / COMMAND_LOCK_FILE).mkdir()
     with LogDirLock.acquire(tmp_path, settle_seconds=0) as lock:

@@ -78,7 +78,7 @@ class World:
     ("topic", "dead"),
     [
         (BY_VERSION, rec("k", 10, value=None)),
-        ({**BY_VERSION, **MARKED}, rec("k", 10, mark=b"true")),
+        ({**BY_VERSION, **MARKED}, rec("k", 10, marker=b"true")),
     ],
     ids=["null", "header"],
 )
@@ -116,7 +116,7 @@ def test_by_offset_a_later_record_wins_whatever_comes_back(tmp_path: Path) -> No
     assert world.undo().outcome == "undone"
 
 
-def test_keys_that_do_not_fit_the_map_are_looked_at_in_shards(tmp_path: Path) -> None:
+def test_keys_that_do_not_fit_the_map_are_read_in_shards(tmp_path: Path) -> None:
     """S-52: whatever shard its key is in. Records that a tombstone in the log hides by now do not count."""
     world = World(tmp_path, BY_VERSION, [rec(f"k{n}", 10, value=None) for n in range(MANY)], load=0.001)
     world.write(*(rec(f"k{n}", 5) for n in range(MANY)))

@@ -61,11 +61,11 @@ def test_names_that_were_planted_before(monkeypatch: pytest.MonkeyPatch, every: 
                 def begin(name: str = name, what: str = what, root: Path = root, victim: Victim = victim) -> None:
                     differs.append(plant(root / name, what, victim))  # noqa: B023 - called in this turn
 
-                said = round_beside(root, monkeypatch, begin)
-                told = f"{what} at {name}: {said}"
-                assert victim.state() == before, told
-                assert not victim.file.with_name("made-by-a-link").exists(), told
-                assert SECRET not in said, told
+                message = round_beside(root, monkeypatch, begin)
+                reported = f"{what} at {name}: {message}"
+                assert victim.state() == before, reported
+                assert not victim.file.with_name("made-by-a-link").exists(), reported
+                assert SECRET not in message, reported
                 bases = sorted(read_segments(root / "logs" / NAME))
-                assert len(bases) > 1, told
-                assert said.startswith("cleaned") or "cannot" in said, told
+                assert len(bases) > 1, reported
+                assert message.startswith("cleaned") or "cannot" in message, reported

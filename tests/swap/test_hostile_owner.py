@@ -173,9 +173,9 @@ def test_a_directory_with_very_many_names(partition: Path, files: PartitionFiles
         path = staging / (f"20260101t000000-{number:08x}" if kind == "plans" else f"{number}")
         path.mkdir()
         os.chown(path, OWNER, OWNER)
-    for look in (recover, lambda each: drop_plans(each, names_staged(each))):
+    for scan in (recover, lambda each: drop_plans(each, names_staged(each))):
         with pytest.raises(RefusedError, match="holds 600 entries, more than cleanerd ever leaves there"):
-            look(files)
+            scan(files)
     assert len(list(staging.iterdir())) == 600
 
 

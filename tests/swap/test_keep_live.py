@@ -193,7 +193,7 @@ def test_somebody_replaced_a_source_before_it_was_kept(root: Path) -> None:
     with beside(root) as agent:
         place = BackupPlace(root.parent / "kept", require=replaced)
         assert clean_beside(agent, keep=place).outcome == "cleaned"
-        assert len(agent.asked("swap")) == 2, "the first plan asked for none"
+        assert len(agent.requested("swap")) == 2, "the first plan requested none"
         assert len(entries(root)) == 1
         (kept,) = (root.parent / "kept").rglob(f"{0:020d}.log")
         assert [kept.stat().st_ino] == inodes
@@ -215,7 +215,7 @@ def test_what_is_no_plain_file_is_not_kept(root: Path, kind: str) -> None:
 
         result = clean_beside(agent, keep=BackupPlace(root.parent / "kept", require=plant))
         assert "is not a plain file" in result.reason
-        assert not agent.asked("swap")
+        assert not agent.requested("swap")
         assert list((root.parent / "kept").iterdir()) == []
 
 
@@ -235,10 +235,10 @@ def retention(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [(cleaned_by_another, "segment 5 is no longer what the cleaning left"), (retention, "log begins at offset 5 now")],
 )
-def test_an_entry_that_cannot_be_undone_is_refused(root: Path, change: Any, told: str) -> None:
+def test_an_entry_that_cannot_be_undone_is_refused(root: Path, change: Any, reported: str) -> None:
     """Said in clear words; nothing is changed, and nothing of what was kept is lost."""
     with beside(root) as agent:
         clean(agent)
@@ -246,7 +246,7 @@ def test_an_entry_that_cannot_be_undone_is_refused(root: Path, change: Any, told
     before, kept = files(root), kept_files(root)
     done = undo_offline(root)
     assert done.outcome == "refused"
-    assert told in done.reason
+    assert reported in done.reason
     assert (files(root), kept_files(root)) == (before, kept)
 
 
@@ -324,7 +324,7 @@ def test_a_disk_that_takes_no_entry(root: Path, monkeypatch: pytest.MonkeyPatch)
             result = clean(agent)
         assert result.outcome == "failed"
         assert "No space left" in result.reason
-        assert not agent.asked("swap")
+        assert not agent.requested("swap")
         assert files(root) == before
         assert list((root.parent / "kept").iterdir()) == []
         assert clean(agent).outcome == "cleaned"
@@ -359,12 +359,12 @@ def test_a_last_line_that_was_cut_short(root: Path) -> None:
     assert files(root) == before
 
 
-def test_no_room_is_said(root: Path) -> None:
+def test_no_room_is_reported(root: Path) -> None:
     """The limit is smaller than the cleaning: it is made, and its result says that it cannot be undone."""
-    asked: list[int] = []
+    requests: list[int] = []
 
     def none(size_bytes: int) -> str:
-        asked.append(size_bytes)
+        requests.append(size_bytes)
         return "as told"
 
     with beside(root) as agent:
@@ -372,5 +372,5 @@ def test_no_room_is_said(root: Path) -> None:
         result = clean_beside(agent, keep=BackupPlace(root.parent / "kept", none))
     assert result.outcome == "cleaned"
     assert result.notes == ("what was replaced is not kept, and cannot be undone: as told",)
-    assert asked == [bytes_before]
+    assert requests == [bytes_before]
     assert not entries(root)

@@ -51,8 +51,8 @@ def test_a_round(root: Path) -> None:
         result = clean_beside(agent)
         assert (result.outcome, result.reason) == ("cleaned", "")
         assert content(root) == expected != before
-        assert [request["groups"][0]["base"] for request in agent.asked("swap")] == [0, 5]
-        assert all(len(request["groups"]) == 1 for request in agent.asked("swap"))
+        assert [request["groups"][0]["base"] for request in agent.requested("swap")] == [0, 5]
+        assert all(len(request["groups"]) == 1 for request in agent.requested("swap"))
         assert agent.checkpoints == {NAME: 8}
         assert result.removed.superseded == 3
         assert result.segments_rewritten == 2
@@ -131,15 +131,15 @@ def test_every_request_has_witnesses_of_everything(root: Path) -> None:
     with running(root) as agent:
         first = {row[0]: row for row in agent.do_log({"topic": "orders", "partition": 0})["segments"]}
         clean_beside(agent)
-        one, two = agent.asked("swap")
+        one, two = agent.requested("swap")
         for base in (0, 4, 5):
             assert [one["witnesses"][[0, 4, 5].index(base)][key] for key in ("base", "size", "mtime_ms", "ino")] == (
                 first[base]
             )
         now = {row[0]: row for row in agent.do_log({"topic": "orders", "partition": 0})["segments"]}
-        told = {witness["base"]: witness for witness in two["witnesses"]}
-        assert [told[0][key] for key in ("base", "size", "mtime_ms", "ino")] == now[0] != first[0]
-        assert told[5]["ino"] == first[5][3]
+        reported = {witness["base"]: witness for witness in two["witnesses"]}
+        assert [reported[0][key] for key in ("base", "size", "mtime_ms", "ino")] == now[0] != first[0]
+        assert reported[5]["ino"] == first[5][3]
         assert one["topic_id"] is not None
         assert one["log_start"] is None, "Kafka's own cleaner does not mind under offset"
 
@@ -174,7 +174,7 @@ def test_a_transaction_index_that_was_empty_for_a_moment(root: Path) -> None:
         assert (0, b"k", b"good") in content(root)
         assert (4, b"k", b"bad") not in content(root)
         assert any("an ABORT marker at offset 7" in note for note in result.notes)
-        (below,) = {request["aborted"]["sha256"] for request in agent.asked("swap") if "aborted" in request}
+        (below,) = {request["aborted"]["sha256"] for request in agent.requested("swap") if "aborted" in request}
         assert below == AbortedTransactions(np.array([(0, 0, 8, 2, 3, 3)], TXN_ENTRY)).digest(0, 8), "as it was read"
 
 
@@ -209,9 +209,9 @@ def test_an_agent_of_an_earlier_release(root: Path) -> None:
         agent.facts = {"hw": 8, "lso": 6, "compares_aborted": False, "compares_clean": False}
         result = clean_beside(agent)
         assert (result.outcome, result.notes) == ("cleaned", ())
-        assert all("aborted" not in request for request in agent.asked("swap"))
-        (told,) = agent.asked("checkpoint")
-        assert "clean" not in told
+        assert all("aborted" not in request for request in agent.requested("swap"))
+        (reported,) = agent.requested("checkpoint")
+        assert "clean" not in reported
 
 
 def test_cleaned_again_below_its_clean_point(root: Path) -> None:
@@ -228,7 +228,7 @@ def test_the_log_start_is_compared_under_a_versioned_strategy(root: Path) -> Non
     topic = replace(config(segment_bytes=3000, compaction_strategy="timestamp"), delegation=Delegation("delegated"))
     with running(root) as agent:
         assert clean_beside(agent, topic=topic).outcome == "cleaned"
-        assert {request["log_start"] for request in agent.asked("swap")} == {0}
+        assert {request["log_start"] for request in agent.requested("swap")} == {0}
         assert agent.checkpoints == {}, "U-10: Kafka's checkpoint is about Kafka's rules"
 
 
@@ -243,7 +243,7 @@ def test_a_recovery_point_that_stays_behind(root: Path, monkeypatch: pytest.Monk
 
     def seen(files: PartitionFiles, operation: FileOperation) -> None:
         if operation.kind == "fsync" and operation.name.endswith(".log") and "/" not in operation.name:
-            flushed.append((operation.name, len(agent.asked("swap"))))
+            flushed.append((operation.name, len(agent.requested("swap"))))
         perform(files, operation)
 
     monkeypatch.setattr(PartitionFiles, "perform", seen)
@@ -255,7 +255,7 @@ def test_a_recovery_point_that_stays_behind(root: Path, monkeypatch: pytest.Monk
         agent.facts = {"recovery_point": recovery_point}
         result = clean_beside(agent)
         assert (result.outcome, result.end_offset, content(root)) == ("cleaned", 8, expected)
-        assert all(request["recovery_point"] is False for request in agent.asked("swap"))
+        assert all(request["recovery_point"] is False for request in agent.requested("swap"))
         behind = [name for name, end in closed if end > recovery_point]
         assert flushed[: len(behind)] == [(name, 0) for name in behind]
 
@@ -267,7 +267,7 @@ def test_the_brokers_offsets_count(root: Path, facts: dict[str, int]) -> None:
         agent.facts = dict(facts)
         result = clean_beside(agent, force(from_start=True))
         assert result.end_offset == 5
-        assert all(request["groups"][0]["end"] <= 5 for request in agent.asked("swap"))
+        assert all(request["groups"][0]["end"] <= 5 for request in agent.requested("swap"))
 
 
 def test_segments_that_the_broker_does_not_have(root: Path) -> None:
@@ -277,19 +277,19 @@ def test_segments_that_the_broker_does_not_have(root: Path) -> None:
         rows = agent.do_log({"topic": "orders", "partition": 0})["segments"]
         agent.facts = {"segments": [[*rows[0][:3], rows[0][3] + 1], *rows[1:]]}
         result = clean_beside(agent)
-        assert (result.outcome, len(agent.asked("log"))) == ("skipped", QUICK.plans)
+        assert (result.outcome, len(agent.requested("log"))) == ("skipped", QUICK.plans)
         assert "segment 0 is not the one that the broker has" in result.reason
         assert tree(root / NAME) == before
 
 
-def test_a_segment_rolled_meanwhile_is_not_looked_at(root: Path) -> None:
+def test_a_segment_rolled_meanwhile_is_not_read(root: Path) -> None:
     """The active segment is the broker's: what begins after it was not there when the broker spoke."""
     with running(root) as agent:
         rows = agent.do_log({"topic": "orders", "partition": 0})["segments"]
         agent.facts = {"segments": rows[:3], "hw": 8, "lso": 8}
         result = clean_beside(agent)
         assert result.end_offset == 5
-        assert [request["groups"][0]["base"] for request in agent.asked("swap")] == []
+        assert [request["groups"][0]["base"] for request in agent.requested("swap")] == []
 
 
 def test_replaced_a_moment_ago(root: Path) -> None:
@@ -299,9 +299,9 @@ def test_replaced_a_moment_ago(root: Path) -> None:
         old = root / NAME / f"{5:020d}.log.deleted"
         old.write_bytes(b"")
         result = clean_beside(agent)
-        assert (result.outcome, agent.asked("swap")) == ("skipped", [])
+        assert (result.outcome, agent.requested("swap")) == ("skipped", [])
         assert "file.delete.delay.ms" in result.reason
-        assert len(agent.asked("log")) == 1, "not decided again and again"
+        assert len(agent.requested("log")) == 1, "not decided again and again"
         threading.Timer(0.15, old.unlink).start()
         soon = config(segment_bytes=3000, file_delete_delay_ms=100)
         patient = replace(QUICK, deletion_seconds=PATIENCE_SECONDS)
@@ -344,7 +344,7 @@ def test_partitions_on_their_way(root: Path, facts: dict[str, Any], reason: str)
     with running(root) as agent:
         agent.facts = facts
         result = clean_beside(agent)
-        assert (result.outcome, len(agent.asked("swap"))) == ("refused", 0)
+        assert (result.outcome, len(agent.requested("swap"))) == ("refused", 0)
         assert reason in result.reason
 
 
@@ -373,7 +373,7 @@ def test_old_message_formats_are_refused(root: Path) -> None:
     with running(root, partition) as agent:
         before = tree(root / NAME)
         result = clean_beside(agent)
-        assert (result.outcome, agent.asked("swap")) == ("refused", [])
+        assert (result.outcome, agent.requested("swap")) == ("refused", [])
         assert "v0 or v1" in result.reason
         assert tree(root / NAME) == before
 
@@ -382,7 +382,7 @@ def test_an_agent_that_hung_up_meanwhile(root: Path) -> None:
     """Deciding took so long that the connection is taken for dead: a new one, and no doubt about any answer."""
     with running(root) as agent:
         assert clean_beside(agent, patience=replace(QUICK, idle_seconds=0.0)).outcome == "cleaned"
-        assert len(agent.asked("swap")) == 2
+        assert len(agent.requested("swap")) == 2
 
 
 @pytest.mark.parametrize(("limit", "most"), [("MAX_REQUEST_BYTES", 700), ("MAX_REQUEST_VALUES", 50)])
@@ -395,7 +395,7 @@ def test_more_segments_than_a_request_can_name(
     with running(root) as agent:
         before = tree(root / NAME)
         result = clean_beside(agent)
-        assert (result.outcome, agent.asked("swap"), len(agent.asked("log"))) == ("refused", [], 1)
+        assert (result.outcome, agent.requested("swap"), len(agent.requested("log"))) == ("refused", [], 1)
         assert "too many segments" in result.reason
         assert tree(root / NAME) == before
 

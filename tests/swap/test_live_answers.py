@@ -34,7 +34,7 @@ def root() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("code", ["busy", "not_ready", "no_log", "io_error", "internal"])
-def test_a_passing_refusal_is_asked_again(root: Path, code: str) -> None:
+def test_a_passing_refusal_is_sent_again(root: Path, code: str) -> None:
     """The same request; nothing was changed by the refusal."""
     expected = offline_twin(root)
     with running(root) as agent:
@@ -42,11 +42,11 @@ def test_a_passing_refusal_is_asked_again(root: Path, code: str) -> None:
         result = clean_beside(agent)
         assert result.outcome == "cleaned"
         assert content(root) == expected
-        one, two, three, *_ = agent.asked("swap")
+        one, two, three, *_ = agent.requested("swap")
         assert {**one, "id": 0} == {**two, "id": 0} == {**three, "id": 0}
 
 
-def test_the_checkpoint_is_told_again(root: Path) -> None:
+def test_the_checkpoint_is_sent_again(root: Path) -> None:
     """A-20: the broker's cleaner glances at every log now and then, and a clean point is told once only."""
     with running(root) as agent:
         agent.fail("checkpoint", refuse("busy"), refuse("busy"))
@@ -55,7 +55,7 @@ def test_the_checkpoint_is_told_again(root: Path) -> None:
         assert agent.checkpoints == {NAME: 8}
 
 
-def test_the_log_changes_before_the_checkpoint_is_told(root: Path) -> None:
+def test_the_log_changes_before_the_checkpoint_is_sent(root: Path) -> None:
     """S-50: cut and written to again while the cleaner was busy: what the clean point was true of is gone."""
 
     def cut(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
@@ -80,7 +80,7 @@ def test_the_first_error_is_reported_not_that_of_the_repeat(root: Path) -> None:
         result = clean_beside(agent)
         assert (result.outcome, result.error and result.error.exit_code) == ("failed", 4)
         assert "io_error" in result.reason
-        assert len(agent.asked("swap")) == 8
+        assert len(agent.requested("swap")) == 8
         assert clean_beside(agent).outcome == "cleaned"
 
 
@@ -123,7 +123,7 @@ def test_the_broker_gives_it_up_for_a_swap(root: Path, is_in: bool) -> None:
         assert (result.outcome, type(result.error)) == ("failed", MachineError)
         assert "given up the log directory of" in result.reason
         assert "log_dir_failed" in result.reason
-        assert (len(agent.asked("swap")), agent.checkpoints) == (1, {})
+        assert (len(agent.requested("swap")), agent.checkpoints) == (1, {})
         assert not (root.parent / "state").exists(), "nothing to quarantine"
         assert clean_beside(agent).outcome == "cleaned"
 
@@ -159,7 +159,7 @@ def test_a_swap_that_stopped_half_way(root: Path) -> None:
         assert isinstance(result.error, RefusedError)
         assert result.error.hint == RESTART
         assert "No space left on device; 1 groups were swapped before that" in result.reason
-        assert len(agent.asked("swap")) == 1
+        assert len(agent.requested("swap")) == 1
         for seconds in (0.0, 50.0, -1e6):  # the clock was set back
             clock = partial(sum, (time.time(), seconds))
             assert isinstance(clean_beside(agent, patience=replace(QUICK, wall_seconds=clock)).error, StalePlanError)
@@ -167,7 +167,7 @@ def test_a_swap_that_stopped_half_way(root: Path) -> None:
         assert isinstance(later.error, RefusedError)
         assert later.error.hint == RESTART
         assert "a replacement was not brought to its end" in later.reason
-        assert len(agent.asked("swap")) == 1
+        assert len(agent.requested("swap")) == 1
 
 
 def test_a_partition_that_left_its_log_directory_is_not_quarantined(root: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_changed_log_is_planned_again(root: Path, code: str) -> None:
         result = clean_beside(agent)
         assert result.outcome == "cleaned"
         assert content(root) == expected
-        plans = [request["plan"] for request in agent.asked("swap")]
+        plans = [request["plan"] for request in agent.requested("swap")]
         assert plans[0] == plans[1] != plans[2]
         assert not leftovers(root)
 
@@ -223,7 +223,7 @@ def test_a_plan_that_the_agent_calls_damaged_is_quarantined(root: Path, code: st
         assert result.outcome == "quarantined"
         assert tree(root / NAME) == before
         assert code in json.loads(state_file(root).read_text())["quarantine"]
-        assert len(agent.asked("swap")) == 1
+        assert len(agent.requested("swap")) == 1
 
 
 @pytest.mark.parametrize("code", ["incapable", "stopped", "unsupported"])
@@ -231,7 +231,7 @@ def test_an_agent_that_can_not_is_left_alone(root: Path, code: str) -> None:
     with running(root) as agent:
         agent.fail("swap", refuse(code))
         result = clean_beside(agent)
-        assert (result.outcome, len(agent.asked("swap"))) == ("skipped", 1)
+        assert (result.outcome, len(agent.requested("swap"))) == ("skipped", 1)
 
 
 def test_a_refusal_that_says_done_counts(root: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_lost_answer(root: Path, fault: Any) -> None:
         assert (result.outcome, result.reason) == ("cleaned", "")
         assert content(root) == expected
         assert agent.checkpoints == {NAME: 8}
-        assert len({request["plan"] for request in agent.asked("swap")}) == 1
+        assert len({request["plan"] for request in agent.requested("swap")}) == 1
         assert not leftovers(root)
 
 
@@ -277,7 +277,7 @@ def test_staged_files_lost_with_the_broker(root: Path) -> None:
         agent.fail("swap", take_and_die)
         assert clean_beside(agent).outcome == "cleaned"
         assert content(root) == expected
-        assert len({request["plan"] for request in agent.asked("swap")}) == 2
+        assert len({request["plan"] for request in agent.requested("swap")}) == 2
 
 
 def test_a_broker_that_stays_away(root: Path) -> None:

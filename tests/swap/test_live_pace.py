@@ -68,7 +68,7 @@ def test_witnesses_are_named_once(root: Path) -> None:
         agent.keeps_witnesses = True
         assert clean_beside(agent).outcome == "cleaned"
         assert content(root) == expected
-        assert ["witnesses" in request for request in agent.asked("swap")] == [True, False]
+        assert ["witnesses" in request for request in agent.requested("swap")] == [True, False]
 
 
 def test_witnesses_that_were_forgotten(root: Path) -> None:
@@ -84,10 +84,10 @@ def test_witnesses_that_were_forgotten(root: Path) -> None:
         agent.fail("swap", lambda _agent, _request: None, forget)
         assert clean_beside(agent).outcome == "cleaned"
         assert content(root) == expected
-        one, _, three = agent.asked("swap")
-        told = {witness["base"]: witness["ino"] for witness in three["witnesses"]}
-        assert told[0] == (root / NAME / f"{0:020d}.log").stat().st_ino
-        assert told[0] != {witness["base"]: witness["ino"] for witness in one["witnesses"]}[0]
+        one, _, three = agent.requested("swap")
+        reported = {witness["base"]: witness["ino"] for witness in three["witnesses"]}
+        assert reported[0] == (root / NAME / f"{0:020d}.log").stat().st_ino
+        assert reported[0] != {witness["base"]: witness["ino"] for witness in one["witnesses"]}[0]
 
 
 def test_a_try_before_took_what_was_staged(root: Path) -> None:
@@ -129,7 +129,7 @@ def test_groups_are_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         one = SwapSources(first=1, fewest=1)
         assert clean_beside(agent, topic=large, sources=one).outcome == "cleaned"
         assert max(joined) > 1, "U-26: there was something to cut"
-        assert {len(request["groups"][0]["sources"]) for request in agent.asked("swap")} == {1}
+        assert {len(request["groups"][0]["sources"]) for request in agent.requested("swap")} == {1}
         assert content(root) == expected
 
 
@@ -214,7 +214,7 @@ def live_name(agent: FakeAgent) -> Any:
 
 
 @needs_root
-def test_a_socket_of_another_user_is_not_asked(root: Path) -> None:
+def test_a_socket_of_another_user_is_not_queried(root: Path) -> None:
     """A-29: one that is served by neither root, this user nor the owner of its directory is not asked."""
     root.mkdir()
     root.chmod(0o777)

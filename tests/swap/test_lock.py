@@ -99,7 +99,7 @@ def test_a_kernel_without_ofd_locks_gets_a_record_lock_and_one_open(
 
 @needs_root
 @pytest.mark.parametrize("model", ["recovery-point-offset-checkpoint", "meta.properties", None])
-def test_a_created_lock_looks_like_its_neighbours(tmp_path: Path, path: Path, model: str | None) -> None:
+def test_a_created_lock_resembles_its_neighbours(tmp_path: Path, path: Path, model: str | None) -> None:
     """S-11: a `.lock` of root would stop a broker that runs as another user."""
     if model is None:
         os.chown(tmp_path, 1234, 2345)

@@ -60,7 +60,7 @@ def test_result_and_what_is_remembered(root: Path) -> None:
     assert not list((root / NAME).glob("*.deleted"))
 
 
-def test_files_look_like_those_they_replace(root: Path) -> None:
+def test_files_resemble_those_they_replace(root: Path) -> None:
     """S-59, S-60, C-65: owner and mode of the sources, modification time of the last one; the rest is not touched."""
     make_log_dir(root, {NAME: two_groups()})
     path = root / NAME

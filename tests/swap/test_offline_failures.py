@@ -168,9 +168,9 @@ def test_an_open_active_segment_is_refused(
     before = tree(root)
     # What the kernel answers depends on the file system and the user.
     monkeypatch.setattr(lease, "probe_lease", lambda *_arguments, **_options: answer)
-    asked = resources()
-    object.__setattr__(asked, "lease_required", required)
-    result = clean(root, force(), TOPIC, asked)
+    requested = resources()
+    object.__setattr__(requested, "lease_required", required)
+    result = clean(root, force(), TOPIC, requested)
     assert isinstance(result.error, LogDirBusyError) == refused
     if refused:
         assert tree(root) == before

@@ -115,7 +115,7 @@ def test_completed_after_the_commit_point(scene: Scene, operations: int) -> None
     assert contents(scene.path) == expected((0,))
 
 
-def test_a_group_that_is_done_is_not_looked_at(scene: Scene) -> None:
+def test_a_group_that_is_done_is_not_read(scene: Scene) -> None:
     """X-12: between two groups. The .deleted file that appears there now is the broker's."""
     stop_after(scene, 40)
     foreign = scene.path / f"{final_name(10, 'log')}.deleted"
@@ -205,8 +205,8 @@ def test_a_plan_of_a_newer_cleanerd(scene: Scene) -> None:
     put(scene, cleaned("log"), ["log"])
     before = contents(scene.path)
     with FailingFiles(scene.path) as files:
-        told = (STAGING, cleaned_name(0, "log"))
-        assert recover(files) == RecoveryReport(foreign=told, newer=(PLAN,))
+        reported = (STAGING, cleaned_name(0, "log"))
+        assert recover(files) == RecoveryReport(foreign=reported, newer=(PLAN,))
         assert files.done == []
     assert contents(scene.path) == before
     (scene.path / cleaned_name(0, "log")).unlink()

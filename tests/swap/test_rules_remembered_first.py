@@ -113,7 +113,7 @@ def test_killed_between_two_groups(root: Path, monkeypatch: pytest.MonkeyPatch, 
 
 def log_tree(root: Path) -> dict[str, tuple[object, ...]]:
     """The log, without what waits beside it for another ``apply``."""
-    return {name: told for name, told in tree(root / NAME).items() if not name.startswith(".kstage")}
+    return {name: reported for name, reported in tree(root / NAME).items() if not name.startswith(".kstage")}
 
 
 def first_keys(root: Path) -> set[bytes]:

@@ -127,7 +127,7 @@ def test_a_checkpoint_raised_during_the_round_stays(root: Path) -> None:
         follow(root, 9)
         agent.fail("swap", goes_on)
         assert clean_beside(agent).end_offset == 8
-        assert (agent.asked("checkpoint"), read_checkpoint(root / CLEANER_CHECKPOINT)) == ([], {NAME: 11})
+        assert (agent.requested("checkpoint"), read_checkpoint(root / CLEANER_CHECKPOINT)) == ([], {NAME: 11})
 
 
 def test_a_checkpoint_from_before_a_strategy_change_is_old(root: Path) -> None:

@@ -35,9 +35,9 @@ class Tree:
     shell: Shell
     version: str = __version__
 
-    def run(self, verb: str, *words: object) -> Ran:
+    def run(self, command: str, *words: object) -> Ran:
         """As ``Release.run``."""
-        answer = self.shell(verb, *words, "--json")
+        answer = self.shell(command, *words, "--json")
         return Ran(answer.code, answer.json if answer.out.strip() else None, answer.err)
 
 
@@ -51,12 +51,12 @@ def new(tmp_path_factory: pytest.TempPathFactory) -> Release:
     return next_release(tmp_path_factory.mktemp("new"))
 
 
-def run(release: Release | Tree, root: Path, verb: str, *words: object) -> Ran:
+def run(release: Release | Tree, root: Path, command: str, *words: object) -> Ran:
     """A verb on the directory of ``root``."""
     common = ("--set", f"cleanerd.state.dir={root / 'state'}", "--set", "cleanerd.disk.reserve=0")
-    yes = ("--yes",) if verb == "clean" else ()
-    force = ("--force", "--now-ms", NOW) if verb in {"clean", "stage"} else ()
-    return release.run(verb, root / "logs", *yes, *force, *words, *common)
+    yes = ("--yes",) if command == "clean" else ()
+    force = ("--force", "--now-ms", NOW) if command in {"clean", "stage"} else ()
+    return release.run(command, root / "logs", *yes, *force, *words, *common)
 
 
 def state_of(root: Path) -> dict[str, Any]:
@@ -93,8 +93,8 @@ def test_up_and_down_again(old: Tree, new: Release, tmp_path: Path) -> None:
     assert outcomes(run(new, tmp_path, "clean", "--from-start", *COMPACT)) == ["unchanged"]
     second = state_of(tmp_path)
     assert (second["format"], second["cleanerd"]) == (2, NEXT)
-    looked = run(old, tmp_path, "plan", *COMPACT)
-    assert looked.code == 0
+    scanned = run(old, tmp_path, "plan", *COMPACT)
+    assert scanned.code == 0
     assert state_of(tmp_path) == second, "who only looks leaves it where it is"
     back = run(old, tmp_path, "clean", "--from-start", *COMPACT)
     assert (back.code, outcomes(back)) == (0, ["unchanged"]), back.err
@@ -122,8 +122,8 @@ def test_staged_by_the_other(old: Tree, new: Release, tmp_path: Path, *, upwards
     assert keys(path / "orders-0") == CLEANED
 
 
-@pytest.mark.parametrize("verb", ["clean", "stage"])
-def test_rules_that_only_the_newer_one_wrote_down(old: Tree, new: Release, tmp_path: Path, verb: str) -> None:
+@pytest.mark.parametrize("command", ["clean", "stage"])
+def test_rules_that_only_the_newer_one_wrote_down(old: Tree, new: Release, tmp_path: Path, command: str) -> None:
     """U-6: after the way back a forgotten --config costs no winner: it is refused as with a memory of its own."""
     path = log_dir_by_version(tmp_path)
     words = ("--partition", "orders-0", *QUIET)
@@ -131,7 +131,7 @@ def test_rules_that_only_the_newer_one_wrote_down(old: Tree, new: Release, tmp_p
     assert (done.code, outcomes(done)) == (0, ["cleaned"]), done.err
     (path / "orders-0" / f"{6:020d}.log").write_bytes(b"")
     before = tree(path / "orders-0", without=())
-    ran = run(old, tmp_path, verb, *words, "--from-start")
+    ran = run(old, tmp_path, command, *words, "--from-start")
     assert ran.code == 4, (ran.document, ran.err)
     assert tree(path / "orders-0", without=()) == before
     other = run(old, tmp_path, "clean", "--partition", "orders-1", *QUIET)

@@ -104,7 +104,7 @@ def test_nothing_is_put_back_on_top_of_what_is_in_doubt(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("groups", [10, 30])
-def test_a_group_is_put_back_without_a_look_at_the_others(monkeypatch: pytest.MonkeyPatch, groups: int) -> None:
+def test_a_group_is_put_back_without_reading_the_others(monkeypatch: pytest.MonkeyPatch, groups: int) -> None:
     """U-34, S-32: the directory is listed a few times whatever there is in it; of the journal one byte is read."""
     logs = {2 * at: keyed_batch(2 * at, [("k", "x"), (f"u{at}", "y")]) for at in range(groups)}
     with scratch() as root:
@@ -118,13 +118,13 @@ def test_a_group_is_put_back_without_a_look_at_the_others(monkeypatch: pytest.Mo
                 clean_partition(locked, PARTITION, small, CleaningOptions(NOW, force=True), Silent()).outcome
                 == "cleaned"
             )
-        looks: list[str] = []
+        scans: list[str] = []
         for name in ("names", "read"):
             # How often a directory is listed shows nowhere else but in the time.
-            monkeypatch.setattr(PartitionFiles, name, counted(getattr(PartitionFiles, name), looks))
+            monkeypatch.setattr(PartitionFiles, name, counted(getattr(PartitionFiles, name), scans))
         done = undo_last(root)
         assert (done.outcome, done.segments_before) == ("undone", groups)
-        assert len(looks) < 20, "3 more for each group: with 6,500 of them hours"
+        assert len(scans) < 20, "3 more for each group: with 6,500 of them hours"
 
 
 def counted(real: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
@@ -138,11 +138,11 @@ def counted(real: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
 def undo_as_somebody(root: Path) -> tuple[str, str]:
     """Outcome and reason of an undo by another user than root."""
 
-    def told() -> tuple[str, str]:
+    def reported() -> tuple[str, str]:
         result = undo_last(root)
         return result.outcome, result.reason
 
-    outcome, reason = as_somebody(told)
+    outcome, reason = as_somebody(reported)
     return outcome, reason
 
 

@@ -109,12 +109,12 @@ def test_an_earlier_cleaning_above_does_not_prevent_an_undo(tmp_path: Path) -> N
     path = with_an_aborted_transaction(tmp_path, c=None)
     assert clean(path, NOW).outcome == "cleaned"
     state = next((tmp_path / "state" / "partitions").rglob("*.json"))
-    told, before = state.read_bytes(), keys(path / NAME)
-    assert json.loads(told)["clean_point"]["last_output"]["base"] == 6
+    reported, before = state.read_bytes(), keys(path / NAME)
+    assert json.loads(reported)["clean_point"]["last_output"]["base"] == 6
     later = NOW + RETENTION_MS + 1
     assert clean(path, later, keeps=True, from_start=True, up_to_offset=4).outcome == "cleaned"
     assert keys(path / NAME) != before, "the tombstone went"
-    state.write_bytes(told)
+    state.write_bytes(reported)
     assert undo(path).outcome == "undone"
     assert keys(path / NAME) == before
 
@@ -184,11 +184,11 @@ def spoil(state: Path, how: str) -> None:
 def lose_marker(path: Path, state: Path) -> None:
     """Later cleanings take the marker at offset 4, and nothing is remembered of them."""
     before = [file for file in state.rglob("*.json") if file.parent.name != "trash"]
-    told = {file: file.read_bytes() for file in before}
+    reported = {file: file.read_bytes() for file in before}
     for now_ms in (NOW, NOW + RETENTION_MS + 1):
         assert clean(path, now_ms, first_dirty_offset=8).outcome == "cleaned"
     assert (path / NAME / f"{4:020d}.log").read_bytes().find(struct.pack(">q", 4), 0, 8) != 0, "it went"
-    for file, data in told.items():
+    for file, data in reported.items():
         file.write_bytes(data)
 
 

@@ -329,10 +329,10 @@ def test_facts_of_files(case: Case) -> None:
 def test_other_aborted_transactions(case: Case) -> None:
     """U-32: an index that says something else than when it was read; not where a group of the plan was swapped."""
 
-    def told(*entries: tuple[int, int, int]) -> AbortedTransactions:
+    def reported(*entries: tuple[int, int, int]) -> AbortedTransactions:
         return AbortedTransactions(np.array([(0, 0, *entry, 5) for entry in entries], dtype=TXN_ENTRY))
 
-    known = told((1, 3, 15), (1, 21, 35))
+    known = reported((1, 3, 15), (1, 21, 35))
     manifest = replace(case.manifest, aborted=aborted_witnesses(known, case.manifest.groups))
     assert Manifest.from_json(manifest.to_json(), "x") == manifest
     case.manifest = manifest
@@ -342,12 +342,12 @@ def test_other_aborted_transactions(case: Case) -> None:
             _check_aborted(files, manifest, found, [group for group in manifest.groups if group.base in done])
 
     check(known)
-    check(told((1, 21, 35)), done=(0,))
-    for other in (told(), told((1, 3, 15)), told((1, 21, 35)), told((1, 4, 15), (1, 21, 35))):
+    check(reported((1, 21, 35)), done=(0,))
+    for other in (reported(), reported((1, 3, 15)), reported((1, 21, 35)), reported((1, 4, 15), (1, 21, 35))):
         with pytest.raises(StalePlanError, match="transaction indexes"):
             check(other)
     with pytest.raises(StalePlanError, match="transaction indexes"):
-        check(told((1, 3, 15)), done=(0,))
-    case.facts = replace(case.facts, aborted=told())
+        check(reported((1, 3, 15)), done=(0,))
+    case.facts = replace(case.facts, aborted=reported())
     with pytest.raises(StalePlanError, match="transaction indexes"):
         case.validate()

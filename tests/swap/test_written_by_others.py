@@ -64,8 +64,8 @@ def staged(root: Path, topic: TopicConfig = TOPIC, options: CleaningOptions | No
     """A plan that waits for ``apply``; returns its ``ready.json``."""
     store = StateStore(root / "state")
     log_dir = read_log_dir(root / "logs")
-    asked = options or force()
-    assert stage_partition(log_dir, store, resources(), ORDERS, topic, asked, Silent()).outcome == "staged"
+    requested = options or force()
+    assert stage_partition(log_dir, store, resources(), ORDERS, topic, requested, Silent()).outcome == "staged"
     (ready,) = (root / "logs" / NAME / STAGING).rglob(READY)
     return ready
 
@@ -117,7 +117,7 @@ def test_a_record_of_a_staged_plan_that_makes_no_sense(root: Path, inside: bool)
             assert read_checkpoint(root / "logs" / CLEANER_CHECKPOINT) == checkpoint
 
 
-def test_a_plan_that_is_said_to_clean_all(root: Path) -> None:
+def test_a_plan_that_claims_to_clean_all(root: Path) -> None:
     """S-50: it is applied, and counts as far as it goes."""
     make_log_dir(root / "logs", {NAME: two_groups()})
     ready = staged(root)

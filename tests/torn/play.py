@@ -66,9 +66,11 @@ def play(judge: Judge, work: Path, seeds: Sequence[int]) -> Counter[str]:
     seen: Counter[str] = Counter()
     for first in range(0, len(seeds), BATCH):
         cases = [_case(seed, work / str(seed)) for seed in seeds[first : first + BATCH]]
-        for case, told in zip(cases, _differences(judge, cases, seen), strict=True):
+        for case, reported in zip(cases, _differences(judge, cases, seen), strict=True):
             again = f"again with: .venv/bin/python -m tests.torn.play {case.seed}"
-            assert not told, f"power cut {case.seed} ({case.strategy}, {case.cut}):\n" + "\n".join([*told, again])
+            assert not reported, f"power cut {case.seed} ({case.strategy}, {case.cut}):\n" + "\n".join(
+                [*reported, again]
+            )
             shutil.rmtree(case.root)
     return seen
 
@@ -83,13 +85,13 @@ def _case(seed: int, root: Path) -> Case:
 def _differences(judge: Judge, cases: list[Case], seen: Counter[str]) -> Iterator[list[str]]:
     written = [(case.root / "full" / str(ways.NAME), case.log.segments) for case in cases]
     judge.crash(written, now_ms=NOW_MS)
-    told = [_work(case, seen) for case in cases]
-    for case, problems, stopped in zip(cases, told, _recover(judge, cases, "staged", stop=True), strict=True):
+    reported = [_work(case, seen) for case in cases]
+    for case, problems, stopped in zip(cases, reported, _recover(judge, cases, "staged", stop=True), strict=True):
         problems.extend(_apply(case, stopped, seen))
     kafka = _recover(judge, cases, "kafka")
     cleaned = _recover(judge, cases, "cleaned")
     staged = _recover(judge, cases, "staged", again=True)
-    for case, problems, *answers in zip(cases, told, kafka, cleaned, staged, strict=True):
+    for case, problems, *answers in zip(cases, reported, kafka, cleaned, staged, strict=True):
         for name, answer in zip(SECTIONS, answers[1:], strict=True):
             problems.extend(f"{name}: {each}" for each in _compare(case, answers[0], answer))
         seen["refused by Kafka"] += "error" in answers[0]
@@ -117,8 +119,8 @@ def play_lost(judge: Judge, work: Path, seeds: Sequence[int]) -> Counter[str]:
     problems = [_clean(case, seen) for case in cases]
     kafka, ours = (_recover(judge, cases, name, again=True) for name in ("kafka", "cleaned"))
     for case, unexpected, *answers in zip(cases, problems, kafka, ours, strict=True):
-        told = [*unexpected, *_compare(case, *answers)]
-        assert not told, f"lost indexes {case.seed} ({case.strategy}):\n" + "\n".join(told)
+        reported = [*unexpected, *_compare(case, *answers)]
+        assert not reported, f"lost indexes {case.seed} ({case.strategy}):\n" + "\n".join(reported)
         shutil.rmtree(case.root)
     return seen
 
@@ -148,12 +150,12 @@ def _work(case: Case, seen: Counter[str]) -> list[str]:
         ways.write_log_dir(path, case.cut)
     for name in ("kafka", *SECTIONS):
         ways.copy_log_dir(full if case.early and name != "kafka" else torn.parent, case.root / name)
-    told = [*_clean(case, seen), *_stage(case, seen)]
+    reported = [*_clean(case, seen), *_stage(case, seen)]
     seen["early"] += case.early
     if case.early:
         for name in SECTIONS:
             tear_alike(full / str(ways.NAME), torn, case.root / name / str(ways.NAME))
-    return told
+    return reported
 
 
 def _clean(case: Case, seen: Counter[str]) -> list[str]:
@@ -220,22 +222,22 @@ def _compare(case: Case, kafka: dict[str, Any], ours: dict[str, Any]) -> list[st
     if "error" in kafka or "error" in ours:
         same = "error" in kafka and "error" in ours
         return [] if same else [f"Kafka says {kafka.get('error')}, of ours {ours.get('error')}"]
-    told = [
+    reported = [
         f"{name}: Kafka has {kafka[name]}, of ours {ours[name]}"
         for name in ("log_start_offset", "log_end_offset", "last_stable_offset")
         if kafka[name] != ours[name]
     ]
     theirs_known, ours_known = ([_identity(each) for each in answer["producers"]] for answer in (kafka, ours))
     if theirs_known != ours_known:
-        told.append(f"producers: Kafka has {theirs_known}, of ours {ours_known}")
+        reported.append(f"producers: Kafka has {theirs_known}, of ours {ours_known}")
     for view in ("committed", "ended"):
         theirs, found = (_values(answer[view], case.strategy) for answer in (kafka, ours))
-        told += [
+        reported += [
             f"{view}: {bytes.fromhex(key)!r}: Kafka has {theirs.get(key)}, of ours {found.get(key)}"
             for key in sorted({*theirs, *found})
             if theirs.get(key) != found.get(key)
         ]
-    return told
+    return reported
 
 
 def _identity(producer: dict[str, Any]) -> tuple[int, ...]:

@@ -40,8 +40,8 @@ def cut_power(rng: random.Random, log: RandomLog, path: Path) -> Cut:
     bases = [segment.base for segment in log.segments]
     places = sorted({0, *log.borders, *bases})
     point = rng.choice((*bases[1:], *bases[-2:], rng.choice(places), rng.choice(places[len(places) // 2 :])))
-    marks = [place for place in places if place > 0]
-    mark = rng.choice((log.end_offset, log.end_offset, max(point, marks[-1] if marks else 0), rng.choice(places)))
+    markers = [place for place in places if place > 0]
+    marker = rng.choice((log.end_offset, log.end_offset, max(point, markers[-1] if markers else 0), rng.choice(places)))
     recovering = rng.random() < 0.25
     first = max(row for row, base in enumerate(bases) if base <= point)
     _tear_first(rng, path, bases[first], point, recovering=recovering)
@@ -54,7 +54,7 @@ def cut_power(rng: random.Random, log: RandomLog, path: Path) -> Cut:
         elif int(snapshot.stem) > point:
             _lose(rng, snapshot)
     start = rng.choice(places[: len(places) // 2]) if rng.random() < 0.2 else 0
-    return Cut(point, mark, min(start, point, mark), recovering)
+    return Cut(point, marker, min(start, point, marker), recovering)
 
 
 def tear_alike(full: Path, torn: Path, path: Path) -> None:

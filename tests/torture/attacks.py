@@ -270,7 +270,9 @@ class Kills:
                 self._give_up(release)
             done.cases += fresh.pop("kills", 0)
             done.counts += fresh
-            done.wrong += [f"{_again('kills', self._place.seed, number)}\n  {release}: {told}" for told in wrong]
+            done.wrong += [
+                f"{_again('kills', self._place.seed, number)}\n  {release}: {reported}" for reported in wrong
+            ]
         return done
 
     def _play(self, release: str, number: int) -> tuple[Counter[str], list[str]]:
@@ -280,10 +282,10 @@ class Kills:
             field = killing_field(release, self._place.rng("kills", release, number))
             self._started[release] = (stack.enter_context(field), stack)
         killing, stack = self._started[release]
-        before = killing.told
+        before = killing.reported
         killing.with_dice(self._place.rng("kills", release, number))
         kill_all(killing)
-        fresh, wrong = killing.told - before, [*killing.wrong]
+        fresh, wrong = killing.reported - before, [*killing.wrong]
         killing.wrong.clear()
         fresh[f"on {release}"] = fresh["kills"]
         if number // len(KILLED) % FINISHED_EVERY == FINISHED_EVERY - 1:
@@ -360,9 +362,9 @@ class HostileBytes:
         with hostile.limits():
             for name, reader in self._readers.items():
                 for each in range(number * INPUTS, (number + 1) * INPUTS):
-                    told = hostile.play(reader, self._seed, each)
-                    if told:
-                        done.wrong.append(f"{hostile.again(name, self._seed, each)}\n  {told}")
+                    reported = hostile.play(reader, self._seed, each)
+                    if reported:
+                        done.wrong.append(f"{hostile.again(name, self._seed, each)}\n  {reported}")
                 done.cases += INPUTS
         return done
 

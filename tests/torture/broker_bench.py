@@ -183,8 +183,8 @@ class Victim:
 
     def _words(self, fault: Fault, done: Done) -> list[str]:
         """Of a log directory that the broker has given up by itself it tells in its own log why, and we that it did."""
-        told = "no_log" in done.words or _FOR_ANOTHER in done.words
-        return [] if told and self.is_offline() else wrong_words(fault, done, self.directory.name)
+        reported = "no_log" in done.words or _FOR_ANOTHER in done.words
+        return [] if reported and self.is_offline() else wrong_words(fault, done, self.directory.name)
 
     def _descriptors(self) -> list[str]:
         """What the broker's JVM has open that has no name any more, or one that a swap gives for a while.
@@ -301,7 +301,7 @@ class BrokerBench:
         found = [victim.fail(fault, call) for victim, (fault, call) in zip(victims, faults, strict=True)]
         if any(each.needs_a_restart() for each in victims):
             self._restart()
-        wrong = [told for _, told in found]
+        wrong = [reported for _, reported in found]
         _add(wrong, _at_once(lambda each: each.read("after it"), victims))
         self._write(victims)
         _add(wrong, [each.clean_again() for each in victims])
@@ -325,8 +325,8 @@ class BrokerBench:
 
 
 def _add(wrong: list[list[str]], more: list[list[str]]) -> None:
-    for told, added in zip(wrong, more, strict=True):
-        told.extend(added)
+    for reported, added in zip(wrong, more, strict=True):
+        reported.extend(added)
 
 
 def _at_once(do: Callable[[Victim], T], victims: Sequence[Victim]) -> list[T]:

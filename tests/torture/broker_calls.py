@@ -54,8 +54,8 @@ class Case:
     @property
     def again(self) -> str:
         """The command that plays it again; which call has the number depends on the log in part."""
-        told = f"--release {self.release} --fault {self.fault} --call {self.call}"
-        return f".venv/bin/python -m tests.torture.broker_calls {told}"
+        reported = f"--release {self.release} --fault {self.fault} --call {self.call}"
+        return f".venv/bin/python -m tests.torture.broker_calls {reported}"
 
 
 def all_cases(release: str, by_class: dict[str, int], faults: Sequence[str] = tuple(BROKER_FAULTS)) -> list[Case]:
@@ -136,8 +136,8 @@ def main(arguments: Sequence[str]) -> int:
                         sys.stdout.write(f"{done.call} of {done.path}: exit code {done.code}\n{done.words}\n")
                     if wrong:
                         wrong_cases += 1
-                        told = [case.again, f"{done.call} of {done.path}: exit code {done.code}", *wrong]
-                        sys.stdout.write("\n  ".join(told) + "\n")
+                        reported = [case.again, f"{done.call} of {done.path}: exit code {done.code}", *wrong]
+                        sys.stdout.write("\n  ".join(reported) + "\n")
                         sys.stdout.flush()
                 sys.stdout.write(f"{release}: {here.restarts} restarts\n")
     sys.stdout.write(f"{played} played, {wrong_cases} wrong\n")

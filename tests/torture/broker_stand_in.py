@@ -22,13 +22,13 @@ def beside(scene: Scene, job: Torment) -> Iterator[None]:
     if job.broker == "down":
         yield
         return
-    ready, told = os.pipe()
+    ready, reported = os.pipe()
     end, ended = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(ended)
-        _be_a_broker(scene, told, end, agent=job.broker == "agent")
-    os.close(told)
+        _be_a_broker(scene, reported, end, agent=job.broker == "agent")
+    os.close(reported)
     os.close(end)
     try:
         if os.read(ready, 1) != b"y":
@@ -40,15 +40,15 @@ def beside(scene: Scene, job: Torment) -> Iterator[None]:
         os.waitpid(child, 0)
 
 
-def _be_a_broker(scene: Scene, told: int, end: int, *, agent: bool) -> None:
+def _be_a_broker(scene: Scene, reported: int, end: int, *, agent: bool) -> None:
     try:
         with held(scene.logs):
             if not agent:
-                os.write(told, b"y")
+                os.write(reported, b"y")
                 os.read(end, 1)
             else:
                 with FakeAgent(scene.logs, scene.logs / SOCKET, settings={"segment.bytes": "2500"}):
-                    os.write(told, b"y")
+                    os.write(reported, b"y")
                     os.read(end, 1)
     finally:
         os._exit(0)

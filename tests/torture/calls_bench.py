@@ -111,7 +111,7 @@ def _cleaned(bench: Bench, scene: Scene, job: Torment) -> Segments:
     return as_loaded(scene.partition)
 
 
-def forked(told: Path, work: Callable[[], Done]) -> Done:
+def forked(reported: Path, work: Callable[[], Done]) -> Done:
     """``work`` in a fork, whose words lie in the file ``told``."""
     reading, writing = os.pipe()
     sys.stdout.flush()
@@ -120,7 +120,7 @@ def forked(told: Path, work: Callable[[], Done]) -> Done:
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(LIMIT_SECONDS)
-        words = os.open(told, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        words = os.open(reported, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         os.dup2(words, 1)
         os.dup2(words, 2)
         # What a test has put there leads elsewhere.
@@ -139,7 +139,7 @@ def forked(told: Path, work: Callable[[], Done]) -> Done:
     with open(reading, "rb") as answer:
         data = answer.read()
     _, status = os.waitpid(child, 0)
-    words = told.read_text(errors="replace")
+    words = reported.read_text(errors="replace")
     if not data:
         code = os.waitstatus_to_exitcode(status)
         return Done(-code if code else 71, f"it ended by itself or hung\n{words}", [])
@@ -147,10 +147,10 @@ def forked(told: Path, work: Callable[[], Done]) -> Done:
 
 
 @contextmanager
-def _words_in(told: Path) -> Iterator[None]:
+def _words_in(reported: Path) -> Iterator[None]:
     """In the block what this process says goes to a file."""
     kept = sys.stdout, sys.stderr
-    with told.open("w") as words:
+    with reported.open("w") as words:
         sys.stdout = sys.stderr = words
         try:
             yield
@@ -177,12 +177,12 @@ def attempt(shim: Shim, scene: Scene, job: Torment, fault: Fault, call: int) -> 
     return Done(code, "", leaked, struck.seen, struck.hits, struck.call, struck.path, struck.by_class)
 
 
-def _in_a_new_process(told: Path, scene: Scene, job: Torment, fault: Fault, call: int) -> Done:
+def _in_a_new_process(reported: Path, scene: Scene, job: Torment, fault: Fault, call: int) -> Done:
     """The same in a process that is started for it; it writes what it came to into ``told``'s neighbour."""
-    answer = told.with_name("answer")
+    answer = reported.with_name("answer")
     answer.unlink(missing_ok=True)
     command = [sys.executable, "-m", "tests.torture.calls_bench", job.name, fault.name, str(call)]
-    with told.open("w") as words:
+    with reported.open("w") as words:
         process = subprocess.run(
             [*command, str(scene.root), str(answer)],
             env=preloaded(),
@@ -192,10 +192,10 @@ def _in_a_new_process(told: Path, scene: Scene, job: Torment, fault: Fault, call
             timeout=LIMIT_SECONDS,
             check=False,
         )
-    said = told.read_text(errors="replace")
+    message = reported.read_text(errors="replace")
     if not answer.exists():
-        return Done(-abs(process.returncode or 71), f"it ended by itself\n{said}", [])
-    return Done(**{**json.loads(answer.read_text()), "words": said})
+        return Done(-abs(process.returncode or 71), f"it ended by itself\n{message}", [])
+    return Done(**{**json.loads(answer.read_text()), "words": message})
 
 
 class Bench:
@@ -323,13 +323,13 @@ def wrong_words(fault: Fault, done: Done, root: str = "/here/") -> list[str]:
         return wrong
     if done.code not in {1, 4, 6}:
         wrong.append(f"exit code {done.code} for a call that failed")
-    said = re.sub(r"\s+", " ", done.words)
-    if not fault.is_told(said):
+    message = re.sub(r"\s+", " ", done.words)
+    if not fault.is_reported(message):
         wrong.append(f"the cause is not told: {done.words}")
     path = Path(done.path)
     # Of a disk that is gone another file may be told than the first: what is of no account is passed over.
     known = (path.name, str(path.parent), path.parent.name, *((root,) if fault.lasting else ()))
-    if done.path.startswith("/") and not any(each in said for each in known):
+    if done.path.startswith("/") and not any(each in message for each in known):
         wrong.append(f"the file {done.path} is not told: {done.words}")
     return wrong
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 @contextmanager
 def fails(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[list[str]]:
     """Each call of ``os.NAME`` in the block; what was asked for is noted."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     def call(*_arguments: object, **_options: object) -> object:
-        asked.append(name)
+        requests.append(name)
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, name, call)
-        yield asked
+        yield requests

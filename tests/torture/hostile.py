@@ -103,8 +103,8 @@ def readers() -> Iterator[dict[str, Reader]]:
             Reader(*each) for each in (*settings(root, read_log_dir(staged.logs)), *kept_by_the_daemon(root / "daemon"))
         ]
         found += [Reader(*each) for each in _further(staged, cleaned, root)]
-        with http() as asked:
-            found.append(Reader(*asked))
+        with http() as requested:
+            found.append(Reader(*requested))
             # Some write a line for each input; what was played to get seeds has configured it too.
             structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
             yield {reader.name: reader for reader in found}
@@ -175,10 +175,10 @@ def _ours(staged: Scene, cleaned: Scene, root: Path) -> list[Reader]:
     def shown(data: bytes) -> object:
         result = ReadyFile.from_json(data, "x").result
         try:
-            told = CleaningResult.from_json(name, result)
+            reported = CleaningResult.from_json(name, result)
         except (KeyError, TypeError, ValueError):
             return None
-        return told.to_json(), told.removed.total, told.bytes_before - told.bytes_after
+        return reported.to_json(), reported.removed.total, reported.bytes_before - reported.bytes_after
 
     restore = {
         "format": 1,
@@ -211,8 +211,8 @@ def _further(staged: Scene, cleaned: Scene, root: Path) -> Iterator[Found]:
     (trash,) = (cleaned.root / "state" / "trash").glob("*.json")
     (state,) = (cleaned.root / "state" / "partitions").glob("*/*.json")
     yield from outside_readers.words_and_stores(root)
-    yield from outside_readers.told_by_hosts(root / "host")
-    yield from outside_readers.told_by_daemons(root / "daemons")
+    yield from outside_readers.reported_by_hosts(root / "host")
+    yield from outside_readers.reported_by_daemons(root / "daemons")
     yield from log_readers.formats(staged.partition)
     yield from log_readers.logs(root / "logs", staged.partition)
     yield from log_readers.beside_logs(root / "beside", log_dir, state.read_bytes())
@@ -225,7 +225,7 @@ def _spoken(scene: Scene) -> list[Reader]:
     agent = FakeAgent(scene.logs, scene.logs / "none.sock")
     request = {"topic": "orders", "partition": 0}
 
-    def asked(ask: Callable[[Any], object]) -> Callable[[bytes], object]:
+    def requested(ask: Callable[[Any], object]) -> Callable[[bytes], object]:
         def read(data: bytes) -> object:
             left = [b'{"id":1,"ok":true,"result":', data, b"}\n"]
             connection = SimpleNamespace(
@@ -257,9 +257,11 @@ def _spoken(scene: Scene) -> list[Reader]:
     orders = parse_topic_partition_dir(NAME)
     assert orders is not None
     return [
-        Reader("agent's info", (_json(agent.do_info({})),), asked(agent_facts.fetch_info)),
-        Reader("agent's logs", (_json(agent.do_logs({})),), asked(agent_facts.fetch_logs)),
-        Reader("agent's log", (_json(agent.do_log(request)),), asked(lambda asks: agent_facts.fetch_log(asks, orders))),
+        Reader("agent's info", (_json(agent.do_info({})),), requested(agent_facts.fetch_info)),
+        Reader("agent's logs", (_json(agent.do_logs({})),), requested(agent_facts.fetch_logs)),
+        Reader(
+            "agent's log", (_json(agent.do_log(request)),), requested(lambda asks: agent_facts.fetch_log(asks, orders))
+        ),
         Reader("control request", (b'{"op":"status"}', b'{"op":"trigger","partition":"a-0"}'), control),
     ]
 
@@ -339,9 +341,9 @@ def main(arguments: Sequence[str]) -> int:
         for name in options.reader or known:
             began = time.monotonic()
             numbers = [options.number] if options.number >= 0 else range(options.count)
-            wrong = [(number, told) for number in numbers if (told := play(known[name], options.seed, number))]
-            for number, told in wrong[:3]:
-                sys.stdout.write(f"{again(name, options.seed, number)}\n  {told}\n")
+            wrong = [(number, reported) for number in numbers if (reported := play(known[name], options.seed, number))]
+            for number, reported in wrong[:3]:
+                sys.stdout.write(f"{again(name, options.seed, number)}\n  {reported}\n")
             bad += len(wrong)
             sys.stdout.write(f"{name}: {len(numbers)} inputs, {len(wrong)} wrong, {time.monotonic() - began:.0f} s\n")
             sys.stdout.flush()

@@ -138,13 +138,13 @@ def _of_producer(producer_id: int, base: int) -> bytes:
     )
 
 
-def verb(*arguments: str) -> Callable[[Scene], int]:
+def command(*arguments: str) -> Callable[[Scene], int]:
     """A command line; ``{logs}`` and ``{root}`` are put in."""
 
     def work(scene: Scene) -> int:
         places = {"{logs}": str(scene.logs), "{root}": str(scene.root), "{root}/kept": str(scene.root / "kept")}
-        told = [places.get(each, each) for each in arguments]
-        return run([*told, *(word for each in scene.settings() for word in ("--set", each))])
+        reported = [places.get(each, each) for each in arguments]
+        return run([*reported, *(word for each in scene.settings() for word in ("--set", each))])
 
     return work
 
@@ -160,23 +160,23 @@ def daemon(kind: Kind) -> Callable[[Scene], int]:
             context = ScanContext(settings, (scene.logs,), store, now_ms=lambda: NOW)
             # Beside a broker the lower of two readings of its checkpoints counts.
             first = scanner.scan(context)
-            _said(first.error or "; ".join(look.reason for look in first.scans if isinstance(look, FailedScan)))
+            _printed(first.error or "; ".join(scan.reason for scan in first.scans if isinstance(scan, FailedScan)))
             present = first.present or ()
             found = scanner.scan(replace(context, stale=[(str(scene.logs), name) for name in present]))
         finally:
             scanner.release()
         if found.error or found.facts is None or not found.scans:
-            return _said(found.error or "nothing was found")
-        (look,) = found.scans
-        if isinstance(look, FailedScan):
-            return _said(look.reason)
+            return _printed(found.error or "nothing was found")
+        (scan,) = found.scans
+        if isinstance(scan, FailedScan):
+            return _printed(scan.reason)
         done = run_job.run(
             CleaningJob(
-                name=look.name,
+                name=scan.name,
                 path=scene.logs,
                 kind=kind,
                 trigger="manual",
-                scan=look,
+                scan=scan,
                 facts=found.facts,
                 socket=scene.logs / SOCKET if kind == "live" else None,
                 store=store,
@@ -190,13 +190,13 @@ def daemon(kind: Kind) -> Callable[[Scene], int]:
         )
         result = done.result
         if result is not None and result.error is not None:
-            return _said(f"{result.outcome}: {result.reason}", result.error)
-        return _said(done.failed or done.passing)
+            return _printed(f"{result.outcome}: {result.reason}", result.error)
+        return _printed(done.failed or done.passing)
 
     return work
 
 
-def _said(what: str, error: CleanerdError | None = None) -> int:
+def _printed(what: str, error: CleanerdError | None = None) -> int:
     if what:
         sys.stderr.write(f"{what}\n")
     return 0 if not what else 1 if error is None else error.exit_code
@@ -216,18 +216,20 @@ class _Progress:
         """Nobody stops it."""
 
 
-_ASKED: Final = ("--force", "--now-ms", str(NOW))
+_REQUESTED: Final = ("--force", "--now-ms", str(NOW))
 
 JOBS: Final = {
     job.name: job
     for job in (
-        Torment("clean", verb("clean", "{logs}", "--yes", *_ASKED), ends="new"),
-        Torment("clean-keep", verb("clean", "{logs}", "--yes", "--keep-replaced", "{root}/kept", *_ASKED), ends="new"),
-        Torment("stage", verb("stage", "{logs}", *_ASKED), broker="up"),
-        Torment("apply", verb("apply", "{logs}"), before=("stage",), ends="new"),
-        Torment("undo", verb("undo", "{logs}", "--yes"), before=("clean-keep",), ends="old"),
-        Torment("verify", verb("verify", "{logs}", "--now-ms", str(NOW))),
-        Torment("plan", verb("plan", "{logs}", "--exact", *_ASKED)),
+        Torment("clean", command("clean", "{logs}", "--yes", *_REQUESTED), ends="new"),
+        Torment(
+            "clean-keep", command("clean", "{logs}", "--yes", "--keep-replaced", "{root}/kept", *_REQUESTED), ends="new"
+        ),
+        Torment("stage", command("stage", "{logs}", *_REQUESTED), broker="up"),
+        Torment("apply", command("apply", "{logs}"), before=("stage",), ends="new"),
+        Torment("undo", command("undo", "{logs}", "--yes"), before=("clean-keep",), ends="old"),
+        Torment("verify", command("verify", "{logs}", "--now-ms", str(NOW))),
+        Torment("plan", command("plan", "{logs}", "--exact", *_REQUESTED)),
         Torment("daemon-stage", daemon("stage"), broker="up"),
         Torment("daemon-live", daemon("live"), ends="new", broker="agent"),
         Torment("daemon-observe", daemon("observe"), broker="up"),

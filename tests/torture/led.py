@@ -61,7 +61,7 @@ _TICK_SECONDS: Final = 0.25
 _MOST_TICKS: Final = 5
 _STUCK_SECONDS: Final = 60.0
 _SAVE_SECONDS: Final = 5.0
-_TELL_SECONDS: Final = 60.0
+_ANSWER_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class Count:
         new.write_text(json.dumps(asdict(self)))
         new.replace(path)
 
-    def said(self, name: str) -> str:
+    def message(self, name: str) -> str:
         """In words."""
         return (
             f"{name}: {self.inputs:,} inputs, {self.wrong} wrong, {self.lines_first} places, then {self.lines_last}, "
@@ -220,10 +220,10 @@ class Run:
     def _one(self, data: bytes, wrong: list[str]) -> bool:
         self._running[: 8 + len(data)] = len(data).to_bytes(8, "big") + data
         self._watch.number += 1
-        told = outcome(self._reader, data)
-        if told and len(wrong) < _MOST_WRONG:
-            wrong.append(f"{command(self._reader.name, self._keep(data))}\n  {told}")
-        return bool(told)
+        reported = outcome(self._reader, data)
+        if reported and len(wrong) < _MOST_WRONG:
+            wrong.append(f"{command(self._reader.name, self._keep(data))}\n  {reported}")
+        return bool(reported)
 
     def _keep(self, data: bytes) -> Path:
         return keep(self._place, data)
@@ -288,7 +288,7 @@ class Readers:
 
     def run(self) -> None:
         """Until each has had its inputs."""
-        told = time.monotonic()
+        reported = time.monotonic()
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # not without its children
         try:
             while self._waiting or self._children:
@@ -297,15 +297,15 @@ class Readers:
                 time.sleep(0.2)
                 for child in [each for each in self._children if each.process.poll() is not None]:
                     self._end(child)
-                if time.monotonic() > told + _TELL_SECONDS:
-                    told = time.monotonic()
-                    self._tell()
+                if time.monotonic() > reported + _ANSWER_SECONDS:
+                    reported = time.monotonic()
+                    self._notify()
         finally:
             for child in self._children:
                 child.process.terminate()
                 child.process.wait()
         for name in self._names:
-            sys.stdout.write(f"{self._count(name).said(name)}\n")
+            sys.stdout.write(f"{self._count(name).message(name)}\n")
         counts = [self._count(name) for name in self._names]
         sys.stdout.write(
             f"{len(counts)} readers, {sum(each.inputs for each in counts):,} inputs, "
@@ -325,8 +325,8 @@ class Readers:
 
     def _end(self, child: _Child) -> None:
         self._children.remove(child)
-        said, _ = child.process.communicate()
-        sys.stdout.write(said)
+        message, _ = child.process.communicate()
+        sys.stdout.write(message)
         code = child.process.returncode
         if code not in (0, 1):
             place = self._options.place / _file_name(child.reader)
@@ -335,7 +335,7 @@ class Readers:
         self.bad += code != 0
         sys.stdout.flush()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         counts = {name: self._count(name) for name in self._names}
         done = sum(each.inputs >= self._options.count for each in counts.values())
         now = ", ".join(f"{each.reader} {counts[each.reader].inputs:,}" for each in self._children)
@@ -360,13 +360,13 @@ def _here(options: argparse.Namespace) -> int:
     with readers() as known, limits():
         for name in options.reader:
             if options.input is not None:
-                told = play_bytes(known[name], options.input.read_bytes())
-                sys.stdout.write(f"{name}: {told or 'well'}\n")
-                bad += bool(told)
+                reported = play_bytes(known[name], options.input.read_bytes())
+                sys.stdout.write(f"{name}: {reported or 'well'}\n")
+                bad += bool(reported)
                 continue
             run = Run(known[name], options.seed, options.place)
             wrong = run.play(options.count)
-            sys.stdout.write("".join(f"{each}\n" for each in wrong[:3]) + f"{run.count.said(name)}\n")
+            sys.stdout.write("".join(f"{each}\n" for each in wrong[:3]) + f"{run.count.message(name)}\n")
             bad += len(wrong)
     return int(bad > 0)
 

@@ -36,13 +36,13 @@ class Lines:
             threading.settrace(self._call)
             sys.settrace(self._call)
             return self
-        told: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
-        events = told.events
-        told.use_tool_id(told.COVERAGE_ID, "cleanerd torture")
-        told.register_callback(told.COVERAGE_ID, events.LINE, self._line_once)
-        told.register_callback(told.COVERAGE_ID, events.BRANCH, self._way)
-        told.set_events(told.COVERAGE_ID, events.LINE | events.BRANCH)
-        told.restart_events()
+        reported: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        events = reported.events
+        reported.use_tool_id(reported.COVERAGE_ID, "cleanerd torture")
+        reported.register_callback(reported.COVERAGE_ID, events.LINE, self._line_once)
+        reported.register_callback(reported.COVERAGE_ID, events.BRANCH, self._way)
+        reported.set_events(reported.COVERAGE_ID, events.LINE | events.BRANCH)
+        reported.restart_events()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -50,9 +50,9 @@ class Lines:
             sys.settrace(None)
             threading.settrace(None)  # type: ignore[arg-type]
             return
-        told: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
-        told.set_events(told.COVERAGE_ID, 0)
-        told.free_tool_id(told.COVERAGE_ID)
+        reported: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        reported.set_events(reported.COVERAGE_ID, 0)
+        reported.free_tool_id(reported.COVERAGE_ID)
 
     def _line_once(self, code: CodeType, _line: int) -> Any:
         if code.co_filename.startswith(self._ours):

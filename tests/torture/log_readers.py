@@ -230,7 +230,7 @@ def beside_logs(root: Path, log_dir: LogDir, state: bytes) -> list[Found]:
     place = store.directory(log_dir)
     place.mkdir(parents=True)
     gone = place / "name-gone-0.json"
-    put_gone, put_mark, put_holder = writer(gone), writer(root / "mark"), writer(root / "held")
+    put_gone, put_marker, put_holder = writer(gone), writer(root / "mark"), writer(root / "held")
     agent = root / ".agent"
     put_agent = writer(agent)
     directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
@@ -240,8 +240,8 @@ def beside_logs(root: Path, log_dir: LogDir, state: bytes) -> list[Found]:
         LastSettings(root).of_name("gone", None)
         delete_gone_state(StateStore(root), log_dir, OtherPlacesOfTopic((log_dir.path,)))
 
-    def mark(data: bytes) -> None:
-        put_mark(data)
+    def marker(data: bytes) -> None:
+        put_marker(data)
         in_progress._read("mark", directory)
 
     def holder(data: bytes) -> None:
@@ -262,7 +262,7 @@ def beside_logs(root: Path, log_dir: LogDir, state: bytes) -> list[Found]:
     document = json.loads(state) | {"topic": "gone", "partition": 0, "rules": "other"}
     return [
         ("state of a partition that is gone", (json.dumps(document).encode(),), forget),
-        ("mark of work", (json.dumps(work).encode(),), mark),
+        ("mark of work", (json.dumps(work).encode(),), marker),
         ("who holds a directory", (json.dumps(who).encode(),), holder),
         ("announcement of an agent", (json.dumps(announcement).encode(),), announced),
     ]

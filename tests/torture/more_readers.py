@@ -170,7 +170,7 @@ def kept_by_the_daemon(root: Path) -> list[Found]:
     of = {"log_dir": "/a", "topic": "orders", "partition": 0, "topic_id": None, "fingerprint": "f", "saving": saving}
     point = dict.fromkeys(("slot", "reclaimed_bytes", "cleans", "dirty_bytes", "held_us"), 3)
     topics = {"orders": {"topic_id": "", "values": {"cleanup.policy": "compact"}, "queried_ms": 5}}
-    told = {"cluster_id": "c", "node_id": 1, "place": "p", "queried_ms": 5, "topics": topics}
+    reported = {"cluster_id": "c", "node_id": 1, "place": "p", "queried_ms": 5, "topics": topics}
     operation = asdict(Operation(1, "pause", ("a-0",), 0, 1))
 
     def clock() -> None:
@@ -185,7 +185,7 @@ def kept_by_the_daemon(root: Path) -> list[Found]:
         "trend.json": ({"points": [point]}, lambda: TrendRing(root)),
         "daemon.json": ({"paused": True, "paused_partitions": ["a-0"]}, lambda: load_pauses(root)),
         "operations.json": ({"operations": [operation]}, lambda: read_operations(root)),
-        "topics.json": ({"brokers": [told]}, lambda: TopicCache(root).of("c", 1, "p")),
+        "topics.json": ({"brokers": [reported]}, lambda: TopicCache(root).of("c", 1, "p")),
     }
 
     def of_file(name: str, read: Callable[[], object]) -> Callable[[bytes], object]:

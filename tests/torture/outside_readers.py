@@ -148,7 +148,7 @@ def words_and_stores(root: Path) -> list[Found]:
     ]
 
 
-def told_by_hosts(root: Path) -> list[Found]:
+def reported_by_hosts(root: Path) -> list[Found]:
     """What /proc says, /etc/hosts, and a JVM; all below ``root``."""
     proc = root / "proc"
     for place in ("7", "self", "root"):
@@ -239,8 +239,10 @@ def _daemon(state_dir: Path) -> ControlServer:
         lambda work, done: done(work()),
         canary=canary,
     )
-    asked = {name: handle for name, handle in api.handlers().items() if name not in {"status", "operations", "explain"}}
-    return ControlServer(Path("/x"), asked, note=api.note)
+    requested = {
+        name: handle for name, handle in api.handlers().items() if name not in {"status", "operations", "explain"}
+    }
+    return ControlServer(Path("/x"), requested, note=api.note)
 
 
 def _operated(root: Path) -> Found:
@@ -267,7 +269,7 @@ def _operated(root: Path) -> Found:
     return "operation on the daemon", tuple(json.dumps(each).encode() for each in operations), operation
 
 
-def told_by_daemons(root: Path) -> list[Found]:
+def reported_by_daemons(root: Path) -> list[Found]:
     """Answers of daemons, by HTTP and by their socket, what asks them, and what a process of Spark leaves."""
     root.mkdir()
     targets = root / "targets.json"
@@ -296,7 +298,7 @@ def told_by_daemons(root: Path) -> list[Found]:
         comparison_lines(found)
         saving_lines(reclaimable(answers), answers, None)
 
-    def asked_for(data: bytes) -> None:
+    def requested(data: bytes) -> None:
         put(data)
         for each in read_targets(targets):
             status_url(each)
@@ -317,10 +319,10 @@ def told_by_daemons(root: Path) -> list[Found]:
 
     def by_spark(data: bytes) -> None:
         result, _, errors = data.partition(_SPLIT)
-        look = SimpleNamespace(log_dir=SimpleNamespace(path=root))
+        scan = SimpleNamespace(log_dir=SimpleNamespace(path=root))
         facts = SimpleNamespace(metadata_dir=None, settings=None)
         job = SimpleNamespace(
-            name=names.TopicPartition("a", 0), scan=look, facts=facts, progress=SimpleNamespace(check=None)
+            name=names.TopicPartition("a", 0), scan=scan, facts=facts, progress=SimpleNamespace(check=None)
         )
         spark_offload.result_of(cast("Any", job), len(errors) % 3, result, errors.decode(errors="replace"))
 
@@ -328,7 +330,7 @@ def told_by_daemons(root: Path) -> list[Found]:
     return [
         _operated(root),
         ("status of a daemon", (*bodies, b"HTTP/1.1 421 No\r\n\r\n"), of_cluster),
-        ("daemons asked for", (json.dumps(groups).encode(),), asked_for),
+        ("daemon requests", (json.dumps(groups).encode(),), requested),
         ("answer of the daemon", (b'{"ok":true,"result":{"a":1}}\n', b'{"ok":false,"error":"x","code":3}\n'), answered),
         (
             "result of Spark's process",

@@ -25,8 +25,8 @@ class Record:
         self.calls: dict[str, dict[str, int]] = json.loads(lines[0])["calls"] if lines else {}
         self.played: dict[Key, dict[str, Any]] = {}
         for line in lines[1:]:
-            told = json.loads(line)
-            self.played[told["job"], told["fault"], told["call"]] = told
+            reported = json.loads(line)
+            self.played[reported["job"], reported["fault"], reported["call"]] = reported
 
     def begin(self, calls: dict[str, dict[str, int]]) -> None:
         """A run whose cases follow from ``calls``."""
@@ -37,35 +37,35 @@ class Record:
     def note(self, key: Key, done: Done, wrong: list[str], seconds: float) -> None:
         """A case; its line is written at once, so that workers may share the file."""
         job, fault, call = key
-        told: dict[str, Any] = {"job": job, "fault": fault, "call": call, "code": done.code}
-        told |= {"struck": done.hits > 0, "seconds": round(seconds, 3)}
+        reported: dict[str, Any] = {"job": job, "fault": fault, "call": call, "code": done.code}
+        reported |= {"struck": done.hits > 0, "seconds": round(seconds, 3)}
         if wrong:
-            told |= {"at": f"{done.call} of {done.path}", "wrong": wrong}
-        self.played[key] = told
+            reported |= {"at": f"{done.call} of {done.path}", "wrong": wrong}
+        self.played[key] = reported
         with self._path.open("ab", buffering=0) as file:
-            file.write(json.dumps(told).encode() + b"\n")
+            file.write(json.dumps(reported).encode() + b"\n")
 
     def wrong(self, again: Callable[[Key], str]) -> list[str]:
         """A text for each case that ended as it must not, beginning with how it is played ``again``."""
-        bad = [(key, told) for key, told in self.played.items() if "wrong" in told]
-        return ["\n  ".join([again(key), told["at"], *told["wrong"]]) for key, told in bad]
+        bad = [(key, reported) for key, reported in self.played.items() if "wrong" in reported]
+        return ["\n  ".join([again(key), reported["at"], *reported["wrong"]]) for key, reported in bad]
 
     def table(self) -> str:
         """A row for each job, in Markdown."""
         rows = ["| job | calls | cases | calls that failed | told | wrong |", "|---|--:|--:|--:|--:|--:|"]
         total = Counter[str]()
         for job, calls in self.calls.items():
-            mine = [told for (name, _, _), told in self.played.items() if name == job]
+            mine = [reported for (name, _, _), reported in self.played.items() if name == job]
             found = Counter(
                 calls=sum(calls.values()),
                 cases=len(mine),
-                struck=sum(told["struck"] for told in mine),
-                told=sum(told["code"] != 0 for told in mine),
-                wrong=sum("wrong" in told for told in mine),
+                struck=sum(reported["struck"] for reported in mine),
+                reported=sum(reported["code"] != 0 for reported in mine),
+                wrong=sum("wrong" in reported for reported in mine),
             )
             total.update(found)
             rows.append(_row(f"`{job}`", found))
-        seconds = sum(told["seconds"] for told in self.played.values())
+        seconds = sum(reported["seconds"] for reported in self.played.values())
         return "\n".join([*rows, _row("together", total), f"{seconds / 60:.0f} minutes of one worker"])
 
 

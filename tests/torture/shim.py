@@ -55,7 +55,7 @@ class Fault:
         """What the system says; "" for what is no error."""
         return os.strerror(self.error) if self.is_error else ""
 
-    def is_told(self, words: str) -> bool:
+    def is_reported(self, words: str) -> bool:
         """Whether they name the cause; Java has a class for that of EACCES, and no words."""
         denied = self.error == errno.EACCES and ("AccessDenied" in words or "permission denied" in words)
         return denied or self.cause in words
@@ -171,20 +171,30 @@ class Switch(Closeable):
 
     def arm(self, root: Path, fault: Fault, target: int) -> None:
         """As of :class:`Shim`."""
-        told = self._fault
-        told.armed = 0
-        told.target, told.error, told.lasting, told.mask = target, fault.error, int(fault.lasting), fault.mask
-        told.root, told.ending, told.call, told.path = os.fsencode(root), os.fsencode(fault.ending), b"", b""
-        told.seen = told.hits = 0
-        told.by_class = type(told.by_class)()
-        told.armed = 1
+        reported = self._fault
+        reported.armed = 0
+        reported.target, reported.error, reported.lasting, reported.mask = (
+            target,
+            fault.error,
+            int(fault.lasting),
+            fault.mask,
+        )
+        reported.root, reported.ending, reported.call, reported.path = (
+            os.fsencode(root),
+            os.fsencode(fault.ending),
+            b"",
+            b"",
+        )
+        reported.seen = reported.hits = 0
+        reported.by_class = type(reported.by_class)()
+        reported.armed = 1
 
     def disarm(self) -> Struck:
         """As of :class:`Shim`."""
-        told = self._fault
-        told.armed = 0
-        counts = {name: count for name, count in zip(CLASSES, told.by_class, strict=True) if count}
-        return Struck(told.seen, told.hits, os.fsdecode(told.call), os.fsdecode(told.path), counts)
+        reported = self._fault
+        reported.armed = 0
+        counts = {name: count for name, count in zip(CLASSES, reported.by_class, strict=True) if count}
+        return Struck(reported.seen, reported.hits, os.fsdecode(reported.call), os.fsdecode(reported.path), counts)
 
     def close(self) -> None:
         """The file is let go; a process that has it mapped keeps it."""

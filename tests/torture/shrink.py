@@ -87,13 +87,13 @@ def shrunk(count: int, fails: Callable[[set[int]], bool], tries: int = MOST_TRIE
 
 def numbers(gone: Iterable[int]) -> str:
     """``1-3,7``."""
-    told: list[list[int]] = []
+    reported: list[list[int]] = []
     for each in sorted(gone):
-        if told and each == told[-1][1] + 1:
-            told[-1][1] = each
+        if reported and each == reported[-1][1] + 1:
+            reported[-1][1] = each
         else:
-            told.append([each, each])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in told)
+            reported.append([each, each])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in reported)
 
 
 def parsed(text: str) -> set[int]:
@@ -149,8 +149,8 @@ def main(arguments: Sequence[str]) -> int:
         kafkas_checkpoint_is_believed(),
     ):
         error = play(judge, Path(work), history)
-    told = "all is well" if error is None else f"{asserted_at(error)}\n{error}"
-    sys.stdout.write(f"{history}\n{told}\n")
+    reported = "all is well" if error is None else f"{asserted_at(error)}\n{error}"
+    sys.stdout.write(f"{history}\n{reported}\n")
     return int(error is not None)
 
 

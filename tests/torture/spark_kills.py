@@ -82,7 +82,7 @@ class SparkField:
             if found not in ((self._new,) if code == 0 else (self._old, self._new)):
                 wrong.append(f"after apply, exit code {code} of Spark, the log is not what it should be")
             again = self._again()
-            wrong += [f"{told} ({victims}, {moment}, exit code {code})" for told in again]
+            wrong += [f"{reported} ({victims}, {moment}, exit code {code})" for reported in again]
         finally:
             self._clear()
         return wrong
@@ -92,7 +92,7 @@ class SparkField:
         if self.dice.random() < 0.5:
             next_run = self._spark_clean()
             if next_run.wait(PATIENCE_SECONDS) != 0:
-                return [f"the next run fails: {self._told()}"]
+                return [f"the next run fails: {self._reported()}"]
             self.outcomes["the next run by Spark"] += 1
         else:
             self._do("stage", str(self.logs))
@@ -125,8 +125,8 @@ class SparkField:
         return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
     def _command(self, *arguments: str) -> list[str]:
-        asked = [] if arguments[0] == "apply" else ["--force", "--now-ms", str(NOW_MS)]
-        return [sys.executable, "-m", "cleanerd", *arguments, *asked, "--quiet", *self._settings()]
+        requested = [] if arguments[0] == "apply" else ["--force", "--now-ms", str(NOW_MS)]
+        return [sys.executable, "-m", "cleanerd", *arguments, *requested, "--quiet", *self._settings()]
 
     def _do(self, *arguments: str) -> None:
         """A verb that must end well."""
@@ -138,11 +138,11 @@ class SparkField:
         settings = {**ON_A_CLUSTER, "spark.executor.instances": "2", "spark.task.maxFailures": "8"}
         conf = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
         command = self._command("spark", "clean", str(self.logs), "--master", self.cluster.url, "--shards", "2", *conf)
-        with (self.work / "told").open("wb") as told:
-            return subprocess.Popen(command, stdout=told, stderr=told)
+        with (self.work / "reported").open("wb") as reported:
+            return subprocess.Popen(command, stdout=reported, stderr=reported)
 
-    def _told(self) -> str:
-        return (self.work / "told").read_text(errors="replace")
+    def _reported(self) -> str:
+        return (self.work / "reported").read_text(errors="replace")
 
     def _strike(self, process: subprocess.Popen[bytes], victims: str, *, while_staged: bool) -> str:
         """Kill them; which moment it was. A run that is over before is left alone."""

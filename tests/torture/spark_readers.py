@@ -238,15 +238,15 @@ def around_tables(root: Path, partition: Path, trash: bytes) -> list[Found]:
         def get(*_: Any) -> tuple[int, bytes, str]:
             return left.pop(0) if left else (200, b'{"schema":"int"}', "")
 
-        asked = Registry("http://h:1", get, sleep=lambda _seconds: None)
-        asked.by_id(1)
+        requested = Registry("http://h:1", get, sleep=lambda _seconds: None)
+        requested.by_id(1)
         left[:] = [(status, body, "")]
-        asked.named("a:1")
+        requested.named("a:1")
 
     def columns_of(data: bytes) -> None:
         unpack(data[:-4] + crc32c(np.frombuffer(data[:-4], np.uint8)).to_bytes(4, "little"), "x")
 
-    def told(data: bytes) -> None:
+    def reported(data: bytes) -> None:
         try:
             given = json.loads(data)
         except (ValueError, RecursionError):
@@ -284,7 +284,7 @@ def around_tables(root: Path, partition: Path, trash: bytes) -> list[Found]:
             lambda data: TableState.from_text(data.decode(errors="replace"), "x"),
         ),
         ("packed columns", packed, columns_of),
-        ("options of the source", tuple(json.dumps(each).encode() for each in (options, more)), told),
+        ("options of the source", tuple(json.dumps(each).encode() for each in (options, more)), reported),
         ("batch at a place", tuple(path.read_bytes() for path in sorted(partition.glob("*.log"))[:2]), batch),
         ("kept segments, for audit", (trash,), kept_segments),
         ("time of a store", (b"Wed, 25 Nov 2026 10:00:00 GMT", b"2026-11-25T10:00:00.5+02:00"), moment),

@@ -57,32 +57,30 @@ def settings_in(state_dir: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("failing", ["fstat", "stat"])
-def test_a_lock_that_cannot_be_looked_at_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
-) -> None:
+def test_a_lock_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     """U-29: it was "[Errno 5] Input/output error", of no file."""
     before = open_descriptors()
-    with fails_at(monkeypatch, failing, tmp_path / ".lock") as asked, pytest.raises(CleanerdError) as error:
+    with fails_at(monkeypatch, failing, tmp_path / ".lock") as requested, pytest.raises(CleanerdError) as error:
         LogDirLock.acquire(tmp_path, settle_seconds=0)
-    assert asked
+    assert requested
     what = {"fstat": "opened", "stat": "read"}[failing]  # the first look at what is open belongs to its opening
     assert str(error.value) == f"{tmp_path / '.lock'}: cannot be {what}: Input/output error"
     assert open_descriptors() <= before
 
 
-def test_room_that_cannot_be_asked_for(
+def test_room_that_cannot_be_reserved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """U-16, U-29: the staging was not named, only its partition."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     settings = [f"cleanerd.state.dir={tmp_path / 'state'}", "topics.orders.cleanup.policy=compact"]
     settings.append("cleanerd.delegation=assumed")
-    with fails(monkeypatch, "fstatvfs") as asked:
+    with fails(monkeypatch, "fstatvfs") as calls:
         assert run(["clean", str(root), "--yes", *(word for each in settings for word in ("--set", each))]) != 0
-    assert asked
-    told = capsys.readouterr().err
+    assert calls
+    output = capsys.readouterr().err
     assert re.search(
-        r"orders-0/\.kstage/\S+: the free space of its file system cannot be read: Input/output error", told
+        r"orders-0/\.kstage/\S+: the free space of its file system cannot be read: Input/output error", output
     )
 
 
@@ -105,7 +103,7 @@ def test_a_disk_that_fails_is_no_wrong_setting(
     assert f"{file} is not a directory" in str(error)
 
 
-def test_a_path_of_the_command_line_is_asked_only_when_it_is_used(
+def test_a_path_of_the_command_line_is_read_only_when_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """U-29: a disk that failed was a wrong command line, "Path is not readable", exit code 2, without its cause."""
@@ -144,9 +142,9 @@ def test_apply_with_a_state_directory_that_cannot_be_read(
             for name in calls:
                 patch.setattr(os, name, failing(getattr(os, name)))
             assert run(["apply", str(root), *words]) == 1
-        told = capsys.readouterr()
-        assert re.search(r"orders-0 +failed", told.out)
-        assert re.search(rf"{state}\S*{what}\S* cannot be read \(Input/output error\).*the plan is kept", told.err)
+        output = capsys.readouterr()
+        assert re.search(r"orders-0 +failed", output.out)
+        assert re.search(rf"{state}\S*{what}\S* cannot be read \(Input/output error\).*the plan is kept", output.err)
         assert sorted((root / "orders-0").rglob("*")) == before
         (state / "partitions").mkdir(exist_ok=True)
     (state / "delegations.json").write_text("{")  # one that makes no sense waits for somebody, as a setting does
@@ -179,7 +177,7 @@ def test_a_connection_that_a_signal_interrupts_is_made_anew(tmp_path: Path, monk
 
 
 @pytest.mark.long
-def test_undo_of_what_cannot_be_looked_at(
+def test_undo_of_unreadable_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """S-40, U-29: a disk that failed was "is missing", "it cannot be undone"; it can, when the disk is well again."""
@@ -190,11 +188,11 @@ def test_undo_of_what_cannot_be_looked_at(
     assert run(["clean", str(root), "--yes", "--keep-replaced", str(kept), *words]) == 0
     (plan,) = (path for path in kept.iterdir() if path.is_dir())
     capsys.readouterr()
-    with fails_at(monkeypatch, "lstat", plan) as asked:
+    with fails_at(monkeypatch, "lstat", plan) as requested:
         assert run(["undo", str(root), "--yes", *words]) == 1
-    told = capsys.readouterr().err
-    assert asked
-    assert f"{plan}: cannot be read: Input/output error" in told
-    assert "missing" not in told
+    output = capsys.readouterr().err
+    assert requested
+    assert f"{plan}: cannot be read: Input/output error" in output
+    assert "missing" not in output
     assert run(["undo", str(root), "--yes", *words]) == 0
     assert {path.name: path.read_bytes() for path in (root / "orders-0").glob("*.log")} == before

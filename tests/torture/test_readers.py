@@ -139,7 +139,7 @@ def test_an_input_that_takes_too_long_is_reported(tmp_path: Path) -> None:
     assert "TooSlowError on b'!" in wrong[0]
 
 
-def test_lines_are_told_once() -> None:
+def test_lines_are_printed_once() -> None:
     """Places that were run before the block, and again in it, count; a second time they do not."""
 
     def read() -> str:

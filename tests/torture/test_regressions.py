@@ -79,11 +79,11 @@ def test_nothing_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wha
     (tmp_path / "file").write_bytes(b"x")
     work: Callable[[Path], object] = OPENING[what]
     before = open_descriptors()
-    with fails(monkeypatch, failing) as asked:
+    with fails(monkeypatch, failing) as calls:
         try:
             work(tmp_path)
         except (OSError, CleanerdError):
-            assert asked
+            assert calls
     assert open_descriptors() <= before
     work(tmp_path)
 
@@ -224,10 +224,10 @@ def test_a_link_that_cannot_be_made_names_both(tmp_path: Path, monkeypatch: pyte
         (tmp_path / name).mkdir()
     (tmp_path / "kept" / "file").write_bytes(b"x")
     with PartitionFiles(tmp_path / "here") as files, PartitionFiles(tmp_path / "kept") as kept:
-        with fails(monkeypatch, "link"), pytest.raises(CleanerdError) as told:
+        with fails(monkeypatch, "link"), pytest.raises(CleanerdError) as error:
             files.link_from(kept, "file", "name")
-        assert str(tmp_path / "kept" / "file") in str(told.value)
-        assert str(tmp_path / "here" / "name") in str(told.value)
+        assert str(tmp_path / "kept" / "file") in str(error.value)
+        assert str(tmp_path / "here" / "name") in str(error.value)
         files.link_from(kept, "file", "name")
 
 
@@ -240,21 +240,21 @@ def test_the_same_file_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "reported"),
     [
         ("node.id=" + "9" * 5000, "belongs to node 1"),
         ("node.id=1\nlog.dirs=/a\\u0000b", "NUL"),
         ("node.id=1\nmetadata.log.dir=/a\0b", "NUL"),
     ],
 )
-def test_server_properties_with_what_no_broker_takes(tmp_path: Path, line: str, told: str) -> None:
+def test_server_properties_with_what_no_broker_takes(tmp_path: Path, line: str, reported: str) -> None:
     """A number of thousands of digits and a path with a NUL are settings that are wrong, and no bug."""
     make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     file = tmp_path / "server.properties"
     file.write_text(line)
     log_dir = read_log_dir(tmp_path / "logs")
     settings = load_settings((), [f"cleanerd.broker.properties={file}"], {})
-    with pytest.raises(ConfigError, match=told) as caught:
+    with pytest.raises(ConfigError, match=reported) as caught:
         broker_facts(settings, replace(log_dir, meta=replace(log_dir.meta, node_id=1)), ())
     assert str(file) in str(caught.value)
 
@@ -294,9 +294,9 @@ def test_a_file_is_closed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_directory_whose_place_cannot_be_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was made and opened by then."""
     before = open_descriptors()
-    with fails(monkeypatch, "fsync") as asked, pytest.raises(OSError, match="Input/output error"):
+    with fails(monkeypatch, "fsync") as calls, pytest.raises(OSError, match="Input/output error"):
         make_directory(tmp_path / "partitions", tmp_path.stat(), tmp_path)
-    assert asked
+    assert calls
     assert open_descriptors() <= before
 
 

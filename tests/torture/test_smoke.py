@@ -61,14 +61,14 @@ def test_a_fork_ends_as_a_process_does(jobs: tuple[str, ...], cases: int) -> Non
     assert f"{cases} cases, 0 differ" in done.stdout
 
 
-def test_only_an_in_progress_mark_may_stay_open_and_only_while_a_fault_lasts() -> None:
+def test_only_an_in_progress_marker_may_stay_open_and_only_while_a_fault_lasts() -> None:
     """U-35: a mark that cannot be removed stays locked, so that no other process takes it for that of a killed one."""
-    mark, log = "/state/in-progress/D/orders-0", "/logs/orders-0/00000000000000000000.log"
-    assert left_open(FAULTS["EIO-lasting"], Done(1, "", [mark])) == []
-    assert mark in left_open(FAULTS["EIO"], Done(1, "", [mark]))[0]
-    (wrong,) = left_open(FAULTS["EIO-lasting"], Done(1, "", [mark, log]))
+    marker, log = "/state/in-progress/D/orders-0", "/logs/orders-0/00000000000000000000.log"
+    assert left_open(FAULTS["EIO-lasting"], Done(1, "", [marker])) == []
+    assert marker in left_open(FAULTS["EIO"], Done(1, "", [marker]))[0]
+    (wrong,) = left_open(FAULTS["EIO-lasting"], Done(1, "", [marker, log]))
     assert log in wrong
-    assert mark not in wrong
+    assert marker not in wrong
 
 
 @pytest.mark.long
@@ -79,8 +79,8 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
     wanted = ("system_calls", "--job", "verify", *faults, "--workers", "1", "--all", str(record))
     calls = {"calls": {"verify": {"open": 3}}}
     case = {"job": "verify", "fault": "EMFILE", "call": 1, "code": 70, "struck": True, "seconds": 0.1}
-    told = {**case, "at": "open of x", "wrong": ["a mistake of ours"]}
-    record.write_text(json.dumps(calls) + "\n" + json.dumps(told) + "\n")
+    reported = {**case, "at": "open of x", "wrong": ["a mistake of ours"]}
+    record.write_text(json.dumps(calls) + "\n" + json.dumps(reported) + "\n")
     done = run(*wanted)
     assert "1 cases were played before, 2 are left" in done.stdout, done.stdout + done.stderr
     assert "--job verify --fault EMFILE --call 1\n  open of x\n  a mistake of ours" in done.stdout

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(2400)]
 def test_each_kind() -> None:
     """OP-2, S-28: driver, executors, Python workers, all of them; half of them at least while files are staged."""
     with spark_field() as field:
-        wrong = [told for victims in VICTIMS for told in field.kill_once(victims, while_staged=True)]
+        wrong = [reported for victims in VICTIMS for reported in field.kill_once(victims, while_staged=True)]
         assert wrong == []
         assert 2 * field.moments[WHILE_STAGED] >= len(VICTIMS), field.moments
         assert field.outcomes["driver: failed"] == 1

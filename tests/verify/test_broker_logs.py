@@ -71,7 +71,7 @@ def _idle(log_dir: Path) -> bool:
     return _cleaned_to(log_dir) == segment_bases(partition)[-1] and not unfinished
 
 
-def _told(log_dir: Path) -> list[Finding]:
+def _reported(log_dir: Path) -> list[Finding]:
     found = Findings()
     around = read_surroundings(log_dir, found)
     question = VerifyRequest(now_ms=time.time_ns() // 1_000_000)
@@ -81,7 +81,7 @@ def _told(log_dir: Path) -> list[Finding]:
 
 
 def _errors(log_dir: Path) -> list[str]:
-    return [f"{each.rule} {each.file}: {each.what}" for each in _told(log_dir) if each.severity == "error"]
+    return [f"{each.rule} {each.file}: {each.what}" for each in _reported(log_dir) if each.severity == "error"]
 
 
 def _has_snapshot_of_an_earlier_stop(partition: Path) -> bool:
@@ -111,7 +111,7 @@ def test_real_broker(broker_43: StartBroker) -> None:
     broker.stop()
     assert _has_snapshot_of_an_earlier_stop(log_dir / "t-0")
     # The files of segments that Kafka's cleaner replaced wait for the next start; nothing else is worth a word.
-    assert {each.kind for each in _told(log_dir)} <= {FindingKind.DELETED_FILE_LEFT}
+    assert {each.kind for each in _reported(log_dir)} <= {FindingKind.DELETED_FILE_LEFT}
     broker.start()
     _transactions(broker, 4, 20, "zstd")
     broker.kill()

@@ -228,20 +228,20 @@ def test_how_many_damages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "rule", "told"),
+    ("name", "rule", "reported"),
     [
         (".log.cleaned", "S-21", "a broker removes it when it starts"),
         (".index.deleted", "F-12", "a broker does it after file.delete.delay.ms, or when it starts"),
         (".index", "F-6", "a broker removes it when it starts"),
     ],
 )
-def test_warnings(scene: Scene, name: str, rule: str, told: str) -> None:
+def test_warnings(scene: Scene, name: str, rule: str, reported: str) -> None:
     """What a broker removes when it starts is told, but is no error: a segment's files without it."""
     scene.file(3, name).write_bytes(b"")
     (found,) = findings(scene, None)
     assert (found.severity, found.rule) == (Severity.WARNING, rule)
     assert found.file.endswith(name)
-    assert told in found.what
+    assert reported in found.what
 
 
 def test_many_files_that_wait_to_be_deleted(scene: Scene) -> None:

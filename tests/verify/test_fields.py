@@ -116,10 +116,10 @@ def test_a_time_below_minus_one_is_a_warning(scene: Scene) -> None:
     assert (Severity.WARNING, "timestamp-negative") in kinds
 
 
-@pytest.mark.parametrize(("said", "wrong"), [(-7, False), (-1, False), (-8, True), (-5, True), (0, True)])
-def test_the_largest_time_of_records_below_minus_one(scene: Scene, said: int, wrong: bool) -> None:
+@pytest.mark.parametrize(("message", "wrong"), [(-7, False), (-1, False), (-8, True), (-5, True), (0, True)])
+def test_the_largest_time_of_records_below_minus_one(scene: Scene, message: int, wrong: bool) -> None:
     """U-52, F-2: a producer's batch says what its records say, one that a cleaning rebuilt says -1."""
-    batch = encode_batch([record("d", "5", 0, -7)], base_offset=13, leader_epoch=1, max_timestamp=said)
+    batch = encode_batch([record("d", "5", 0, -7)], base_offset=13, leader_epoch=1, max_timestamp=message)
     scene.put(13, batch)
     kinds = {(each.severity, each.kind.text) for each in findings(scene, None)}
     assert ((Severity.ERROR, "max-timestamp-wrong") in kinds) is wrong

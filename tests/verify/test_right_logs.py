@@ -40,7 +40,7 @@ def work() -> Iterator[Path]:
         yield path
 
 
-def _told(verdict: VerifyResult, *, but: tuple[str, ...] = ()) -> list[str]:
+def _reported(verdict: VerifyResult, *, but: tuple[str, ...] = ()) -> list[str]:
     return [
         f"{found.severity} {found.rule} {found.file}: {found.what}"
         for found in verdict.findings.in_order()
@@ -60,7 +60,7 @@ def test_transactions_cleaned_by_kafka(judge_43: Judge, work: Path, seed: int) -
     segments = transactional_log(seed)
     end = _make(judge_43, path, segments)
     raw = verify_partition(path, VerifyRequest(now_ms=NOWS[0]))
-    assert _told(raw) == []
+    assert _reported(raw) == []
     assert raw.records > 0
     assert raw.end_offset == end
     dropped = 0
@@ -71,8 +71,8 @@ def test_transactions_cleaned_by_kafka(judge_43: Judge, work: Path, seed: int) -
         (cleaned,) = judge_43.clean(path, [Round(now_ms, first)], config=CONFIG)
         question = VerifyRequest(now_ms=now_ms, clean_below=cleaned.end_offset, against=before)
         # A group's last batch may go (U-13): Kafka's own cleaner does not keep it.
-        assert _told(verify_partition(path, question), but=("U-13",)) == []
-        assert _told(verify_partition(path, replace(question, against=None))) == []
+        assert _reported(verify_partition(path, question), but=("U-13",)) == []
+        assert _reported(verify_partition(path, replace(question, against=None))) == []
         dropped += cleaned.messages_read - cleaned.messages_written
     assert dropped, "Kafka had nothing to clean"
 
@@ -100,21 +100,21 @@ def test_legacy_cleaned_by_kafka(request: pytest.FixtureRequest, work: Path, pro
     path = work / "logs" / str(NAME)
     segments = legacy_log(7)
     _make(maker, path, segments)
-    assert _told(verify_partition(path, VerifyRequest(now_ms=NOWS[0]))) == []
+    assert _reported(verify_partition(path, VerifyRequest(now_ms=NOWS[0]))) == []
     before = work / "before" / str(NAME)
     shutil.copytree(path, before)
     judge: Judge = request.getfixturevalue(profile)
     (cleaned,) = judge.clean(path, [Round(NOWS[0], 0)], config=CONFIG)
     assert cleaned.messages_written < cleaned.messages_read
     question = VerifyRequest(now_ms=NOWS[0], clean_below=cleaned.end_offset, against=before)
-    assert _told(verify_partition(path, question), but=("U-13",)) == []
+    assert _reported(verify_partition(path, question), but=("U-13",)) == []
 
 
 def _ours_is_right(judge: Judge, work: Path, history: History, nows: object) -> None:
     path = work / "logs" / str(NAME)
     _make(judge, path, history.segments)
     prepare(path.parent)
-    assert _told(verify_partition(path, VerifyRequest(now_ms=T0))) == []
+    assert _reported(verify_partition(path, VerifyRequest(now_ms=T0))) == []
     store = StateStore(work / "state")
     for number, now_ms in enumerate(nows):  # type: ignore[call-overload]
         before = work / f"before-{number}" / str(NAME)
@@ -129,6 +129,6 @@ def _ours_is_right(judge: Judge, work: Path, history: History, nows: object) -> 
             against=before,
         )
         verdict = verify_partition(path, question)
-        assert _told(verdict) == []
+        assert _reported(verdict) == []
         batches = judge.dump(path).batches
         assert (verdict.batches, verdict.records) == (len(batches), sum(batch.count for batch in batches))

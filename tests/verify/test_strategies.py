@@ -11,7 +11,7 @@ from cleanerd.verify.partition import VerifyRequest, verify_partition
 from cleanerd.verify.rules import KeyRules
 from tests.cleaner.driver import NAME, scratch
 from tests.cleaner.strategy_cases import NOW, batches, rec
-from tests.cleaner.strategy_script import HEADER, MARK, Script, Shape
+from tests.cleaner.strategy_script import HEADER, MARKER, Script, Shape
 from tests.cleaner.strategy_world import World
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch
@@ -28,7 +28,7 @@ FOR_EVER = KeyRules("header", b"version", tombstone_guard="forever")
 
 
 def rules_of(shape: Shape) -> KeyRules:
-    return KeyRules(shape.strategy, HEADER, shape.encoding, shape.mode, MARK, shape.guard)
+    return KeyRules(shape.strategy, HEADER, shape.encoding, shape.mode, MARKER, shape.guard)
 
 
 class VerifiedWorld(World):
@@ -117,7 +117,7 @@ OTHER = batch(rec("x", 1), at=1)
             id="R87-3: a null without the flag is a value",
         ),
         pytest.param(
-            batch(rec("k", mark=b"1"), horizon=NOW) + OTHER,
+            batch(rec("k", marker=b"1"), horizon=NOW) + OTHER,
             OTHER,
             KeyRules(tombstone_mode="header", tombstone_header=b"deleted"),
             [],

@@ -132,8 +132,8 @@ def main() -> int:
         size_mib = sum(file.stat().st_size for file in log_dir.glob(f"{TOPIC}-*/*.log")) / MIB
         given = [connector, broker.bootstrap, str(broker.pid), log_dir, str(ROUNDS)]
         call = [python, "-m", "tests.bench.spark_kafka.measure", *given]
-        told = subprocess.run(call, stdout=subprocess.PIPE, text=True, check=True, cwd=TOP).stdout
-    found = json.loads(told.splitlines()[-1])
+        reported = subprocess.run(call, stdout=subprocess.PIPE, text=True, check=True, cwd=TOP).stdout
+    found = json.loads(reported.splitlines()[-1])
     assert found["sums"]["kafka"] == found["sums"]["kafka-segments"], found["sums"]
     assert found["sums"]["kafka"][0] == str(count)
     sys.stdout.write(

@@ -41,7 +41,7 @@ class HdfsCluster:
     port: int
     environment: dict[str, str]
 
-    def told(self, line: str) -> None:
+    def reported(self, line: str) -> None:
         """``stop`` or ``start`` of ``data`` or ``name``; ``lock``: /archive/locked is nobody's."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -104,10 +104,10 @@ def started_hdfs(place: Path) -> Iterator[HdfsCluster]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        told = process.stdout.readline().strip()
-        assert told.isdigit(), (place / "hdfs.log").read_text(errors="replace")[-3000:]
+        reported = process.stdout.readline().strip()
+        assert reported.isdigit(), (place / "hdfs.log").read_text(errors="replace")[-3000:]
         for name in ("core-site.xml", "hdfs-site.xml"):
-            (settings / name).write_text(_CLIENT.format(port=told))
+            (settings / name).write_text(_CLIENT.format(port=reported))
         environment = {
             "ARROW_LIBHDFS_DIR": str(library()),
             "CLASSPATH": ":".join(map(str, [settings, *spark])),
@@ -115,7 +115,7 @@ def started_hdfs(place: Path) -> Iterator[HdfsCluster]:
             "JAVA_HOME": str(java_home()),
             "LIBHDFS_OPTS": "-Xmx256m -Xrs -XX:+UseSerialGC",
         }
-        yield HdfsCluster(process, int(told), environment)
+        yield HdfsCluster(process, int(reported), environment)
     finally:
         process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):

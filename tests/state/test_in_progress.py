@@ -55,13 +55,13 @@ class Scene:
         self.store = StateStore(self.state)
         self.log_dir: LogDir = read_log_dir(self.path)
 
-    def marks(self) -> InFlightMarkers:
+    def markers(self) -> InFlightMarkers:
         """As another process finds them."""
         return InFlightMarkers(StateStore(self.state))
 
     def suspects(self) -> dict[TopicPartition, int]:
         """How many died at each."""
-        return {name: suspect.deaths for name, suspect in self.marks().suspects(self.log_dir).items()}
+        return {name: suspect.deaths for name, suspect in self.markers().suspects(self.log_dir).items()}
 
     def worker(self) -> subprocess.Popen[str]:
         """A process that is at work."""
@@ -78,7 +78,7 @@ class Scene:
         process.wait()
 
     @property
-    def mark(self) -> Path:
+    def marker(self) -> Path:
         """The file."""
         return self.state / in_progress.PLACE / self.store.directory_name(self.log_dir) / str(NAME)
 
@@ -89,14 +89,14 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
-def test_a_live_process_leaves_no_mark(scene: Scene) -> None:
+def test_a_live_process_leaves_no_marker(scene: Scene) -> None:
     """Neither while it is at work, nor when it has ended, with an error or without."""
-    with scene.marks().working(scene.log_dir, NAME):
-        assert scene.mark.exists()
+    with scene.markers().working(scene.log_dir, NAME):
+        assert scene.marker.exists()
         assert scene.suspects() == {}
-    with pytest.raises(KeyError), scene.marks().working(scene.log_dir, NAME):
+    with pytest.raises(KeyError), scene.markers().working(scene.log_dir, NAME):
         raise KeyError
-    assert list(scene.mark.parent.iterdir()) == []
+    assert list(scene.marker.parent.iterdir()) == []
     assert scene.suspects() == {}
 
 
@@ -104,12 +104,12 @@ def test_a_killed_one_is_counted_once(scene: Scene) -> None:
     """However often somebody looks, and whoever is at work on something else meanwhile."""
     scene.killed()
     assert [scene.suspects() for _ in range(3)] == [{NAME: 1}] * 3
-    with scene.marks().working(scene.log_dir, OTHER):
+    with scene.markers().working(scene.log_dir, OTHER):
         assert scene.suspects() == {NAME: 1}
-    assert not next(iter(scene.marks().suspects(scene.log_dir).values())).is_too_much
+    assert not next(iter(scene.markers().suspects(scene.log_dir).values())).is_too_much
     scene.killed()
     assert scene.suspects() == {NAME: 2}
-    (found,) = scene.marks().suspects(scene.log_dir).values()
+    (found,) = scene.markers().suspects(scene.log_dir).values()
     assert found.is_too_much
     assert "killed 2 times in a row" in found.reason
     assert abs(found.noticed_ms / 1000 - time.time()) < 60
@@ -131,7 +131,7 @@ def test_a_good_end_forgets(scene: Scene) -> None:
     """What killed it was not the partition."""
     scene.killed()
     assert scene.suspects() == {NAME: 1}
-    with scene.marks().working(scene.log_dir, NAME):
+    with scene.markers().working(scene.log_dir, NAME):
         pass
     assert scene.suspects() == {}
 
@@ -140,33 +140,33 @@ def test_a_machine_that_went_down_is_not_counted(scene: Scene) -> None:
     """A power cut, as told by the time of the last boot: any number of them puts nothing in quarantine."""
     for _ in range(3):
         scene.killed()
-        document = json.loads(scene.mark.read_text())
-        scene.mark.write_text(json.dumps({**document, "boot_seconds": document["boot_seconds"] - 100_000}))
+        document = json.loads(scene.marker.read_text())
+        scene.marker.write_text(json.dumps({**document, "boot_seconds": document["boot_seconds"] - 100_000}))
         assert scene.suspects() == {}
     scene.killed()
     assert scene.suspects() == {NAME: 1}
 
 
-def test_an_end_that_was_asked_for_is_not_counted(scene: Scene) -> None:
+def test_a_requested_end_is_not_counted(scene: Scene) -> None:
     """A daemon that is told to stop lets go of its marks; whoever kills it then kills nobody's partition."""
-    marks = scene.marks()
-    with marks.working(scene.log_dir, NAME):
-        marks.begin_shutdown()
-        assert not scene.mark.exists()
-        with marks.working(scene.log_dir, OTHER):
-            assert list(scene.mark.parent.iterdir()) == []
+    markers = scene.markers()
+    with markers.working(scene.log_dir, NAME):
+        markers.begin_shutdown()
+        assert not scene.marker.exists()
+        with markers.working(scene.log_dir, OTHER):
+            assert list(scene.marker.parent.iterdir()) == []
     assert scene.suspects() == {}
 
 
 @pytest.mark.long
 def test_forgiven_it_has_one_more_try(scene: Scene) -> None:
     """``cleanerd retry``: again last and alone, and again left alone after one more death."""
-    assert scene.marks().clear_failures(scene.log_dir, NAME) is None
+    assert scene.markers().clear_failures(scene.log_dir, NAME) is None
     for _ in range(2):
         scene.killed()
         scene.suspects()
     assert scene.suspects() == {NAME: 2}
-    forgiven = scene.marks().clear_failures(scene.log_dir, NAME)
+    forgiven = scene.markers().clear_failures(scene.log_dir, NAME)
     assert forgiven is not None
     assert not forgiven.is_too_much
     assert scene.suspects() == {NAME: 1}
@@ -181,16 +181,16 @@ def test_a_death_after_the_work_says_nothing(scene: Scene) -> None:
     assert scene.suspects() == {NAME: 1}
     process = scene.worker()
     try:
-        scene.marks().outlived(scene.log_dir, NAME)
-        assert scene.mark.exists()
+        scene.markers().outlived(scene.log_dir, NAME)
+        assert scene.marker.exists()
     finally:
         process.kill()
         process.wait()
     assert scene.suspects() == {NAME: 2}
-    scene.marks().outlived(scene.log_dir, NAME)
+    scene.markers().outlived(scene.log_dir, NAME)
     assert scene.suspects() == {}
-    assert not scene.mark.exists()
-    scene.marks().outlived(scene.log_dir, NAME)
+    assert not scene.marker.exists()
+    scene.markers().outlived(scene.log_dir, NAME)
 
 
 @pytest.mark.slow
@@ -198,11 +198,11 @@ def test_a_death_after_the_work_says_nothing(scene: Scene) -> None:
 def test_rubbish_is_nobody(scene: Scene, rubbish: bytes) -> None:
     """A damaged mark costs what it said."""
     scene.killed()
-    scene.mark.write_bytes(rubbish)
+    scene.marker.write_bytes(rubbish)
     assert scene.suspects() == {}
-    with scene.marks().working(scene.log_dir, NAME):
+    with scene.markers().working(scene.log_dir, NAME):
         pass
-    assert not scene.mark.exists()
+    assert not scene.marker.exists()
 
 
 def test_names_are_hostile(scene: Scene, tmp_path: Path) -> None:
@@ -210,21 +210,21 @@ def test_names_are_hostile(scene: Scene, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     for plant in (
-        lambda: scene.mark.symlink_to(victim),
-        lambda: os.link(victim, scene.mark),
-        lambda: os.mkfifo(scene.mark),
+        lambda: scene.marker.symlink_to(victim),
+        lambda: os.link(victim, scene.marker),
+        lambda: os.mkfifo(scene.marker),
     ):
-        scene.mark.parent.mkdir(parents=True, exist_ok=True)
-        scene.mark.unlink(missing_ok=True)
+        scene.marker.parent.mkdir(parents=True, exist_ok=True)
+        scene.marker.unlink(missing_ok=True)
         plant()
         assert scene.suspects() == {}
-        with scene.marks().working(scene.log_dir, NAME):
+        with scene.markers().working(scene.log_dir, NAME):
             assert scene.suspects() == {}
         assert victim.read_text() == "mine"
-        assert not scene.mark.exists()
+        assert not scene.marker.exists()
     (scene.state / in_progress.PLACE).rename(scene.state / "elsewhere")
     (scene.state / in_progress.PLACE).symlink_to(scene.state / "elsewhere")
-    with scene.marks().working(scene.log_dir, NAME):
+    with scene.markers().working(scene.log_dir, NAME):
         assert list((scene.state / "elsewhere").rglob(str(NAME))) == []
 
 
@@ -232,14 +232,14 @@ def test_a_state_directory_that_cannot_be_used_costs_no_cleaning(tmp_path: Path)
     """Marks are advisory."""
     scene = Scene(tmp_path)
     scene.state.write_text("a file")
-    with scene.marks().working(scene.log_dir, NAME):
+    with scene.markers().working(scene.log_dir, NAME):
         pass
     assert scene.suspects() == {}
 
 
 @pytest.mark.slow
 @needs_root
-def test_a_mark_that_cannot_be_removed_blames_nobody() -> None:
+def test_a_marker_that_cannot_be_removed_blames_nothing() -> None:
     """The state directory became read-only meanwhile: the mark was let go of, and a death at it counted later."""
     with scratch() as root:
         os.chown(root, SOMEBODY, SOMEBODY)
@@ -247,21 +247,21 @@ def test_a_mark_that_cannot_be_removed_blames_nobody() -> None:
         def story() -> list[int]:
             os.umask(0o022)
             scene = Scene(root)
-            marks = scene.marks()
-            with marks.working(scene.log_dir, NAME):
-                scene.mark.parent.chmod(0o500)
-            left = scene.mark.exists()
-            scene.mark.parent.chmod(0o700)
-            found = [len(each.suspects(scene.log_dir)) for each in (scene.marks(), marks, scene.marks())]
-            return [left, *found, len(list(scene.mark.parent.iterdir()))]
+            markers = scene.markers()
+            with markers.working(scene.log_dir, NAME):
+                scene.marker.parent.chmod(0o500)
+            left = scene.marker.exists()
+            scene.marker.parent.chmod(0o700)
+            found = [len(each.suspects(scene.log_dir)) for each in (scene.markers(), markers, scene.markers())]
+            return [left, *found, len(list(scene.marker.parent.iterdir()))]
 
         assert as_somebody(story) == [True, 0, 0, 0, 0]
 
 
-def test_half_a_mark_is_swept(scene: Scene) -> None:
+def test_half_a_marker_is_swept(scene: Scene) -> None:
     """What a process left that was killed while it made one."""
     scene.killed()
-    (scene.mark.parent / "0123.tmp").write_text("half")
+    (scene.marker.parent / "0123.tmp").write_text("half")
     assert scene.suspects() == {NAME: 1}
-    assert [path.name for path in scene.mark.parent.iterdir()] == [str(NAME)]
+    assert [path.name for path in scene.marker.parent.iterdir()] == [str(NAME)]
     assert CrashSuspect(1, 0).reason.startswith("cleanerd was killed while")

@@ -17,8 +17,8 @@ from cleanerd.daemon.work.job import JobDone, ScanAfterJob
 from cleanerd.segments.partition import read_partition
 from cleanerd.state.last_time import read_clock
 from tests.cleaner.driver import scratch
-from tests.daemon.fleets import CLEAN, KEY, NOW, dir_look, fleet_with, job_on, look, result, tracked, triggers
-from tests.daemon.service import assignments, broker, look_context, serve, until
+from tests.daemon.fleets import CLEAN, KEY, NOW, dir_scan, fleet_with, job_on, partition_scan, result, tracked, triggers
+from tests.daemon.service import assignments, broker, scan_context, serve, until
 from tests.support.log_dirs import make_log_dir, write_segment
 from tests.support.patience import PATIENCE_SECONDS
 from tests.swap.offline_round import batch, two_groups
@@ -47,35 +47,37 @@ def ended(fleet: PartitionRegistry, before: PartitionScan, after: PartitionScan)
     return fleet.apply_job_scan(done, NOW)
 
 
-def test_a_job_that_looked_itself_needs_no_other_look() -> None:
+def test_a_job_that_scanned_itself_needs_no_other_scan() -> None:
     """An older look that comes in after it shows the log as it was: it counts for nothing. A younger one counts."""
-    fleet = fleet_with(look())
-    assert ended(fleet, look(), look(**CLEAN, clean_offset=20))
+    fleet = fleet_with(partition_scan())
+    assert ended(fleet, partition_scan(), partition_scan(**CLEAN, clean_offset=20))
     assert not fleet.is_stale(KEY)
     assert triggers(fleet) == []
-    fleet.merge(replace(dir_look(look()), jobs_ended=0), NOW)
+    fleet.merge(replace(dir_scan(partition_scan()), jobs_ended=0), NOW)
     assert triggers(fleet) == [], "asked for before the job ended"
     found = tracked(fleet).scan
     assert found is not None
     assert found.clean_offset == 20
-    fleet.merge(replace(dir_look(look(clean_offset=20, bound_offset=30)), jobs_ended=1), NOW)
+    fleet.merge(replace(dir_scan(partition_scan(clean_offset=20, bound_offset=30)), jobs_ended=1), NOW)
     assert triggers(fleet) == ["ratio"], "new records"
-    fleet.merge(replace(dir_look(look(**CLEAN, clean_offset=30)), jobs_ended=1), NOW)
+    fleet.merge(replace(dir_scan(partition_scan(**CLEAN, clean_offset=30)), jobs_ended=1), NOW)
     assert triggers(fleet) == []
 
 
-def test_a_topic_created_again_is_looked_at() -> None:
+def test_a_topic_created_again_is_scanned() -> None:
     """The topic was created again while the job worked: what the job saw is another topic's."""
-    fleet = fleet_with(look())
-    assert not ended(fleet, look(), look(**CLEAN, topic_id=object()))
+    fleet = fleet_with(partition_scan())
+    assert not ended(fleet, partition_scan(), partition_scan(**CLEAN, topic_id=object()))
     assert fleet.is_stale(KEY)
-    gone = fleet_with(look())
+    gone = fleet_with(partition_scan())
     gone.begun(KEY, "ratio")
-    gone.merge(replace(dir_look(), present=frozenset()), NOW)
-    assert not gone.apply_job_scan(JobDone(job_on(look()), NOW, after=ScanAfterJob(look(**CLEAN), SEEN)), NOW)
+    gone.merge(replace(dir_scan(), present=frozenset()), NOW)
+    assert not gone.apply_job_scan(
+        JobDone(job_on(partition_scan()), NOW, after=ScanAfterJob(partition_scan(**CLEAN), SEEN)), NOW
+    )
 
 
-def test_the_look_of_a_job_equals_a_full_look(root: Path) -> None:
+def test_the_scan_of_a_job_equals_a_full_scan(root: Path) -> None:
     """After a cleaning nobody but the job has asked the broker for the partition, and what it saw is what is there."""
     seen: list[JobDone] = []
 
@@ -92,16 +94,16 @@ def test_the_look_of_a_job_equals_a_full_look(root: Path) -> None:
             assert not service.fleet.stale_scans.keys()
 
         serve([*assignments(root), "log.cleaner.backoff.ms=3600000"], story, limits=limits, run_job=noted)
-        asked = len(agent.asked("log"))
-        known = look_context(root)
+        requested = len(agent.requested("log"))
+        known = scan_context(root)
         first = LogDirScanner(root).scan(known)
     cleanings = [done for done in seen if done.job.kind == "live"]
     assert len(cleanings) == 2
-    assert asked == 2 + 2 * 2, "the first look, then a job asks before and after"
-    looks = {each.name: each for each in first.scans if isinstance(each, PartitionScan)}
+    assert requested == 2 + 2 * 2, "the first look, then a job asks before and after"
+    scans = {each.name: each for each in first.scans if isinstance(each, PartitionScan)}
     for done in cleanings:
         assert done.after is not None
-        other = looks[done.job.name]
+        other = scans[done.job.name]
         now = {"scanned_ms": 0, "log_dir": None, "config": None}
         assert replace(done.after.scan, **now) == replace(other, **now)  # type: ignore[arg-type]
         assert done.after.scan.log_dir.cleaner_offsets == other.log_dir.cleaner_offsets
@@ -110,10 +112,10 @@ def test_the_look_of_a_job_equals_a_full_look(root: Path) -> None:
         assert done.after.seen.settled
 
 
-def test_a_segment_that_came_since_is_looked_at(root: Path) -> None:
+def test_a_segment_that_came_since_is_scanned(root: Path) -> None:
     """The directory is listed after the log was read: what is not in both is not known."""
     make_log_dir(root, {"orders-0": two_groups()})
-    known = look_context(root)
+    known = scan_context(root)
     (first,) = LogDirScanner(root).scan(known).scans
     assert isinstance(first, PartitionScan)
     job = replace(
@@ -126,10 +128,10 @@ def test_a_segment_that_came_since_is_looked_at(root: Path) -> None:
     assert run_job._job_result(job, [reading]) is None
 
 
-def test_a_look_of_a_job_is_gone_by(root: Path) -> None:
+def test_the_scan_of_a_job_is_used(root: Path) -> None:
     """What a worker noted is not looked at again until something changes there."""
     make_log_dir(root, {"orders-0": two_groups()})
-    known, scanner = look_context(root), LogDirScanner(root)
+    known, scanner = scan_context(root), LogDirScanner(root)
     (first,) = scanner.scan(known).scans
     name, path = first.name, root / "orders-0"
     assert scanner.scan(known).scans == ()
@@ -148,9 +150,9 @@ def test_a_look_of_a_job_is_gone_by(root: Path) -> None:
 def test_a_job_that_went_by_the_settings_from_before_a_reload(root: Path) -> None:
     """What it saw at its end is looked at anew: its strategy, or its ratio, counted for ten minutes more."""
     make_log_dir(root, {"orders-0": two_groups()})
-    before, scanner = look_context(root), LogDirScanner(root)
+    before, scanner = scan_context(root), LogDirScanner(root)
     scanner.scan(before)
-    known = replace(before, settings=look_context(root).settings)
+    known = replace(before, settings=scan_context(root).settings)
     (first,) = scanner.scan(known).scans
     seen = scanner._seen[first.name]
     scanner.note(first.name, replace(seen, jobs_ended=1, settings=known.settings))
@@ -160,19 +162,19 @@ def test_a_job_that_went_by_the_settings_from_before_a_reload(root: Path) -> Non
     assert scanner.scan(replace(known, jobs_ended=2)).scans == ()
 
 
-def test_records_written_since_a_job_survive_a_dropped_look(root: Path) -> None:
+def test_records_written_since_a_job_survive_a_dropped_scan(root: Path) -> None:
     """A look was asked for before the job ended, and begun after it: what it tells is dropped, so the next looks again.
 
     A directory that a killed cleaning had left was not seen for ten minutes then.
     """
     make_log_dir(root, {"orders-0": two_groups()})
-    known, scanner = look_context(root), LogDirScanner(root)
+    known, scanner = scan_context(root), LogDirScanner(root)
     (first,) = scanner.scan(known).scans
     assert isinstance(first, PartitionScan)
     scanner.note(first.name, replace(scanner._seen[first.name], jobs_ended=1))
     (root / "orders-0" / ".kstage" / "20260101t000000-0000abcd").mkdir(parents=True)
-    fleet = fleet_with(look())
-    assert ended(fleet, look(), look(**CLEAN))
+    fleet = fleet_with(partition_scan())
+    assert ended(fleet, partition_scan(), partition_scan(**CLEAN))
     for late in range(2):
         found = scanner.scan(known)
         assert [each.name for each in found.scans] == [first.name]

@@ -7,14 +7,14 @@ from tests.mutants.mutant import Mutant
 FACTS = "cleanerd/daemon/discovery/facts_cache.py"
 READINGS = "tests/daemon/test_metadata_readings.py"
 
-LOOKS = (
+SCANS = (
     Mutant(
         "a-segment-begun-after-the-broker-spoke-is-seen",
         "D-06",
         "cleanerd/broker/live_log.py",
         "found.listed if len(segments) == len(found.segments) else None",
         "found.listed",
-        ("tests/daemon/test_log_dir_looker.py::test_a_segment_begun_while_the_broker_is_asked",),
+        ("tests/daemon/test_log_dir_scanner.py::test_a_segment_begun_while_the_broker_answers",),
     ),
     Mutant(
         "one-brokers-facts-for-another-ones-directory",
@@ -38,7 +38,7 @@ LOOKS = (
         FACTS,
         "max(context.requested_at, self._read_at, started - _TOGETHER_SECONDS)",
         "max(context.requested_at, self._read_at)",
-        (f"{READINGS}::test_a_look_that_was_asked_for_long_ago",),
+        (f"{READINGS}::test_a_scan_that_was_requested_long_ago",),
     ),
     Mutant(
         "the-tick-of-the-look-is-over",
@@ -47,7 +47,7 @@ LOOKS = (
         "abs(now_ns - changed_ns) > CLOCK_TICK_NS",
         "changed_ns > 0",
         (
-            "tests/daemon/test_log_dir_looker.py::test_a_change_in_the_clock_tick_of_the_look_is_seen",
+            "tests/daemon/test_log_dir_scanner.py::test_a_change_in_the_clock_tick_of_the_scan_is_seen",
             "tests/cli/test_replica_moves.py::test_many_are_moved_at_once",
         ),
     ),
@@ -107,7 +107,7 @@ LOOKS = (
         "cleanerd/broker/live_log.py",
         "lasting = lasting_start_offset(log_dir.path, name)",
         "lasting = log_dir.log_start_offsets.get(name, lasting_start_offset(log_dir.path, name))",
-        ("tests/daemon/test_log_dir_looker.py::test_where_a_killed_broker_would_start_by_the_job",),
+        ("tests/daemon/test_log_dir_scanner.py::test_where_a_killed_broker_would_start_by_the_job",),
     ),
     Mutant(
         "a-disk-that-is-away-holds-nothing",
@@ -155,7 +155,7 @@ LOOKS = (
         "cleanerd/admin/cluster.py",
         "client._manager.send(request, node_id=node_id)",
         "client._manager.send(request)",
-        ("tests/resolution/test_zookeeper.py::test_the_broker_itself_is_asked",),
+        ("tests/resolution/test_zookeeper.py::test_the_broker_itself_is_queried",),
     ),
     Mutant(
         "many-rounds-forget-a-horizon",

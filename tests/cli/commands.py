@@ -84,6 +84,6 @@ if __name__ == "__main__":
     from cleanerd.cli import main as main_module
 
     vars(main_module)["COMMANDS"] = {
-        verb: (f"tests.cli.verbs:{verb}", "") for verb in ("end", "say", "ask", "settings")
+        command: (f"tests.cli.commands:{command}", "") for command in ("end", "say", "ask", "settings")
     }
     sys.exit(main_module.run(sys.argv[1:]))

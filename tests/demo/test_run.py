@@ -195,7 +195,7 @@ def test_without_jars_exit_code_3_and_a_way_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_too_long_a_path_for_a_socket_is_told_at_once(jars: KafkaJars, tmp_path: Path) -> None:
+def test_too_long_a_path_for_a_socket_is_reported_at_once(jars: KafkaJars, tmp_path: Path) -> None:
     keep = tmp_path / ("long" * 20)
     demo = _start(["--kafka-libs", str(jars.libs), "--keep", str(keep)], tmp_path)
     _, stderr = demo.communicate(timeout=PATIENCE_SECONDS)

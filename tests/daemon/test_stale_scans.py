@@ -19,7 +19,19 @@ from cleanerd.errors import Cause
 from cleanerd.state.cleaner_checkpoint import Retry
 from cleanerd.state.in_progress import CrashSuspect
 from tests.cleaner.driver import scratch
-from tests.daemon.fleets import CLEAN, KEY, NAME, NOW, dir_look, fleet_with, job_on, look, result, tracked, triggers
+from tests.daemon.fleets import (
+    CLEAN,
+    KEY,
+    NAME,
+    NOW,
+    dir_scan,
+    fleet_with,
+    job_on,
+    partition_scan,
+    result,
+    tracked,
+    triggers,
+)
 from tests.daemon.service import assignments, broker, outcomes, serve, until
 from tests.support.fake_agent import FakeAgent, HangUp
 from tests.support.patience import PATIENCE_SECONDS
@@ -45,90 +57,94 @@ def ended(fleet: PartitionRegistry, before: PartitionScan, **values: Any) -> Non
     fleet.finished(JobDone(job_on(before), NOW, **values))
 
 
-def test_a_look_from_before_a_job_ended_begins_nothing() -> None:
+def test_a_scan_from_before_a_job_ended_begins_nothing() -> None:
     """R534-6, C-11: it shows a log that is still dirty, that job's staging directory, or the removal that is done.
 
     Cleaned twice at once, it would be held as cleaned in vain.
     """
-    due = look(**CLEAN, removal_known=True, next_tombstone_removal_ms=NOW)
-    for before, stale in ((look(), look()), (look(), look(**CLEAN, leftover=True)), (due, due)):
+    due = partition_scan(**CLEAN, removal_known=True, next_tombstone_removal_ms=NOW)
+    for before, stale in (
+        (partition_scan(), partition_scan()),
+        (partition_scan(), partition_scan(**CLEAN, leftover=True)),
+        (due, due),
+    ):
         fleet = fleet_with(before)
         ended(fleet, before, result=result())
         assert triggers(fleet) == [], "nobody has looked since"
-        fleet.merge(replace(dir_look(stale), jobs_ended=0), NOW)
+        fleet.merge(replace(dir_scan(stale), jobs_ended=0), NOW)
         assert triggers(fleet) == []
-        fleet.merge(replace(dir_look(), jobs_ended=1), NOW)
+        fleet.merge(replace(dir_scan(), jobs_ended=1), NOW)
         assert triggers(fleet) == [], "passed over as unchanged, but since that stale look"
-        after = look(**CLEAN, removal_known=True, next_tombstone_removal_ms=None)
-        fleet.merge(replace(dir_look(after), present=None, jobs_ended=1), NOW)
+        after = partition_scan(**CLEAN, removal_known=True, next_tombstone_removal_ms=None)
+        fleet.merge(replace(dir_scan(after), present=None, jobs_ended=1), NOW)
         assert triggers(fleet) == []
-        fleet.merge(replace(dir_look(look(bound_offset=30)), jobs_ended=1), NOW)
+        fleet.merge(replace(dir_scan(partition_scan(bound_offset=30)), jobs_ended=1), NOW)
         assert triggers(fleet) == ["ratio"], "new records"
 
 
-def test_the_work_left_after_a_job_waits_for_a_look() -> None:
-    fleet = fleet_with(look(leftover=True, **CLEAN))
+def test_the_work_left_after_a_job_waits_for_a_scan() -> None:
+    fleet = fleet_with(partition_scan(leftover=True, **CLEAN))
     fleet.begun(KEY, "tombstone_removal")
     fleet.died(KEY, "killed", NOW)
     fleet.clear_failures(tracked(fleet))
     assert fleet.stale_scans.keys() == {KEY}
-    fleet.merge(replace(dir_look(look(leftover=True, **CLEAN)), present=None, jobs_ended=1), NOW)
+    fleet.merge(replace(dir_scan(partition_scan(leftover=True, **CLEAN)), present=None, jobs_ended=1), NOW)
     assert triggers(fleet) == [], "nobody has looked since it was forgiven"
-    fleet.merge(replace(dir_look(look(leftover=True, **CLEAN)), present=None, jobs_ended=2), NOW)
+    fleet.merge(replace(dir_scan(partition_scan(leftover=True, **CLEAN)), present=None, jobs_ended=2), NOW)
     assert triggers(fleet) == ["tombstone_removal"]
     assert not fleet.stale_scans.keys()
 
 
-def test_a_retried_partition_waits_for_the_look_that_clears_its_failure() -> None:
+def test_a_retried_partition_waits_for_the_scan_that_clears_its_failure() -> None:
     """OP-10: begun before that, its failure would be forgotten. A look that fails, or is older, forgets nothing."""
     fleet = fleet_with()
-    ended(fleet, look(), failed="corrupt", retry=Retry(NOW, 1, NOW + 9000))
-    remembers = look(quarantine="corrupt", retry=Retry(NOW, 1, NOW + 9000))
-    fleet.merge(replace(dir_look(remembers), jobs_ended=1), NOW)
+    ended(fleet, partition_scan(), failed="corrupt", retry=Retry(NOW, 1, NOW + 9000))
+    remembers = partition_scan(quarantine="corrupt", retry=Retry(NOW, 1, NOW + 9000))
+    fleet.merge(replace(dir_scan(remembers), jobs_ended=1), NOW)
     fleet.clear_failures(tracked(fleet))
     assert fleet.stale_scans.forgiven == {KEY: 2}
-    fleet.merge(replace(dir_look(remembers), jobs_ended=1), NOW)
+    fleet.merge(replace(dir_scan(remembers), jobs_ended=1), NOW)
     assert triggers(fleet) == []
-    fleet.merge(replace(dir_look(FailedScan(NAME, "cannot be read", Cause.TRANSIENT)), jobs_ended=2), NOW)
+    fleet.merge(replace(dir_scan(FailedScan(NAME, "cannot be read", Cause.TRANSIENT)), jobs_ended=2), NOW)
     assert fleet.stale_scans.forgiven == {KEY: 2}
     assert triggers(fleet) == []
-    fleet.merge(replace(dir_look(look()), jobs_ended=2), NOW)
+    fleet.merge(replace(dir_scan(partition_scan()), jobs_ended=2), NOW)
     assert (fleet.stale_scans.forgiven, triggers(fleet)) == ({}, ["ratio"])
 
 
 def test_the_result_of_a_job_updates_the_quarantine() -> None:
     """OP-10: forgiven while a job runs that then fails; and a success, which the state directory has to hear of."""
-    fleet = fleet_with(look(quarantine="corrupt", retry=Retry(NOW - 9, 1, NOW - 1)))
+    fleet = fleet_with(partition_scan(quarantine="corrupt", retry=Retry(NOW - 9, 1, NOW - 1)))
     fleet.begun(KEY, "ratio")
     fleet.clear_failures(tracked(fleet))
     assert fleet.stale_scans.forgiven == {}
-    fleet.finished(JobDone(job_on(look()), NOW, failed="again", retry=Retry(NOW, 2, NOW)))
+    fleet.finished(JobDone(job_on(partition_scan()), NOW, failed="again", retry=Retry(NOW, 2, NOW)))
     assert fleet.stale_scans.forgiven == {}
-    fleet.merge(replace(dir_look(look()), jobs_ended=1), NOW)
-    ended(fleet, look(), horizons=True)
+    fleet.merge(replace(dir_scan(partition_scan()), jobs_ended=1), NOW)
+    ended(fleet, partition_scan(), horizons=True)
     assert fleet.stale_scans.forgiven.keys() == {KEY}
-    fleet.merge(replace(dir_look(), present=frozenset()), NOW)
+    fleet.merge(replace(dir_scan(), present=frozenset()), NOW)
     assert not fleet.stale_scans.forgiven, "nothing is kept of who is gone"
 
 
 def test_a_quarantine_ends_when_its_segment_is_another_one() -> None:
     """OP-10: at the first look after a start, and later; once, also where the state directory cannot forget it."""
-    outdated = look(quarantine="corrupt", retry=Retry(NOW, 1, NOW + 9000), quarantine_outdated=True)
+    outdated = partition_scan(quarantine="corrupt", retry=Retry(NOW, 1, NOW + 9000), quarantine_outdated=True)
     known = replace(outdated, quarantine_outdated=False)
     for fleet in (fleet_with(outdated), fleet_with(known, outdated)):
         assert tracked(fleet).quarantine is None
         assert fleet.stale_scans.forgiven == {KEY: 1}
-        fleet.merge(replace(dir_look(outdated), jobs_ended=1), NOW)
+        fleet.merge(replace(dir_scan(outdated), jobs_ended=1), NOW)
         assert (fleet.stale_scans.forgiven, triggers(fleet)) == ({}, ["ratio"])
     assert tracked(fleet_with(known)).quarantine is not None
 
 
 def test_a_partition_that_kills_is_left_alone_whatever_its_segments_are() -> None:
     """U-35: what a worker found before may be over, but not that a process was killed there twice."""
-    outdated = look(quarantine="corrupt", retry=Retry(NOW, 1, NOW), quarantine_outdated=True)
-    fleet = fleet_with(look(**CLEAN))
-    fleet.merge(replace(dir_look(), suspects={NAME: CrashSuspect(2, NOW)}), NOW)
-    fleet.merge(replace(dir_look(outdated), present=None), NOW)
+    outdated = partition_scan(quarantine="corrupt", retry=Retry(NOW, 1, NOW), quarantine_outdated=True)
+    fleet = fleet_with(partition_scan(**CLEAN))
+    fleet.merge(replace(dir_scan(), suspects={NAME: CrashSuspect(2, NOW)}), NOW)
+    fleet.merge(replace(dir_scan(outdated), present=None), NOW)
     found = tracked(fleet).quarantine
     assert found is not None
     assert found.by_death
@@ -138,16 +154,16 @@ def test_a_topic_created_again_waits_for_the_job() -> None:
     """The partition was away for a look, say by another cleanup.policy; its job still had the files meanwhile."""
     fleet = fleet_with()
     fleet.begun(KEY, "ratio")
-    fleet.merge(replace(dir_look(), present=frozenset()), NOW)
-    fleet.merge(dir_look(look()), NOW)
-    fleet.finished(JobDone(job_on(look()), NOW, result=result()))
+    fleet.merge(replace(dir_scan(), present=frozenset()), NOW)
+    fleet.merge(dir_scan(partition_scan()), NOW)
+    fleet.finished(JobDone(job_on(partition_scan()), NOW, result=result()))
     assert triggers(fleet) == []
-    fleet.merge(replace(dir_look(), present=frozenset()), NOW)
+    fleet.merge(replace(dir_scan(), present=frozenset()), NOW)
     assert not fleet.stale_scans.keys(), "nothing is kept of who is gone"
 
 
 @pytest.mark.slow
-def test_a_look_at_everything_surveys_what_nobody_has_seen(root: Path) -> None:
+def test_a_full_scan_surveys_what_was_not_seen(root: Path) -> None:
     """The job has changed its files for the last time; a look sees them, and hangs until the job has ended.
 
     Nothing changes after that look: only that nobody has looked since the job ended says that one is due.
@@ -186,7 +202,7 @@ def test_a_look_at_everything_surveys_what_nobody_has_seen(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_look_at_one_partition_surveys_one_only(root: Path) -> None:
+def test_a_scan_of_one_partition_surveys_one_only(root: Path) -> None:
     """After a look that failed the next glance at a partition reads the whole directory, but surveys one only."""
     begun: list[str] = []
     go_on, both, fails = threading.Event(), threading.Barrier(2), threading.Event()

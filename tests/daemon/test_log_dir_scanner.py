@@ -41,7 +41,7 @@ from cleanerd.state.in_progress import PLACE, InFlightMarkers
 from tests.cleaner.driver import clean as clean_log
 from tests.cli.clean_log_dirs import batch
 from tests.daemon.fleets import NOW, fleet_with
-from tests.daemon.service import COMPACT, assignments, broker, is_clean, look_context, serve, until
+from tests.daemon.service import COMPACT, assignments, broker, is_clean, scan_context, serve, until
 from tests.segments.metadata_logs import ID1
 from tests.segments.replica_records import log_of, partition
 from tests.support.fake_agent import FakeAgent, wait
@@ -66,11 +66,11 @@ def test_a_topic_that_is_compacted_no_longer(root: Path) -> None:
     make_log_dir(root, {"orders-0": two_groups()})
     instead: list[BrokerFacts] = []
 
-    class Told(FactsCache):
+    class Reported(FactsCache):
         def get(self, *given: Any, **named: Any) -> BrokerFacts:
             return instead[-1] if instead else super().get(*given, **named)
 
-    known, scanner = look_context(root), LogDirScanner(root, Told())
+    known, scanner = scan_context(root), LogDirScanner(root, Reported())
     first, second = scanner.scan(known), scanner.scan(known)
     assert [str(each.name) for each in first.scans] == ["orders-0"]
     assert second.present is first.present
@@ -89,24 +89,24 @@ def test_what_keeps_the_broker_from_starting_is_a_warning(root: Path) -> None:
     """U-60: on the page as in every command; it is looked for when partitions come or go, and now and then."""
     make_log_dir(root, {"orders-0": two_groups()})
     scanner = LogDirScanner(root, limits=DaemonLimits(start_check_seconds=0))
-    assert not any("does not start" in warning for warning in scanner.scan(look_context(root)).warnings)
+    assert not any("does not start" in warning for warning in scanner.scan(scan_context(root)).warnings)
     (root / "lost+found").mkdir()
-    assert any("does not start" in warning for warning in scanner.scan(look_context(root)).warnings)
+    assert any("does not start" in warning for warning in scanner.scan(scan_context(root)).warnings)
     (root / "lost+found").rmdir()
-    assert not any("does not start" in warning for warning in scanner.scan(look_context(root)).warnings)
+    assert not any("does not start" in warning for warning in scanner.scan(scan_context(root)).warnings)
     rare = LogDirScanner(root)
-    rare.scan(look_context(root))
+    rare.scan(scan_context(root))
     (root / "lost+found").mkdir()
-    assert not any("does not start" in warning for warning in rare.scan(look_context(root)).warnings)
+    assert not any("does not start" in warning for warning in rare.scan(scan_context(root)).warnings)
     (root / "orders-1").mkdir()
-    assert any("does not start" in warning for warning in rare.scan(look_context(root)).warnings)
+    assert any("does not start" in warning for warning in rare.scan(scan_context(root)).warnings)
 
 
 def test_the_end_of_a_log_is_in_the_status(root: Path) -> None:
     """U-70: other brokers' daemons read there how far a replica is that their tombstones wait for."""
     make_log_dir(root, {"orders-0": Partition({0: batch(0, ("a", "1")), 1: batch(1, ("b", "1"), ("c", "1"))})})
     fleet = fleet_with()
-    fleet.merge(LogDirScanner(root).scan(look_context(root)), NOW)
+    fleet.merge(LogDirScanner(root).scan(scan_context(root)), NOW)
     (tracked,) = (each for each in fleet.partitions.values() if each.path == str(root))
     assert partition_view(fleet, tracked).to_json()["log_end_offset"] == 3
 
@@ -118,7 +118,7 @@ def test_the_tombstones_that_the_last_cleaning_kept_are_in_the_status(root: Path
 
     def shown() -> object:
         fleet = fleet_with()
-        fleet.merge(LogDirScanner(root).scan(look_context(root)), NOW)
+        fleet.merge(LogDirScanner(root).scan(scan_context(root)), NOW)
         (tracked,) = (each for each in fleet.partitions.values() if each.path == str(root))
         return partition_view(fleet, tracked).to_json()["tombstones_kept"]
 
@@ -143,7 +143,7 @@ def test_unknown_replicas_are_a_warning(
     with broker(root, 1):
         if records is not None:
             log_of(root / "__cluster_metadata-0", (0, (topic("orders", ID1), *records)))
-        context = look_context(root, f"topics.*.cleanerd.tombstone.replicated={replicated}")
+        context = scan_context(root, f"topics.*.cleanerd.tombstone.replicated={replicated}")
         scanner = LogDirScanner(root)
         scans = scanner.scan(context), scanner.scan(context, [TopicPartition("orders", 0)])
     for scan in scans:
@@ -154,13 +154,13 @@ def test_unknown_replicas_are_a_warning(
 def test_a_topics_partitions_share_its_configuration(root: Path) -> None:
     """U-23: thousands of them have the same one, by the broker's word; one that the broker changed is another."""
     with broker(root, 2) as agent:
-        scanner, known = LogDirScanner(root), look_context(root)
-        one, two = (look.config for look in scanner.scan(known).scans if isinstance(look, PartitionScan))
+        scanner, known = LogDirScanner(root), scan_context(root)
+        one, two = (scan.config for scan in scanner.scan(known).scans if isinstance(scan, PartitionScan))
         assert one is two
         agent.settings["delete.retention.ms"] = "12345"
         names = scanner.scan(known).present
         changed = scanner.scan(known, names).scans
-        three, four = (look.config for look in changed if isinstance(look, PartitionScan))
+        three, four = (scan.config for scan in changed if isinstance(scan, PartitionScan))
         assert three is four
         assert (three.delete_retention_ms, one.delete_retention_ms != 12345) == (12345, True)
 
@@ -175,7 +175,7 @@ def test_a_configuration_that_the_broker_applies_later(root: Path) -> None:
     with broker(root, 1) as agent:
         created = (0, (topic("orders", ID1), partition(ID1, 0, [1], [1])))
         log_of(root / "__cluster_metadata-0", created)
-        scanner, context = LogDirScanner(root, facts=FactsCache(share=0)), look_context(root)
+        scanner, context = LogDirScanner(root, facts=FactsCache(share=0)), scan_context(root)
         now_ms = time.time_ns() // 1_000_000
         assert retention_ms(now_ms) == 86_400_000
         changed = (1, (config(2, "orders", "delete.retention.ms", "12345"),))
@@ -190,19 +190,19 @@ def test_a_configuration_that_the_broker_applies_later(root: Path) -> None:
 def test_a_partition_remembers_nothing_of_others(root: Path, running: str) -> None:
     """It is kept until the next look at it: a whole reading each would be memory by the square of the partitions."""
 
-    def look() -> PartitionScan | FailedScan:
-        return next(each for each in LogDirScanner(root).scan(look_context(root)).scans if str(each.name) == "orders-1")
+    def scan() -> PartitionScan | FailedScan:
+        return next(each for each in LogDirScanner(root).scan(scan_context(root)).scans if str(each.name) == "orders-1")
 
     if running == "agent":
         with broker(root, 3):
-            found = look()
+            found = scan()
     else:
         make_log_dir(root, {f"orders-{n}": two_groups() for n in range(3)})
         if running == "no agent":
             with held(root):
-                found = look()
+                found = scan()
         else:
-            found = look()
+            found = scan()
     assert isinstance(found, PartitionScan)
     kept = found.log_dir
     assert kept.partitions == (found.name,)
@@ -216,9 +216,9 @@ def test_an_agent_that_hangs_is_waited_for_once_a_round(root: Path) -> None:
     """2,000 partitions, each with its own time limit, would hold up all other directories for hours."""
     with broker(root, 60) as agent:
         agent.fail("log", *[wait(3.0)] * 120)
-        found = LogDirScanner(root, limits=DaemonLimits(agent_seconds=0.5)).scan(look_context(root))
+        found = LogDirScanner(root, limits=DaemonLimits(agent_seconds=0.5)).scan(scan_context(root))
         assert [each.cause for each in found.scans if isinstance(each, FailedScan)] == [Cause.TRANSIENT] * 60
-        assert len(agent.asked("log")) < 10
+        assert len(agent.requested("log")) < 10
 
 
 def test_an_answer_that_makes_no_sense_concerns_one_partition(root: Path) -> None:
@@ -229,40 +229,40 @@ def test_an_answer_that_makes_no_sense_concerns_one_partition(root: Path) -> Non
             return b"{}\n" if request["partition"] == 0 else None
 
         agent.fail("log", *[nonsense] * 10)
-        found = LogDirScanner(root).scan(look_context(root))
+        found = LogDirScanner(root).scan(scan_context(root))
         assert [isinstance(each, PartitionScan) for each in found.scans] == [False, True, True]
 
 
-def test_a_look_at_one_partition_does_not_clear_a_failed_directory(root: Path) -> None:
+def test_a_scan_of_one_partition_does_not_clear_a_failed_directory(root: Path) -> None:
     """The disk is away: a job that ended there a moment later is no reason to begin the next one."""
     with broker(root, 1):
-        found, told = LogDirScanner(root), look_context(root)
-        (name,) = found.scan(told).present or [None]
+        found, context = LogDirScanner(root), scan_context(root)
+        (name,) = found.scan(context).present or [None]
         assert name is not None
-        assert found.scan(told, {name}).online
+        assert found.scan(context, {name}).online
         root.rename(root.with_name("away"))
-        assert not found.scan(told).online
-        glance = found.scan(told, {name})
+        assert not found.scan(context).online
+        glance = found.scan(context, {name})
         assert (glance.online, glance.scans) == (False, ())
         root.with_name("away").rename(root)
-        assert found.scan(told, {name}).online
+        assert found.scan(context, {name}).online
 
 
 def test_deleted_files_of_the_broker_change_nothing(root: Path) -> None:
     """A minute after a cleaning the broker deletes what was replaced: nothing that a look would find differs by it."""
     with broker(root, 2):
-        scanner, told = LogDirScanner(root), look_context(root)
+        scanner, context = LogDirScanner(root), scan_context(root)
         aside = root / "orders-0" / "00000000000000000000.log.deleted"
         aside.write_bytes(b"")
-        assert sorted(str(each.name) for each in scanner.scan(told).scans) == ["orders-0", "orders-1"]
+        assert sorted(str(each.name) for each in scanner.scan(context).scans) == ["orders-0", "orders-1"]
         aside.unlink()
-        assert scanner.scan(told).scans == ()
+        assert scanner.scan(context).scans == ()
 
 
-def test_a_change_during_a_look_is_for_the_next_look(root: Path) -> None:
+def test_a_change_during_a_scan_is_for_the_next_scan(root: Path) -> None:
     """What counts as seen is the listing that the look rests on, not what lies there when it ends."""
     make_log_dir(root, {"orders-0": two_groups()})
-    scanner, told = LogDirScanner(root), look_context(root)
+    scanner, context = LogDirScanner(root), scan_context(root)
 
     class Changing(StateStore):
         def load(self, *given: Any) -> Any:
@@ -270,15 +270,15 @@ def test_a_change_during_a_look_is_for_the_next_look(root: Path) -> None:
             (root / "orders-0" / "more").touch()
             return super().load(*given)
 
-    assert len(scanner.scan(replace(told, store=Changing(root.parent / "state"))).scans) == 1
-    assert len(scanner.scan(told).scans) == 1, "it came after the directory was listed"
-    assert scanner.scan(told).scans == ()
+    assert len(scanner.scan(replace(context, store=Changing(root.parent / "state"))).scans) == 1
+    assert len(scanner.scan(context).scans) == 1, "it came after the directory was listed"
+    assert scanner.scan(context).scans == ()
 
 
-def test_a_segment_begun_while_the_broker_is_asked(root: Path) -> None:
+def test_a_segment_begun_while_the_broker_answers(root: Path) -> None:
     """D-06: the broker has spoken, then rolls, then its directory is listed: the look rests on what it said before."""
     with broker(root, 1) as agent:
-        scanner, told = LogDirScanner(root), look_context(root)
+        scanner, context = LogDirScanner(root), scan_context(root)
 
         def rolled_meanwhile(agent: FakeAgent, request: dict[str, Any]) -> bytes:
             answer = {"id": request["id"], "ok": True, "result": agent.do_log(request)}
@@ -286,22 +286,22 @@ def test_a_segment_begun_while_the_broker_is_asked(root: Path) -> None:
             return json.dumps(answer).encode() + b"\n"
 
         agent.fail("log", rolled_meanwhile)
-        (before,) = scanner.scan(told).scans
-        assert len(agent.asked("log")) == 1
-        (after,) = scanner.scan(replace(told, only_due=True), {before.name}).scans
+        (before,) = scanner.scan(context).scans
+        assert len(agent.requested("log")) == 1
+        (after,) = scanner.scan(replace(context, only_due=True), {before.name}).scans
         assert isinstance(before, PartitionScan)
         assert isinstance(after, PartitionScan)
         assert before.closed != after.closed, "what was the active segment is closed"
 
 
-def test_a_reported_partition_is_looked_at_if_it_changed(root: Path) -> None:
+def test_a_reported_partition_is_scanned_if_it_changed(root: Path) -> None:
     """The look after a job has seen its swap; whoever is told of it a second later finds nothing new."""
     with broker(root, 2):
-        scanner, told = LogDirScanner(root), look_context(root)
-        noticed = replace(told, only_due=True)
-        (first, second) = sorted(each.name for each in scanner.scan(told).scans)
+        scanner, context = LogDirScanner(root), scan_context(root)
+        noticed = replace(context, only_due=True)
+        (first, second) = sorted(each.name for each in scanner.scan(context).scans)
         assert scanner.scan(noticed, {first, second}).scans == ()
-        assert [each.name for each in scanner.scan(told, {first}).scans] == [first], "asked for by its name"
+        assert [each.name for each in scanner.scan(context, {first}).scans] == [first], "requested by its name"
         (log,) = (root / str(second)).glob(f"{0:020d}.log")
         times = (root / str(second)).stat()
         copy = log.with_suffix(".swap")
@@ -312,46 +312,46 @@ def test_a_reported_partition_is_looked_at_if_it_changed(root: Path) -> None:
         assert [each.name for each in scanner.scan(noticed, {first, second}).scans] == [second]
 
 
-@pytest.mark.parametrize("looks", [1, 2])
-def test_a_change_in_the_clock_tick_of_the_look_is_seen(
-    root: Path, monkeypatch: pytest.MonkeyPatch, looks: int
+@pytest.mark.parametrize("scans", [1, 2])
+def test_a_change_in_the_clock_tick_of_the_scan_is_seen(
+    root: Path, monkeypatch: pytest.MonkeyPatch, scans: int
 ) -> None:
     """The directory's time is the same after it, and nobody tells of it: at the first look nothing is watched yet."""
     with broker(root, 1):
-        scanner, told = LogDirScanner(root), look_context(root)
+        scanner, context = LogDirScanner(root), scan_context(root)
         place = root / "orders-0"
         now_ns = place.stat().st_mtime_ns
         with monkeypatch.context() as patched:
             # The look and the change have to come in one tick of the kernel's clock.
             patched.setattr(directory_time, "time", SimpleNamespace(time_ns=lambda: now_ns))
-            assert [len(scanner.scan(told).scans) for _ in range(looks)] == [1, 0][:looks]
+            assert [len(scanner.scan(context).scans) for _ in range(scans)] == [1, 0][:scans]
         (place / "more").touch()
         os.utime(place, ns=(now_ns, now_ns))
-        assert len(scanner.scan(told).scans) == 1
+        assert len(scanner.scan(context).scans) == 1
 
 
 def test_where_a_killed_broker_would_start_by_the_job(root: Path) -> None:
     """U-1: records were deleted a moment ago and no checkpoint tells; what a job has of its look is no checkpoint."""
     with broker(root, 1) as agent:
         agent.facts["log_start"] = 4
-        found = LogDirScanner(root).scan(look_context(root))
-        (look,) = found.scans
-        assert isinstance(look, PartitionScan)
+        found = LogDirScanner(root).scan(scan_context(root))
+        (scan,) = found.scans
+        assert isinstance(scan, PartitionScan)
         assert found.facts is not None
-        with LiveBroker(root / ".cleanerd-agent.sock") as asked:
-            for log_dir in (read_log_dir(root), look.log_dir):  # as clean --live does, as the daemon's job does
-                log = LivePartitions(log_dir, found.facts, asked).read(look.name).log
+        with LiveBroker(root / ".cleanerd-agent.sock") as requested:
+            for log_dir in (read_log_dir(root), scan.log_dir):  # as clean --live does, as the daemon's job does
+                log = LivePartitions(log_dir, found.facts, requested).read(scan.name).log
                 assert (log.log_start_offset, log.lasting_start_offset) == (4, 0)
 
 
-def test_a_look_goes_by_the_time_of_jobs(root: Path) -> None:
+def test_a_scan_uses_the_time_of_jobs(root: Path) -> None:
     """The wall clock may be ahead and not believed: then nothing is to be cleaned that a job would not clean."""
     make_log_dir(root, {"orders-0": two_groups()})
-    made = look_context(root)
-    told = replace(made, now_ms=lambda: 1_700_000_000_000)
-    (look,) = LogDirScanner(root).scan(told).scans
-    assert isinstance(look, PartitionScan)
-    assert look.scanned_ms == 1_700_000_000_000
+    made = scan_context(root)
+    reported = replace(made, now_ms=lambda: 1_700_000_000_000)
+    (scan,) = LogDirScanner(root).scan(reported).scans
+    assert isinstance(scan, PartitionScan)
+    assert scan.scanned_ms == 1_700_000_000_000
 
 
 def die_at(store: StateStore, root: Path, name: TopicPartition) -> None:
@@ -362,15 +362,15 @@ def die_at(store: StateStore, root: Path, name: TopicPartition) -> None:
     os.waitpid(pid, 0)
 
 
-def test_a_suspect_is_reported_at_every_look(root: Path) -> None:
+def test_a_suspect_is_reported_at_every_scan(root: Path) -> None:
     """U-35: a look at one partition, as after each job, told nothing of it: the warning came and went all the time."""
     names = [TopicPartition("orders", n) for n in range(2)]
     make_log_dir(root, {str(name): two_groups() for name in names})
-    made = look_context(root)
+    made = scan_context(root)
     die_at(made.store, root, names[0])
     scanner, context = LogDirScanner(root), replace(made, in_flight=InFlightMarkers(made.store))
-    told = [scanner.scan(context, only).warnings for only in (None, {names[1]}, {names[0]}, None)]
-    assert ["it is tried last" in " ".join(each) for each in told] == [True] * 4
+    reported = [scanner.scan(context, only).warnings for only in (None, {names[1]}, {names[0]}, None)]
+    assert ["it is tried last" in " ".join(each) for each in reported] == [True] * 4
     with InFlightMarkers(made.store).working(read_log_dir(root), names[0]):
         pass
     assert "it is tried last" not in " ".join(scanner.scan(context, {names[0]}).warnings)
@@ -379,9 +379,9 @@ def test_a_suspect_is_reported_at_every_look(root: Path) -> None:
 
 def test_a_death_after_the_work_was_done(root: Path) -> None:
     """U-35: a mark on a partition that waits for nothing blames nobody; on one that is dirty it does."""
-    made = look_context(root)
+    made = scan_context(root)
 
-    def look() -> LogDirScan:
+    def scan() -> LogDirScan:
         """Of a daemon that was started just now."""
         scanner = LogDirScanner(root)
         try:
@@ -396,15 +396,15 @@ def test_a_death_after_the_work_was_done(root: Path) -> None:
         await until("it is clean", lambda: is_clean(service.view(), 8))
 
     with broker(root, 1):
-        (name,) = look().present or [None]
+        (name,) = scan().present or [None]
         assert name is not None
         killed_at(name)
-        found = look()
+        found = scan()
         assert set(found.suspects) == {name}
         assert "it is tried last" in " ".join(found.warnings)
         serve([*assignments(root), COMPACT], until_clean)
         killed_at(name)
-        found = look()
+        found = scan()
         assert found.suspects == {}
         assert "it is tried last" not in " ".join(found.warnings)
         assert not [path for path in (root.parent / "state" / PLACE).rglob("*") if path.is_file()]
@@ -426,10 +426,10 @@ def test_a_death_after_the_work_was_done(root: Path) -> None:
 def test_a_suspect_of_any_kind_of_work_is_not_forgiven(root: Path, changed: dict[str, Any], waits: bool) -> None:
     """U-35: a partition whose tombstone removal is killed again and again stays a suspect."""
     make_log_dir(root, {"orders-0": two_groups()})
-    (look,) = LogDirScanner(root).scan(look_context(root)).scans
-    assert isinstance(look, PartitionScan)
-    assert not look.has_nothing_to_do(1000)
-    done = replace(look, dirty_bytes=0, removal_known=True, has_clean_part=True)
+    (scan,) = LogDirScanner(root).scan(scan_context(root)).scans
+    assert isinstance(scan, PartitionScan)
+    assert not scan.has_nothing_to_do(1000)
+    done = replace(scan, dirty_bytes=0, removal_known=True, has_clean_part=True)
     assert replace(done, **changed).has_nothing_to_do(1000) is not waits
 
 
@@ -443,7 +443,7 @@ def test_a_bug_that_one_partition_brings_out(root: Path) -> None:
             return super().load(log_dir, log)
 
     make_log_dir(root, {f"orders-{n}": two_groups() for n in range(3)})
-    found = LogDirScanner(root).scan(replace(look_context(root), store=Buggy(root.parent / "state"))).scans
+    found = LogDirScanner(root).scan(replace(scan_context(root), store=Buggy(root.parent / "state"))).scans
     assert [isinstance(each, PartitionScan) for each in found] == [True, False, True]
     assert found[1] == FailedScan(found[1].name, "unexpected error: ZeroDivisionError: a bug", Cause.DATA)
 
@@ -463,7 +463,7 @@ def test_a_bug_that_one_partition_brings_out(root: Path) -> None:
         ),
     ],
 )
-def test_a_look_that_fails_has_the_cause_of_its_error(root: Path, error: CleanerdError | OSError, cause: Cause) -> None:
+def test_a_scan_that_fails_has_the_cause_of_its_error(root: Path, error: CleanerdError | OSError, cause: Cause) -> None:
     """What follows is what follows for whoever cleans: one table for both (`cleanerd.errors`)."""
 
     class Failing(StateStore):
@@ -471,6 +471,6 @@ def test_a_look_that_fails_has_the_cause_of_its_error(root: Path, error: Cleaner
             raise error
 
     make_log_dir(root, {"orders-0": two_groups()})
-    (found,) = LogDirScanner(root).scan(replace(look_context(root), store=Failing(root.parent / "state"))).scans
+    (found,) = LogDirScanner(root).scan(replace(scan_context(root), store=Failing(root.parent / "state"))).scans
     assert isinstance(found, FailedScan)
     assert found.cause is cause

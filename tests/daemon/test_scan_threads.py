@@ -54,14 +54,14 @@ class Disk:
         self.scans = 0
         disk = self
 
-        class Looker(LogDirScanner):
+        class Scanner(LogDirScanner):
             def scan(self, *arguments: Any) -> Any:
                 if self.path == path:
                     disk.scans += 1
                     disk.works.wait(PATIENCE_SECONDS)
                 return super().scan(*arguments)
 
-        self.scanner = Looker
+        self.scanner = Scanner
         if works:
             self.works.set()
 
@@ -153,16 +153,16 @@ def test_explain_of_a_hanging_directory_answers_at_once(root: Path) -> None:
             with pytest.raises(CleanerdError, match="does not answer"):
                 await service.control_api.explain("orders-0")
             assert not disk.works.is_set()
-            told.append(time.monotonic())
+            reported.append(time.monotonic())
 
-        told: list[float] = []
+        reported: list[float] = []
         serve(assignments(root), story, limits=SOON_LATE, scanner=disk.scanner)
-        assert time.monotonic() - told[0] < PATIENCE_SECONDS / 2
+        assert time.monotonic() - reported[0] < PATIENCE_SECONDS / 2
         disk.works.set()
 
 
 @pytest.mark.slow
-def test_a_bug_in_a_look_is_told(root: Path) -> None:
+def test_a_bug_in_a_scan_is_reported(root: Path) -> None:
     """Its thread ends and is replaced; the next look is as any other."""
     bugs = [ZeroDivisionError("a bug")]
 
@@ -202,7 +202,7 @@ def test_explain_does_not_wait_for_a_hanging_disk(root: Path) -> None:
         serve(assignments(root), story, limits=SOON_LATE, scanner=Hangs)
 
 
-def test_the_end_does_not_wait_for_a_look_after_a_clean(root: Path) -> None:
+def test_the_end_does_not_wait_for_a_scan_after_a_clean(root: Path) -> None:
     """The job is done, its disk hangs when it is looked at again: nothing is left to be waited for."""
     works = threading.Event()
 
@@ -217,26 +217,26 @@ def test_the_end_does_not_wait_for_a_look_after_a_clean(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("clean", lambda: service.view().totals.cleans.get("cleaned") == 1)
-            told.append(time.monotonic())
+            reported.append(time.monotonic())
 
-        told: list[float] = []
+        reported: list[float] = []
         try:
             serve(assignments(root, log_cleaner_backoff_ms="3600000"), story, scanner=Hangs)
-            assert time.monotonic() - told[0] < PATIENCE_SECONDS / 2
+            assert time.monotonic() - reported[0] < PATIENCE_SECONDS / 2
         finally:
             works.set()
 
 
 def test_a_mode_that_was_set_counts_at_once(root: Path) -> None:
     """Between a reload and the looks by its settings nothing begins that the old ones allowed."""
-    told = assignments(root)
+    reported = assignments(root)
     with broker(root):
         (root.parent / "state").mkdir()
         assert not save_pauses(root.parent / "state", Pauses(everything=True))
 
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
-            service.configuration.reread = lambda: load_settings([], [*told, "cleanerd.mode=observe"], {})
+            service.configuration.reread = lambda: load_settings([], [*reported, "cleanerd.mode=observe"], {})
             service.reload()
             service.fleet.pause(None, paused=False)
             service.dispatcher.schedule()
@@ -244,7 +244,7 @@ def test_a_mode_that_was_set_counts_at_once(root: Path) -> None:
             await until("worked out", lambda: next(iter(service.fleet.partitions.values())).saving is not None)
             assert not service.view().totals.cleans
 
-        serve(told, story)
+        serve(reported, story)
 
 
 class Scene:
@@ -258,21 +258,21 @@ class Scene:
         self.released: list[Path] = []
         scene = self
 
-        class Looker(LogDirScanner):
+        class Scanner(LogDirScanner):
             def scan(self, context: ScanContext, only: Any = None) -> LogDirScan:
-                return scene._look(context, only)
+                return scene._scan(context, only)
 
             def release(self) -> None:
                 scene.works.wait(PATIENCE_SECONDS)
                 scene.released.append(self.path)
 
-        self.scans = ScanThreads(self.merged.append, lambda _text: None, self._wake, limits, scanner=Looker)
+        self.scans = ScanThreads(self.merged.append, lambda _text: None, self._wake, limits, scanner=Scanner)
         self.scans.attend([root])
 
     def _wake(self) -> None:
         self.woken += 1
 
-    def _look(self, _world: ScanContext, names: Any = None) -> LogDirScan:
+    def _scan(self, _world: ScanContext, names: Any = None) -> LogDirScan:
         self.works.wait(PATIENCE_SECONDS)
         mode = DirMode("live", "whole" if names is None else "one", "live")
         return LogDirScan(
@@ -288,14 +288,14 @@ def world(root: Path) -> ScanContext:
 def test_an_error_after_the_client_gave_up_is_not_logged(root: Path) -> None:
     """Whoever asked was told that there is no answer: asyncio told of the error, with a traceback in the log."""
     scene = Scene(root)
-    told: list[str] = []
+    reported: list[str] = []
 
-    def question(_looker: LogDirScanner) -> None:
+    def question(_scanner: LogDirScanner) -> None:
         scene.works.wait(PATIENCE_SECONDS)
         raise ZeroDivisionError
 
     async def story() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context["message"]))
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["message"]))
         (thread,) = scene.scans._managed[root].thread._threads.values()
         with pytest.raises(WorkerDiedError, match="does not answer"):
             await scene.scans.run(root, question)
@@ -306,28 +306,28 @@ def test_an_error_after_the_client_gave_up_is_not_logged(root: Path) -> None:
 
     asyncio.run(story())
     scene.scans.close()
-    assert told == []
+    assert reported == []
 
 
-def test_two_looks_that_come_late(root: Path) -> None:
+def test_two_scans_that_come_late(root: Path) -> None:
     """The looker says nothing twice: what the second one found must not get lost."""
     scene = Scene(root)
 
     async def story() -> None:
-        told = world(root)
-        await asyncio.gather(scene.scans.scan(told, {root: None}), scene.scans.scan(told, {root: set()}))
+        reported = world(root)
+        await asyncio.gather(scene.scans.scan(reported, {root: None}), scene.scans.scan(reported, {root: set()}))
         assert [found.online for found in scene.merged] == [False], "it is told once"
         scene.works.set()
         await until("both", lambda: scene.woken == 2)
         assert [found.mode.reason for found in scene.merged[1:]] == ["whole", "one"]
-        await scene.scans.scan(told, {root: None})
+        await scene.scans.scan(reported, {root: None})
         assert len(scene.merged) == 4, "it is asked again"
 
     asyncio.run(story())
     scene.scans.close()
 
 
-def test_a_late_look_by_old_settings(root: Path) -> None:
+def test_a_late_scan_by_old_settings(root: Path) -> None:
     """It answers, and is asked again; that it may be cleaned live was said by settings that no longer count."""
     scene = Scene(root)
 
@@ -342,7 +342,7 @@ def test_a_late_look_by_old_settings(root: Path) -> None:
     scene.scans.close()
 
 
-def test_the_sweep_runs_after_the_look_is_reported(root: Path) -> None:
+def test_the_sweep_runs_after_the_scan_is_reported(root: Path) -> None:
     """S-51: with thousands of partitions that takes long, and nobody waits for it; one that ends in a bug is told."""
     make_log_dir(root, {"orders-0": two_groups()})
     merged, warned = list[LogDirScan](), list[str]()
@@ -350,33 +350,33 @@ def test_the_sweep_runs_after_the_look_is_reported(root: Path) -> None:
     goes_on = threading.Event()
 
     class Waiting(StateSweeper):
-        def after(self, look: LogDirScan, _store: object, *, all_seen: bool = True, log_dirs: object = ()) -> None:
+        def after(self, scan: LogDirScan, _store: object, *, all_seen: bool = True, log_dirs: object = ()) -> None:
             assert (all_seen, log_dirs) == (True, (root,))
             goes_on.wait(PATIENCE_SECONDS)
-            swept.append(look.path)
+            swept.append(scan.path)
             if len(swept) == 2:
                 raise ValueError("a bug")
 
-    looks = ScanThreads(merged.append, warned.append, lambda: None, sweeper=Waiting)
+    scans = ScanThreads(merged.append, warned.append, lambda: None, sweeper=Waiting)
 
     async def story() -> None:
-        told = world(root)
-        looks.attend([root])
-        await looks.scan(told, {root: None})
+        reported = world(root)
+        scans.attend([root])
+        await scans.scan(reported, {root: None})
         assert (len(merged), swept) == (1, [])
         goes_on.set()
-        await looks.scan(told, {root: None})
+        await scans.scan(reported, {root: None})
         assert swept[:1] == [root], "before the next look, by the same thread"
         await until("the second is told", lambda: bool(warned))
         assert "a bug" in warned[0]
-        await looks.scan(told, {root: set()})
+        await scans.scan(reported, {root: set()})
         assert len(swept) == 2, "a look at some of its partitions misses nobody"
-        await looks.scan(told, {root: None})
+        await scans.scan(reported, {root: None})
         await until("another thread has taken its place", lambda: len(swept) == 3)
-        assert [look.online for look in merged] == [True] * 4
+        assert [scan.online for scan in merged] == [True] * 4
 
     asyncio.run(story())
-    looks.close()
+    scans.close()
 
 
 def test_a_directory_dropped_while_it_hangs(root: Path) -> None:
@@ -388,27 +388,27 @@ def test_a_directory_dropped_while_it_hangs(root: Path) -> None:
     disk, merged = Disk(root, works=True), list[LogDirScan]()
     # A look that is to be late hangs; the others have time, also on a machine that is busy.
     limits = DaemonLimits(scan_seconds=2.0)
-    looks = ScanThreads(merged.append, lambda _text: None, lambda: None, limits, scanner=disk.scanner)
+    scans = ScanThreads(merged.append, lambda _text: None, lambda: None, limits, scanner=disk.scanner)
 
-    async def look() -> LogDirScan:
-        await looks.scan(world(root), {root: None})
+    async def scan() -> LogDirScan:
+        await scans.scan(world(root), {root: None})
         return merged[-1]
 
     async def story() -> None:
-        looks.attend([root])
-        assert not (await look()).taken
+        scans.attend([root])
+        assert not (await scan()).taken
         assert holder_of(root, DAEMON_FILE) is not None
         disk.works.clear()
-        assert not (await look()).online
-        assert looks.attend([]) == [root]
+        assert not (await scan()).online
+        assert scans.attend([]) == [root]
         disk.works.set()
         await until("it is given back", lambda: holder_of(root, DAEMON_FILE) is None)
-        looks.attend([root])
-        assert ((await look()).taken, merged[-1].online) == ("", True)
-        looks.attend([])
+        scans.attend([root])
+        assert ((await scan()).taken, merged[-1].online) == ("", True)
+        scans.attend([])
 
     asyncio.run(story())
-    looks.close()
+    scans.close()
     assert holder_of(root, DAEMON_FILE) is None
 
 
