@@ -350,7 +350,7 @@ def _require_theirs(files: PartitionFiles, place: PartitionFiles) -> None:
 def _source_files(files: PartitionFiles, group: ManifestGroup) -> dict[int, list[str]]:
     """The plan was validated under the lock, so the current files are those of the plan."""
     found: dict[int, list[str]] = {source: [] for source in group.sources}
-    for name, (base, suffix) in sorted(files_of(group, files.names())):
+    for name, base, suffix in files_of(group, files.names()):
         if suffix in _NAMES:
             found[base].append(name)
     return found

@@ -45,7 +45,7 @@ from cleanerd.swap.files import HERE
 from cleanerd.swap.unfinished import refuse_unfinished, require_retirable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from cleanerd.cleaner.manifest import ManifestGroup
     from cleanerd.swap.files import PartitionFiles
@@ -108,8 +108,8 @@ def swap_group(
     names = files.names()
     _check_sources(files, group, source_files, names)
     refuse_unfinished(files, names)  # U-34
-    names |= {swap_name(group.base, kind) for kind in group.files}
-    require_retirable(files, retired_names(group, names))
+    retired = retired_names(group, names | {swap_name(group.base, kind) for kind in group.files})
+    require_retirable(files, retired, names)
     for kind in MOVE_ORDER:  # S-31
         if kind in group.files:
             files.rename(staged_name(plan_id, group.base, kind), cleaned_name(group.base, kind))
@@ -119,33 +119,41 @@ def swap_group(
     for kind in group.kinds():  # S-34: the log is renamed first
         files.rename(cleaned_name(group.base, kind), swap_name(group.base, kind))
     files.fsync_directory()
-    complete_group(files, group, names)
+    _complete(files, group, group.kinds(), retired, _deleted_names(group, names))
     journal.done(group)
 
 
-def complete_group(files: PartitionFiles, group: ManifestGroup, names: frozenset[str] | None = None) -> None:
+def complete_group(files: PartitionFiles, group: ManifestGroup) -> None:
     """S-35 .. S-38 from the current state of a committed group, whose names must be on the disk.
-
-    ``names``: those in the directory, if the caller knows them.
 
     Raises:
         CleanerdError: the system refused a step; call again.
     """
-    names = files.names() if names is None else names
-    log_swap = swap_name(group.base, "log")
-    if log_swap in names:
-        retired = retired_names(group, names)
+    names = files.names()
+    kinds = tuple(kind for kind in group.kinds() if swap_name(group.base, kind) in names)
+    retired = retired_names(group, names) if "log" in kinds else []
+    _complete(files, group, kinds, retired, _deleted_names(group, names))
+
+
+def _complete(
+    files: PartitionFiles,
+    group: ManifestGroup,
+    kinds: Collection[FileKind],
+    retired: Collection[str],
+    deleted: Collection[str],
+) -> None:
+    """``kinds`` still have their ``.swap`` name, ``retired`` still the name of a source, ``deleted`` no longer."""
+    if "log" in kinds:
         for name in retired:  # S-35
             files.rename(name, name + DELETED_SUFFIX)
-        names |= {name + DELETED_SUFFIX for name in retired}
         files.fsync_directory()
-        files.rename(log_swap, final_name(group.base, "log"))  # S-36
+        files.rename(swap_name(group.base, "log"), final_name(group.base, "log"))  # S-36
         files.fsync_directory()
-    for kind in group.kinds():  # S-37
-        if kind != "log" and swap_name(group.base, kind) in names:
+    for kind in kinds:  # S-37
+        if kind != "log":
             files.rename(swap_name(group.base, kind), final_name(group.base, kind))
     files.fsync_directory()
-    for name in _deleted_names(group, names):  # S-38
+    for name in sorted({*deleted, *(name + DELETED_SUFFIX for name in retired)}):  # S-38
         files.unlink(name)
     files.fsync_directory()
 
@@ -158,14 +166,14 @@ def retired_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
     (S-45).
     """
     arrived = {final_name(group.base, kind) for kind in group.files if swap_name(group.base, kind) not in names}
-    snapshots = (parse_file_name(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
-    newest_snapshot = max((place[0] for place in snapshots if place is not None), default=-1)
-    return sorted(
+    snapshots = [parse_file_name(name) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
+    newest_snapshot = max([place[0] for place in snapshots if place is not None], default=-1)
+    return [
         name
-        for name, (base, suffix) in files_of(group, names)
+        for name, base, suffix in files_of(group, names)
         if (suffix in SOURCE_SUFFIXES and name not in arrived)
         or (suffix == SNAPSHOT_SUFFIX and base not in {group.base, newest_snapshot})
-    )
+    ]
 
 
 def finish_plan(files: PartitionFiles, plan_id: str, *, lasting: bool = True) -> None:
@@ -320,8 +328,8 @@ def _check_sources(
     names: Collection[str],
 ) -> None:
     """Refuse a group whose source files are not those of the plan (S-29)."""
-    planned = {name for source in group.sources for name in source_files[source] if _is_segment_file(name)}
-    found = {name for name, (_, suffix) in files_of(group, names) if suffix in SOURCE_SUFFIXES}
+    planned = {name for source in group.sources for name in source_files[source] if name[_DIGITS:] in SOURCE_SUFFIXES}
+    found = {name for name, _, suffix in files_of(group, names) if suffix in SOURCE_SUFFIXES}
     if planned != found:
         changed = ", ".join(sorted(planned ^ found))
         raise StalePlanError(
@@ -331,23 +339,13 @@ def _check_sources(
         )
 
 
-def _is_segment_file(name: str) -> bool:
-    place = parse_file_name(name)
-    return place is not None and place[1] in SOURCE_SUFFIXES
-
-
 def _deleted_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
     """Files of the sources that S-35 renamed. The broker removes other ``.deleted`` files."""
     ours = {suffix + DELETED_SUFFIX for suffix in (*SOURCE_SUFFIXES, SNAPSHOT_SUFFIX)}
-    return sorted(name for name, (_, suffix) in files_of(group, names) if suffix in ours)
+    return [name for name, _, suffix in files_of(group, names) if suffix in ours]
 
 
-def files_of(group: ManifestGroup, names: Iterable[str]) -> Iterator[tuple[str, tuple[int, str]]]:
-    """The names in ``names`` that are files of the sources, with base and suffix.
-
-    The directory has files of thousands of other segments, and each group lists them: only these names are parsed.
-    """
-    digits = {file_name(base, "") for base in group.sources}
-    for name in names:
-        if name[:_DIGITS] in digits and (place := parse_file_name(name)) is not None:
-            yield name, place
+def files_of(group: ManifestGroup, names: Iterable[str]) -> list[tuple[str, int, str]]:
+    """The names in ``names`` that begin with the base offset of a source, ascending, with base and suffix."""
+    bases = {file_name(base, ""): base for base in group.sources}
+    return [(name, bases[name[:_DIGITS]], name[_DIGITS:]) for name in sorted(names) if name[:_DIGITS] in bases]

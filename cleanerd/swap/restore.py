@@ -163,7 +163,7 @@ def restore_group(
     """
     names = _existing_names(files, group)
     refuse_unfinished(files, names)  # U-34
-    require_retirable(files, sorted({final_name(group.base, kind) for kind in KINDS} & names))
+    require_retirable(files, sorted({final_name(group.base, kind) for kind in KINDS} & names), names)
     for segment in group.segments:
         for kind in MOVE_ORDER:
             if kind in segment.files:

@@ -15,7 +15,7 @@ from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.format.names import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from cleanerd.swap.files import PartitionFiles
 
@@ -45,8 +45,10 @@ def refuse_strange_staging(files: PartitionFiles) -> None:
         raise strange_staging(str(files.path))
 
 
-def require_retirable(files: PartitionFiles, names: Iterable[str]) -> None:
+def require_retirable(files: PartitionFiles, names: Iterable[str], present: Collection[str]) -> None:
     """U-34: check that the files to replace can be removed; after the commit point it is too late.
+
+    ``present``: all names in the directory.
 
     Raises:
         RefusedError: the system does not allow to remove one of ``names``.
@@ -54,7 +56,7 @@ def require_retirable(files: PartitionFiles, names: Iterable[str]) -> None:
     for name in names:
         _require_renamable(files, name)
         gone = name + DELETED_SUFFIX
-        status = files.stat(gone)
+        status = files.stat(gone) if gone in present else None
         if status is not None and stat.S_ISDIR(status.st_mode):
             raise _refused(files, gone, "it is a directory")
         if status is not None:

@@ -94,8 +94,8 @@ REPLACING = (
         "no-barrier-after-the-commit-point",
         "S-34",
         SWAP,
-        "swap_name(group.base, kind))\n    files.fsync_directory()\n    complete_group(",
-        "swap_name(group.base, kind))\n    complete_group(",
+        "swap_name(group.base, kind))\n    files.fsync_directory()\n    _complete(files, group, group.kinds()",
+        "swap_name(group.base, kind))\n    _complete(files, group, group.kinds()",
         (STEPS,),
     ),
     Mutant(
@@ -110,8 +110,8 @@ REPLACING = (
         "sources-retired-without-a-barrier",
         "S-35",
         SWAP,
-        "names |= {name + DELETED_SUFFIX for name in retired}\n        files.fsync_directory()\n",
-        "names |= {name + DELETED_SUFFIX for name in retired}\n",
+        "files.rename(name, name + DELETED_SUFFIX)\n        files.fsync_directory()\n",
+        "files.rename(name, name + DELETED_SUFFIX)\n",
         (STEPS,),
     ),
     Mutant(

@@ -82,10 +82,10 @@ def test_looking_changes_nothing(tmp_path: Path) -> None:
     with PartitionFiles(tmp_path) as files:
         files.claim()
         before = (tmp_path / "a.log").stat()
-        require_retirable(files, ["a.log"])
+        require_retirable(files, ["a.log"], ["a.log"])
         assert (tmp_path / "a.log").stat() == before
         with pytest.raises(RefusedError, match="cannot be replaced"):
-            require_retirable(files, ["missing.log"])
+            require_retirable(files, ["missing.log"], ["a.log"])
 
 
 @needs_root
