@@ -19,6 +19,7 @@ from cleanerd.broker.mode import SINGLE_TRY
 from cleanerd.cli.agent_build import warn_of_another_build
 from cleanerd.cli.output import Column
 from cleanerd.errors import AgentUnavailableError, ConfigError, RefusedError
+from cleanerd.resolution.log_dirs import configured_log_dirs
 from cleanerd.segments.log_dir import read_log_dir
 
 if TYPE_CHECKING:
@@ -62,9 +63,9 @@ def attach_command(
         raise click.UsageError("an agent's option cannot hold a comma: choose other paths")
     if wanted and not wanted.startswith("/"):
         raise click.UsageError(f"--socket {wanted}: give an absolute path, for the broker works in another directory")
-    if (pid is None) == (not log_dirs):
-        raise click.UsageError("name the broker by its log directories, or by --pid")
-    jvm = inspect_process(_process_of(log_dirs) if pid is None else pid)
+    if pid is not None and log_dirs:
+        raise click.UsageError("give LOG_DIR or --pid, not both")
+    jvm = inspect_process(_process_of(common.log_dirs(log_dirs)) if pid is None else pid)
     configured = jvm.root / wanted.lstrip("/") if wanted else settings.daemon.cleanerd_agent_socket
     build = build_of_jar() if jar is None else None
     there = None if build is None or allow_unknown_version else _listening(jvm, configured)
@@ -91,7 +92,9 @@ def attach_command(
 def info_command(common: Common, log_dirs: tuple[Path, ...], *, pid: int | None) -> int:
     """Run ``cleanerd agent info``; its options are in ``setup_commands.py``."""
     settings = common.load_settings()
-    directories: Sequence[Path] = log_dirs if pid is None else log_dirs_of(inspect_process(pid))
+    directories: Sequence[Path] = (
+        log_dirs or configured_log_dirs(settings) if pid is None else log_dirs_of(inspect_process(pid))
+    )
     socket = find_socket(settings.daemon.cleanerd_agent_socket, directories)
     if socket is None:
         if not directories:

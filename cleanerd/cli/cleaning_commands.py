@@ -23,7 +23,7 @@ from cleanerd.cli.selecting import (
 
 @click.command("plan")
 @common_options
-@log_dirs_argument(required=False)
+@log_dirs_argument
 @cleaning_options
 @click.option(
     "--exact", is_flag=True, help="Decide every record as a cleaning does, for the exact saving. Writes nothing."
@@ -47,7 +47,7 @@ def plan() -> None:
 
 @click.command("clean")
 @common_options
-@log_dirs_argument(required=False)
+@log_dirs_argument
 @cleaning_options
 @click.option("--dry-run", is_flag=True, help="Write nothing, only show what would happen: plan --exact.")
 @click.option("--live", is_flag=True, help="Clean beside a running broker, whose agent swaps the segments.")
@@ -64,7 +64,7 @@ def clean() -> None:
 
 @click.command("stage")
 @common_options
-@log_dirs_argument(required=False)
+@log_dirs_argument
 @cleaning_options
 @lazy_command("cleanerd.cli.stage:stage")
 def stage() -> None:
@@ -78,7 +78,7 @@ def stage() -> None:
 
 @click.command("apply")
 @common_options
-@log_dirs_argument(required=False)
+@log_dirs_argument
 @partition_option
 @click.option("--unclean", is_flag=True, help="Apply although the broker was not stopped cleanly.")
 @click.option("--require", is_flag=True, help="Exit code 4 if a staged cleaning no longer fits.")
@@ -100,7 +100,7 @@ def apply() -> None:
 
 @click.command("undo")
 @common_options
-@log_dirs_argument()
+@log_dirs_argument
 @partition_option
 @click.option("--list", "only_list", is_flag=True, help="Show what can be undone; change nothing.")
 @click.option(
@@ -128,7 +128,7 @@ def undo() -> None:
 
 @click.command("move-aside")
 @common_options
-@log_dirs_argument()
+@log_dirs_argument
 @partition_option
 @click.option(
     "--to",
@@ -169,7 +169,7 @@ def adopt_state() -> None:
 @click.command("explain")
 @common_options
 @partition_argument
-@log_dirs_argument(required=False)
+@log_dirs_argument
 @now_option
 @lazy_command("cleanerd.cli.explain:explain")
 def explain() -> None:

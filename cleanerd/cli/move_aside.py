@@ -40,6 +40,7 @@ def move_aside_command(
     common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str, ...], to: Path | None, yes: bool
 ) -> int:
     """What ``cleanerd move-aside`` does; its command line is in ``cleaning_commands.py``."""
+    log_dirs = common.log_dirs(log_dirs)
     request = _MoveRequest(common, log_dirs, partitions, to, yes=yes)
     for path in log_dirs:
         with collected(request.failures, common.output):

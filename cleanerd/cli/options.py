@@ -72,14 +72,16 @@ class Common:
 
         Raises:
             UsageError: neither names any.
-            ConfigError: the settings are invalid.
+            ConfigError: the settings are invalid, or the broker's properties cannot be read.
         """
-        from cleanerd.resolution.log_dirs import configured_log_dirs  # noqa: PLC0415
+        from cleanerd.resolution.log_dirs import log_dirs_of  # noqa: PLC0415
 
-        found = named or configured_log_dirs(self.load_settings())
-        if not found:
+        if named:
+            return named
+        settings = self.load_settings()
+        if not (settings.daemon.cleanerd_log_dirs or settings.daemon.cleanerd_broker_properties):
             raise click.UsageError("Missing argument 'LOG_DIR...': name a log directory, or set cleanerd.log.dirs.")
-        return found
+        return log_dirs_of(settings)
 
     def _print(self, how: Callable[[str], None], text: str | None) -> None:
         if text is not None and self.noted is not None and text not in self.noted:

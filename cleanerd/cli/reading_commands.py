@@ -128,7 +128,7 @@ def audit() -> None:
 
 @click.command("doctor")
 @common_options
-@log_dirs_argument(required=False)
+@log_dirs_argument
 @lazy_command("cleanerd.cli.doctor:doctor")
 def doctor() -> None:
     """Check this host: settings, log directories, owner, lock, free space, leftovers. Each finding with its fix.

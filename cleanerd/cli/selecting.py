@@ -79,19 +79,15 @@ class _LocalPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-def log_dirs_argument(*, required: bool = True) -> Callable[[F], F]:
-    """``LOG_DIR...``; duplicates are removed even if spelled differently.
-
-    If it is not ``required``, :meth:`Common.log_dirs` has the default.
-    """
+def log_dirs_argument(function: F) -> F:
+    """``[LOG_DIR...]``; duplicates are removed even if spelled differently. :meth:`Common.log_dirs` has the default."""
     return click.argument(
         "log_dirs",
         nargs=-1,
-        required=required,
-        metavar="LOG_DIR..." if required else "[LOG_DIR...]",
+        metavar="[LOG_DIR...]",
         type=_LocalPath(path_type=Path, readable=False),
         callback=lambda _context, _argument, paths: each_once(paths),
-    )
+    )(function)
 
 
 def archives_argument(function: F) -> F:

@@ -75,7 +75,7 @@ def agent_path() -> None:
 @click.option(
     "--pid", type=click.IntRange(min=1), metavar="N", help="The broker's process, instead of log directories."
 )
-@log_dirs_argument(required=False)
+@log_dirs_argument
 @click.option("--jar", metavar="PATH", help="The jar, by a path that the broker can open. Default: that of agent path.")
 @click.option(
     "--socket", "wanted", metavar="PATH", help="Where the agent listens. Default: in the first log directory."
@@ -104,7 +104,7 @@ def agent_attach() -> None:
 @click.option(
     "--pid", type=click.IntRange(min=1), metavar="N", help="The broker's process, instead of log directories."
 )
-@log_dirs_argument(required=False)
+@log_dirs_argument
 @lazy_command("cleanerd.cli.agent:info_command")
 def agent_info() -> None:
     """Show the loaded agent's build, the broker's version of Kafka, and whether the agent can swap segments."""

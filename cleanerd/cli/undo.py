@@ -50,6 +50,7 @@ def undo(
     yes: bool,
 ) -> int:
     """Run ``cleanerd undo``; its options are in ``cleaning_commands.py``."""
+    log_dirs = common.log_dirs(log_dirs)
     settings = common.load_settings()
     state_dir = settings.daemon.cleanerd_state_dir
     require_outside(state_dir, log_dirs)

@@ -71,15 +71,50 @@ def test_log_dirs_of_the_settings(root: Path, shell: Shell) -> None:
     assert shell("audit", "orders-1", "--key", "a", "--json", *settings).json["path"] == str(second / "orders-1")
     assert shell("clean", "--yes", "--force", *settings).code == 0
     assert keys(first / "orders-0") == keys(second / "orders-1") == CLEANED
-    for command in ("stage", "apply"):
+    for command in ("stage", "apply", "move-aside", "undo"):
         assert shell(command, *settings).code == 0
+    assert shell("agent", "attach", *settings).code == 4, "no broker runs there"
+    with broker_on(first, second), FakeAgent(first, first / ".cleanerd-agent.sock"):
+        assert shell("agent", "info", *settings).code == 0
 
 
-@pytest.mark.parametrize("words", [["plan"], ["clean"], ["stage"], ["apply"], ["verify"], ["explain", "o-0"]])
+def test_undo_in_the_directories_of_the_settings(root: Path, shell: Shell) -> None:
+    """All of them, as for the cleaning."""
+    first, second = two(root)
+    before = keys(first / "orders-0"), keys(second / "orders-1")
+    settings = ("--set", f"cleanerd.log.dirs={first},{second}", "--set", "topics.orders.cleanup.policy=compact")
+    (root / "kept").mkdir()
+    assert shell("clean", "--yes", "--force", "--keep-replaced", root / "kept", *settings).code == 0
+    assert keys(first / "orders-0") == keys(second / "orders-1") == CLEANED
+    undone = shell("undo", "--yes", "--json", *settings).json["partitions"]
+    assert [each["outcome"] for each in undone] == ["undone", "undone"]
+    assert (keys(first / "orders-0"), keys(second / "orders-1")) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan"],
+        ["clean"],
+        ["stage"],
+        ["apply"],
+        ["verify"],
+        ["explain", "o-0"],
+        ["undo"],
+        ["move-aside"],
+        ["agent", "attach"],
+    ],
+)
 def test_no_directory_at_all(shell: Shell, words: list[str]) -> None:
     """Exit code 2, as for whatever is missing on a command line."""
     answer = shell(*words)
     assert (answer.code, "cleanerd.log.dirs" in answer.err) == (2, True)
+
+
+def test_the_settings_name_directories_that_are_wrong(root: Path, shell: Shell) -> None:
+    """The error is the one of the settings, not that of a missing argument."""
+    answer = shell("plan", "--set", f"cleanerd.broker.properties={root / 'no-such-file'}")
+    assert (answer.code, "cannot be read" in answer.err) == (3, True)
 
 
 def test_one_wait_for_all_directories(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
