@@ -20,14 +20,14 @@ REST: Final = Path(__file__).with_name("rest.md")
 _HEAD: Final = """\
 # Tested versions
 
-`make compatibility` runs the tests of each row and writes this page.
+cleanerd works with Kafka 3.3 to 4.4. `make compatibility` runs the tests below and writes this table.
 
-* *Down*: cleanerd works while the broker is stopped, or stages beside it for its next start.
-* *Live*: the broker's agent swaps.
-* *By*: a running broker, or the release's own classes on the same files, confirmed the result.
+* **Offline**: the broker is stopped when the segments are swapped. **Live**: the running broker's agent swaps them.
+* **Confirmed by**: a broker that read the result, or that release's own classes on the same files.
+* A star (*) marks a test that was run without its longest cases.
 
-| Kafka | mode | what was run | by | tests | date | result |
-|---|---|---|---|---|---|---|
+| Kafka | way | tested | confirmed by |
+|---|---|---|---|
 """
 
 
@@ -49,12 +49,16 @@ def read_results() -> dict[str, Result]:
 
 def page(results: Mapping[str, Result]) -> str:
     """The whole page."""
-    lines = []
+    cells: dict[tuple[str, str, str], list[str]] = {}
     for row in ROWS:
-        result = results.get(row.key)
-        end = " | | not run yet |"
-        if result is not None:
-            message = "passed" if not result.failed else f"**{result.failed} failed**"
-            end = f" {result.tests}{'' if result.long else ', the quick ones'} | {result.date} | {message} |"
-        lines.append(f"| {row.release} | {row.mode} | {row.what} | {row.by} |{end}\n")
+        cells.setdefault((row.release, row.mode, row.by), []).append(_cell(row.what, results.get(row.key)))
+    lines = [f"| {release} | {mode} | {'. '.join(tested)} | {by} |\n" for (release, mode, by), tested in cells.items()]
     return _HEAD + "".join(lines) + "\n" + REST.read_text()
+
+
+def _cell(what: str, result: Result | None) -> str:
+    what = what[0].upper() + what[1:]
+    if result is None:
+        return f"{what} (**not run yet**)"
+    failed = f" (**{result.failed} of {result.tests} failed**)" if result.failed else ""
+    return f"{what}{'' if result.long else ' *'}{failed}"

@@ -65,7 +65,7 @@ def read_results() -> dict[str, Result]:
 
 
 def table(results: Mapping[str, Result]) -> str:
-    """A line a release, a column a Python: how many tests ran, and when."""
+    """One line per release, one column per Python: how many tests passed."""
     lines = [f"| Spark | {' | '.join(f'Python {python}' for python in PYTHONS)} |", "|---" * (1 + len(PYTHONS)) + "|"]
     for spark in SPARKS:
         cells = [_cell(results.get(row.key)) for row in ROWS if row.release == spark]
@@ -76,8 +76,8 @@ def table(results: Mapping[str, Result]) -> str:
 def _cell(result: Result | None) -> str:
     if result is None:
         return "not run"
-    message = f"{result.tests} tests passed" if not result.failed else f"**{result.failed} of {result.tests} failed**"
-    return f"{message}{'' if result.long else ' (few)'}, {result.date}"
+    outcome = f"{result.tests} tests passed" if not result.failed else f"**{result.failed} of {result.tests} failed**"
+    return f"{outcome}{'' if result.long else ' (few)'}"
 
 
 def page(text: str, results: Mapping[str, Result]) -> str:
