@@ -26,10 +26,10 @@ from cleanerd.cli.selecting import (
 @log_dirs_argument
 @cleaning_options
 @click.option(
-    "--exact", is_flag=True, help="Decide every record as a cleaning does, for the exact saving. Writes nothing."
+    "--exact", is_flag=True, help="Read all records and decide them as clean does: the exact saving. Writes nothing."
 )
 @strategy_option(
-    "Count the keys that another strategy (offset, timestamp, header:NAME) would retain another record of. Reads all.",
+    "Count the keys for which this strategy (offset, timestamp, header:NAME) retains another record. Reads all.",
     "switch_to",
 )
 @by_option
@@ -51,14 +51,14 @@ def plan() -> None:
 @cleaning_options
 @click.option("--dry-run", is_flag=True, help="Write nothing, only show what would happen: plan --exact.")
 @click.option("--live", is_flag=True, help="Clean beside a running broker, whose agent swaps the segments.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @lazy_command("cleanerd.cli.clean:clean")
 def clean() -> None:
     """Clean the compacted partitions of a stopped broker's log directories.
 
     Stop the broker first: cleanerd takes the directory's lock, as a broker does. cleanerd writes new segments beside
-    the old ones, verifies them, and swaps them in, one segment group after the other. A crash leaves each group old or
-    new. With --live the broker runs, and swaps each group itself.
+    the old ones, verifies them, and swaps them in, one segment group after the other. After a crash, each group is
+    entirely old or entirely new. With --live the broker runs, and its agent swaps each group.
     """
 
 
@@ -87,7 +87,7 @@ def stage() -> None:
     "kept",
     metavar="DIR",
     type=click.Path(path_type=Path, readable=False),
-    help="Keep the replaced segments in DIR, not in the directory of cleanerd stage.",
+    help="Keep the replaced segments in DIR, instead of the directory that cleanerd stage was given.",
 )
 @lazy_command("cleanerd.cli.apply:apply")
 def apply() -> None:
@@ -115,7 +115,7 @@ def apply() -> None:
     is_flag=True,
     help="Undo although a tombstone of a higher version comes back and hides records written since.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @lazy_command("cleanerd.cli.undo:undo")
 def undo() -> None:
     """Undo the last cleaning of each partition that was cleaned with --keep-replaced.
@@ -134,17 +134,17 @@ def undo() -> None:
     "--to",
     metavar="DIR",
     type=ExistingPath(file_okay=False),
-    help="Where to. Default: LOG_DIR.aside, which is created. It has to be on the same file system.",
+    help="Target directory, on the same file system. Default: LOG_DIR.aside, which is created.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @lazy_command("cleanerd.cli.move_aside:move_aside_command")
 def move_aside() -> None:
     """Move replicas out of a stopped broker's log directory, so that the broker fetches them again from their leaders.
 
-    Without --partition, these are the replicas that cleanerd doctor names. They were away for longer than their topic's
+    Without --partition, it moves the replicas that cleanerd doctor names. They were away for longer than their topic's
     delete.retention.ms, and would keep deleted keys or aborted records. Nothing is deleted. It is refused while a
-    broker runs, and for a replica that may be the only complete one. cleanerd asks the cluster at bootstrap.servers, or
-    reads the metadata log on this host.
+    broker runs, and for a replica that may be the only complete one: the cluster at bootstrap.servers decides that, or
+    the metadata log on this host.
     """
 
 
@@ -155,13 +155,13 @@ def move_aside() -> None:
     "--from",
     "original",
     metavar="DIR",
-    help="Where it was copied from. Default: the one known place with its directory.id.",
+    help="The original. Default: the only known log directory with the same directory.id.",
 )
 @lazy_command("cleanerd.cli.adopt_state:adopt_state")
 def adopt_state() -> None:
     """Keep cleanerd's state for a log directory that was copied to a new disk in place of the original.
 
-    Copy with times (cp -a, rsync -a), and restart a running daemon afterwards. Without this command, a copy is cleaned
+    Copy with times (cp -a, rsync -a), run this command, and restart a running daemon. Without it, a copy is cleaned
     from its start. It is refused while the original is still in its place, because the copy may be a trial.
     """
 
@@ -173,9 +173,10 @@ def adopt_state() -> None:
 @now_option
 @lazy_command("cleanerd.cli.explain:explain")
 def explain() -> None:
-    """Say why TOPIC-N is or is not cleaned now: the first rule that decides, its numbers, and when that changes.
+    """Show why TOPIC-N is or is not cleaned now: the first rule that decides, its numbers, and when that changes.
 
-    A topic or a pattern such as 'orders-*' stands for all its partitions. Name all directories of log.dirs: only one of
-    them holds the metadata log. A running broker with cleanerd's agent is asked for its own figures. Without the agent
-    the broker's checkpoints are read twice, which takes ten seconds. Also shows what a running daemon does with it.
+    A topic or a pattern such as 'orders-*' means all its partitions. Name all directories of log.dirs, or none if the
+    settings name them: only one of them has the metadata log. Beside a running broker, the figures come from its agent.
+    Without the agent, the broker's checkpoints are read twice, which takes ten seconds. If a daemon runs, explain also
+    shows what it does with the partition.
     """

@@ -48,14 +48,14 @@ def _daemon_options(command: Callable[..., int]) -> Callable[..., int]:
             multiple=True,
             metavar="FILE",
             type=click.Path(path_type=Path, readable=False),
-            help="The daemons of Prometheus' file_sd file (JSON). Repeatable.",
+            help="File with the daemons, in Prometheus' file_sd format (JSON). Repeatable.",
         ),
         click.option(
             "--port",
             type=click.IntRange(1, 65535),
             default=DEFAULT_PORT,
             show_default=True,
-            help="The port of the daemons that are found by bootstrap.servers.",
+            help="Port of the daemons that are found through bootstrap.servers.",
         ),
     ):
         command = option(command)
@@ -92,7 +92,7 @@ def status(common: Common, hosts: tuple[str, ...], *, files: tuple[Path, ...], p
 def plan(common: Common, hosts: tuple[str, ...], *, files: tuple[Path, ...], port: int, top: int | None) -> int:
     """Print what cleaning all replicas would save, by topic, as the daemons have estimated it.
 
-    The daemons are found as by cleanerd cluster status. Exit code 4 when one does not answer.
+    The daemons are found as by cleanerd cluster status. Exit code 4 if one does not answer.
     """
     answers, found = _answers(common, hosts, files, port)
     savings = reclaimable(answers)

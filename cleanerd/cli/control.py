@@ -24,9 +24,13 @@ POLL_SECONDS: Final = 0.2
 @click.command("trigger")
 @common_options
 @daemons_partitions(required=True)
-@click.option("--wait", is_flag=True, help="Wait until each has ended, and print the outcomes.")
+@click.option("--wait", is_flag=True, help="Wait until all have ended, and print the outcomes.")
 @click.option(
-    "--timeout", "timeout_seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="With --wait: give up after."
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="With --wait: end after this time.",
 )
 def trigger(common: Common, partitions: tuple[str, ...], *, wait: bool, timeout_seconds: float | None) -> int:
     """Have the daemon clean partitions next, in spite of dirty ratio, cleanerd.windows and quarantine.
@@ -98,7 +102,7 @@ def pause(common: Common, partitions: tuple[str, ...]) -> None:
 @click.command("resume")
 @common_options
 @daemons_partitions()
-@click.option("--canary", is_flag=True, help="Instead: clean on although the canary found a cleaning wrong.")
+@click.option("--canary", is_flag=True, help="Continue cleaning although the canary found a wrong cleaning.")
 def resume(common: Common, partitions: tuple[str, ...], *, canary: bool) -> None:
     """End the pause of partitions, or without names of all cleaning."""
     if canary:
@@ -134,7 +138,7 @@ def _release_canary(common: Common, partitions: tuple[str, ...]) -> None:
 def retry(common: Common, partitions: tuple[str, ...]) -> None:
     """End the quarantine of partitions, or without names all quarantines, and clean those that are due.
 
-    If the canary holds, verify the partition again that it holds for.
+    If the canary has stopped all cleaning, it verifies that partition again.
     """
     answer = _request(common, "retry", partitions)
     lines = [
@@ -172,10 +176,10 @@ def reload(common: Common) -> None:
 @click.argument("brokers", nargs=-1, type=click.IntRange(min=0, max=2**31 - 1), metavar="[BROKER...]")
 @click.option("--revoke", is_flag=True, help="Wait for these brokers again.")
 def ignore_replica(common: Common, brokers: tuple[int, ...], *, revoke: bool) -> None:
-    """Let tombstones and transaction markers expire that wait for brokers which never return.
+    """Stop waiting for brokers that never return, so that tombstones and transaction markers can be removed.
 
-    BROKER is a node.id; without one, the ignored brokers are listed. The command lasts until --revoke, also over
-    restarts of the daemon. Before such a broker starts again, move its replicas aside: cleanerd move-aside.
+    BROKER is a node.id; without one, the ignored brokers are listed. The daemon ignores them until --revoke, also after
+    a restart. Before such a broker starts again, move its replicas aside: cleanerd move-aside.
     """
     operation = ("wait-for-replica" if revoke else "ignore-replica") if brokers else "ignored-replicas"
     answer = _request(common, operation, [str(each) for each in brokers])

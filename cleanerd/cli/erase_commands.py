@@ -42,21 +42,22 @@ _command_config_option: Final = click.option(
     "--command-config",
     metavar="FILE",
     type=click.Path(path_type=Path, readable=False),
-    help="Kafka's client properties: TLS, who logs in. Default: cleanerd.command.config.",
+    help="Kafka's client properties (TLS, login). Default: cleanerd.command.config.",
 )
 
 
-@erase.command("plan", short_help="Where a key is on this host, and what removes it by when.")
+@erase.command("plan", short_help="Show where a key is on this host, and when it is removed.")
 @common_options
 @_key_options
 @existing_dirs("log_dirs", "[LOG_DIR...]", required=False)
 @now_option
 @lazy_command("cleanerd.cli.erase_plan:plan")
 def erase_plan() -> None:
-    """Show every copy of a key of TOPIC on this host, and what removes it by when at the latest.
+    """Show every copy of a key of TOPIC on this host, what removes it, and when at the latest.
 
-    Without LOG_DIR it searches the directories of cleanerd.log.dirs. "no bound" means that an event need not happen;
-    the line names what gives a bound. Changes nothing. Exit code 5 when a place could not be searched.
+    Without LOG_DIR it searches the directories of cleanerd.log.dirs. "no bound" means that no latest time is known,
+    because an event may never happen; the line names the setting that gives a bound. Changes nothing. Exit code 5 if a
+    place could not be searched.
     """
 
 
@@ -80,14 +81,23 @@ def erase_keygen() -> None:
     """
 
 
-@erase.command("certify", short_help="Sign what this host has of a key.")
+@erase.command("certify", short_help="Search a key on this host, and sign the result.")
 @common_options
 @_key_options
 @existing_dirs("log_dirs", "[LOG_DIR...]", required=False)
 @_request_option
-@click.option("--key-file", type=click.Path(path_type=Path), metavar="FILE", help="The private key of erase keygen.")
 @click.option(
-    "--output", "output_file", type=click.Path(path_type=Path), metavar="FILE", help="Default: standard output."
+    "--key-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The private key. Default: erasure.key in cleanerd.state.dir.",
+)
+@click.option(
+    "--output",
+    "output_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the certificate to FILE. Default: stdout.",
 )
 @click.option(
     "--also",
@@ -102,20 +112,20 @@ def erase_keygen() -> None:
     default=VALID_DAYS,
     show_default=True,
     metavar="N",
-    help="erase verify refuses the certificate later.",
+    help="erase verify accepts the certificate for N days.",
 )
 @lazy_command("cleanerd.cli.erase_certify:certify")
 def erase_certify() -> None:
     """Search the key of TOPIC in every file on this host, and write a signed statement of what was found.
 
-    Name all directories of log.dirs, or none when the settings name them. The statement has a salted hash of the key,
-    the files with sizes and digests, and what could not be searched. Exit code 0 when the key is nowhere, 1 when a
-    record was found or a replica lacks the request's tombstone, 5 when something could not be searched. The statement
-    is written in each case.
+    Name all directories of log.dirs, or none if the settings name them. The statement has a salted hash of the key,
+    the files with sizes and digests, and the files that could not be searched. Exit code 0 if the key was not found, 1
+    if a record was found or a replica lacks the request's tombstone, 5 if a file could not be searched. The statement
+    is always written.
     """
 
 
-@erase.command("verify", short_help="Put the certificates of all replicas together.")
+@erase.command("verify", short_help="Check the certificates of all replicas together.")
 @common_options
 @click.argument("paths", metavar="CERTIFICATE...", nargs=-1, required=True, type=ExistingPath(dir_okay=False))
 @_request_option
@@ -127,7 +137,7 @@ def erase_certify() -> None:
     "--since-ms",
     type=click.IntRange(min=0),
     metavar="MS",
-    help="No earlier search counts. Default: the request's time.",
+    help="Ignore certificates of searches before this time. Default: the request's time.",
 )
 @click.option(
     "--trust",
@@ -139,7 +149,7 @@ def erase_certify() -> None:
 @click.option(
     "--metadata", type=ExistingPath(file_okay=False), metavar="LOG_DIR", help="Read the replicas from its metadata log."
 )
-@click.option("--bootstrap-server", "bootstrap", metavar="HOST:PORT", help="Ask the cluster for the replicas.")
+@click.option("--bootstrap-server", "bootstrap", metavar="HOST:PORT", help="Read the replicas from the cluster.")
 @_command_config_option
 @now_option
 @lazy_command("cleanerd.cli.erase_verify:verify")
@@ -152,7 +162,7 @@ def erase_verify() -> None:
     """
 
 
-@erase.command("request", short_help="Write the tombstone, and have the daemon follow it.")
+@erase.command("request", short_help="Write the tombstone; the daemon follows the request.")
 @common_options
 @_key_options
 @click.option("--bootstrap-server", "bootstrap", metavar="HOST:PORT", help="Default: bootstrap.servers.")
@@ -163,20 +173,24 @@ def erase_verify() -> None:
     default=DEADLINE_DAYS,
     show_default=True,
     metavar="N",
-    help="The key is to be gone by then.",
+    help="The key has to be gone after N days.",
 )
 @click.option(
-    "--output", "output_file", type=click.Path(path_type=Path), metavar="FILE", help="The request, for other hosts."
+    "--output",
+    "output_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the request to FILE, for other hosts.",
 )
-@click.option("--dry-run", is_flag=True, help="Read the topic and say what would be written; change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Read the topic and show what would be written; change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @lazy_command("cleanerd.cli.erase_request:request")
 def erase_request() -> None:
-    """Write a tombstone for a key of TOPIC, as its strategy needs it, and remember the request.
+    """Write a tombstone for a key of TOPIC, as its strategy needs it, and store the request.
 
     Reads the topic once, to find the partitions that have the key, and its largest version. The tombstone gets a higher
     version, and the flag or header of tombstone.mode. The state directory keeps a salted hash of the key. The daemon
-    follows the request until erase certify finds the key nowhere on this host.
+    follows the request until erase certify no longer finds the key on this host.
     """
 
 

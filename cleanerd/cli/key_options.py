@@ -74,28 +74,28 @@ def _base64(text: bytes) -> bytes:
 
 
 _OPTIONS = (
-    click.option("--key", "keys", multiple=True, metavar="K", help="Look for this key in every file. Repeatable."),
+    click.option("--key", "keys", multiple=True, metavar="K", help="Find records with this key. Repeatable."),
     click.option(
         "--keys-file",
         type=ExistingPath(dir_okay=False),
         metavar="FILE",
-        help="One key per line, in the form that --hex and --base64 say.",
+        help="A file with one key per line. --hex and --base64 apply to it.",
     ),
     click.option(
         "--key-prefix",
         "key_prefixes",
         multiple=True,
         metavar="K",
-        help="Look for keys that begin with these bytes. Repeatable.",
+        help="Find records whose key begins with these bytes. Repeatable.",
     ),
     click.option(
         "--value-contains",
         "value_parts",
         multiple=True,
         metavar="V",
-        help="Look for these bytes in values and in values of headers. Repeatable.",
+        help="Find records with these bytes in the value, or in a header's value. Repeatable.",
     ),
-    click.option("--hex", "as_hex", is_flag=True, help="What to look for is given as hexadecimal digits."),
-    click.option("--base64", "as_base64", is_flag=True, help="What to look for is given in base64."),
-    click.option("--expect-absent", is_flag=True, help="Exit code 1 when a record is found: for proofs of erasure."),
+    click.option("--hex", "as_hex", is_flag=True, help="The bytes to find are written in hexadecimal."),
+    click.option("--base64", "as_base64", is_flag=True, help="The bytes to find are written in base64."),
+    click.option("--expect-absent", is_flag=True, help="Exit code 1 if a record is found."),
 )

@@ -171,7 +171,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         metavar="KEY=VALUE",
         callback=_assignment,
         shell_complete=complete_setting,
-        help="One setting, stronger than files and environment. Repeatable.",
+        help="One setting; it overrides files and environment. Repeatable.",
     ),
     click.option("-v", "--verbose", "verbose", is_flag=True, help="More log lines; tracebacks of unexpected errors."),
     click.option("--quiet", is_flag=True, help="Errors and the result only: no progress, no notes."),

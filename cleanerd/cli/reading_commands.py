@@ -49,19 +49,19 @@ def run_daemon() -> None:
     default=INSPECT_LIMIT,
     show_default=True,
     metavar="N",
-    help="At most N rows a table; 0 for all.",
+    help="At most N rows per table; 0 for all.",
 )
-@click.option("--from-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Nothing below this offset.")
-@click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Nothing above this offset.")
-@strategy_option("Partitions: count what timestamp or header:NAME finds in the records. Reads all of them.")
-@click.option("--as", "kind", type=click.Choice(KIND_NAMES), help="What the file is, when its name does not say.")
+@click.option("--from-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Show nothing below this offset.")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Show nothing above this offset.")
+@strategy_option("For a partition: show the versions that timestamp or header:NAME gives its records. Reads all.")
+@click.option("--as", "kind", type=click.Choice(KIND_NAMES), help="The kind of file, if its name does not show it.")
 @lazy_command("cleanerd.cli.inspect:inspect")
 def inspect() -> None:
     """Decode any file that a broker keeps: segments, indexes, snapshots, checkpoints, KRaft metadata.
 
     For a partition's directory it shows the segments, for a log directory the partitions and topics. A damaged file is
-    decoded up to the damage; the error names the byte (exit code 5). Of the cluster's metadata, only settings about
-    logs and their cleaning are shown.
+    decoded up to the damage; the error names the byte (exit code 5). Of the cluster's metadata, it shows only the
+    settings about logs and their cleaning.
     """
 
 
@@ -79,22 +79,22 @@ def inspect() -> None:
     "--clean-below",
     type=click.IntRange(min=0),
     metavar="OFFSET",
-    help="The log is clean below this offset. Default: what cleaner-offset-checkpoint says.",
+    help="The log is clean below this offset. Default: the one in cleaner-offset-checkpoint.",
 )
 @click.option(
     "--against",
     type=ExistingPath(file_okay=False),
     metavar="DIR",
-    help="A copy from before the cleaning, or the replaced segments: nothing may be altered, lost or back again.",
+    help="Compare with a copy from before the cleaning, or with the replaced segments: find lost and altered records.",
 )
-@click.option("--many-rounds", is_flag=True, help="With --against: more than one cleaning lies between.")
+@click.option("--many-rounds", is_flag=True, help="With --against: the log was cleaned more than once since.")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
     default=VERIFY_LIMIT,
     show_default=True,
     metavar="N",
-    help="At most N findings of each kind for a partition; 0 for all.",
+    help="At most N findings per kind and partition; 0 for all.",
 )
 @now_option
 @lazy_command("cleanerd.cli.verify:verify")

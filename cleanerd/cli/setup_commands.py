@@ -26,7 +26,7 @@ def config() -> None:
 
 
 @config.command("show", short_help="Every effective setting and its origin.")
-@click.option("--topic", "topic", metavar="NAME", help="Only what was set for this topic, globs included.")
+@click.option("--topic", "topic", metavar="NAME", help="Only the settings for this topic, also those of patterns.")
 @common_options
 @lazy_command("cleanerd.cli.config:show")
 def config_show() -> None:
@@ -36,14 +36,14 @@ def config_show() -> None:
     """
 
 
-@config.command("check", short_help="Look for mistakes.")
+@config.command("check", short_help="Check the settings for mistakes.")
 @common_options
 @lazy_command("cleanerd.cli.config:check")
 def config_check() -> None:
-    """Look for mistakes: unknown keys, invalid values, missing files. Exit code 3 if it finds any.
+    """Check the settings: unknown keys, invalid values, missing files. Exit code 3 if there are any.
 
-    Warns of settings that may surprise you. It knows cleanerd's own settings and Kafka's defaults only; cleanerd plan
-    and explain also know the topics' configuration in the cluster.
+    It also warns of valid settings that may surprise you. It knows only cleanerd's settings and Kafka's defaults.
+    cleanerd plan and explain also know the topics' configuration in the cluster.
     """
 
 
@@ -67,7 +67,7 @@ def agent() -> None:
 @common_options
 @lazy_command("cleanerd.cli.agent:path")
 def agent_path() -> None:
-    """Print where the agent's jar is."""
+    """Print the path of the agent's jar."""
 
 
 @agent.command("attach", short_help="Load the agent into a running broker.")
@@ -76,26 +76,28 @@ def agent_path() -> None:
     "--pid", type=click.IntRange(min=1), metavar="N", help="The broker's process, instead of log directories."
 )
 @log_dirs_argument
-@click.option("--jar", metavar="PATH", help="The jar, by a path that the broker can open. Default: that of agent path.")
+@click.option(
+    "--jar", metavar="PATH", help="Path of the jar, as the broker sees it. Default: that of cleanerd agent path."
+)
 @click.option(
     "--socket", "wanted", metavar="PATH", help="Where the agent listens. Default: in the first log directory."
 )
 @click.option(
     "--transport",
     type=click.Choice(["unix", "loopback"]),
-    help="How the agent is reached. Default: by a unix socket where its Java has them, else by TCP on 127.0.0.1.",
+    help="How to connect to the agent. Default: unix if the broker's Java has them, otherwise a port of 127.0.0.1.",
 )
 @click.option(
     "--allow-unknown-version",
     is_flag=True,
-    help="Swap in a release that the agent does not know, if its trial succeeds.",
+    help="Allow a release of Kafka that the agent does not know, if the agent's self-test succeeds.",
 )
 @lazy_command("cleanerd.cli.agent:attach_command")
 def agent_attach() -> None:
     """Load the agent into the running broker of LOG_DIR, until the broker stops.
 
-    Run it as the broker's user or as root. For a broker in a container, which hides its process, give --pid. It
-    replaces a loaded agent of another build, or one that does not listen, once that has no swap in progress.
+    Run it as the broker's user or as root. Give --pid for a broker in a container, which hides its process. A loaded
+    agent of another build, or one that does not listen, is replaced as soon as it has no swap in progress.
     """
 
 
@@ -112,13 +114,13 @@ def agent_info() -> None:
 
 def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--yes", is_flag=True, help="Do not ask."),
+        click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
         click.option("--dry-run", is_flag=True, help="Let the cluster check the change; change nothing."),
         click.option(
             "--command-config",
             metavar="FILE",
             type=click.Path(path_type=Path, readable=False),
-            help="Kafka's client properties: TLS, who logs in. Default: cleanerd.command.config.",
+            help="Kafka's client properties (TLS, login). Default: cleanerd.command.config.",
         ),
         click.argument("topic", metavar="TOPIC"),
     ):
@@ -145,7 +147,7 @@ def delegate() -> None:
 def hand_back() -> None:
     """Restore the settings that TOPIC had before cleanerd delegate, so that the broker's own cleaner cleans it again.
 
-    The broker's cleaner keeps the highest offset of every key. If the topic has, or was last cleaned by, another
-    strategy or tombstone mode, that can lose records. Then cleanerd asks first, and also if the settings name no
-    strategy.
+    The broker's cleaner keeps the highest offset of every key. That can lose records if the topic has, or was last
+    cleaned by, another strategy or tombstone mode. In that case, or if the settings name no strategy, you have to
+    confirm the command.
     """

@@ -48,7 +48,7 @@ class SparkCommands(CommandGroup):
 
 @click.group("spark", cls=SparkCommands)
 def spark() -> None:
-    """Verbs that run as Spark jobs: on this machine, or on any cluster that sees the log directories."""
+    """Commands that run as Spark jobs: on this machine, or on any cluster that sees the log directories."""
 
 
 def spark_command(

@@ -54,18 +54,18 @@ _KEY_BYTES: Final = 16
 @click.option("--clean-below", type=click.IntRange(min=0), metavar="OFFSET",
               help="AFTER is clean below this offset. Default: the checkpoint, or cleanerd's own state.")  # fmt: skip
 @click.option("--first-dirty", type=click.IntRange(min=0), default=0, metavar="OFFSET",
-              help="A key without a record at or above this offset was left as it was.")  # fmt: skip
+              help="The cleaning's first dirty offset: keys without a later record are unchanged.")  # fmt: skip
 @click.option("--log-start", type=click.IntRange(min=0), default=0, metavar="OFFSET",
-              help="Nothing below this offset is judged. Default: the checkpoints.")  # fmt: skip
-@strategy_option("offset, timestamp or header:NAME, whatever the settings say.")
-@click.option("--many-rounds", is_flag=True, help="More than one cleaning lies between: tombstones may have gone.")
+              help="Do not check records below this offset. Default: the checkpoints.")  # fmt: skip
+@strategy_option("offset, timestamp or header:NAME. Default: the settings.")
+@click.option("--many-rounds", is_flag=True, help="The log was cleaned more than once since: tombstones may be gone.")
 @now_option
 @click.option("--examples", type=click.IntRange(1, 1000), default=10, show_default=True, metavar="N",
-              help="At most N places of each kind a partition; with --key, N records a file.")  # fmt: skip
+              help="At most N places per kind and partition; with --key, N records per file.")  # fmt: skip
 @click.option(
     "--digest-key",
     metavar="HEX",
-    help="16 bytes: digests of runs with the same key can be compared.",
+    help="16 bytes. Runs with the same key have comparable digests.",
 )
 @search_options
 def audit(
@@ -92,8 +92,8 @@ def audit(
     """Check the cleaned logs in AFTER against BEFORE: lost, stale, resurrected, duplicated or altered records.
 
     BEFORE is a copy of the log directory, or a directory of --keep-replaced. Exit code 5 if something is wrong.
-    With --key, --keys-file, --key-prefix or --value-contains it names every file below the directories that holds such
-    records: live, replaced, kept or staged.
+    With --key, --keys-file, --key-prefix or --value-contains it lists every file below the directories that contains
+    such records: live, replaced, kept or staged.
     """
     settings = common.load_settings()
     terms = find_terms(keys, keys_file, key_prefixes, value_parts, as_hex=as_hex, as_base64=as_base64)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @existing_dirs("dirs", "LOG_DIR LOG_DIR...", urls=True)
 @partition_option
 @click.option("--examples", type=click.IntRange(1, 100_000), default=20, show_default=True, metavar="N",
-              help="How many records of each kind are named for two replicas, with keys.")  # fmt: skip
+              help="At most N records, with their keys, per kind and pair of replicas.")  # fmt: skip
 def divergence(common: Common, dirs: tuple[Path, ...], *, partitions: tuple[str, ...], examples: int) -> int:
     """Compare the replicas in each further LOG_DIR with those in the first one, and name the keys that differ.
 

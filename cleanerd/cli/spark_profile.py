@@ -37,12 +37,12 @@ def _check(given: Mapping[str, Any]) -> None:
 @spark_command(alone=lambda _given: True, check=_check)
 @existing_dirs("log_dirs", "LOG_DIR...", urls=True)
 @partition_option
-@strategy_option("As if this held for the topics: offset, timestamp or header:NAME.")
+@strategy_option("offset, timestamp or header:NAME. Default: the settings.")
 @click.option(
     "--report",
     type=click.Path(path_type=Path, readable=False),
     metavar="DIR",
-    help="Make the new directory DIR: a page with pictures, and the figures as JSON and Parquet.",
+    help="Create DIR with a page of charts, and the figures as JSON and Parquet.",
 )
 def profile(
     common: Common,
@@ -52,7 +52,7 @@ def profile(
     strategy: tuple[str, str] | None,
     report: Path | None,
 ) -> int:
-    """Count what the closed segments of each partition hold: keys, versions, tombstones, and the possible saving.
+    """Count keys, versions and tombstones in the closed segments of each partition, and show the possible saving.
 
     It also shows the offset map and the passes that a cleaning needs with this host's settings. Exit code 5 if bytes
     could not be read.

@@ -73,24 +73,24 @@ def decode_from(given: Mapping[str, Any]) -> Decode | None:
 
 
 _OPTIONS: Final = (
-    click.option("--decode", metavar="COLUMNS", help="Make columns of the fields of value, of key, or of key,value."),
+    click.option("--decode", metavar="COLUMNS", help="Decode fields into columns: value, key, or key,value."),
     click.option("--schemas", metavar="URL|DIR", help="A schema registry, or a directory of schemas."),
     click.option(
-        "--value-schema", metavar="SUBJECT[:VERSION]", help="That makes the columns; else the newest of TOPIC-value."
+        "--value-schema", metavar="SUBJECT[:VERSION]", help="Schema of the columns. Default: the latest of TOPIC-value."
     ),
-    click.option("--key-schema", metavar="SUBJECT[:VERSION]", help="The same of keys; else the newest of TOPIC-key."),
-    click.option("--value-message", metavar="NAME", help="Protobuf: the full name of the message; else the first."),
-    click.option("--key-message", metavar="NAME", help="The same of keys."),
+    click.option("--key-schema", metavar="SUBJECT[:VERSION]", help="The same for keys. Default: that of TOPIC-key."),
+    click.option("--value-message", metavar="NAME", help="Protobuf: the message's full name. Default: the first."),
+    click.option("--key-message", metavar="NAME", help="The same for keys."),
     click.option(
         "--framing",
         type=click.Choice(FRAMINGS),
-        help=f"What stands before a value: a zero byte and a schema's id, or nothing.  [default: {FRAMINGS[0]}]",
+        help=f"Before a value: a zero byte and a schema's id (confluent), or nothing.  [default: {FRAMINGS[0]}]",
     ),
     click.option(
         "--undecoded-limit",
         type=click.IntRange(min=0),
         metavar="N",
-        help=f"Give up when more keys and values cannot be decoded.  [default: {LIMIT}]",
+        help=f"Stop if more than N keys and values cannot be decoded.  [default: {LIMIT}]",
     ),
 )
 
@@ -153,7 +153,7 @@ def _check(given: Mapping[str, Any]) -> None:
 @click.command("snapshot")
 @spark_command(alone=_runs_locally, check=_check)
 @existing_dirs("log_dirs", "LOG_DIR...", urls=True)
-@click.option("--out", metavar="DIR", help="A new directory or URL; with --format delta that of the table.")
+@click.option("--out", metavar="DIR", help="A new directory or URL; with --format delta, the table's.")
 @click.option(
     "--format",
     "format_",
@@ -164,13 +164,19 @@ def _check(given: Mapping[str, Any]) -> None:
 )
 @click.option("--table", "table_name", metavar="NAMESPACE.NAME", help="With --format iceberg: the table.")
 @click.option(
-    "--catalog", metavar="NAME", default="default", show_default=True, help="Its catalog, as pyiceberg has it."
+    "--catalog",
+    metavar="NAME",
+    default="default",
+    show_default=True,
+    help="The catalog's name in pyiceberg's configuration.",
 )
-@click.option("--incremental", is_flag=True, help="Merge into the table what is new since its last commit.")
-@click.option("--replace", is_flag=True, help="In place of all that is in the table now.")
+@click.option("--incremental", is_flag=True, help="Merge the records since the table's last commit into it.")
+@click.option("--replace", is_flag=True, help="Replace all rows of the table.")
 @partition_option
-@click.option("--whole-log", is_flag=True, help="Past the high watermark and open transactions, to the end of the log.")
-@click.option("--tombstones", is_flag=True, help="Deleted keys too, by the record that deletes them.")
+@click.option(
+    "--whole-log", is_flag=True, help="Read to the end of the log, past high watermark and open transactions."
+)
+@click.option("--tombstones", is_flag=True, help="Include deleted keys, as the record that deletes them.")
 @decode_options
 def snapshot(
     common: Common,

@@ -95,8 +95,8 @@ _TOPIC_COLUMNS: Final = (
 )
 @by_option
 @top_option
-@click.option("--operations", is_flag=True, help="Show instead what operators asked for last, and who asked.")
-@click.option("--history", is_flag=True, help="Show instead the cleanings that ended last, the newest first.")
+@click.option("--operations", is_flag=True, help="Show the last requests of operators instead, with their users.")
+@click.option("--history", is_flag=True, help="Show the last cleanings instead, the newest first.")
 def status(
     common: Common,
     partitions: tuple[str, ...],

@@ -61,7 +61,7 @@ def _size(_context: click.Context, _option: click.Parameter, value: str) -> int:
     "names",
     multiple=True,
     type=click.Choice([shape.name for shape in SHAPES]),
-    help="Only this log. Repeatable; default all.",
+    help="Only this log. Repeatable. Default: all.",
 )
 @click.option(
     "--repeat",
@@ -69,17 +69,17 @@ def _size(_context: click.Context, _option: click.Parameter, value: str) -> int:
     show_default=True,
     type=click.IntRange(min=1),
     metavar="N",
-    help="Passes; the least counts.",
+    help="Number of passes; the fastest one is reported.",
 )
 @click.option(
     "--dir",
     "parent",
     metavar="DIR",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Where to put the logs for the time being. Default: the system's temporary directory.",
+    help="Directory for the generated logs. Default: the system's temporary directory.",
 )
 def bench(common: Common, *, size: int, names: tuple[str, ...], repeat: int, parent: Path | None) -> int:
-    """Measure this machine: kernel stages, and whole cleanings beside copying the same bytes.
+    """Measure this machine: kernel stages, and whole cleanings compared with copying the same bytes.
 
     It generates logs and removes them again. It needs free space of about four times --size.
     """

@@ -60,18 +60,18 @@ ONCE_MORE_RECORDS: Final = 100
     help="Jars of a Kafka release: an unpacked release, or a directory with libs-X.Y.Z. "
     "Default: $KAFKA_LIBS, else .cache/kafka.",
 )
-@click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Work in DIR and leave everything there.")
-@click.option("--seed", default=1, show_default=True, metavar="N", help="Another seed, other traffic.")
+@click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Work in DIR and keep all files.")
+@click.option("--seed", default=1, show_default=True, metavar="N", help="Seed of the generated traffic.")
 @click.option(
     "--seconds",
     default=30,
     show_default=True,
     type=click.IntRange(min=5, max=86_400),
     metavar="N",
-    help="How long the daemon is watched at work.",
+    help="How long the daemon runs.",
 )
-@click.option("--stay", is_flag=True, help="Then let it work on until Ctrl-C, to look at its page.")
-@click.option("--only", type=click.Choice(["live", "offline"]), help="One part of it. Default: both.")
+@click.option("--stay", is_flag=True, help="Keep the daemon running until Ctrl-C, so that you can open its page.")
+@click.option("--only", type=click.Choice(["live", "offline"]), help="Show one part. Default: both.")
 def demo(
     common: Common,
     *,
@@ -83,15 +83,14 @@ def demo(
     stay: bool,
     only: str | None,
 ) -> int:
-    """Show cleanerd at work on the logs of real brokers.
+    """Show cleanerd on the logs of real brokers, and compare it with Kafka's own cleaner.
 
-    Live: Kafka on 127.0.0.1 with the agent, producers that race, `cleanerd run` beside it, with its page to look at.
-    Offline: five compacted topics, one for each codec; Kafka is stopped, `cleanerd clean` runs, Kafka starts again, and
-    what consumers read is compared with what was acknowledged. Then Kafka's own cleaner gets a copy of the same data.
-    On a sixth topic producers race out of order, and compaction.strategy=header keeps the highest versions.
-    A second broker is away while a key is deleted: by Kafka's cleaner the key comes back, by cleanerd it does not.
-    Last, where cleanerd[spark] is installed, PySpark reads a cleaned topic as a DataFrame.
-    Exit code 1 when anything differs.
+    Live: Kafka runs on 127.0.0.1 with the agent, several producers write, and the daemon cleans. Its status page is
+    open. Offline: Kafka is stopped, cleanerd clean runs on five topics, one per codec, and Kafka starts again. What
+    consumers read is compared with what was acknowledged, and with a copy that Kafka's own cleaner cleaned. On a sixth
+    topic records arrive out of order, and compaction.strategy=header keeps the highest versions. A broker is away while
+    a key is deleted: with Kafka's cleaner the key comes back, with cleanerd it does not. If cleanerd[spark] is
+    installed, PySpark reads a cleaned topic as a DataFrame. Exit code 1 if anything differs.
     """
     common.load_settings()
     release = find_kafka(kafka_libs)
