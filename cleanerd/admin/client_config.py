@@ -10,17 +10,15 @@ from __future__ import annotations
 import os
 import ssl
 import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cleanerd.admin.key_stores import KeyPair, certificates_in, key_pair, pem_pair, trusted_certificates
 from cleanerd.errors import ConfigError, CorruptionError
 from cleanerd.format.jaas import read_jaas
 from cleanerd.format.properties import located_properties
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 

@@ -10,8 +10,10 @@ import contextlib
 import logging
 import re
 import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from types import TracebackType
+from typing import Any, Final, Self
 
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import (
@@ -29,10 +31,6 @@ from cleanerd.admin.refused_login import refused_login
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.format.config_keys import READABLE_TOPIC_KEYS
 from cleanerd.format.names import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from types import TracebackType
 
 CONNECT_SECONDS: Final = 10.0
 REQUEST_SECONDS: Final = 20.0

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cleanerd.admin.peers import NOT_A_STATUS, NoStatus, digests_in
 from cleanerd.humanize import counted, human_bytes, human_change
-from cleanerd.policy.state_digest import first_difference
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from cleanerd.policy.state_digest import ReplicaDigests
+from cleanerd.policy.state_digest import ReplicaDigests, first_difference
 
 SIZES_DIFFER_RATIO: Final = 1.5
 SIZES_DIFFER_BYTES: Final = 16 * 1024 * 1024

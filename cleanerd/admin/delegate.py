@@ -17,13 +17,12 @@ from cleanerd.config.strategy_keys import RETENTION_CAUTION
 from cleanerd.config.topic_config import INTERNAL_TOPICS, NEVER_CLEANED
 from cleanerd.config.topic_keys import TOPIC_RULES
 from cleanerd.errors import ConfigError, RefusedError
-from cleanerd.state.delegations import KeyChange, SavedDelegation
+from cleanerd.state.delegations import Delegations, KeyChange, SavedDelegation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from cleanerd.admin.cluster import Cluster, KeyValue, TopicFacts
-    from cleanerd.state.delegations import Delegations
 
 SEGMENT_MS: Final = "segment.ms"
 

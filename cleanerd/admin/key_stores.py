@@ -12,13 +12,11 @@ import re
 import ssl
 import subprocess
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.errors import ConfigError
 from cleanerd.format.jks import JKS_MAGIC, JksError, JksStore, read_jks
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MAX_STORE_BYTES: Final = 16 * 1024 * 1024
 _OPENSSL_SECONDS: Final = 60

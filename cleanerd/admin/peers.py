@@ -8,16 +8,14 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from cleanerd.errors import CleanerdError
 from cleanerd.policy.state_digest import ReplicaDigests, StateDigest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
-    from pathlib import Path
 
 ANSWER_SECONDS: Final = 5.0
 """A daemon that takes longer for the whole answer counts as silent; a scan waits this long."""

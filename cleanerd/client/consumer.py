@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import confluent_kafka
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message, TopicPartition
 
 from cleanerd.client.errors import ClientError, FlagModeError
 from cleanerd.client.record import NO_TIMESTAMP, ConsumedRecord
 from cleanerd.client.rules import RulesByTopic, TopicRules
 from cleanerd.closeable import Closeable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from confluent_kafka import Message, TopicPartition
 
 
 class Consumer(Closeable):

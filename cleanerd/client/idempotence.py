@@ -14,17 +14,14 @@ import json
 import logging
 import time
 import warnings
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from cleanerd.client.errors import IdempotenceError
 from cleanerd.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 Mode = Literal["requested", "required", "off"]
 MODES: Final[tuple[Mode, ...]] = ("requested", "required", "off")

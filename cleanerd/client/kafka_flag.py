@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import time
 import warnings
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import kafka
-from kafka import errors
+from kafka import TopicPartition, errors
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.consumer.fetcher import Fetcher
 from kafka.producer.producer_batch import ProducerBatch
@@ -29,11 +30,6 @@ from cleanerd.client.record import ConsumedRecord
 from cleanerd.client.rules import TOMBSTONE_FLAG, TopicRules
 from cleanerd.closeable import Closeable
 from cleanerd.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from kafka import TopicPartition
 
 
 class TombstoneHeaders(list[tuple[str, bytes | None]]):

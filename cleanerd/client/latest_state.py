@@ -12,15 +12,13 @@ and accepts that write. ``tombstone.guard=forever`` removes the difference.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from cleanerd.closeable import Closeable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from cleanerd.client.record import ConsumedRecord
     from cleanerd.policy.version import Rank
 

@@ -20,7 +20,7 @@ from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.legacy import parse_message, records_of_message
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
-from cleanerd.format.record import MAX_OFFSET, records_of
+from cleanerd.format.record import MAX_OFFSET, Record, records_of
 from cleanerd.host.memory import batch_bytes_of_objects
 from cleanerd.segments.chunks import ChunkResult
 from cleanerd.segments.log_dir import LogDir, read_log_dir
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd.format.record import Record
     from cleanerd.policy.transaction import AbortedTransactions
     from cleanerd.segments.segment import Segment
 

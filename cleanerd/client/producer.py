@@ -6,26 +6,19 @@ KIP-87: for ``tombstone.mode=flag`` see :mod:`cleanerd.client.kafka_flag` (U-25)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
 
 import confluent_kafka
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka.admin import AdminClient
 
 from cleanerd.client import idempotence
-from cleanerd.client.delivery import Deliveries
+from cleanerd.client.delivery import Deliveries, Delivery
 from cleanerd.client.errors import ClientError, FlagModeError, IdempotenceError
 from cleanerd.client.rules import Headers, RulesByTopic, TopicRules
 from cleanerd.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
-    from typing import Self
-
-    from confluent_kafka import KafkaError, Message
-
-    from cleanerd.client.delivery import Delivery
 
 CONNECT_SECONDS: Final = 30.0
 _FULL_QUEUE_POLL_SECONDS: Final = 0.1

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
+from typing import Any, Final, Literal, Self, cast
 
 from cleanerd.client.errors import TombstoneError, VersionError
 from cleanerd.errors import ConfigError
 from cleanerd.policy.version import VERSION_ENCODINGS, VersionEncoding, encode_version, parse_version
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 Strategy = Literal["offset", "timestamp", "header"]
 TombstoneMode = Literal["null", "flag", "header"]

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from cleanerd.daemon.log_events import LogEvent
-from cleanerd.daemon.registry.canary import DOCUMENT, CanaryHold, CleanedLog, load_canary
+from cleanerd.daemon.registry.canary import DOCUMENT, CanaryHold, CanaryState, CleanedLog, load_canary
 from cleanerd.daemon.view import CanaryView
-from cleanerd.daemon.work.job import JobDone
-from cleanerd.daemon.workers import WorkerDiedError
+from cleanerd.daemon.work.job import CleaningJob, JobDone, Kind
+from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -26,11 +26,8 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.daemon.configuration import Configuration
     from cleanerd.daemon.partition_scan import Key, PartitionScan
-    from cleanerd.daemon.registry.canary import CanaryState
     from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
-    from cleanerd.daemon.work.job import CleaningJob, Kind
-    from cleanerd.daemon.workers import WorkerPool
     from cleanerd.policy.canary import CanaryBudget
 
 MOST_TRIES: Final = 3

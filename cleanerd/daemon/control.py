@@ -15,8 +15,10 @@ import socket
 import stat
 import struct
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import structlog
 
@@ -24,10 +26,6 @@ from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.with_timeout import within
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.fsio.safe_open import close_quietly
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from pathlib import Path
 
 MAX_REQUEST_BYTES: Final = 4 << 20
 """More than a command line can have: even a request with ten thousand partitions is accepted."""

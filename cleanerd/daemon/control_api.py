@@ -14,19 +14,19 @@ from cleanerd.daemon.http.status_body import StatusBody
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.operations import JOURNALED, Operation, Operations, read_operations
 from cleanerd.daemon.registry.canary import too_large
-from cleanerd.daemon.registry.partition_entry import OperatorOutcome, is_overdue
+from cleanerd.daemon.registry.partition_entry import OperatorOutcome, PartitionEntry, is_overdue
 from cleanerd.daemon.registry.pauses import save_pauses
 from cleanerd.daemon.status.partition_status import standing_of
 from cleanerd.daemon.status.view_parts import explain_answer
 from cleanerd.daemon.with_timeout import within
 from cleanerd.daemon.workers import WorkerDiedError
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError, system_error
-from cleanerd.format.names import METAVAR, parse_topic_partition_dir
+from cleanerd.format.names import METAVAR, TopicPartition, parse_topic_partition_dir
 from cleanerd.host.clock import wall_ms
 from cleanerd.humanize import counted
 from cleanerd.resolution.broker_facts import meta_of
 from cleanerd.resolution.explanation import explain
-from cleanerd.resolution.selection import select
+from cleanerd.resolution.selection import PartitionSelection, select
 from cleanerd.state.ignored_replicas import change_ignored_replicas, ignored_replicas
 
 if TYPE_CHECKING:
@@ -38,12 +38,9 @@ if TYPE_CHECKING:
     from cleanerd.daemon.discovery.log_dir_scan import ScanContext
     from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
     from cleanerd.daemon.dispatcher import Dispatcher
-    from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
     from cleanerd.daemon.scan_loop import ScanLoop
     from cleanerd.daemon.status.publisher import Publisher
-    from cleanerd.format.names import TopicPartition
-    from cleanerd.resolution.selection import PartitionSelection
 
 
 _MOST_DIGITS: Final = 10

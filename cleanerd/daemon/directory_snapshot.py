@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.fsio.directory_time import NEVER, directory_time
-from cleanerd.policy.replicas import BY_CLOCK
-from cleanerd.segments.partition import number_of
+from cleanerd.policy.replicas import BY_CLOCK, ExpiryBound
+from cleanerd.segments.partition import DirectoryListing, PartitionLog, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from cleanerd.config.load import Settings
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.daemon.partition_scan import PartitionScan
-    from cleanerd.policy.replicas import ExpiryBound
-    from cleanerd.segments.partition import DirectoryListing, PartitionLog
 
 FORCED_SCAN_MS: Final = 600_000
 """Every partition is scanned this often, even if its directory is unchanged."""

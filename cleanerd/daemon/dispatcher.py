@@ -13,13 +13,13 @@ from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.registry.cleaning_queue import CleaningQueue
 from cleanerd.daemon.registry.closed_windows import ClosedWindows
-from cleanerd.daemon.registry.partition_entry import retry_of
-from cleanerd.daemon.registry.schedule import ScheduleLimits, choose
+from cleanerd.daemon.registry.partition_entry import PartitionEntry, retry_of
+from cleanerd.daemon.registry.schedule import Candidate, ScheduleLimits, choose
 from cleanerd.daemon.status.log_messages import log_done
-from cleanerd.daemon.work.job import CleaningJob
+from cleanerd.daemon.work.job import CleaningJob, JobDone, Kind
 from cleanerd.daemon.work.progress import JobProgress
 from cleanerd.daemon.work.run_job import run
-from cleanerd.daemon.workers import WorkerDiedError
+from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -30,16 +30,12 @@ if TYPE_CHECKING:
     from cleanerd.daemon.configuration import Configuration
     from cleanerd.daemon.directory_snapshot import DirectorySnapshot
     from cleanerd.daemon.partition_scan import Key
-    from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
-    from cleanerd.daemon.registry.schedule import Candidate
     from cleanerd.daemon.status.counters import Counters
     from cleanerd.daemon.view import Trigger
     from cleanerd.daemon.work.backup_limits import BackupLimits
-    from cleanerd.daemon.work.job import JobDone, Kind
     from cleanerd.daemon.work.spark_offload import SparkOffload
     from cleanerd.daemon.work.throttle import Throttle
-    from cleanerd.daemon.workers import WorkerPool
     from cleanerd.format.names import TopicPartition
     from cleanerd.host.clock import Clock
     from cleanerd.state.cleaner_checkpoint import StateStore

@@ -16,16 +16,16 @@ import structlog
 from cleanerd.broker.live_broker import LiveBroker
 from cleanerd.broker.mode import SINGLE_TRY
 from cleanerd.daemon.log_events import LogEvent
-from cleanerd.daemon.view import ErasureView
+from cleanerd.daemon.view import ErasureStage, ErasureView
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import parse_header
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name, uuid_to_base64
 from cleanerd.host.memory import batch_bytes
 from cleanerd.policy.removal import roll_due_ms
 from cleanerd.segments.batch_file import read_batches
-from cleanerd.segments.partition import read_partition
+from cleanerd.segments.partition import PartitionLog, read_partition
 from cleanerd.segments.record_at import record_at
-from cleanerd.state.erasure_requests import ErasureRequests
+from cleanerd.state.erasure_requests import ErasureRequest, ErasureRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from cleanerd.daemon.partition_scan import Key, PartitionScan
     from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
-    from cleanerd.daemon.view import ErasureStage
-    from cleanerd.segments.partition import PartitionLog
-    from cleanerd.state.erasure_requests import ErasureRequest
 
 _log = structlog.get_logger()
 

@@ -15,7 +15,7 @@ import structlog
 
 from cleanerd.daemon.duty_cycle import pause_seconds
 from cleanerd.daemon.log_events import LogEvent
-from cleanerd.daemon.workers import WorkerDiedError
+from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
     from cleanerd.daemon.work.job import CleaningJob, JobDone, JobReclaimable, Kind
-    from cleanerd.daemon.workers import WorkerPool
     from cleanerd.policy.state_digest import StateDigest
 
 DIGESTS_IN_A_ROW: Final = 4

@@ -14,10 +14,8 @@ import ctypes
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Final
 
 HEAPS: Final = 2
 TRIM_INTERVAL_SECONDS: Final = 60.0

@@ -6,12 +6,10 @@ a text: ``reason``, ``finding``, ``cost`` and ``hint``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final
 
 
 class LogEvent(StrEnum):

@@ -5,18 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import structlog
 
 from cleanerd.daemon.log_events import LogEvent
 from cleanerd.fsio.state_files import DAMAGE
 from cleanerd.state.document import Document
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 JOURNALED: Final = frozenset(
     {"trigger", "pause", "resume", "retry", "reload", "ignore-replica", "wait-for-replica", "release-canary"}

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.manifest import STAGING
-from cleanerd.cleaner.staged_plan import staged_plan
-from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.cleaner.staged_plan import StagedPlan, staged_plan
+from cleanerd.cleaner.survey import CleaningOptions, Survey
 from cleanerd.config.fingerprint import fingerprint
 from cleanerd.policy.cleanable import LimitedBy
-from cleanerd.policy.replicas import BY_CLOCK
+from cleanerd.policy.replicas import BY_CLOCK, ExpiryBound
 from cleanerd.segments.log_dir import LogDir
-from cleanerd.state.cleaner_checkpoint import last_closed
+from cleanerd.state.cleaner_checkpoint import LastSegment, PartitionState, Retry, StateStore, last_closed
 from cleanerd.state.quarantine import is_outdated
 
 if TYPE_CHECKING:
@@ -21,13 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cleanerd.broker.partition_snapshot import PartitionSnapshot
-    from cleanerd.cleaner.staged_plan import StagedPlan
-    from cleanerd.cleaner.survey import Survey
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.errors import Cause
     from cleanerd.format.names import TopicPartition
-    from cleanerd.policy.replicas import ExpiryBound
-    from cleanerd.state.cleaner_checkpoint import LastSegment, PartitionState, Retry, StateStore
 
 
 Key = tuple[str, "TopicPartition"]

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.daemon.discovery.daemon_lock import require_free
-from cleanerd.daemon.discovery.log_dir_scan import ScanContext
+from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, ScanContext
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
-from cleanerd.daemon.discovery.scan_threads import ScanThreads
+from cleanerd.daemon.discovery.scan_threads import MakeScanner, ScanThreads
 from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.status.log_messages import log_scan
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from cleanerd.admin.peers import Peers
     from cleanerd.broker.agent_pool import AgentPool
     from cleanerd.daemon.configuration import Configuration
-    from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
-    from cleanerd.daemon.discovery.scan_threads import MakeScanner
     from cleanerd.daemon.partition_scan import Key
     from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry

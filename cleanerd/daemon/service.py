@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from cleanerd import __version__
-from cleanerd.admin.cluster_compare import DaemonAnswer, compare, of_one_cluster
+from cleanerd.admin.cluster_compare import ClusterComparison, DaemonAnswer, compare, of_one_cluster
 from cleanerd.admin.peers import Peers
 from cleanerd.broker.agent_pool import AgentPool
 from cleanerd.daemon.canary import Canary
@@ -33,7 +33,7 @@ from cleanerd.daemon.control_api import ControlApi
 from cleanerd.daemon.control_client import control_socket
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.discovery.watch import Watcher
-from cleanerd.daemon.dispatcher import Dispatcher, JobTools
+from cleanerd.daemon.dispatcher import Dispatcher, JobTools, RunJob
 from cleanerd.daemon.erasures import Erasures
 from cleanerd.daemon.estimate_cache import EstimateCache
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
@@ -56,7 +56,7 @@ from cleanerd.daemon.work.throttle import Rates, Throttle
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 from cleanerd.errors import CleanerdError
 from cleanerd.fsio import held_directories
-from cleanerd.host.clock import wall_ms
+from cleanerd.host.clock import Clock, wall_ms
 from cleanerd.policy.removal import ERASURE_READING_MS
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.in_progress import InFlightMarkers
@@ -66,16 +66,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from cleanerd.admin.cluster_compare import ClusterComparison
     from cleanerd.config.load import Settings
     from cleanerd.daemon.directory_snapshot import DirectorySnapshot
     from cleanerd.daemon.discovery.scan_threads import MakeScanner
-    from cleanerd.daemon.dispatcher import RunJob
     from cleanerd.daemon.http.server import HttpServer
     from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.view import DaemonView
     from cleanerd.format.names import TopicPartition
-    from cleanerd.host.clock import Clock
 
 HANG_UP_SECONDS: Final = 5.0
 """How long the daemon's end waits for clients of the HTTP server."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.broker.agent_jar import build_of_jar
 from cleanerd.broker.mode import choose_mode
-from cleanerd.doctor.findings import CheckResults
+from cleanerd.doctor.findings import CheckResult, CheckResults
 from cleanerd.doctor.host import (
     Process,
     check_client_config,
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
     from cleanerd.broker.agent_facts import AgentInfo
     from cleanerd.config.load import Settings
-    from cleanerd.doctor.findings import CheckResult
     from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.segments.log_dir import LogDir
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from cleanerd.errors import worst_exit_code
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, worst_exit_code
 
 Level = Literal["ok", "note", "warning", "problem"]
 LEVELS: Final[tuple[Level, ...]] = ("ok", "note", "warning", "problem")

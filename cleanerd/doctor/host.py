@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.admin.client_config import read_client_config
+from cleanerd.admin.client_config import ClientConfig, read_client_config
 from cleanerd.admin.key_stores import trusted_until, valid_until
 from cleanerd.config.check import contradictions, is_missing, missing_paths, nearest_existing, wrong_state_dir
-from cleanerd.config.load import read_settings
+from cleanerd.config.load import Settings, read_settings
 from cleanerd.errors import CleanerdError, as_cleanerd_error
 from cleanerd.fsio.mounts import IN_MEMORY, file_system_of, is_remote
 from cleanerd.humanize import human_bytes
@@ -22,8 +22,6 @@ from cleanerd.segments.keep_dir import on_its_file_system, require_keep_dir
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from cleanerd.admin.client_config import ClientConfig
-    from cleanerd.config.load import Settings
     from cleanerd.doctor.findings import CheckResults
 
 # linux/capability.h Interpreter, libraries, state, lock and listings; and per thread: directory, source, output,

@@ -12,7 +12,7 @@ from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.cleaner.rules_change import rules_change
 from cleanerd.cleaner.verdict import of_rules
 from cleanerd.config.strategy_keys import STRATEGY
-from cleanerd.config.topic_config import INTERNAL_TOPICS
+from cleanerd.config.topic_config import INTERNAL_TOPICS, TopicConfig
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import DELETED_SUFFIX, PASSING_SUFFIXES, REMOTE_INDEX_CACHE, parse_topic_partition_dir
 from cleanerd.humanize import counted, human_bytes
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cleanerd.config.keys import DaemonSettings
-    from cleanerd.config.topic_config import TopicConfig
     from cleanerd.doctor.findings import CheckResults
     from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.resolution.targets import TargetPartition

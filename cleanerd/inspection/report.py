@@ -6,12 +6,9 @@ import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from cleanerd.errors import CorruptionError
-
-if TYPE_CHECKING:
-    from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, CorruptionError
 
 Row = Mapping[str, object]
 

@@ -7,7 +7,8 @@ import enum
 import os
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.errors import CleanerdError, CorruptionError, UnsupportedLogError
 from cleanerd.format.batch import CODEC_NAMES, TIMESTAMP_TYPE, BatchHeader, check_crc, parse_header
@@ -35,9 +36,6 @@ from cleanerd.inspection.report import (
 from cleanerd.segments.batch_file import StoredBatch, read_batches
 from cleanerd.segments.log_dir import METADATA_TOPIC
 from cleanerd.segments.preallocated import only_zeros
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MAX_BATCH_BYTES: Final = 2**31 + 11
 

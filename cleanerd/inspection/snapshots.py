@@ -9,17 +9,14 @@ import hashlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import SEGMENT_SUFFIX, parse_file_name
-from cleanerd.verify.audit import RecordSearch
+from cleanerd.verify.audit import RecordSearch, Term
 from cleanerd.verify.certificate import FileStatement
 from cleanerd.verify.rules import KAFKAS_RULES
 from cleanerd.verify.transactions import InvisibleRanges
-
-if TYPE_CHECKING:
-    from cleanerd.verify.audit import Term
 
 _NO_RECORDS: Final = frozenset({".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint"})
 _PLAIN: Final = frozenset({"", ".json", ".crc", ".txt", ".csv", ".properties", ".metadata", ".md"})

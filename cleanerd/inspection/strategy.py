@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cleanerd._kernel import FLAG_BAD_VERSION, FLAG_HAS_KEY, decode_chunk
+from cleanerd._kernel import FLAG_BAD_VERSION, FLAG_HAS_KEY, Chunk, decode_chunk
 from cleanerd.cleaner.record_anomalies import FAR_FUTURE_MS
 from cleanerd.config.fingerprint import describe_settings
 from cleanerd.config.topic_config import NEVER_CLEANED, resolve_topic_config
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.batch import CONTROL
-from cleanerd.format.names import SEGMENT_SUFFIX, file_name, parse_file_name, parse_topic_partition_dir
+from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, file_name, parse_file_name, parse_topic_partition_dir
 from cleanerd.host.memory import batch_bytes
-from cleanerd.inspection.report import ReportTable, TableColumn, number, text_column, text_of
+from cleanerd.inspection.report import ReportTable, RowSelection, TableColumn, number, text_column, text_of
 from cleanerd.inspection.segment import zero_tail
 from cleanerd.policy.strategy import STRATEGIES
-from cleanerd.resolution.broker_facts import broker_facts
-from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
+from cleanerd.segments.log_dir import LogDir, read_log_dir
 from cleanerd.segments.message_format import glance
 from cleanerd.segments.partition import read_partition
 from cleanerd.segments.reading import SegmentReader
@@ -33,12 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd._kernel import Chunk
     from cleanerd.config.load import Settings
-    from cleanerd.format.names import TopicPartition
-    from cleanerd.inspection.report import RowSelection
-    from cleanerd.resolution.broker_facts import BrokerFacts
-    from cleanerd.segments.log_dir import LogDir
 
 _GLANCE_BYTES: Final = 4096
 

@@ -17,7 +17,7 @@ from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.segments.log_dir import CLEANER_CHECKPOINT
 from cleanerd.spark.audit import AuditedPartition, AuditQuestion, audit_sides, new_digest_key
-from cleanerd.spark.audit_inputs import sides_of
+from cleanerd.spark.audit_inputs import AuditInputs, sides_of
 from cleanerd.spark.divergence import EXAMPLES, ReplicaComparison, compare_logs, pairs_of
 from cleanerd.spark.erasure import Erasure, search_records
 from cleanerd.spark.latest_by_tasks import LARGE_BYTES
@@ -36,7 +36,7 @@ from cleanerd.spark.tables.merge import Merged, merge_into, write_table
 from cleanerd.spark.tables.target import Delta, Iceberg
 from cleanerd.spark.tables.undecoded import write_undecoded
 from cleanerd.spark.task_runner import ignore_progress
-from cleanerd.spark.values.decoding import resolved
+from cleanerd.spark.values.decoding import Decoding, resolved
 from cleanerd.verify.audit import Term
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.log_dir import read_surroundings
@@ -46,9 +46,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from cleanerd.spark.audit_inputs import AuditInputs
     from cleanerd.spark.values.decode_options import Decode
-    from cleanerd.spark.values.decoding import Decoding
     from cleanerd.verify.listing import Listing
 
 Place: TypeAlias = str | Path

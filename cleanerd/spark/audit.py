@@ -12,11 +12,11 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.spark.audit_inputs import without_outputs
+from cleanerd.spark.audit_inputs import AuditInputs, without_outputs
 from cleanerd.spark.audit_rules import JUDGE
 from cleanerd.spark.damaged_places import reason_at
 from cleanerd.spark.example import Example, find_examples
-from cleanerd.spark.header_walk import walk_headers
+from cleanerd.spark.header_walk import HeaderSummary, walk_headers
 from cleanerd.spark.judging import LIMITS, MemoryLimits, judged
 from cleanerd.spark.logs import describe_names
 from cleanerd.spark.record_pairs import PairFindings
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.format.names import TopicPartition
-    from cleanerd.spark.audit_inputs import AuditInputs
-    from cleanerd.spark.header_walk import HeaderSummary
     from cleanerd.verify.listing import SegmentFile
     from cleanerd.verify.rules import KeyRules
 

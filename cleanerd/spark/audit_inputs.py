@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.errors import ConfigError
 from cleanerd.format.names import (
@@ -24,14 +26,8 @@ from cleanerd.segments.log_dir import LOG_START_CHECKPOINT
 from cleanerd.segments.remote import RemotePath
 from cleanerd.spark.listed import list_complete, surroundings_of
 from cleanerd.verify.audit import KEY_HASHES
-from cleanerd.verify.listing import STAGING, dirs_in, in_order, list_partition
+from cleanerd.verify.listing import STAGING, SegmentFile, dirs_in, in_order, list_partition
 from cleanerd.verify.log_dir import partitions_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from cleanerd.verify.listing import SegmentFile
 
 _PLAN: Final = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}", re.ASCII | re.IGNORECASE)
 _SECOND: Final = len("20251121T063143")

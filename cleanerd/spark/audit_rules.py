@@ -14,7 +14,7 @@ import numpy as np
 
 from cleanerd.spark.grouping import Columns, Groups, joined, select_rows
 from cleanerd.spark.judging import JudgeFunctions
-from cleanerd.spark.record_pairs import PairFindings
+from cleanerd.spark.record_pairs import PairFindings, Pairs
 from cleanerd.spark.record_scan import RecordFact
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd.spark.record_pairs import Pairs
 
 _P1: Final = np.uint64(0x9E3779B185EBCA87)
 _P2: Final = np.uint64(0xC2B2AE3D27D4EB4F)

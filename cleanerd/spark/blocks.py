@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from cleanerd._kernel import OffsetMap
+from cleanerd._kernel import Chunk, OffsetMap
 from cleanerd.cleaner.map_size import (
     MAP_ENTRY_BYTES,
     MIN_MAP_BYTES,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd._kernel import Chunk
     from cleanerd.policy.rules import Rules
     from cleanerd.spark.plan import SegmentSplit, Sizes
 

@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from cleanerd.broker.lock_file import broker_runs
-from cleanerd.cleaner.cleaner import Cleaning
-from cleanerd.cleaner.resources import disk_reserve_bytes
+from cleanerd.cleaner.cleaner import Cleaning, Progress
+from cleanerd.cleaner.resources import Resources, disk_reserve_bytes
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.resolution.broker_facts import broker_facts
 from cleanerd.resolution.partitions import OfflinePartitions
-from cleanerd.segments.log_dir import read_log_dir
-from cleanerd.spark.jobs import Jobs, in_time
+from cleanerd.segments.log_dir import LogDir, read_log_dir
+from cleanerd.spark.jobs import JobRunner, Jobs, in_time
 from cleanerd.spark.launch import is_local
 from cleanerd.spark.local_threshold import bytes_below
 from cleanerd.spark.plan import LOCAL_BYTES, LOCAL_MASTER_BYTES, SINGLE_TASK_BYTES, SPLIT_BYTES
@@ -51,11 +51,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from cleanerd.cleaner.cleaner import Progress
     from cleanerd.cleaner.decide import Decision, SegmentDecision
     from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.stage import Staging
     from cleanerd.cleaner.survey import CleaningOptions
@@ -64,9 +62,7 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.selection import PartitionSelection
     from cleanerd.resolution.targets import TargetPartition
-    from cleanerd.segments.log_dir import LogDir
     from cleanerd.segments.pool import ReaderPool
-    from cleanerd.spark.jobs import JobRunner
 
 MOST_AT_ONCE: Final = 32
 """Limit of parallel partitions, each with a thread and a reader in the driver."""

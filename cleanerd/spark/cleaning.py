@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from cleanerd.cleaner.cleaner import Cleaning
-from cleanerd.cleaner.decide import Decision, next_tombstone_removal_ms
+from cleanerd.cleaner.cleaner import Cleaning, Progress
+from cleanerd.cleaner.decide import Decision, SegmentDecision, next_tombstone_removal_ms
 from cleanerd.cleaner.map_size import MAP_ENTRY_BYTES, MIN_MAP_BYTES
 from cleanerd.cleaner.marker_check import corrected_by_markers
 from cleanerd.cleaner.record_anomalies import RecordAnomalies
@@ -22,10 +22,10 @@ from cleanerd.policy.markers import MarkerEdges
 from cleanerd.policy.transaction import OpenTransactions, TransactionEdges
 from cleanerd.spark import proof
 from cleanerd.spark.decisions import stored_decision
-from cleanerd.spark.jobs import Stage
+from cleanerd.spark.jobs import JobRunner, Stage
 from cleanerd.spark.plan import Sizes, first_sizes, larger_sizes, plan_text, splits_of, tasks_of
 from cleanerd.spark.rewrite import StagedByTask, rewrite, write_removed_keys
-from cleanerd.spark.rows import ERROR, error_of
+from cleanerd.spark.rows import ERROR, Row, error_of
 from cleanerd.spark.scan import scan
 from cleanerd.spark.settle import DeferredSegment, decide_deferred, settle
 from cleanerd.spark.winners import choose
@@ -37,15 +37,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd.cleaner.cleaner import Progress
-    from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.stage import Staging
     from cleanerd.policy.grouping import Group
     from cleanerd.segments.pool import ReaderPool
-    from cleanerd.spark.jobs import JobRunner
-    from cleanerd.spark.rows import Row
 
 BY_KIND: Final = ("kind", "segment", "split", "block")
 BY_SEGMENT: Final = ("segment", "kind", "split", "block")

@@ -8,13 +8,12 @@ from cleanerd.errors import CorruptionError
 from cleanerd.spark.record_scan import decoder, place_of
 from cleanerd.verify.records import HASH_KEY_BYTES
 from cleanerd.verify.rules import KAFKAS_RULES
-from cleanerd.verify.walk import walk
+from cleanerd.verify.walk import Damage, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from cleanerd.verify.listing import SegmentFile
-    from cleanerd.verify.walk import Damage
 
 _READ_NOW: Final = "could be read at a second try: its task had less memory, or it was changed meanwhile"
 

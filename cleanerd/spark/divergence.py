@@ -19,15 +19,15 @@ import numpy as np
 from cleanerd.errors import ConfigError
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.damaged_places import other_damage
-from cleanerd.spark.example import find_differing
+from cleanerd.spark.example import Example, find_differing
 from cleanerd.spark.grouping import Columns, Groups, joined, select_rows
-from cleanerd.spark.header_walk import walk_headers
+from cleanerd.spark.header_walk import HeaderSummary, walk_headers
 from cleanerd.spark.judging import JudgeFunctions, judged
-from cleanerd.spark.logs import describe_names, known_clean_end, size_of_all
-from cleanerd.spark.record_pairs import PairFindings
+from cleanerd.spark.logs import Log, describe_names, known_clean_end, size_of_all
+from cleanerd.spark.record_pairs import PairFindings, Pairs
 from cleanerd.spark.record_scan import RecordFact, SegmentWork
-from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries
-from cleanerd.verify.listing import NO_END
+from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, Item, ignore_progress, queries
+from cleanerd.verify.listing import NO_END, SegmentFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,12 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.format.names import TopicPartition
-    from cleanerd.spark.example import Example
-    from cleanerd.spark.header_walk import HeaderSummary
-    from cleanerd.spark.logs import Log
-    from cleanerd.spark.record_pairs import Pairs
-    from cleanerd.spark.task_runner import Item
-    from cleanerd.verify.listing import SegmentFile
 
 _KEY: Final = ("part", "high", "low")
 _OF_WINNER: Final = ("flags", "version", "offset", "is_stored")

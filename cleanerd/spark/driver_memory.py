@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cleanerd.errors import MachineError
-from cleanerd.host.memory import MIB, measure
-
-if TYPE_CHECKING:
-    from cleanerd.host.memory import Memory
+from cleanerd.host.memory import MIB, Memory, measure
 
 PYTHONS_BYTES: Final = 180 * MIB
 """The waiting cleanerd process, the driver, and the process that forks the workers."""

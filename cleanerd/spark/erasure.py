@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,11 +16,11 @@ from cleanerd.errors import CleanerdError
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.humanize import counted
 from cleanerd.segments.log_dir import LOG_START_CHECKPOINT
-from cleanerd.spark.audit_inputs import files_below
+from cleanerd.spark.audit_inputs import AuditedFile, files_below
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.record_scan import rules_from_item, rules_to_item
 from cleanerd.spark.stores import path_of
-from cleanerd.spark.task_runner import ignore_progress, numbered, numbered_row, queries
+from cleanerd.spark.task_runner import Item, ignore_progress, numbered, numbered_row, queries
 from cleanerd.verify.audit import LIVE, Occurrence, RecordSearch, Term
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import list_partition, size_of
@@ -30,13 +30,10 @@ from cleanerd.verify.transactions import InvisibleRanges
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
-    from typing import Any
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from cleanerd.spark.audit_inputs import AuditedFile
-    from cleanerd.spark.task_runner import Item
     from cleanerd.verify.rules import KeyRules
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from cleanerd.spark.record_scan import segment_from
 from cleanerd.spark.stores import path_of
-from cleanerd.spark.task_runner import numbered, numbered_row
+from cleanerd.spark.task_runner import Item, numbered, numbered_row
 from cleanerd.verify.finding import Findings, Severity
-from cleanerd.verify.listing import NO_END
+from cleanerd.verify.listing import NO_END, SegmentFile
 from cleanerd.verify.partition_log import HeaderWalk
 from cleanerd.verify.producers import ProducerExpiry
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
-
-    from cleanerd.spark.task_runner import Item
-    from cleanerd.verify.listing import SegmentFile
 
 
 @dataclass(frozen=True, slots=True)

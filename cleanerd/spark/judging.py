@@ -17,21 +17,17 @@ import numpy as np
 import pyarrow as pa
 
 from cleanerd.spark.columns import pack, unpack
-from cleanerd.spark.grouping import columns_of, dealt, joined, select_rows, shard_of
+from cleanerd.spark.grouping import Columns, columns_of, dealt, joined, select_rows, shard_of
 from cleanerd.spark.local_threshold import local_rows
-from cleanerd.spark.record_pairs import PairFindings, paired
+from cleanerd.spark.record_pairs import PairFindings, Pairs, paired
 from cleanerd.spark.record_scan import scan
 from cleanerd.spark.session_info import cores_of
-from cleanerd.spark.task_runner import spread
+from cleanerd.spark.task_runner import Item, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
-
-    from cleanerd.spark.grouping import Columns
-    from cleanerd.spark.record_pairs import Pairs
-    from cleanerd.spark.task_runner import Item
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ import pyarrow as pa
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.grouping import Columns, Groups, columns_of, dealt, joined, select_rows, shard_of
-from cleanerd.spark.logs import work_on
+from cleanerd.spark.logs import Log, work_on
 from cleanerd.spark.record_scan import KEYS, RecordFact, scan
 from cleanerd.spark.session_info import cores_of
-from cleanerd.spark.task_runner import spread, tasks_for
+from cleanerd.spark.task_runner import Item, spread, tasks_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cleanerd.spark.header_walk import HeaderSummary
-    from cleanerd.spark.logs import Log
-    from cleanerd.spark.task_runner import Item
     from cleanerd.verify.listing import SegmentFile
 
 LARGE_BYTES: Final = 1 << 30

@@ -16,17 +16,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, cast
+from typing import IO, Final, cast
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from cleanerd.errors import ConfigError
 from cleanerd.host.memory import TASKS_VARIABLE
 from cleanerd.spark.driver_memory import SMALL_HEAP, SMALL_JAVA, Room, local_cores, local_memory_budget
 from cleanerd.spark.streams import Forwarder, StderrServer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 DRIVER_VARIABLE: Final = "_CLEANERD_SPARK_DRIVER"
 """Set in the driver's environment, so that a command knows that it is the driver. CLEANERD_ is for keys."""

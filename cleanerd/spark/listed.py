@@ -7,21 +7,16 @@ their records. A reader that ignores a damaged checkpoint of log starts would re
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.errors import CorruptionError, RefusedError
 from cleanerd.format.names import DELETED_SUFFIX, SEGMENT_SUFFIX, SWAP_SUFFIX, parse_file_name
 from cleanerd.segments.log_dir import LOG_START_CHECKPOINT
 from cleanerd.segments.remote import RemotePath
 from cleanerd.verify.finding import Findings
-from cleanerd.verify.listing import list_partition
-from cleanerd.verify.log_dir import read_surroundings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cleanerd.verify.listing import Listing
-    from cleanerd.verify.log_dir import Surroundings
+from cleanerd.verify.listing import Listing, list_partition
+from cleanerd.verify.log_dir import Surroundings, read_surroundings
 
 TRIES: Final = 20
 PAUSE_SECONDS: Final = 0.1

@@ -7,16 +7,14 @@ starts none; if it has to, Java is configured for a short life.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
 
 from cleanerd.format.names import SEGMENT_SUFFIX
 from cleanerd.host.memory import MIB, RESERVED_SHARE, measured_lately
 from cleanerd.segments.remote import RemotePath
 from cleanerd.verify.listing import size_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 LOCAL_BYTES: Final = 512 << 20
 """Bytes of segments that one core reads in a few seconds."""

@@ -11,8 +11,8 @@ from cleanerd.segments.log_dir import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPO
 from cleanerd.spark.audit_inputs import partition_dirs
 from cleanerd.spark.listed import list_complete, surroundings_of
 from cleanerd.spark.record_scan import RecordFact, SegmentWork
-from cleanerd.verify.listing import NO_END
-from cleanerd.verify.rules import KAFKAS_RULES
+from cleanerd.verify.listing import NO_END, Listing, SegmentFile
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
     from cleanerd.spark.header_walk import HeaderSummary
     from cleanerd.spark.task_runner import Item
-    from cleanerd.verify.listing import Listing, SegmentFile
     from cleanerd.verify.log_dir import Surroundings
-    from cleanerd.verify.rules import KeyRules
 
 _MOST_NAMES: Final = 4
 _MOST_TOPICS: Final = 20

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.errors import ConfigError, system_error
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 _TIMES: Final = 4
 

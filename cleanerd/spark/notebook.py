@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.config.load import load_settings
+from cleanerd.config.load import Settings, load_settings
 from cleanerd.resolution.selection import EVERYTHING, PartitionSelection
 from cleanerd.spark import api
 from cleanerd.spark.archive.run import Archive, clean_archive
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.config.load import Settings
     from cleanerd.spark.logs import Log
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cleanerd.cleaner.estimate import MAX_SHARDS, distinct_keys
 from cleanerd.cleaner.map_size import (
@@ -16,14 +17,9 @@ from cleanerd.cleaner.map_size import (
     SHARE_OF_LOG,
     VERSIONED_ENTRY_BYTES,
 )
-from cleanerd.cleaner.plan import CleaningPlan
+from cleanerd.cleaner.plan import CleaningPlan, Source
 from cleanerd.host.memory import worker_batch_bytes, worker_share
 from cleanerd.segments.pool import ReaderPool, index_entries, parts_between
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cleanerd.cleaner.plan import Source
 
 SPLIT_BYTES: Final = 128 << 20
 """The least part of a segment for one task: an empty task costs a tenth of a second."""

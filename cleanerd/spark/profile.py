@@ -21,7 +21,7 @@ from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.damaged_places import other_damage
 from cleanerd.spark.grouping import dealt, shard_of
-from cleanerd.spark.header_walk import walk_headers
+from cleanerd.spark.header_walk import HeaderSummary, walk_headers
 from cleanerd.spark.key_counts import (
     ADDED_RECORDS,
     KeyTally,
@@ -33,10 +33,10 @@ from cleanerd.spark.key_counts import (
     summary,
 )
 from cleanerd.spark.local_threshold import local_rows
-from cleanerd.spark.logs import describe_names, known_clean_end, size_of_all, work_on
+from cleanerd.spark.logs import Log, describe_names, known_clean_end, size_of_all, work_on
 from cleanerd.spark.record_scan import WITH_TIMESTAMP, scan, segment_from
 from cleanerd.spark.session_info import cores_of
-from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries, spread
+from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, Item, ignore_progress, queries, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,10 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.format.names import TopicPartition
-    from cleanerd.spark.header_walk import HeaderSummary
     from cleanerd.spark.key_counts import Keys
-    from cleanerd.spark.logs import Log
-    from cleanerd.spark.task_runner import Item
     from cleanerd.verify.listing import SegmentFile
 
 SHARES: Final = (0.5, 0.9, 0.99)

@@ -22,7 +22,7 @@ from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.segments.pool import SegmentPart
 from cleanerd.spark.blocks import KeyBlocks, KeyRows, NumberSpool, bitmap_of_flags, set_bits
 from cleanerd.spark.columns import pack
-from cleanerd.spark.plan import plan_of, readers_of
+from cleanerd.spark.plan import SegmentSplit, Sizes, plan_of, readers_of
 from cleanerd.spark.rows import CLEAN, DIRTY, ERROR, FACTS, RESULT, WINNERS, Row, error_row
 from cleanerd.spark.scan import DEFINITE
 from cleanerd.spark.settle import stored_facts
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.policy.retain import RecordEvidence
-    from cleanerd.spark.plan import SegmentSplit, Sizes
 
 
 def gather(plan_text: str, sizes: Sizes, facts: Mapping[int, str], splits: Sequence[SegmentSplit]) -> Iterator[Row]:

@@ -21,7 +21,7 @@ from cleanerd.verify.listing import NO_END, SegmentFile
 from cleanerd.verify.records import NO_HORIZON, horizons
 from cleanerd.verify.rules import KeyRules
 from cleanerd.verify.transactions import InvisibleRanges
-from cleanerd.verify.walk import walk
+from cleanerd.verify.walk import Damage, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.spark.task_runner import Item
-    from cleanerd.verify.walk import Damage
 
 
 class RecordFact(IntFlag):

@@ -16,14 +16,13 @@ from cleanerd.errors import CorruptionError, KernelError, RefusedError
 from cleanerd.segments.pool import SegmentPart
 from cleanerd.spark.blocks import KeyBlocks
 from cleanerd.spark.columns import pack
-from cleanerd.spark.plan import plan_of, readers_of
+from cleanerd.spark.plan import SegmentSplit, Sizes, plan_of, readers_of
 from cleanerd.spark.rows import CLEAN, DIRTY, FACTS, Row, error_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.spark.plan import SegmentSplit, Sizes
 
 DEFINITE: Final = (CorruptionError, KernelError, RefusedError)
 """Errors that another try would only repeat."""

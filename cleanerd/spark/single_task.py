@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from cleanerd.cleaner.cleaner import Cleaning, NoProgress
-from cleanerd.cleaner.decide import Decision
+from cleanerd.cleaner.decide import Decision, SegmentDecision
 from cleanerd.cleaner.index import ChunkDecoding
 from cleanerd.cleaner.record_anomalies import RecordAnomalies
 from cleanerd.cleaner.tombstone_guard import removed_tombstone_keys
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.stage import Staging

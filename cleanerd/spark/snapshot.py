@@ -12,24 +12,20 @@ import pyarrow as pa
 
 from cleanerd.errors import ConfigError, CorruptionError
 from cleanerd.format.names import TopicPartition
-from cleanerd.spark.header_walk import walk_headers
+from cleanerd.spark.header_walk import HeaderSummary, walk_headers
 from cleanerd.spark.latest_by_tasks import LARGE_BYTES, find_winners, on_winners
-from cleanerd.spark.logs import describe_names, size_of_all
+from cleanerd.spark.logs import Log, describe_names, size_of_all
 from cleanerd.spark.snapshot_files import UNDECODED, write_files, write_offsets
 from cleanerd.spark.state_rows import STATE, STATE_COLUMNS, place_of_file, read_winners
 from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries
 from cleanerd.spark.values.decode_options import error_name
-from cleanerd.spark.values.decoding import require_within
+from cleanerd.spark.values.decoding import Decoding, require_within
 from cleanerd.verify.listing import NO_END
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
-
-    from cleanerd.spark.header_walk import HeaderSummary
-    from cleanerd.spark.logs import Log
-    from cleanerd.spark.values.decoding import Decoding
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from cleanerd.errors import ConfigError, system_error
 from cleanerd.spark.latest_by_tasks import by_file, find_winners, on_winners
-from cleanerd.spark.logs import size_of_all
+from cleanerd.spark.logs import Log, size_of_all
 from cleanerd.spark.new_directory import make_new_directory, remove_attempts
 from cleanerd.spark.source.options import LATEST, MAP_BYTES
 from cleanerd.spark.source.part import part_item, split_of
@@ -28,8 +28,8 @@ from cleanerd.spark.source.read import read_split
 from cleanerd.spark.source.reading import ReadOptions
 from cleanerd.spark.source.rows import without_null_headers
 from cleanerd.spark.state_rows import STATE, place_of_file, rows_at
-from cleanerd.spark.task_runner import NUMBERED_COLUMNS, numbered, numbered_row, numbered_rows
-from cleanerd.spark.values.decoding import decoder_from, require_within
+from cleanerd.spark.task_runner import NUMBERED_COLUMNS, Item, numbered, numbered_row, numbered_rows
+from cleanerd.spark.values.decoding import Decoding, decoder_from, require_within
 from cleanerd.spark.values.side import SIDE, undecoded_rows
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 
     from cleanerd.format.names import TopicPartition
     from cleanerd.spark.header_walk import HeaderSummary
-    from cleanerd.spark.logs import Log
-    from cleanerd.spark.task_runner import Item
-    from cleanerd.spark.values.decoding import Decoding
 
 UNDECODED: Final = "_undecoded"
 """The sub-directory of undecodable records, which are not part of the state."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from cleanerd import __version__
 from cleanerd.errors import MachineError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _JAVAS_BY_CONNECT: Final = frozenset({"SparkConnectGrpcException", "SparkException", "UnknownException"})
 """A Connect client's classes for unknown errors; by name, because its libraries may be missing."""

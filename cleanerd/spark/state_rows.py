@@ -20,7 +20,7 @@ from cleanerd.spark.latest_by_tasks import by_file
 from cleanerd.spark.record_scan import segment_from
 from cleanerd.spark.source.rows import bytes_column, headers_column, time_column
 from cleanerd.spark.values.decoding import decoder_from
-from cleanerd.verify.walk import walk
+from cleanerd.verify.walk import Damage, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from cleanerd.format.names import TopicPartition
     from cleanerd.verify.listing import SegmentFile
-    from cleanerd.verify.walk import Damage
 
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 STATE: Final = pa.schema([

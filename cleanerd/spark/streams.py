@@ -14,12 +14,10 @@ import secrets
 import socket
 import struct
 import threading
-from typing import IO, TYPE_CHECKING, Final, Self
+from types import TracebackType
+from typing import IO, Final, Self
 
 from cleanerd.fsio.safe_open import close_quietly
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 STDERR: Final = 2
 _GREETING: Final = b"2"

@@ -15,14 +15,13 @@ from cleanerd._kernel import OffsetMap
 from cleanerd.cleaner.index import FIRST_DIRTY_ORDINAL, OffsetMapFullError
 from cleanerd.errors import CleanerdError
 from cleanerd.spark.blocks import KeyRows, NumberSpool, bits_row
-from cleanerd.spark.plan import plan_of
+from cleanerd.spark.plan import Sizes, plan_of
 from cleanerd.spark.rows import CLEAN, DIRTY, SUPERSEDED, WINNERS, WON, Row, error_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.spark.plan import Sizes
 
 
 def choose(plan_text: str, sizes: Sizes, rows: Iterator[Row]) -> Iterator[Row]:

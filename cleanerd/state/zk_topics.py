@@ -7,7 +7,7 @@ and node, but may have other topic configurations (U-46).
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - pydantic resolves the annotation
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 

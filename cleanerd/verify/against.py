@@ -11,25 +11,21 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import CONTROL, HEADER_BYTES, TIMESTAMP_TYPE, TRANSACTIONAL, BatchHeader, parse_header
-from cleanerd.format.record import unpack
+from cleanerd.format.record import Record, unpack
 from cleanerd.host.memory import batch_bytes
 from cleanerd.segments.batch_file import StoredBatch, read_batches
 from cleanerd.verify.kinds import FindingKind
-from cleanerd.verify.listing import NO_END
+from cleanerd.verify.listing import NO_END, SegmentFile
 from cleanerd.verify.records import NO_HORIZON, NO_TIMESTAMP, records_in
-from cleanerd.verify.rules import KAFKAS_RULES
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
-    from cleanerd.format.batch import BatchHeader
-    from cleanerd.format.record import Record
     from cleanerd.verify.finding import Findings
-    from cleanerd.verify.listing import SegmentFile
     from cleanerd.verify.partition_log import LogSummary
     from cleanerd.verify.producers import ProducerExpiry
-    from cleanerd.verify.rules import KeyRules
     from cleanerd.verify.transactions import InvisibleRanges
 
 Tails = dict[int, tuple[int, bytes]]

@@ -20,8 +20,8 @@ from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import STAGING, bytes_of, list_partition, names_in, size_of
 from cleanerd.verify.partition_log import HeaderWalk
 from cleanerd.verify.producers import ProducerExpiry
-from cleanerd.verify.records import hashes_of, new_hash_key, read_rows, records_in
-from cleanerd.verify.rules import KAFKAS_RULES
+from cleanerd.verify.records import DataRecords, hashes_of, new_hash_key, read_rows, records_in
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from cleanerd.verify.transactions import InvisibleRanges
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from cleanerd.format.record import Record
     from cleanerd.verify.record_places import RecordPlace
-    from cleanerd.verify.records import DataRecords
-    from cleanerd.verify.rules import KeyRules
     from cleanerd.verify.walk import Damage
 
 LIVE: Final = "live"

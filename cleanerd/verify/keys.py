@@ -15,12 +15,12 @@ import numpy as np
 from cleanerd.errors import CorruptionError
 from cleanerd.host.memory import batch_bytes
 from cleanerd.segments.batch_file import read_batches
-from cleanerd.verify.key_table import first_of_key
+from cleanerd.verify.key_table import KeyTable, first_of_key
 from cleanerd.verify.kinds import FindingKind
-from cleanerd.verify.records import NO_HORIZON, NO_TIMESTAMP, horizons, read_rows, records_in
-from cleanerd.verify.rules import KAFKAS_RULES
-from cleanerd.verify.segment import is_reported
-from cleanerd.verify.walk import READ_LIMITS, ReadLimits
+from cleanerd.verify.records import NO_HORIZON, NO_TIMESTAMP, DataRecords, horizons, read_rows, records_in
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
+from cleanerd.verify.segment import SegmentFacts, is_reported
+from cleanerd.verify.walk import READ_LIMITS, Damage, ReadLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,13 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.verify.finding import Findings
-    from cleanerd.verify.key_table import KeyTable
     from cleanerd.verify.listing import SegmentFile
-    from cleanerd.verify.records import DataRecords
-    from cleanerd.verify.rules import KeyRules
-    from cleanerd.verify.segment import SegmentFacts
     from cleanerd.verify.transactions import InvisibleRanges
-    from cleanerd.verify.walk import Damage
 
 # facts of a row: its batch's position (32 bits), segment number (24 bits), and these flags
 _OLD: Final = np.uint64(1 << 56)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Final
 
 NOT_JUDGED: Final[Mapping[str, str]] = {
     ".log attributes of a record": "Kafka's cleaner sets them to 0; a tombstone flag is judged in its mode (U-14)",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.errors import system_error
 from cleanerd.format.names import (
@@ -21,9 +22,6 @@ from cleanerd.format.names import (
 )
 from cleanerd.fsio.plain_file import read_plain
 from cleanerd.segments.remote import RemotePath
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STAGING: Final = ".kstage"
 NO_END: Final = 2**63 - 1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.checkpoint import read_epoch_checkpoint, read_offset_checkpoint
@@ -23,10 +24,6 @@ from cleanerd.verify.finding import Findings
 from cleanerd.verify.kinds import FindingKind
 from cleanerd.verify.listing import bytes_of, dirs_in, is_there
 from cleanerd.verify.partition import VerifyRequest, VerifyResult, verify_partition
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from cleanerd.verify.finding import Findings
 from cleanerd.verify.key_table import KeyTable
 from cleanerd.verify.keys import KeyedRecords, Range
 from cleanerd.verify.kinds import FindingKind
-from cleanerd.verify.listing import NO_END, STAGING, bytes_of, list_partition
+from cleanerd.verify.listing import NO_END, STAGING, Listing, SegmentFile, bytes_of, list_partition
 from cleanerd.verify.partition_log import HeaderWalk, LogSummary
-from cleanerd.verify.producers import ProducerExpiry, check_last_batches, read_snapshots
+from cleanerd.verify.producers import ProducerExpiry, Snapshot, check_last_batches, read_snapshots
 from cleanerd.verify.records import new_hash_key
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from cleanerd.verify.walk import READ_LIMITS, ReadLimits
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from cleanerd.verify.listing import Listing, SegmentFile
-    from cleanerd.verify.producers import Snapshot
     from cleanerd.verify.segment import SegmentFacts
 
 DEFAULT_MEMORY_BYTES: Final = 128 * 1024 * 1024

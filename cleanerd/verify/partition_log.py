@@ -9,7 +9,7 @@ import numpy as np
 
 from cleanerd.verify.epochs import Epochs, read_epochs
 from cleanerd.verify.indexes import check_indexes
-from cleanerd.verify.listing import NO_END
+from cleanerd.verify.listing import NO_END, SegmentFile
 from cleanerd.verify.producers import ProducerExpiry, ProducerFacts, Producers, Snapshot, compare_snapshot
 from cleanerd.verify.segment import SegmentFacts, check_segment
 from cleanerd.verify.transactions import InvisibleRanges, Transactions, check_txn_index
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from cleanerd import _kernel
     from cleanerd.verify.finding import Findings
-    from cleanerd.verify.listing import SegmentFile
 
 
 REBUILT_AT_START: Final = "the broker was not stopped cleanly and rebuilds this index when it starts"

@@ -20,10 +20,11 @@ import os
 import re
 import stat
 import tempfile
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
@@ -32,9 +33,6 @@ from cleanerd.fsio.state_files import DAMAGE, DAMAGED, read_state_file
 from cleanerd.segments.remote import RemotePath
 from cleanerd.state.moved_aside import FILE_NAME, aside_dirs, default_aside_dir
 from cleanerd.verify.listing import names_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
 
 KEPT: Final = "kept"
 COPIED: Final = "copied"

@@ -9,15 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.errors import CleanerdError
 from cleanerd.segments.batch_file import opened_raw
 from cleanerd.verify.audit import LIVE, files_of
 from cleanerd.verify.certificate import FileStatement
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 

@@ -12,7 +12,7 @@ from cleanerd.errors import CorruptionError
 from cleanerd.format.legacy import parse_message, records_of_message
 from cleanerd.host.memory import batch_bytes, batch_bytes_of_objects
 from cleanerd.verify.kinds import FindingKind
-from cleanerd.verify.listing import size_of
+from cleanerd.verify.listing import SegmentFile, size_of
 from cleanerd.verify.walk import CHUNK_BYTES, READ_LIMITS, Damage, ReadLimits, read_batch, walk
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.verify.finding import Findings
-    from cleanerd.verify.listing import SegmentFile
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 BATCH_BYTES: Final = 64

@@ -15,7 +15,7 @@ from cleanerd.format.index import TXN_ENTRY, read_txn_index
 from cleanerd.format.names import TXNINDEX_SUFFIX
 from cleanerd.host.memory import facts_bytes
 from cleanerd.verify.kinds import FindingKind
-from cleanerd.verify.listing import NO_END, bytes_of, size_of
+from cleanerd.verify.listing import NO_END, SegmentFile, bytes_of, size_of
 from cleanerd.verify.walk import READ_LIMITS, ReadLimits
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from cleanerd import _kernel
     from cleanerd.verify.finding import Findings
-    from cleanerd.verify.listing import SegmentFile
 
 _NONE: Final = -1
 _ABORT: Final = int(ControlType.ABORT)

@@ -11,15 +11,12 @@ import contextlib
 import math
 import os
 import time
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.workers import WorkerPool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from pathlib import Path
 
 
 class AgentProbe:

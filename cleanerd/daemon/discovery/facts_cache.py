@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.admin.peers import Peers
-from cleanerd.daemon.discovery.metadata_readings import MetadataReadings, files_of
+from cleanerd.daemon.discovery.metadata_readings import Files, MetadataReading, MetadataReadings, files_of
 from cleanerd.errors import CleanerdError
 from cleanerd.fsio.state_files import DAMAGED
 from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts, peer_points
 from cleanerd.resolution.zk_config_cache import QUERY_INTERVAL_MS, is_zookeeper_mode
-from cleanerd.segments.log_dir import META_PROPERTIES, METADATA_TOPIC
+from cleanerd.segments.log_dir import META_PROPERTIES, METADATA_TOPIC, LogDir
 from cleanerd.state import delegations, ignored_replicas
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     from cleanerd.config.load import Settings
     from cleanerd.daemon.discovery.log_dir_scan import ScanContext
-    from cleanerd.daemon.discovery.metadata_readings import Files, MetadataReading
     from cleanerd.segments.cluster_metadata import ClusterMetadata
-    from cleanerd.segments.log_dir import LogDir
 
 SHARE: Final = 100
 """Reading the metadata log may take one part in this many of the time."""

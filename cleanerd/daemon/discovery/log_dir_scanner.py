@@ -25,7 +25,7 @@ from cleanerd.broker.mode import SINGLE_TRY, ModeChoice, choose_mode
 from cleanerd.daemon.directory_snapshot import CONFIG_APPLIED_MS, FORCED_SCAN_MS, DirectorySnapshot, files_in, mtime_ns
 from cleanerd.daemon.discovery.daemon_lock import DaemonLock
 from cleanerd.daemon.discovery.facts_cache import FactsCache
-from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, failed_scan
+from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, ScanContext, failed_scan
 from cleanerd.daemon.discovery.modes import DirMode, dir_mode
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.log_events import LogEvent
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     from cleanerd.broker.partition_snapshot import PartitionSnapshot
     from cleanerd.config.load import Settings
-    from cleanerd.daemon.discovery.log_dir_scan import ScanContext
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.resolution.targets import TargetPartition

@@ -9,16 +9,12 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
-from cleanerd.segments.cluster_metadata import read_cluster_metadata
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from cleanerd.segments.cluster_metadata import ClusterMetadata
+from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
 
 PATIENCE_SECONDS: Final = 20.0
 """A thread that waits longer for another's reading reads itself: a different disk may be mounted by now."""

@@ -20,7 +20,7 @@ import structlog
 from cleanerd.admin.peers import Peers
 from cleanerd.daemon.discovery.agent_probe import AgentProbe
 from cleanerd.daemon.discovery.facts_cache import FactsCache
-from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, failed_scan
+from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, ScanContext, failed_scan
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.discovery.metadata_readings import MetadataReadings
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.daemon.directory_snapshot import DirectorySnapshot
-    from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, ScanContext
     from cleanerd.format.names import TopicPartition
     from cleanerd.state.cleaner_checkpoint import StateStore
 

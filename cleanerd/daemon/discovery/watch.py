@@ -10,21 +10,17 @@ import asyncio
 import errno
 import math
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import Final
 
 import structlog
-from inotify_simple import INotify, flags
+from inotify_simple import Event, INotify, flags
 
 from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.broker.lock_file import LOCK_FILE
 from cleanerd.daemon.log_events import LogEvent
 from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, parse_topic_partition_dir
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-    from pathlib import Path
-
-    from inotify_simple import Event
 
 _log = structlog.get_logger()
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 from cleanerd.daemon.with_timeout import within
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 AT_ONCE: Final = 2
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 _HOSTS_FILE: Final = Path("/etc/hosts")
 _PORT: Final = re.compile(r"[0-9]{0,5}", re.ASCII)

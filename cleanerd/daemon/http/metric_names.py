@@ -6,12 +6,10 @@ names that the usual rules of the JMX exporter give its MBeans, so existing aler
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final, Literal
 
 Kind = Literal["gauge", "counter", "info", "histogram"]
 

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from cleanerd.cleaner.result import Outcome, RemovedRecords
 from cleanerd.daemon.http import metric_names, partition_series
 from cleanerd.daemon.http.partition_series import is_overdue
-from cleanerd.daemon.view import Histogram, PartitionPhase
+from cleanerd.daemon.view import CleanView, DaemonView, Histogram, PartitionPhase, PartitionView
 from cleanerd.humanize import as_utf8
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric as Family
 
-    from cleanerd.daemon.view import CleanView, DaemonView, PartitionView
 
 DEFAULT_PARTITIONS_MAX: Final = 1000
 

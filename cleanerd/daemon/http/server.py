@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import structlog
 from aiohttp import payload, web
 
-from cleanerd.admin.cluster_compare import comparison_lines
+from cleanerd.admin.cluster_compare import ClusterComparison, comparison_lines
 from cleanerd.daemon.http.connections import Connections
 from cleanerd.daemon.http.explanations import Explanations
 from cleanerd.daemon.http.hosts import Hosts, local_host_names
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from aiohttp.abc import AbstractStreamWriter
 
-    from cleanerd.admin.cluster_compare import ClusterComparison
     from cleanerd.daemon.view import DaemonView, PartitionView
 
 _T = TypeVar("_T")

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleanerd.daemon.registry.schedule import is_urgent
+from cleanerd.daemon.registry.schedule import Candidate, is_urgent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from cleanerd.daemon.partition_scan import Key
     from cleanerd.daemon.registry.partition_entry import PartitionEntry
-    from cleanerd.daemon.registry.schedule import Candidate
 
 
 class ClosedWindows:

@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.view import CleanView
-from cleanerd.policy.state_digest import MOST_OFFSETS
+from cleanerd.daemon.view import CleanView, PartitionView, Trigger
+from cleanerd.policy.state_digest import MOST_OFFSETS, StateDigest
 from cleanerd.state.cleaner_checkpoint import Retry
 
 if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.daemon.partition_scan import FailedScan, Key, PartitionScan
-    from cleanerd.daemon.view import PartitionView, Trigger
     from cleanerd.daemon.work.job import CleaningJob, JobDone, JobReclaimable
     from cleanerd.format.names import TopicPartition
-    from cleanerd.policy.state_digest import StateDigest
     from cleanerd.state.in_progress import CrashSuspect
 
 RESTAGE_AFTER_MS: Final = 3_600_000

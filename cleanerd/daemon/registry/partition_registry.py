@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.partition_scan import FailedScan
+from cleanerd.daemon.partition_scan import FailedScan, Key, PartitionScan
 from cleanerd.daemon.registry.due import is_digest_due, is_to_be_estimated, trigger_of
 from cleanerd.daemon.registry.job_outcome import note_done
 from cleanerd.daemon.registry.partition_entry import (
@@ -24,11 +24,11 @@ from cleanerd.daemon.registry.partition_entry import (
     note_suspect,
     reclaimable_bytes,
 )
-from cleanerd.daemon.registry.pauses import NO_PAUSES
+from cleanerd.daemon.registry.pauses import NO_PAUSES, Pauses
 from cleanerd.daemon.registry.schedule import Candidate
 from cleanerd.daemon.registry.stale_scans import StaleScans
 from cleanerd.errors import Cause
-from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -37,11 +37,8 @@ if TYPE_CHECKING:
     from cleanerd.config.load import Settings
     from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
     from cleanerd.daemon.discovery.modes import Work
-    from cleanerd.daemon.partition_scan import Key, PartitionScan
-    from cleanerd.daemon.registry.pauses import Pauses
     from cleanerd.daemon.view import CleanView, Trigger
     from cleanerd.daemon.work.job import JobDone, JobReclaimable, Kind
-    from cleanerd.format.names import TopicPartition
     from cleanerd.policy.canary import CanaryBudget
     from cleanerd.policy.state_digest import StateDigest
 

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleanerd.daemon.partition_scan import PartitionScan
+from cleanerd.daemon.partition_scan import Key, PartitionScan
 
 if TYPE_CHECKING:
     from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
-    from cleanerd.daemon.partition_scan import Key
 
 
 class StaleScans:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.daemon.view import DURATION_BOUNDS, DaemonTotals, Histogram
+from cleanerd.daemon.view import DURATION_BOUNDS, CleanView, DaemonTotals, Histogram
 
 if TYPE_CHECKING:
     from cleanerd.broker.agent_pool import AgentPool
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.daemon.view import CleanView
     from cleanerd.daemon.work.job import JobDone
     from cleanerd.daemon.work.throttle import Throttle
     from cleanerd.daemon.workers import WorkerPool

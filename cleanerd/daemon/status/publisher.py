@@ -13,7 +13,7 @@ from cleanerd.daemon.duty_cycle import OF_A_VIEW, pause_seconds
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.status.view_parts import log_dir_view, partition_view, running_view
-from cleanerd.daemon.view import DaemonView
+from cleanerd.daemon.view import CanaryView, DaemonView, ErasureView
 from cleanerd.host.clock import wall_ms
 from cleanerd.humanize import counted
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cleanerd.daemon.status.counters import Counters
     from cleanerd.daemon.status.replica_differences import ReplicaDifferences
     from cleanerd.daemon.status.trend import TrendRing
-    from cleanerd.daemon.view import CanaryView, ErasureView
     from cleanerd.daemon.work.job import CleaningJob
 
 _log = structlog.get_logger()

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from cleanerd.daemon.log_events import LogEvent
-from cleanerd.daemon.registry.partition_entry import digests_of
+from cleanerd.daemon.registry.partition_entry import PartitionEntry, digests_of
 from cleanerd.policy.state_digest import ReplicaDigests, first_difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cleanerd.admin.peers import PeerDigests
-    from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
 
 SHOWN: Final = 10

@@ -11,14 +11,12 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.daemon.view import Trend
+from cleanerd.daemon.view import DaemonTotals, Trend
 from cleanerd.state.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from cleanerd.daemon.view import DaemonTotals
 
     Write = Callable[[Callable[[], str], Callable[[str], None]], None]
 

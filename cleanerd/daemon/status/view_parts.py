@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.daemon.registry.partition_entry import digests_of, reclaimable_of
+from cleanerd.daemon.registry.partition_entry import PartitionEntry, digests_of, reclaimable_of
 from cleanerd.daemon.status.partition_status import about_to_be_cleaned, standing_of
-from cleanerd.daemon.view import LogDirView, PartitionView, QuarantineView, RunningView
+from cleanerd.daemon.view import LogDirView, PartitionMode, PartitionView, QuarantineView, RunningView
 from cleanerd.resolution.kafka_cleaner import kafka_cleaner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
-    from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
-    from cleanerd.daemon.view import PartitionMode
     from cleanerd.daemon.work.job import CleaningJob
 
 

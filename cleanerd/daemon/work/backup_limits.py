@@ -11,23 +11,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CleanerdError
-from cleanerd.host.clock import steady_ms
+from cleanerd.host.clock import Clock, steady_ms
 from cleanerd.humanize import human_bytes
 from cleanerd.segments.keep_dir import on_its_file_system
-from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.log_dir import LogDir, read_log_dir
 from cleanerd.swap.backup import BackupPlace, require_keepable
 from cleanerd.swap.backup_limits import ClockReadings, KeepLimits, prune_kept
-from cleanerd.swap.kept_segments import KeptSegments
+from cleanerd.swap.kept_segments import KeptSegments, KeptSize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from cleanerd.config.load import Settings
-    from cleanerd.host.clock import Clock
-    from cleanerd.segments.log_dir import LogDir
     from cleanerd.state.cleaner_checkpoint import StateStore
-    from cleanerd.swap.kept_segments import KeptSize
 
 SWEEP_SECONDS: Final = 60.0
 

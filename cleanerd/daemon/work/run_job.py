@@ -16,19 +16,19 @@ from cleanerd.cleaner.change_cost import count_change
 from cleanerd.cleaner.cleaner import Cleaning, CleaningStopped
 from cleanerd.cleaner.horizons import next_tombstone_removal_ms
 from cleanerd.cleaner.planning import make_plan
-from cleanerd.cleaner.reclaimable import estimate_reclaimable
+from cleanerd.cleaner.reclaimable import Reclaimable, estimate_reclaimable
 from cleanerd.cleaner.state_digest import state_digests
-from cleanerd.cleaner.survey import CleaningOptions, survey_log
+from cleanerd.cleaner.survey import CleaningOptions, Survey, survey_log
 from cleanerd.daemon.directory_snapshot import DirectorySnapshot, listed, matches_listing, mtime_ns
 from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.partition_scan import scan_partition
-from cleanerd.daemon.work.job import JobDone, JobReclaimable, ScanAfterJob
+from cleanerd.daemon.work.job import CleaningJob, JobDone, JobReclaimable, Kind, ScanAfterJob
 from cleanerd.daemon.work.verify_cleaning import verify_cleaning
 from cleanerd.errors import CleanerdError, CorruptionError, TooManyPassesError, as_cleanerd_error
 from cleanerd.resolution.partitions import LivePartitions
 from cleanerd.segments.kernel_errors import translated_kernel_errors
 from cleanerd.segments.page_cache import SMALL_BYTES, cold_segments, drop
-from cleanerd.segments.partition import DirectoryListing, number_of, read_partition
+from cleanerd.segments.partition import DirectoryListing, PartitionLog, number_of, read_partition
 from cleanerd.segments.reading import SegmentReader
 from cleanerd.state.cleaner_checkpoint import PartitionState, Retry, last_closed
 from cleanerd.state.quarantine import quarantined
@@ -46,13 +46,9 @@ if TYPE_CHECKING:
 
     from cleanerd.broker.agent_pool import AgentPool
     from cleanerd.broker.partition_snapshot import PartitionSnapshot
-    from cleanerd.cleaner.reclaimable import Reclaimable
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.cleaner.survey import Survey
     from cleanerd.daemon.work.backup_limits import BackupLimits
-    from cleanerd.daemon.work.job import CleaningJob, Kind
-    from cleanerd.segments.partition import PartitionLog
     from cleanerd.swap.backup import BackupPlace
 
 YIELDING: Final = RetryPolicy(plans=2, deletion_seconds=0.0)

@@ -27,7 +27,7 @@ import structlog
 from cleanerd.cleaner.estimate import distinct_keys
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.result import CleaningResult
-from cleanerd.cleaner.survey import survey
+from cleanerd.cleaner.survey import CleaningOptions, survey
 from cleanerd.config.written import as_toml, without_settings
 from cleanerd.daemon.log_events import LogEvent
 from cleanerd.errors import Cause, CleanerdError, ReportedError, machine_error
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from cleanerd.cleaner.resources import Resources
-    from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.daemon.work.job import CleaningJob
 
 POLL_SECONDS: Final = 0.2

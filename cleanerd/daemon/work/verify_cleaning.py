@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cleanerd.broker.lock_file import broker_runs
-from cleanerd.daemon.work.job import JobDone, Verification
-from cleanerd.segments.log_dir import CLEANER_CHECKPOINT, read_log_dir
+from cleanerd.daemon.work.job import CleaningJob, JobDone, Verification
+from cleanerd.segments.log_dir import CLEANER_CHECKPOINT, LogDir, read_log_dir
 from cleanerd.segments.partition import read_partition
 from cleanerd.state.first_dirty_offset import clean_below, may_be_about
 from cleanerd.swap.kept_segments import KeptSegments
 from cleanerd.verify.finding import Findings, Severity
-from cleanerd.verify.log_dir import read_surroundings, verify_in_surroundings
+from cleanerd.verify.log_dir import Surroundings, read_surroundings, verify_in_surroundings
 from cleanerd.verify.partition import VerifyRequest
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
-
-if TYPE_CHECKING:
-    from cleanerd.daemon.work.job import CleaningJob
-    from cleanerd.segments.log_dir import LogDir
-    from cleanerd.verify.log_dir import Surroundings
 
 
 def verify_cleaning(job: CleaningJob) -> JobDone:

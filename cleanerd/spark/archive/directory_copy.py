@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cleaner.verdict import NOT_STOPPED_CLEANLY
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError, as_cleanerd_error
-from cleanerd.format.names import parse_future_dir, parse_topic_partition_dir
+from cleanerd.format.names import TopicPartition, parse_future_dir, parse_topic_partition_dir
 from cleanerd.fsio.plain_file import LOG_DIR_FILES
 from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
 from cleanerd.resolution.partitions import OfflinePartitions
 from cleanerd.resolution.targets import topic_id_of
-from cleanerd.segments.log_dir import CLEAN_SHUTDOWN, META_PROPERTIES, METADATA_TOPIC, read_log_dir
+from cleanerd.segments.log_dir import CLEAN_SHUTDOWN, META_PROPERTIES, METADATA_TOPIC, LogDir, read_log_dir
 from cleanerd.segments.partition import PARTITION_METADATA, PartitionLog
 from cleanerd.segments.remote import RemotePath
 from cleanerd.segments.same_file import changed
@@ -38,10 +38,8 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.config.load import Settings
     from cleanerd.config.topic_config import TopicConfig
-    from cleanerd.format.names import TopicPartition
     from cleanerd.fsio.state_files import UnreadableState
     from cleanerd.resolution.selection import PartitionSelection
-    from cleanerd.segments.log_dir import LogDir
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cleanerd.errors import ConfigError
 from cleanerd.spark.store_clients import account_of
 from cleanerd.spark.stores import StorePath
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def require_no_overlap(target: Path, sources: Sequence[Path]) -> None:

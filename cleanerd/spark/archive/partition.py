@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from cleanerd.cleaner.cleaner import NoProgress
-from cleanerd.cleaner.resources import disk_reserve_bytes
+from cleanerd.cleaner.resources import Resources, disk_reserve_bytes
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.errors import Cause, CleanerdError, ReportedError, as_cleanerd_error
 from cleanerd.format.checkpoint import write_offset_checkpoint
 from cleanerd.format.names import TopicPartition
 from cleanerd.fsio.state_files import UnreadableState
-from cleanerd.segments.log_dir import CHECKPOINTS, CLEAN_SHUTDOWN, META_PROPERTIES, read_log_dir
+from cleanerd.segments.log_dir import CHECKPOINTS, CLEAN_SHUTDOWN, META_PROPERTIES, LogDir, read_log_dir
 from cleanerd.spark.archive.scratch import scratch
-from cleanerd.spark.archive.source import AT_ONCE, contents_of, fetch, require_listed, require_space
-from cleanerd.spark.archive.target import target_of
+from cleanerd.spark.archive.source import AT_ONCE, CopiedFile, contents_of, fetch, require_listed, require_space
+from cleanerd.spark.archive.target import ArchivedFile, ArchiveTarget, target_of
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.swap.lock import LogDirLock
 from cleanerd.swap.record_outcome import not_cleaned
@@ -35,13 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.config.topic_config import TopicConfig
-    from cleanerd.segments.log_dir import LogDir
     from cleanerd.segments.partition import PartitionLog
-    from cleanerd.spark.archive.source import CopiedFile
-    from cleanerd.spark.archive.target import ArchivedFile, ArchiveTarget
     from cleanerd.spark.task_runner import Item
 
 SCHEMA: Final = pa.schema([("result", pa.string())])

@@ -13,17 +13,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from cleanerd import __version__
-from cleanerd.cleaner.result import exit_code
+from cleanerd.cleaner.result import CleaningResult, exit_code
 from cleanerd.errors import CleanerdError, MachineError, RefusedError
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from cleanerd.humanize import counted
 from cleanerd.segments.log_dir import CHECKPOINTS, CLEANER_CHECKPOINT
-from cleanerd.spark.archive.directory_copy import ArchivePlan, copied, plan_directory
+from cleanerd.spark.archive.directory_copy import ArchivePlan, CopiedDirectory, copied, plan_directory
 from cleanerd.spark.archive.overlap_check import require_no_overlap
 from cleanerd.spark.archive.partition import COLUMNS, SCHEMA, ArchiveJob, ArchiveTaskResult, clean_one
 from cleanerd.spark.archive.scratch import scratch
-from cleanerd.spark.archive.target import MANIFEST, ArchiveTarget, check_new, new_run, target_of
-from cleanerd.spark.task_runner import ignore_progress, queries, run_all
+from cleanerd.spark.archive.target import MANIFEST, ArchivedFile, ArchiveTarget, check_new, new_run, target_of
+from cleanerd.spark.task_runner import Item, ignore_progress, queries, run_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,14 +32,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.config.load import Settings
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.selection import PartitionSelection
-    from cleanerd.spark.archive.directory_copy import CopiedDirectory
-    from cleanerd.spark.archive.target import ArchivedFile
-    from cleanerd.spark.task_runner import Item
 
 FORMAT: Final = 1
 

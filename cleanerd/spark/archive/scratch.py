@@ -12,15 +12,13 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cleanerd.errors import system_error
 from cleanerd.fsio.safe_open import close_quietly
 from cleanerd.verify.record_places import SCRATCH_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _LOCK: Final = "lock"
 _YOUNG_SECONDS: Final = 60.0

@@ -10,9 +10,11 @@ import hashlib
 import os
 import stat
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from pathlib import Path
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -23,10 +25,6 @@ from cleanerd.fsio.safe_open import close_quietly, open_named, plain_name, raw_f
 from cleanerd.humanize import human_bytes
 from cleanerd.segments.remote import RemotePath
 from cleanerd.segments.same_file import changed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 PIECE_BYTES: Final = 4 << 20
 """Bytes of one read."""

@@ -15,9 +15,10 @@ import secrets
 import shutil
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -35,9 +36,6 @@ from cleanerd.fsio.safe_open import (
 from cleanerd.spark.archive.source import PIECE_BYTES
 from cleanerd.spark.store_tries import tried
 from cleanerd.spark.stores import StorePath
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 MANIFEST: Final = "cleanerd-archive.json"
 RUN: Final = "run-"

@@ -16,14 +16,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MultipleLocator, NullFormatter, PercentFormatter
 
 from cleanerd.humanize import counted, human_bytes, human_ms
-from cleanerd.spark.report.topics import added_rows
+from cleanerd.spark.report.topics import TopicProfile, added_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from matplotlib.axes import Axes
 
-    from cleanerd.spark.report.topics import TopicProfile
     from cleanerd.spark.write_times import WriteTimes
 
 dates: Any = matplotlib.dates  # it has no type hints

@@ -22,13 +22,12 @@ from pyspark.sql.types import (
 from cleanerd.spark.source.columns import TYPES
 from cleanerd.spark.source.plan import find_requested
 from cleanerd.spark.values.decode_options import EXTRA
-from cleanerd.spark.values.decoding import BatchDecoder, resolved
+from cleanerd.spark.values.decoding import BatchDecoder, Decoding, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from cleanerd.spark.source.options import Options
-    from cleanerd.spark.values.decoding import Decoding
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _SPARK: dict[str, DataType] = {

@@ -9,7 +9,7 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.errors import ConfigError
 from cleanerd.host.memory import batch_bytes
-from cleanerd.spark.source.options import EARLIEST_OFFSET, LATEST_OFFSET
+from cleanerd.spark.source.options import EARLIEST_OFFSET, LATEST_OFFSET, OffsetLimit
 from cleanerd.spark.source.places import is_batch, offset_entries, time_entries
 from cleanerd.spark.source.stable import damage_handler
 from cleanerd.verify.walk import walk
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.spark.logs import Log
-    from cleanerd.spark.source.options import OffsetLimit
     from cleanerd.verify.listing import SegmentFile
 
 

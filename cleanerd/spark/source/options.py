@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cleanerd.config.topic_config import INTERNAL_TOPICS
 from cleanerd.errors import ConfigError
@@ -13,9 +14,6 @@ from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.spark.source.columns import HEADERS, KAFKA, TYPES
 from cleanerd.spark.strategies import Strategies
 from cleanerd.spark.values.decode_options import EXTRA, FRAMINGS, LIMIT, Decode
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 COMMITTED: Final = "committed"
 ALL: Final = "all"

@@ -12,7 +12,7 @@ from cleanerd.format.batch import CODEC_MASK
 from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY, read_offset_index, read_time_index
 from cleanerd.format.names import INDEX_SUFFIX, TIMEINDEX_SUFFIX
 from cleanerd.segments.batch_file import opened_raw
-from cleanerd.verify.listing import bytes_of
+from cleanerd.verify.listing import SegmentFile, bytes_of
 
 if TYPE_CHECKING:
     import io
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd.verify.listing import SegmentFile
 
 _FIRST_BYTES: Final = 64 * 1024
 _MOST_BYTES: Final = 16 * 1024 * 1024

@@ -17,20 +17,17 @@ from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, parse_file_nam
 from cleanerd.segments.remote import RemotePath
 from cleanerd.segments.segment import Segment
 from cleanerd.spark.listed import list_complete
-from cleanerd.spark.logs import find_logs
+from cleanerd.spark.logs import Log, find_logs
 from cleanerd.spark.source.offsets import end_of, start_of
-from cleanerd.spark.source.options import COMMITTED, LATEST, LOG_END, RAW
+from cleanerd.spark.source.options import COMMITTED, LATEST, LOG_END, RAW, Options
 from cleanerd.spark.source.places import batch_starts
 from cleanerd.spark.source.stable import stable_end
 from cleanerd.spark.stores import matching, path_of
-from cleanerd.verify.listing import NO_END, names_in
+from cleanerd.verify.listing import NO_END, Listing, SegmentFile, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cleanerd.spark.logs import Log
-    from cleanerd.spark.source.options import Options
-    from cleanerd.verify.listing import Listing, SegmentFile
     from cleanerd.verify.rules import KeyRules
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.spark.source.plan import LogRange, TaskSplit
-    from cleanerd.spark.source.reading import ReadOptions
 
 _FIRST_BYTES: Final = 1024 * 1024
 _LEAST_BYTES: Final = 128 * 1024

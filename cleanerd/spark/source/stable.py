@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
 from cleanerd.verify.finding import Findings
-from cleanerd.verify.producers import read_snapshots
+from cleanerd.verify.producers import Snapshot, read_snapshots
 from cleanerd.verify.transactions import Transactions
-from cleanerd.verify.walk import walk
+from cleanerd.verify.walk import Damage, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cleanerd.spark.logs import Log
     from cleanerd.verify.listing import SegmentFile
-    from cleanerd.verify.producers import Snapshot
-    from cleanerd.verify.walk import Damage
 
 
 def stable_end(log: Log, *, skip_damage: bool) -> int:

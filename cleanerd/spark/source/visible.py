@@ -16,7 +16,7 @@ from cleanerd.format.control import ControlType
 from cleanerd.segments.same_file import changed
 from cleanerd.spark.listed import list_complete
 from cleanerd.spark.source.stable import damage_handler
-from cleanerd.verify.walk import walk
+from cleanerd.verify.walk import Damage, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.verify.listing import SegmentFile
-    from cleanerd.verify.walk import Damage
 
 _AHEAD_BYTES: Final = 256 * 1024
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cleanerd.spark.tables.columns import ROWS
-from cleanerd.spark.tables.place import translated_errors
+from cleanerd.spark.tables.place import FilesPlace, translated_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from cleanerd.spark.tables.place import FilesPlace
 
 _GROUP_BYTES: Final = 64 << 20
 _GROUP_ROWS: Final = 1 << 20

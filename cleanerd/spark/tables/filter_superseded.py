@@ -12,14 +12,13 @@ import pyarrow.compute as pc
 from cleanerd.spark.tables.columns import columns_from
 from cleanerd.spark.tables.files import read_columns, without, write_rows
 from cleanerd.spark.tables.latest import stored_of, summary_row
-from cleanerd.spark.tables.place import place_from
+from cleanerd.spark.tables.place import FilesPlace, place_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from cleanerd.spark.tables.place import FilesPlace
     from cleanerd.spark.task_runner import Item
 
 _WHERE: Final = ["topic", "partition", "offset"]

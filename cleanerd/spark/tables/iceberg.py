@@ -14,7 +14,7 @@ from pyiceberg.exceptions import (
     ValidationException,
 )
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
-from pyiceberg.table import TableProperties
+from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Operation, ancestors_of
 from pyiceberg.types import IntegerType, StringType
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyiceberg.table import Table, Transaction
 
     from cleanerd.spark.tables.files import WrittenFile
 

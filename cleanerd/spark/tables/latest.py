@@ -13,7 +13,7 @@ from cleanerd.spark.source.options import LATEST, MAP_BYTES, RAW
 from cleanerd.spark.source.part import split_of
 from cleanerd.spark.source.read import read_split
 from cleanerd.spark.source.reading import ReadOptions, SourceReading
-from cleanerd.spark.source.rows import without_null_headers
+from cleanerd.spark.source.rows import SourceRows, without_null_headers
 from cleanerd.spark.tables.columns import ROWS, columns_from
 from cleanerd.spark.tables.files import write_rows
 from cleanerd.spark.tables.place import place_from
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd.spark.source.rows import SourceRows
     from cleanerd.spark.task_runner import Item
 
 SUMMARY_SCHEMA: Final = pa.schema([("summary", pa.string())])

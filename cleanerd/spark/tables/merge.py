@@ -17,21 +17,21 @@ import numpy as np
 
 from cleanerd.errors import ConfigError
 from cleanerd.spark.latest_by_tasks import LARGE_BYTES
-from cleanerd.spark.logs import describe_names, size_of_all
+from cleanerd.spark.logs import Log, describe_names, size_of_all
 from cleanerd.spark.snapshot import SnapshotResult, high_watermark_of, walked_logs
 from cleanerd.spark.source.part import part_item
 from cleanerd.spark.tables import refusals
 from cleanerd.spark.tables.columns import columns_from
-from cleanerd.spark.tables.files import read_columns, without, write_rows
+from cleanerd.spark.tables.files import WrittenFile, read_columns, without, write_rows
 from cleanerd.spark.tables.filter_superseded import sift
 from cleanerd.spark.tables.latest import summary_row, write_latest
 from cleanerd.spark.tables.parts import LogPart, as_of, first_of, leader_epoch_at, leader_epochs_of, topics_of
 from cleanerd.spark.tables.place import place_from
-from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH, TableState
+from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH, TableState, Topic
 from cleanerd.spark.tables.shuffled import write_found
 from cleanerd.spark.tables.tasks import Tasks
-from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries
-from cleanerd.spark.values.decoding import require_within
+from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, Item, ignore_progress, queries
+from cleanerd.spark.values.decoding import Decoding, require_within
 from cleanerd.verify.listing import NO_END
 
 if TYPE_CHECKING:
@@ -43,12 +43,7 @@ if TYPE_CHECKING:
 
     from cleanerd.format.names import TopicPartition
     from cleanerd.spark.header_walk import HeaderSummary
-    from cleanerd.spark.logs import Log
-    from cleanerd.spark.tables.files import WrittenFile
     from cleanerd.spark.tables.opened import OpenTable, TableFile
-    from cleanerd.spark.tables.remembered import Topic
-    from cleanerd.spark.task_runner import Item
-    from cleanerd.spark.values.decoding import Decoding
 
 
 def finish(item: Item) -> Iterator[pa.RecordBatch]:

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import RefusedError
 from cleanerd.spark.tables.parts import leader_epoch_at, topic_id_of
-from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH
+from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH, TableState, Topic, Watermark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cleanerd.format.checkpoint import EpochStart
     from cleanerd.spark.logs import Log
-    from cleanerd.spark.tables.remembered import TableState, Topic, Watermark
 
 _REPLACE_HINT: Final = "--replace writes the table again, in one commit"
 _SKEW_MS: Final = 60_000

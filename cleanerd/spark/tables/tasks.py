@@ -10,7 +10,7 @@ from cleanerd.errors import RefusedError
 from cleanerd.spark.tables.columns import columns_to_item
 from cleanerd.spark.tables.files import WrittenFile
 from cleanerd.spark.tables.latest import SUMMARY_COLUMNS, SUMMARY_SCHEMA
-from cleanerd.spark.task_runner import run_all
+from cleanerd.spark.task_runner import Item, Worker, run_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from cleanerd.spark.tables.opened import OpenTable, TableFile
     from cleanerd.spark.tables.remembered import TableState
-    from cleanerd.spark.task_runner import Item, Worker
     from cleanerd.spark.values.decoding import Decoding
 
 

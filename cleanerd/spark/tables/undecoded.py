@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from cleanerd.errors import CleanerdError, ConfigError, MachineError, RefusedError
 from cleanerd.spark.tables.files import write_rows
-from cleanerd.spark.tables.place import translated_errors
+from cleanerd.spark.tables.place import FilesPlace, translated_errors
 from cleanerd.spark.values.decode_options import SOURCES, error_name
 from cleanerd.spark.values.side import SIDE, undecoded_rows
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cleanerd.spark.tables.opened import OpenTable, TableFile
-    from cleanerd.spark.tables.place import FilesPlace
     from cleanerd.spark.tables.remembered import TableState
     from cleanerd.spark.tables.target import Delta, Iceberg
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
@@ -29,9 +30,6 @@ from cleanerd.spark.values.shapes import (
     micros_shape,
     record_shape,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 ASIDE: Final = "cleanerd.default"
 """The attribute that stores a field's default: fastavro keeps unknown attributes."""

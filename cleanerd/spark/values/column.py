@@ -6,20 +6,16 @@ Undecodable values become null, with the reason beside them. A null value, a tom
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from cleanerd.errors import CleanerdError
-from cleanerd.spark.values.schemas import AVRO, JSON, PROTOBUF, Schema, UndecodableError, require_installed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from cleanerd.spark.values.schemas import Schemas
+from cleanerd.spark.values.schemas import AVRO, JSON, PROTOBUF, Schema, Schemas, UndecodableError, require_installed
 
 _MAGIC: Final = 0
 _HEAD_BYTES: Final = 5

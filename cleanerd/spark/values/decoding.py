@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,11 +15,6 @@ from cleanerd.spark.values.decode_options import CONFLUENT, Decode, decoded_name
 from cleanerd.spark.values.folder import SchemaFolder
 from cleanerd.spark.values.registry import Registry
 from cleanerd.spark.values.schemas import Schema, Schemas, UndecodableError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from cleanerd.spark.values.schemas import Schemas
 
 
 def schemas_at(place: str) -> Schemas:

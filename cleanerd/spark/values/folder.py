@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from cleanerd.errors import ConfigError, system_error
 from cleanerd.segments.remote import SEPARATOR, shown_url
 from cleanerd.spark.values.schemas import AVRO, JSON, MOST_BYTES, PROTOBUF, NamedSchema, Schema, Schemas
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _KINDS: Final = {".avsc": AVRO, ".proto": PROTOBUF, ".json": JSON}
 _VERSION: Final = re.compile(r"(.+)\.([0-9]+)", re.ASCII)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 
 from cleanerd.spark.values.schemas import Schema, UndecodableError, parsed_json
 from cleanerd.spark.values.shapes import Budget, ColumnShape, list_shape, map_shape, record_shape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _ROOT: Final = "#"
 

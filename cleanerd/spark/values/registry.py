@@ -14,16 +14,14 @@ import os
 import ssl
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from cleanerd.errors import CleanerdError, ConfigError, MachineError
 from cleanerd.segments.remote import shown_url
 from cleanerd.spark.retries import RetryPolicy, number_in
 from cleanerd.spark.values.schemas import AVRO, KINDS, MOST_BYTES, NamedSchema, Schema, Schemas
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 AUTHORITY: Final = "CLEANERD_SCHEMA_REGISTRY_CA"
 """A PEM file with the only trusted certificates; without it, the machine's are trusted."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cleanerd.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 AVRO: Final = "avro"
 PROTOBUF: Final = "protobuf"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
 from cleanerd.spark.values.schemas import UndecodableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 Convert: TypeAlias = "Callable[[Any], Any] | None"
 """Converts a library's value to one for Arrow; None: no conversion. It is not called for nulls.

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cleanerd.spark.values.decode_options import SOURCES, error_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SIDE: Final = pa.schema([
     ("topic", pa.string()),
