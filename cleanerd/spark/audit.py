@@ -20,7 +20,7 @@ from cleanerd.spark.header_walk import HeaderSummary, walk_headers
 from cleanerd.spark.judging import LIMITS, MemoryLimits, judged
 from cleanerd.spark.logs import describe_names
 from cleanerd.spark.record_pairs import PairFindings
-from cleanerd.spark.record_scan import RecordFact, SegmentWork, place_of
+from cleanerd.spark.record_scan import RecordFact, SegmentWork, hidden_in, place_of
 from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries
 from cleanerd.verify.records import HASH_KEY_BYTES
 
@@ -165,7 +165,7 @@ def audit_sides(
         logs = _walk(session, compared, question)
         files: list[SegmentFile] = []
         work = [
-            (each.segment.size_bytes, each.to_item())
+            (each.segment.size_bytes, each)
             for part, log in enumerate(logs)
             for each in _work(part, log, files, now_ms, hash_key)
         ]
@@ -205,7 +205,7 @@ def _work(part: int, log: _Log, files: list[SegmentFile], now_ms: int, hash_key:
             sides=(RecordFact.BEFORE if was else 0) | (RecordFact.AFTER if is_present else 0),
             hash_key=hash_key,
             rules=log.question.rules,
-            hidden=log.after.hidden if is_present else log.before.hidden,
+            hidden=hidden_in(file, log.after.hidden if is_present else log.before.hidden),
             both_from=log.before_end if is_present else 2**63 - 1,
             log_start=log.log_start,
             clean_end=log.question.clean_end,

@@ -25,8 +25,8 @@ from cleanerd.spark.header_walk import HeaderSummary, walk_headers
 from cleanerd.spark.judging import JudgeFunctions, judged
 from cleanerd.spark.logs import Log, describe_names, known_clean_end, size_of_all
 from cleanerd.spark.record_pairs import PairFindings, Pairs
-from cleanerd.spark.record_scan import RecordFact, SegmentWork
-from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, Item, ignore_progress, queries
+from cleanerd.spark.record_scan import RecordFact, SegmentWork, hidden_in
+from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries
 from cleanerd.verify.listing import NO_END, SegmentFile
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ def _work(
     each: Divergence,
     walks: tuple[HeaderSummary, HeaderSummary],
     files: list[SegmentFile],
-) -> Iterator[tuple[int, Item]]:
+) -> Iterator[tuple[int, SegmentWork]]:
     """All segments in the compared range, which are appended to ``files`` in the order of their numbers.
 
     A record's facts depend on where the *other* replica was cleaned.
@@ -329,11 +329,11 @@ def _work(
                     sides=side,
                     hash_key=hash_key,
                     rules=log.rules,
-                    hidden=walked.hidden,
+                    hidden=hidden_in(segment, walked.hidden),
                     log_start=each.begin,
                     bound=each.end,
                     clean_end=clean_end,
-                ).to_item(),
+                ),
             )
 
 

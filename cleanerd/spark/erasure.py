@@ -18,9 +18,7 @@ from cleanerd.humanize import counted
 from cleanerd.segments.log_dir import LOG_START_CHECKPOINT
 from cleanerd.spark.audit_inputs import AuditedFile, files_below
 from cleanerd.spark.header_walk import walk_headers
-from cleanerd.spark.record_scan import rules_from_item, rules_to_item
-from cleanerd.spark.stores import path_of
-from cleanerd.spark.task_runner import Item, ignore_progress, numbered, numbered_row, queries
+from cleanerd.spark.task_runner import ignore_progress, numbered, numbered_row, queries
 from cleanerd.verify.audit import LIVE, Occurrence, RecordSearch, Term
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import list_partition, size_of
@@ -28,7 +26,7 @@ from cleanerd.verify.log_dir import read_surroundings
 from cleanerd.verify.transactions import InvisibleRanges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -112,11 +110,11 @@ def _search(
             _size(file.path),
             {
                 "file": number,
-                "path": str(file.path),
+                "path": file.path,
                 "state": file.state,
                 "hidden": hidden.get(file.partition, []),
                 "log_start": starts[file.partition],
-                "rules": rules_to_item(rules_of("" if name is None else name.topic)),
+                "rules": rules_of("" if name is None else name.topic),
             },
         ))  # fmt: skip
     worker = partial(search_one, tuple(terms), limit)
@@ -131,12 +129,12 @@ def _size(path: Path) -> int:
         return 0  # deleted meanwhile; reading it reports that
 
 
-def search_one(terms: tuple[Term, ...], limit: int, item: Item) -> Iterator[pa.RecordBatch]:
+def search_one(terms: tuple[Term, ...], limit: int, item: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
     """The search in one file, as a row of JSON."""
     invisible = InvisibleRanges(np.array(item["hidden"], np.int64).reshape(-1, 3))
-    search = RecordSearch(terms, invisible, item["log_start"], rules_from_item(item["rules"]))
+    search = RecordSearch(terms, invisible, item["log_start"], item["rules"])
     try:
-        search.file(path_of(item["path"]), item["state"], lambda _bytes: None)
+        search.file(item["path"], item["state"], lambda _bytes: None)
     except CleanerdError as error:
         search.result.unread.append(str(error))
     result = search.result
@@ -159,10 +157,6 @@ def _first(occurrences: Sequence[Occurrence], limit: int) -> Iterator[Occurrence
         if any(shown[term] < limit for term in each.terms):
             shown.update(each.terms)
             yield each
-
-
-def _fields(each: Occurrence) -> dict[str, Any]:
-    return {**asdict(each), "key": None if each.key is None else each.key.hex()}
 
 
 def _occurrence(fields: dict[str, Any]) -> Occurrence:

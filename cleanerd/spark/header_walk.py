@@ -7,18 +7,17 @@ in the log instead of its transaction indexes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cleanerd.spark.record_scan import segment_from
 from cleanerd.spark.stores import path_of
-from cleanerd.spark.task_runner import Item, numbered, numbered_row
+from cleanerd.spark.task_runner import numbered, numbered_row
 from cleanerd.verify.finding import Findings, Severity
 from cleanerd.verify.listing import NO_END, SegmentFile
 from cleanerd.verify.partition_log import HeaderWalk
 from cleanerd.verify.producers import ProducerExpiry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -56,7 +55,7 @@ def walk_headers(
             sum(file.size_bytes for file in files),
             {
                 "walk": number,
-                "files": [[str(f.path), f.base, f.end, f.size_bytes, f.sealed] for f in files],
+                "files": files,
                 "high_watermark": NO_END if high_watermarks is None else high_watermarks[number],
             },
         )
@@ -76,9 +75,8 @@ def walk_headers(
     ]
 
 
-def walk_one(item: Item) -> Iterator[pa.RecordBatch]:
+def walk_one(item: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
     """The result for one log, as a row of JSON."""
-    files = [segment_from(fields) for fields in item["files"]]
     findings = Findings(limit=20)
     log = HeaderWalk(
         findings,
@@ -87,7 +85,7 @@ def walk_one(item: Item) -> Iterator[pa.RecordBatch]:
         indexes=False,
         tail_may_be_cut=True,
         high_watermark=item["high_watermark"],
-    ).walk(files)
+    ).walk(item["files"])
     found = {
         "end": log.end_offset,
         "stable": log.last_stable_offset,

@@ -20,9 +20,9 @@ from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.grouping import Columns, columns_of, dealt, joined, select_rows, shard_of
 from cleanerd.spark.local_threshold import local_rows
 from cleanerd.spark.record_pairs import PairFindings, Pairs, paired
-from cleanerd.spark.record_scan import scan
+from cleanerd.spark.record_scan import SegmentWork, scan
 from cleanerd.spark.session_info import cores_of
-from cleanerd.spark.task_runner import Item, spread
+from cleanerd.spark.task_runner import spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -82,7 +82,7 @@ class JudgeFunctions:
 
 def judged(
     session: SparkSession | None,
-    items: Sequence[tuple[int, Item]],
+    items: Sequence[tuple[int, SegmentWork]],
     judge: JudgeFunctions,
     most: int,
     advance: Callable[[int], None],
@@ -98,7 +98,7 @@ def judged(
     if session is not None:
         return _by_tasks(session, items, judge, most)
     found = {}
-    for part, of_part in groupby(items, key=lambda each: int(each[1]["part"])):
+    for part, of_part in groupby(items, key=lambda each: each[1].part):
         mine = list(of_part)
         found[part] = _judge_locally(part, [item for _, item in mine], judge, most, limits)
         advance(sum(size for size, _ in mine))
@@ -106,7 +106,7 @@ def judged(
 
 
 def _by_tasks(
-    session: SparkSession, items: Sequence[tuple[int, Item]], judge: JudgeFunctions, most: int
+    session: SparkSession, items: Sequence[tuple[int, SegmentWork]], judge: JudgeFunctions, most: int
 ) -> dict[int, PairFindings]:
     shards = max(cores_of(session), -(-sum(size for size, _ in items) // _SHARD_BYTES))
     blocks = spread(session, items, partial(deal_records, shards), _BLOCKS, _BLOCK_COLUMNS)
@@ -120,10 +120,10 @@ def _by_tasks(
     return found
 
 
-def deal_records(shards: int, item: Item) -> Iterator[pa.RecordBatch]:
+def deal_records(shards: int, work: SegmentWork) -> Iterator[pa.RecordBatch]:
     """The records of one piece of work, by window of offsets."""
-    part = int(item["part"])
-    for batch in scan(item):
+    part = work.part
+    for batch in scan(work):
         columns = columns_of(batch)
         scanned = {name: columns[name] for name in _SCANNED}
         window = columns["offset"] >> LIMITS.window_bits
@@ -242,7 +242,7 @@ class _TooManyKeysError(Exception):
 
 
 def _judge_locally(
-    part: int, items: Sequence[Item], judge: JudgeFunctions, most: int, limits: MemoryLimits
+    part: int, items: Sequence[SegmentWork], judge: JudgeFunctions, most: int, limits: MemoryLimits
 ) -> PairFindings:
     pieces = shards = 1
     while True:
@@ -259,7 +259,12 @@ def _judge_locally(
 
 
 def _judge_shard_locally(
-    part: int, items: Sequence[Item], judge: JudgeFunctions, most: int, cut: tuple[int, int, int], limits: MemoryLimits
+    part: int,
+    items: Sequence[SegmentWork],
+    judge: JudgeFunctions,
+    most: int,
+    cut: tuple[int, int, int],
+    limits: MemoryLimits,
 ) -> PairFindings:
     """Judge one shard of the keys; the first one also returns the records' own findings."""
     pieces, shard, shards = cut
@@ -297,7 +302,7 @@ def _slices(several: list[Columns], limits: MemoryLimits) -> Iterator[Columns]:
             at = begin
 
 
-def _piece(items: Sequence[Item], piece: int, pieces: int, limits: MemoryLimits) -> list[Columns]:
+def _piece(items: Sequence[SegmentWork], piece: int, pieces: int, limits: MemoryLimits) -> list[Columns]:
     """The records of every ``pieces``-th window."""
     found: list[Columns] = []
     count = 0

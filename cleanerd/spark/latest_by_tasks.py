@@ -17,9 +17,9 @@ from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.grouping import Columns, Groups, columns_of, dealt, joined, select_rows, shard_of
 from cleanerd.spark.logs import Log, work_on
-from cleanerd.spark.record_scan import KEYS, RecordFact, scan
+from cleanerd.spark.record_scan import KEYS, RecordFact, SegmentWork, scan
 from cleanerd.spark.session_info import cores_of
-from cleanerd.spark.task_runner import Item, spread, tasks_for
+from cleanerd.spark.task_runner import spread, tasks_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +62,7 @@ def find_winners(
     function = partial(best_of_shard, tombstones)
     places = best.repartitionById(shards, "target").mapInArrow(function, "file int, rows binary")
     placed = places.repartitionById(tasks, places["file"] % tasks).sortWithinPartitions("file")
-    owners = {item["file"]: item["part"] for _, item in items}
+    owners = {work.file: work.part for _, work in items}
     return placed, [(file, owners[number]) for number, file in enumerate(files)]
 
 
@@ -73,11 +73,11 @@ def on_winners(
     return winners.mapInArrow(partial(_with_places, function), columns)
 
 
-def best_of_segment(shards: int, item: Item, sent_rows: int = SENT_ROWS) -> Iterator[pa.RecordBatch]:
-    """The best record of each key in one ``SegmentWork``, by shard; sent on after ``sent_rows`` rows."""
+def best_of_segment(shards: int, work: SegmentWork, sent_rows: int = SENT_ROWS) -> Iterator[pa.RecordBatch]:
+    """The best record of each key in a segment, by shard; sent on after ``sent_rows`` rows."""
     waiting: list[Columns] = []
     count = 0
-    for batch in scan(item, KEYS):
+    for batch in scan(work, KEYS):
         rows = columns_of(batch)
         rows = select_rows(rows, (rows["flags"] & _COMPETES) == _COMPETES)
         waiting.append({

@@ -10,7 +10,7 @@ from cleanerd.humanize import counted
 from cleanerd.segments.log_dir import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
 from cleanerd.spark.audit_inputs import partition_dirs
 from cleanerd.spark.listed import list_complete, surroundings_of
-from cleanerd.spark.record_scan import RecordFact, SegmentWork
+from cleanerd.spark.record_scan import RecordFact, SegmentWork, hidden_in
 from cleanerd.verify.listing import NO_END, Listing, SegmentFile
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from cleanerd.format.names import TopicPartition
     from cleanerd.spark.header_walk import HeaderSummary
-    from cleanerd.spark.task_runner import Item
     from cleanerd.verify.log_dir import Surroundings
 
 _MOST_NAMES: Final = 4
@@ -158,7 +157,7 @@ def work_on(
     *,
     stable: bool = False,
     clean_end_of: Callable[[Log], int | None] = lambda _log: None,
-) -> tuple[list[SegmentFile], list[tuple[int, Item]]]:
+) -> tuple[list[SegmentFile], list[tuple[int, SegmentWork]]]:
     """The segments by number, and the work of scanning each of ``logs``, from its headers.
 
     ``stable``: only stable data is read, and damaged bytes in it are an error. ``clean_end_of``: up to where a log is
@@ -179,12 +178,12 @@ def work_on(
                 sides=RecordFact.AFTER,
                 hash_key=hash_key,
                 rules=log.rules,
-                hidden=walked.hidden,
+                hidden=hidden_in(segment, walked.hidden),
                 log_start=log.log_start,
                 bound=bound,
                 clean_end=clean_end,
                 strict=stable,
             )
             files.append(segment)
-            items.append((segment.size_bytes, work.to_item()))
+            items.append((segment.size_bytes, work))
     return files, items

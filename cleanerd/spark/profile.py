@@ -34,9 +34,9 @@ from cleanerd.spark.key_counts import (
 )
 from cleanerd.spark.local_threshold import local_rows
 from cleanerd.spark.logs import Log, describe_names, known_clean_end, size_of_all, work_on
-from cleanerd.spark.record_scan import WITH_TIMESTAMP, scan, segment_from
+from cleanerd.spark.record_scan import WITH_TIMESTAMP, SegmentWork, scan
 from cleanerd.spark.session_info import cores_of
-from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, Item, ignore_progress, queries, spread
+from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -213,7 +213,7 @@ _Counted: TypeAlias = "tuple[dict[int, RecordTotals], dict[int, dict[str, Any]]]
 """By part: the counts by record, and by key."""
 
 
-def _counted(session: SparkSession, items: Sequence[tuple[int, Item]], topics: Sequence[int]) -> _Counted:
+def _counted(session: SparkSession, items: Sequence[tuple[int, SegmentWork]], topics: Sequence[int]) -> _Counted:
     shards = max(cores_of(session), -(-sum(size for size, _ in items) // _SHARD_BYTES))
     blocks = spread(session, items, partial(count_segment, shards), _BLOCKS, _BLOCK_COLUMNS)
     dealt = blocks.repartitionById(shards, "target")
@@ -228,22 +228,21 @@ def _counted(session: SparkSession, items: Sequence[tuple[int, Item]], topics: S
 
 
 def count_segment(
-    shards: int, item: Item, scanned: Callable[[Item, pa.Schema], Iterator[pa.RecordBatch]] = scan
+    shards: int, work: SegmentWork, scanned: Callable[[SegmentWork, pa.Schema], Iterator[pa.RecordBatch]] = scan
 ) -> Iterator[pa.RecordBatch]:
     """A task's output for one :class:`SegmentWork`: counts, and its keys by shard, as packed columns."""
-    tally = KeyTally(item["part"])
-    for batch in scanned(item, WITH_TIMESTAMP):
+    tally = KeyTally(work.part)
+    for batch in scanned(work, WITH_TIMESTAMP):
         if tally.add(batch) >= _SENT_KEYS:
             yield from _key_blocks(tally.keys(), shards)
             tally.forget_keys()
-    _add_beginning(tally, item)
+    _add_beginning(tally, work.segment)
     yield from _key_blocks(tally.keys(), shards)
-    counts = json.dumps([item["part"], tally.totals.to_item()])
-    yield _block(item["part"] % shards, counts, None)
+    counts = json.dumps([work.part, tally.totals.to_item()])
+    yield _block(work.part % shards, counts, None)
 
 
-def _add_beginning(tally: KeyTally, item: Item) -> None:
-    segment = segment_from(item["segment"])
+def _add_beginning(tally: KeyTally, segment: SegmentFile) -> None:
     with contextlib.suppress(*UNREADABLE):
         data, batches = beginning(segment.path, segment.size_bytes)
         wrong = wrong_time_in(str(segment.path), batches, time.time_ns() // 1_000_000)
@@ -282,7 +281,7 @@ def count_shard(batches: Iterator[pa.RecordBatch], topics: Sequence[int] = ()) -
 
 
 def _count_locally(
-    items: Sequence[tuple[int, Item]],
+    items: Sequence[tuple[int, SegmentWork]],
     topics: Sequence[int],
     advance: Callable[[int], None],
     most_keys: int,
@@ -293,7 +292,7 @@ def _count_locally(
     summaries: list[Mapping[str, Any]] = []
     live: list[Keys] | None = []
     partitions = Counter(topics)
-    for part, of_part in groupby(items, key=lambda each: each[1]["part"]):
+    for part, of_part in groupby(items, key=lambda each: each[1].part):
         mine = list(of_part)
         shards = 1
         while (found := _tallied(part, mine, shards, local_rows(most_keys), added_records)) is None:
@@ -324,7 +323,7 @@ def _count_elsewhere(live: Sequence[Keys], topics: Sequence[int]) -> list[int]:
 
 
 def _tallied(
-    part: int, items: Sequence[tuple[int, Item]], shards: int, most_keys: int, added_records: int
+    part: int, items: Sequence[tuple[int, SegmentWork]], shards: int, most_keys: int, added_records: int
 ) -> tuple[RecordTotals, list[dict[str, Any]], Keys] | None:
     """Counts, summaries, and the keys that have a value; None: a shard has more than ``most_keys``.
 
@@ -333,12 +332,12 @@ def _tallied(
     tallies, live = [], []
     for shard in range(shards):
         tally = KeyTally(part, shard, shards, added_records)
-        for _, item in items:
-            for batch in scan(item, WITH_TIMESTAMP):
+        for _, work in items:
+            for batch in scan(work, WITH_TIMESTAMP):
                 if tally.add(batch) > most_keys:
                     return None
             if shard == shards - 1:
-                _add_beginning(tally, item)
+                _add_beginning(tally, work.segment)
         keys = tally.keys()
         tallies += summary(keys)
         live.append({name: keys[name][keys["deleted"] == 0] for name in _LIVE})

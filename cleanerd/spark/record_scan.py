@@ -16,10 +16,8 @@ from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
 from cleanerd.host.memory import worker_batch_bytes
 from cleanerd.segments.chunks import ChunkResult
-from cleanerd.spark.stores import path_of
 from cleanerd.verify.listing import NO_END, SegmentFile
 from cleanerd.verify.records import NO_HORIZON, horizons
-from cleanerd.verify.rules import KeyRules
 from cleanerd.verify.transactions import InvisibleRanges
 from cleanerd.verify.walk import Damage, walk
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd.spark.task_runner import Item
+    from cleanerd.verify.rules import KeyRules
 
 
 class RecordFact(IntFlag):
@@ -90,7 +88,7 @@ _POSITION_BITS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class SegmentWork:
-    """One segment to read: the input of a task, as :meth:`to_item` sends it.
+    """One segment to read: the input of a task.
 
     ``part`` and ``file``: the caller's numbers. ``sides``: bits of :class:`RecordFact`; records from ``both_from`` on
     belong to both. ``hidden``: [n][3] producer, first offset, end of uncommitted data. ``clean_end`` and ``now_ms`` are
@@ -113,59 +111,10 @@ class SegmentWork:
     many_rounds: bool = False
     strict: bool = False
 
-    def to_item(self) -> Item:
-        segment, rules = self.segment, self.rules
-        return {
-            "part": self.part,
-            "file": self.file,
-            "segment": [str(segment.path), segment.base, segment.end, segment.size_bytes, segment.sealed],
-            "sides": self.sides,
-            "hash_key": self.hash_key.hex(),
-            "rules": rules_to_item(rules),
-            "hidden": [row for row in self.hidden if row[1] < segment.end and row[2] > segment.base],
-            "both_from": self.both_from,
-            "log_start": self.log_start,
-            "bound": self.bound,
-            "clean_end": self.clean_end,
-            "first_dirty": self.first_dirty,
-            "now_ms": self.now_ms,
-            "many_rounds": self.many_rounds,
-            "strict": self.strict,
-        }
 
-    @classmethod
-    def from_item(cls, item: Item) -> SegmentWork:
-        """The reverse of :meth:`to_item`."""
-        fields = dict(item)
-        fields["segment"] = segment_from(item["segment"])
-        fields["hash_key"] = bytes.fromhex(item["hash_key"])
-        fields["rules"] = rules_from_item(item["rules"])
-        return cls(**fields)
-
-
-def rules_to_item(rules: KeyRules) -> dict[str, Any]:
-    """Key rules as JSON."""
-    names = {"header": rules.header, "tombstone_header": rules.tombstone_header}
-    return {
-        "strategy": rules.strategy,
-        "encoding": rules.encoding,
-        "tombstone_mode": rules.tombstone_mode,
-        "tombstone_guard": rules.tombstone_guard,
-        "winner_retention": rules.winner_retention,
-        **{name: None if value is None else value.hex() for name, value in names.items()},
-    }
-
-
-def rules_from_item(item: Item) -> KeyRules:
-    """The reverse of :func:`rules_to_item`."""
-    names = {name: item[name] for name in ("header", "tombstone_header")}
-    return KeyRules(**{**item, **{name: None if v is None else bytes.fromhex(v) for name, v in names.items()}})
-
-
-def segment_from(fields: list[Any]) -> SegmentFile:
-    """A segment from its fields, the path first."""
-    path, base, end, size_bytes, sealed = fields
-    return SegmentFile(path_of(path), base, end, size_bytes, sealed=sealed)
+def hidden_in(segment: SegmentFile, hidden: list[list[int]]) -> list[list[int]]:
+    """The rows of ``hidden`` that overlap the segment."""
+    return [row for row in hidden if row[1] < segment.end and row[2] > segment.base]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +125,7 @@ class _Decoded(ChunkResult):
     digests: _kernel.Digests | None
 
 
-def scan(item: Item, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
+def scan(work: SegmentWork, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
     """The data records of one :class:`SegmentWork`, then the bytes that are not records: rows of ``schema``.
 
     ``schema``: ``SCHEMA``, ``WITH_TIMESTAMP`` or ``KEYS``.
@@ -188,7 +137,6 @@ def scan(item: Item, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
         CorruptionError: there is one, and the work is ``strict``.
         CleanerdError: the file cannot be read.
     """
-    work = SegmentWork.from_item(item)
     segment = work.segment
     damages: list[int] = []
 

@@ -16,7 +16,7 @@ from cleanerd.spark.header_walk import HeaderSummary, walk_headers
 from cleanerd.spark.latest_by_tasks import LARGE_BYTES, find_winners, on_winners
 from cleanerd.spark.logs import Log, describe_names, size_of_all
 from cleanerd.spark.snapshot_files import UNDECODED, write_files, write_offsets
-from cleanerd.spark.state_rows import STATE, STATE_COLUMNS, place_of_file, read_winners
+from cleanerd.spark.state_rows import STATE, STATE_COLUMNS, read_winners
 from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries
 from cleanerd.spark.values.decode_options import error_name
 from cleanerd.spark.values.decoding import Decoding, require_within
@@ -208,8 +208,8 @@ def latest_state(
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - what this process does alone needs no pyspark
 
     winners, files = find_winners(session, logs, walks, tombstones=tombstones)
-    places = [place_of_file(file, logs[number].name) for file, number in files]
+    places = [(logs[number].name, file) for file, number in files]
     if decoding is None:
         return on_winners(winners, partial(read_winners, places, None), STATE_COLUMNS)
     columns = from_arrow_schema(decoding.added_to(STATE))
-    return on_winners(winners, partial(read_winners, places, decoding.to_item()), columns)
+    return on_winners(winners, partial(read_winners, places, decoding), columns)

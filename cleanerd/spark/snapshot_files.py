@@ -23,13 +23,13 @@ from cleanerd.spark.latest_by_tasks import by_file, find_winners, on_winners
 from cleanerd.spark.logs import Log, size_of_all
 from cleanerd.spark.new_directory import make_new_directory, remove_attempts
 from cleanerd.spark.source.options import LATEST, MAP_BYTES
-from cleanerd.spark.source.part import part_item, split_of
+from cleanerd.spark.source.part import split_of
 from cleanerd.spark.source.read import read_split
 from cleanerd.spark.source.reading import ReadOptions
 from cleanerd.spark.source.rows import without_null_headers
-from cleanerd.spark.state_rows import STATE, place_of_file, rows_at
-from cleanerd.spark.task_runner import NUMBERED_COLUMNS, Item, numbered, numbered_row, numbered_rows
-from cleanerd.spark.values.decoding import Decoding, decoder_from, require_within
+from cleanerd.spark.state_rows import STATE, rows_at
+from cleanerd.spark.task_runner import NUMBERED_COLUMNS, numbered, numbered_row, numbered_rows
+from cleanerd.spark.values.decoding import BatchDecoder, Decoding, require_within
 from cleanerd.spark.values.side import SIDE, undecoded_rows
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from cleanerd.format.names import TopicPartition
     from cleanerd.spark.header_walk import HeaderSummary
+    from cleanerd.verify.listing import SegmentFile
 
 UNDECODED: Final = "_undecoded"
 """The sub-directory of undecodable records, which are not part of the state."""
@@ -77,11 +78,7 @@ def write_files(
     make_new_directory(target)
     try:
         (target / _ATTEMPTS).mkdir()
-        how = {
-            "place": str(target / _ATTEMPTS),
-            "decoding": None if decoding is None else decoding.to_item(),
-            "tombstones": tombstones,
-        }
+        how = {"place": str(target / _ATTEMPTS), "decoding": decoding, "tombstones": tombstones}
         summary = _written_by_tasks(session, logs, walks, how, advance, large_bytes)
         counts = _rename_files(target, logs, summary)
         if decoding is not None:
@@ -114,53 +111,52 @@ def _written_by_tasks(
         if session is not None and size_bytes > large_bytes:
             large.append(number)
         else:
-            items.append((size_bytes, {"number": number, "part": part_item(log, begin, walked.stable_end)}))
+            items.append((size_bytes, (number, log, begin, walked.stable_end)))
     summary = list(numbered(session, items, partial(write_log, how), advance).items())
     if session is not None and large:
         mine = [logs[number] for number in large]
         winners, files = find_winners(session, mine, [walks[number] for number in large], tombstones=how["tombstones"])
-        places = [[large[number], *place_of_file(file, mine[number].name)] for file, number in files]
+        places = [(large[number], mine[number].name, file) for file, number in files]
         summary += numbered_rows(on_winners(winners, partial(write_winners, how, places), NUMBERED_COLUMNS))
     return summary
 
 
-def write_log(how: Mapping[str, Any], item: Item) -> Iterator[pa.RecordBatch]:
+def write_log(how: Mapping[str, Any], item: tuple[int, Log, int, int]) -> Iterator[pa.RecordBatch]:
     """Write the latest state of one log as a file; no file without records, as with Spark.
+
+    ``item``: the log's number, the log, and the offsets from and to (exclusive) which it is read.
 
     Raises:
         CorruptionError: it has unreadable bytes; or more is undecodable than allowed.
         CleanerdError: a file cannot be read or written.
     """
     latest = ReadOptions(LATEST, skip_damage=False, tombstones=how["tombstones"], map_bytes=MAP_BYTES)
-    split = split_of(item["part"])
+    number, log, begin, end = item
+    split = split_of(log, begin, end)
     rows = map(without_null_headers, read_split(split, latest, _WRITTEN)) if split.pieces else iter(())
-    yield numbered_row(item["number"], _written(how, item["part"]["topic"], rows))
+    yield numbered_row(number, _written(how, log.name.topic, rows))
 
 
 def write_winners(
-    how: Mapping[str, Any], places: Sequence[list[Any]], batches: Iterator[pa.RecordBatch]
+    how: Mapping[str, Any], places: Sequence[tuple[int, TopicPartition, SegmentFile]], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Write the records with the given file and offset, sorted by both, as a file for each log.
 
-    ``places``: the log's number, topic, partition and segment by file.
+    ``places``: the log's number, partition and segment by file.
 
     Raises:
         CorruptionError: a segment has changed since its winners were found; or more cannot be decoded.
         CleanerdError: a file cannot be read or written.
     """
-    for (number, topic), found in groupby(by_file(batches), lambda each: tuple(places[each[0]][:2])):
-        rows = (batch.select(_WRITTEN.names) for file, offsets in found for batch in rows_at(places[file][1:], offsets))
-        yield numbered_row(number, _written(how, topic, rows))
+    for (number, name), found in groupby(by_file(batches), lambda each: places[each[0]][:2]):
+        batches_found = (batch for file, offsets in found for batch in rows_at(*places[file][1:], offsets))
+        rows = (batch.select(_WRITTEN.names) for batch in batches_found)
+        yield numbered_row(number, _written(how, name.topic, rows))
 
 
 def _written(how: Mapping[str, Any], topic: str, rows: Iterable[pa.RecordBatch]) -> dict[str, Any]:
-    """Write ``rows`` to a new file, and undecodable ones to another; returns the report.
-
-    Raises:
-        ConfigError: the driver's directory does not exist. CleanerdError: a file cannot be written; and what ``rows``
-            raises.
-    """
-    place, name, decoder = how["place"], uuid.uuid4().hex, decoder_from(how["decoding"])
+    """Write ``rows`` to a new file, and undecodable ones to another; returns the report."""
+    place, name, decoder = how["place"], uuid.uuid4().hex, BatchDecoder(how["decoding"])
     summary: dict[str, Any] = {"path": None, "side": None, "rows": 0}
     writer: pq.ParquetWriter | None = None
     side: list[pa.RecordBatch] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,8 @@ from cleanerd.errors import CorruptionError
 from cleanerd.host.memory import worker_batch_bytes
 from cleanerd.segments.chunks import ChunkResult
 from cleanerd.spark.latest_by_tasks import by_file
-from cleanerd.spark.record_scan import segment_from
 from cleanerd.spark.source.rows import bytes_column, headers_column, time_column
-from cleanerd.spark.values.decoding import decoder_from
+from cleanerd.spark.values.decoding import BatchDecoder, Decoding
 from cleanerd.verify.walk import Damage, walk
 
 if TYPE_CHECKING:
@@ -46,21 +45,16 @@ STATE_COLUMNS: Final = (
 )
 
 
-def place_of_file(file: SegmentFile, name: TopicPartition) -> list[Any]:
-    """A segment with its topic and partition, as JSON."""
-    return [name.topic, name.partition, str(file.path), file.base, file.end, file.size_bytes, file.sealed]
-
-
 def read_winners(
-    places: Sequence[list[Any]], decoding: Any, batches: Iterator[pa.RecordBatch]
+    places: Sequence[tuple[TopicPartition, SegmentFile]], decoding: Decoding | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The records with the given file and offset, sorted by both; ``places``: topic, partition and segment by file.
+    """The records with the given file and offset, sorted by both; ``places``: partition and segment by file.
 
     Raises:
         CorruptionError: a segment has changed since its winners were found; or more is undecodable than allowed.
     """
-    found = chain.from_iterable(rows_at(places[number], offsets) for number, offsets in by_file(batches))
-    yield from decoder_from(decoding).batches(found)
+    found = chain.from_iterable(rows_at(*places[number], offsets) for number, offsets in by_file(batches))
+    yield from BatchDecoder(decoding).batches(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +64,13 @@ class _RetainedRows(ChunkResult):
     contents: _kernel.Contents
 
 
-def rows_at(place: list[Any], wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-    """The records at the offsets ``wanted`` [n], ascending, of the segment of :func:`place_of_file`: rows of STATE.
+def rows_at(name: TopicPartition, segment: SegmentFile, wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """The records at the offsets ``wanted`` [n], ascending, of ``segment``: rows of STATE.
 
     Raises:
         CorruptionError: it has changed since its winners were found.
         CleanerdError: it cannot be read.
     """
-    topic, partition, *fields = place
-    segment = segment_from(fields)
 
     def damaged(damage: Damage) -> None:
         if segment.sealed or not (damage.cut or damage.zeros):
@@ -98,7 +90,7 @@ def rows_at(place: list[Any], wanted: NDArray[np.int64]) -> Iterator[pa.RecordBa
         rows = int(kept.keep.sum())
         if rows:
             found += rows
-            yield _rows(topic, partition, kept, rows)
+            yield _rows(name, kept, rows)
     if found != len(wanted):
         raise CorruptionError(
             f"the segment changed while it was read: {found} of {len(wanted)} records are there",
@@ -107,11 +99,11 @@ def rows_at(place: list[Any], wanted: NDArray[np.int64]) -> Iterator[pa.RecordBa
         )
 
 
-def _rows(topic: str, partition: int, kept: _RetainedRows, rows: int) -> pa.RecordBatch:
+def _rows(name: TopicPartition, kept: _RetainedRows, rows: int) -> pa.RecordBatch:
     records, contents = kept.chunk.records, kept.contents
     columns = [
-        pa.array([topic], pa.string()).take(pa.array(np.zeros(rows, np.int8))),
-        pa.array(np.full(rows, partition, np.int32)),
+        pa.array([name.topic], pa.string()).take(pa.array(np.zeros(rows, np.int8))),
+        pa.array(np.full(rows, name.partition, np.int32)),
         pa.array(records.offset[kept.keep]),
         time_column(records.timestamp[kept.keep]),
         bytes_column(pa.binary(), contents.key_offsets, contents.key_data, contents.key_null),

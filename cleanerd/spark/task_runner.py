@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import json
+import pickle
 import re
 from contextvars import ContextVar
 from functools import partial
@@ -18,7 +19,7 @@ from cleanerd.spark.session_info import cores_of, named_jobs
 from cleanerd.spark.spark_errors import hint_of, is_javas, is_other_release, reason_of, spark_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.accumulators import Accumulator
@@ -27,10 +28,8 @@ if TYPE_CHECKING:
 TASK_BYTES: Final = 128 * 1024 * 1024
 """About how much one task reads, if there is enough for all."""
 
-Item: TypeAlias = "Mapping[str, Any]"
-"""One piece of work, as JSON."""
-Worker: TypeAlias = "Callable[[Item], Iterator[pa.RecordBatch]]"
-"""A worker's function for an item."""
+Worker: TypeAlias = "Callable[[Any], Iterator[pa.RecordBatch]]"
+"""A worker's function for an item: any value that can be pickled."""
 
 ROWS_AN_ARROW_BATCH: Final = 8
 """For rows of up to some megabytes: Spark's default of 10,000 of them would not fit the memory."""
@@ -117,14 +116,14 @@ def _settings(session: SparkSession, size_bytes: int, rows_a_batch: int) -> Iter
 
 
 def spread(
-    session: SparkSession, items: Sequence[tuple[int, Item]], worker: Worker, schema: pa.Schema, columns: str
+    session: SparkSession, items: Sequence[tuple[int, Any]], worker: Worker, schema: pa.Schema, columns: str
 ) -> DataFrame:
     """Call ``worker`` with each of ``items`` (bytes, work) in a task; its batches, of ``schema``, as a DataFrame.
 
     ``columns``: the schema in Spark's notation. ``worker`` must be importable on the executors.
     """
     packed = _pack(items, tasks_for(session, [size for size, _ in items]))
-    bins = tuple((sum(size for size, _ in each), json.dumps([item for _, item in each])) for each in packed)
+    bins = tuple((sum(size for size, _ in each), pickle.dumps([item for _, item in each])) for each in packed)
     # The work is sent with the function: a DataFrame made of a list would start a second Python daemon.
     numbers = session.range(0, len(bins), 1, max(len(bins), 1))
     return numbers.mapInArrow(partial(_run, worker, schema, bins, _read_bytes.get()), columns)
@@ -132,7 +131,7 @@ def spread(
 
 def run_all(
     session: SparkSession | None,
-    items: Sequence[tuple[int, Item]],
+    items: Sequence[tuple[int, Any]],
     worker: Worker,
     schema: pa.Schema,
     columns: str,
@@ -154,7 +153,7 @@ def run_all(
 
 def numbered(
     session: SparkSession | None,
-    items: Sequence[tuple[int, Item]],
+    items: Sequence[tuple[int, Any]],
     worker: Worker,
     advance: Callable[[int], None] = ignore_progress,
 ) -> dict[int, Any]:
@@ -181,9 +180,9 @@ def tasks_for(session: SparkSession, sizes: Sequence[int]) -> int:
     return min(len(sizes), max(cores_of(session), -(-sum(sizes) // TASK_BYTES)))
 
 
-def _pack(items: Sequence[tuple[int, Item]], count: int) -> list[list[tuple[int, Item]]]:
+def _pack(items: Sequence[tuple[int, Any]], count: int) -> list[list[tuple[int, Any]]]:
     """Distribute the largest first to the emptiest of ``count`` tasks: at least one item in each."""
-    bins: list[list[tuple[int, Item]]] = [[] for _ in range(count)]
+    bins: list[list[tuple[int, Any]]] = [[] for _ in range(count)]
     heap = [(0, number) for number in range(count)]
     for size, item in sorted(items, key=lambda each: -each[0]):
         filled, number = heapq.heappop(heap)
@@ -195,14 +194,14 @@ def _pack(items: Sequence[tuple[int, Item]], count: int) -> list[list[tuple[int,
 def _run(
     worker: Worker,
     schema: pa.Schema,
-    bins: Sequence[tuple[int, str]],
+    bins: Sequence[tuple[int, bytes]],
     read_bytes: Accumulator[int] | None,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for number in batch.column(0).to_pylist():
             size_bytes, items = bins[number]
-            for item in json.loads(items):
+            for item in pickle.loads(items):  # noqa: S301 - the driver made it, as the function
                 for found in worker(item):
                     yield found.cast(schema)
             if read_bytes is not None:

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from cleanerd.spark.archive.partition import ArchiveJob
+    from cleanerd.spark.archive.partition import ArchiveJob, Work
     from cleanerd.spark.archive.run import Archive, CleansOne
-    from cleanerd.spark.task_runner import Item
     from tests.spark.s3 import Store
 
 pytestmark = pytest.mark.long
@@ -50,28 +49,28 @@ def found_in(output: Path) -> dict[str, bytes]:
     return files_of(output / one["path"])
 
 
-def first_fails(place: Path, how: str, job: ArchiveJob, item: Item) -> Iterator[pa.RecordBatch]:
+def first_fails(place: Path, how: str, job: ArchiveJob, work: Work) -> Iterator[pa.RecordBatch]:
     """The first attempt at a partition ends badly, when all of it was sent; the second sends it again."""
-    batches = list(clean_one(job, item))
-    marker = place / f"{item['topic']}-{item['partition']}"
-    if not marker.exists():
-        marker.touch()
+    batches = list(clean_one(job, work))
+    mark = place / str(work.name)
+    if not mark.exists():
+        mark.touch()
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         raise OSError("injected")
     yield from batches
 
 
-def killed_early(place: Path, job: ArchiveJob, item: Item) -> Iterator[pa.RecordBatch]:
+def killed_early(place: Path, job: ArchiveJob, work: Work) -> Iterator[pa.RecordBatch]:
     """Files of an attempt that nobody else writes are left in the archive's place."""
-    marker = place / f"{item['topic']}-{item['partition']}"
-    if not marker.exists():
-        marker.touch()
-        left = job.target / job.run / job.sources[0].name / marker.name / "stray.log"
+    mark = place / str(work.name)
+    if not mark.exists():
+        mark.touch()
+        left = job.target / job.run / job.sources[0].name / mark.name / "stray.log"
         left.parent.mkdir(parents=True, exist_ok=True)
         left.write_bytes(b"half of it")
         os.kill(os.getpid(), signal.SIGKILL)
-    yield from clean_one(job, item)
+    yield from clean_one(job, work)
 
 
 def test_tasks_write_the_bytes_of_the_local_engine(spark: SparkSession, tmp_path: Path, capsys: Capsys) -> None:
@@ -106,7 +105,7 @@ def test_objects_of_a_killed_task_are_removed(spark: SparkSession, tmp_path: Pat
     assert found_in(tmp_path / "out") == cleaned_twin(capsys, path)
 
 
-def fails(_job: ArchiveJob, _item: Item) -> Iterator[pa.RecordBatch]:
+def fails(_job: ArchiveJob, _work: Work) -> Iterator[pa.RecordBatch]:
     raise AssertionError("a mistake of ours")
     yield
 

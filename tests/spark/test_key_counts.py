@@ -7,6 +7,7 @@ import random
 import tracemalloc
 from collections import Counter, defaultdict
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,14 +28,14 @@ from cleanerd.spark.key_counts import (
 )
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.profile import profile_logs
-from cleanerd.spark.record_scan import WITH_TIMESTAMP, RecordFact
+from cleanerd.spark.record_scan import WITH_TIMESTAMP, RecordFact, SegmentWork
+from cleanerd.verify.listing import SegmentFile
 from cleanerd.verify.rules import KAFKAS_RULES
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
@@ -197,9 +198,9 @@ def test_memory_of_a_task_and_a_shard() -> None:
     """
     rows_a_batch = 32_768
 
-    def scanned(item: dict[str, Any], _schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def scanned(work: SegmentWork, _schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         pick = np.random.default_rng(7)
-        for number in range(item["batches"]):
+        for number in range(work.file):
             columns: dict[str, NDArray[Any]] = {
                 "flags": np.full(rows_a_batch, COMPETES),
                 "size": np.full(rows_a_batch, 100),
@@ -214,8 +215,9 @@ def test_memory_of_a_task_and_a_shard() -> None:
     def largest_mib(batches: int, *, shard: bool) -> float:
         tracemalloc.start()
         try:
-            item = {"part": 0, "batches": batches, "segment": ["gone.log", 0, 1, 1, True]}
-            blocks = profile.count_segment(1, item, scanned)
+            gone = SegmentFile(Path("gone.log"), 0, 1, 1, sealed=True)
+            work = SegmentWork(0, batches, gone, 0, b"", KAFKAS_RULES, [])  # the file's number says how many
+            blocks = profile.count_segment(1, work, scanned)
             kept = 0
             for reported in profile.count_shard(blocks) if shard else blocks:
                 kept += len(reported)

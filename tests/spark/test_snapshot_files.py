@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from cleanerd.spark.logs import Log
     from cleanerd.spark.snapshot import SnapshotResult
-    from cleanerd.spark.task_runner import Item
 
 BY_HEADER = KeyRules("header", b"version")
 
@@ -98,7 +97,7 @@ def test_a_task_that_is_tried_twice(logs: list[Log], tmp_path: Path, monkeypatch
     once = write_snapshot(None, logs, (tmp_path / "once").as_uri())
     write_log = snapshot_files.write_log
 
-    def twice(how: Mapping[str, Any], item: Item) -> Iterator[pa.RecordBatch]:
+    def twice(how: Mapping[str, Any], item: Any) -> Iterator[pa.RecordBatch]:
         list(write_log(how, item))
         yield from write_log(how, item)
 

@@ -21,9 +21,9 @@ from cleanerd.errors import CorruptionError, RefusedError, SegmentChangedError
 from cleanerd.format.names import TopicPartition
 from cleanerd.spark.api import ReadableLogs
 from cleanerd.spark.logs import find_logs
-from cleanerd.spark.source.part import part_item
+from cleanerd.spark.source.part import part_of
 from cleanerd.spark.tables import merge
-from cleanerd.spark.tables.columns import ROWS, columns_to_item
+from cleanerd.spark.tables.columns import ROWS
 from cleanerd.spark.tables.merge import merge_into, write_table
 from cleanerd.spark.tables.place import DeltaPlace
 from cleanerd.spark.tables.shuffled import write_segments
@@ -198,7 +198,7 @@ def test_winners_by_segment(delta: Tables, tmp_path: Path) -> None:
     write_table(None, delta.target.open(), logs)
     rows = delta.rows()
     segments = [(number, each) for number, log in enumerate(logs) for each in log.segments]
-    items = [{**part_item(logs[number], each.base, each.end), "log": number} for number, each in segments]
+    items = [(number, part_of(logs[number], each.base, each.end)) for number, each in segments]
     wanted = [
         (at, row["offset"])
         for row in rows
@@ -216,9 +216,9 @@ def test_winners_by_segment(delta: Tables, tmp_path: Path) -> None:
         table_of(items, tmp_path, pa.array([0], pa.int32()), pa.array([segments[0][1].end - 1 + 10**6]))
 
 
-def table_of(items: list[dict[str, Any]], root: Path, files: pa.Array, at_offsets: pa.Array) -> list[dict[str, Any]]:
+def table_of(items: list[tuple[int, Log]], root: Path, files: pa.Array, at_offsets: pa.Array) -> list[dict[str, Any]]:
     batches = pa.Table.from_arrays([files, at_offsets], ["file", "offset"]).to_batches(5)
-    how = {"place": DeltaPlace(str(root / "other")).to_item(), "columns": columns_to_item(ROWS), "decoding": None}
+    how = {"place": DeltaPlace(str(root / "other")), "columns": ROWS, "decoding": None}
     found = write_segments(items, how, iter(batches))
     return [json.loads(batch.column(0)[0].as_py()) for batch in found]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from cleanerd.spark import retries
 from cleanerd.spark.values import registry as schema_registry
 from cleanerd.spark.values import schemas
 from cleanerd.spark.values.decode_options import Decode
-from cleanerd.spark.values.decoding import BatchDecoder, decoding_from, resolved
+from cleanerd.spark.values.decoding import BatchDecoder, resolved
 from tests.spark.decoding import TOPIC, avro, decoded, record
 
 if TYPE_CHECKING:
@@ -174,13 +175,12 @@ def test_a_directory(registry: RegistryServer, tmp_path: Path) -> None:
     assert decoded(str(tmp_path), values, value_schema="orders-value:2")[0].field("a").type == pa.int32()
     (tmp_path / "orders-value.avsc").write_text('"string"')
     assert decoded(f"file://{tmp_path}", [])[0] == pa.string()
-    item = resolved(Decode(str(tmp_path)), [TOPIC]).to_item()
+    sent = pickle.dumps(resolved(Decode(str(tmp_path)), [TOPIC]))
     for path in tmp_path.iterdir():
         path.unlink()
     column = pa.array([values[0]], pa.binary())
-    (out,) = BatchDecoder(decoding_from(json.loads(json.dumps(item)))).batches(
-        [pa.RecordBatch.from_arrays([column], ["value"])]
-    )
+    copied = pickle.loads(sent)  # noqa: S301 - as a task gets it
+    (out,) = BatchDecoder(copied).batches([pa.RecordBatch.from_arrays([column], ["value"])])
     assert out.column("value_error").to_pylist() != [None]  # "string" reads no records, but the id was found
     assert "not known" not in str(out.column("value_error"))
 

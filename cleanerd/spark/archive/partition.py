@@ -19,8 +19,6 @@ from cleanerd.cleaner.resources import Resources, disk_reserve_bytes
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.errors import Cause, CleanerdError, ReportedError, as_cleanerd_error
 from cleanerd.format.checkpoint import write_offset_checkpoint
-from cleanerd.format.names import TopicPartition
-from cleanerd.fsio.state_files import UnreadableState
 from cleanerd.segments.log_dir import CHECKPOINTS, CLEAN_SHUTDOWN, META_PROPERTIES, LogDir, read_log_dir
 from cleanerd.spark.archive.scratch import scratch
 from cleanerd.spark.archive.source import AT_ONCE, CopiedFile, contents_of, fetch, require_listed, require_space
@@ -37,8 +35,9 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.config.topic_config import TopicConfig
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.fsio.state_files import UnreadableState
     from cleanerd.segments.partition import PartitionLog
-    from cleanerd.spark.task_runner import Item
 
 SCHEMA: Final = pa.schema([("result", pa.string())])
 COLUMNS: Final = "result string"
@@ -68,34 +67,6 @@ class Work:
         offsets = (log_dir.cleaner_offsets, log_dir.recovery_points, log_dir.log_start_offsets, log_dir.high_watermarks)
         entries = tuple(each.get(name) for each in offsets)
         return cls(source, name, contents.digest, contents.size_bytes, entries, remembered)
-
-    def to_item(self) -> Item:
-        """The fields as JSON."""
-        last_settings = self.remembered
-        return {
-            "source": self.source,
-            "topic": self.name.topic,
-            "partition": self.name.partition,
-            "digest": self.digest,
-            "size_bytes": self.size_bytes,
-            "offsets": list(self.offsets),
-            "remembered": [last_settings.where, last_settings.why]
-            if isinstance(last_settings, UnreadableState)
-            else last_settings,
-        }
-
-    @classmethod
-    def from_item(cls, item: Item) -> Work:
-        """The reverse of :meth:`to_item`."""
-        last_settings = item["remembered"]
-        return cls(
-            item["source"],
-            TopicPartition(item["topic"], item["partition"]),
-            item["digest"],
-            item["size_bytes"],
-            tuple(item["offsets"]),
-            UnreadableState(*last_settings) if isinstance(last_settings, list) else last_settings,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +102,10 @@ class ArchiveTaskResult:
     cleaner_offset: int | None
 
     @classmethod
-    def from_row(cls, text: str) -> ArchiveTaskResult:
-        """The result from the row of :func:`clean_one`."""
+    def from_row(cls, text: str, works: Mapping[tuple[int, str], Work]) -> ArchiveTaskResult:
+        """``works``: by source and partition."""
         item = json.loads(text)
-        work = Work.from_item(item["work"])
+        work = works[item["source"], item["partition"]]
         result = CleaningResult.from_json(work.name, item["result"])
         if item["exit_code"] is not None:
             result = replace(result, error=reported_error(result.reason, item["result"]["cause"], item["exit_code"]))
@@ -149,9 +120,8 @@ def reported_error(text: str, cause: str, exit_code: int) -> ReportedError:
     return error
 
 
-def clean_one(job: ArchiveJob, item: Item) -> Iterator[pa.RecordBatch]:
-    """Clean the partition of ``item`` into the archive; returns the result as a row of JSON. Raises for bugs only."""
-    work = Work.from_item(item)
+def clean_one(job: ArchiveJob, work: Work) -> Iterator[pa.RecordBatch]:
+    """Clean the partition of ``work`` into the archive; returns the result as a row of JSON. Raises for bugs only."""
     source = job.sources[work.source]
     written: list[ArchivedFile] = []
     copied: list[CopiedFile] = []
@@ -168,7 +138,8 @@ def clean_one(job: ArchiveJob, item: Item) -> Iterator[pa.RecordBatch]:
             result = CleaningResult.of_error(work.name, str(source.place), error)
         result = _with_source_name(result, place / "data", source.place)
     result_item = {
-        "work": work.to_item(),
+        "source": work.source,
+        "partition": str(work.name),
         "result": result.to_json(),
         "exit_code": None if result.error is None else result.error.exit_code,
         "written": [each.to_json() for each in written],

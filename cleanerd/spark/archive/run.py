@@ -20,10 +20,10 @@ from cleanerd.humanize import counted
 from cleanerd.segments.log_dir import CHECKPOINTS, CLEANER_CHECKPOINT
 from cleanerd.spark.archive.directory_copy import ArchivePlan, CopiedDirectory, copied, plan_directory
 from cleanerd.spark.archive.overlap_check import require_no_overlap
-from cleanerd.spark.archive.partition import COLUMNS, SCHEMA, ArchiveJob, ArchiveTaskResult, clean_one
+from cleanerd.spark.archive.partition import COLUMNS, SCHEMA, ArchiveJob, ArchiveTaskResult, Work, clean_one
 from cleanerd.spark.archive.scratch import scratch
 from cleanerd.spark.archive.target import MANIFEST, ArchivedFile, ArchiveTarget, check_new, new_run, target_of
-from cleanerd.spark.task_runner import Item, ignore_progress, queries, run_all
+from cleanerd.spark.task_runner import ignore_progress, queries, run_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -95,7 +95,7 @@ def manifest_bytes(
     return json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
-CleansOne: TypeAlias = "Callable[[ArchiveJob, Item], Iterator[pa.RecordBatch]]"
+CleansOne: TypeAlias = "Callable[[ArchiveJob, Work], Iterator[pa.RecordBatch]]"
 
 _NOT_FOR_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -234,15 +234,20 @@ def _names(places: Sequence[Path]) -> list[str]:
 
 
 def _all_done(
-    session: SparkSession | None, job: ArchiveJob, work: Sequence[Any], advance: Callable[[int], None], clean: CleansOne
+    session: SparkSession | None,
+    job: ArchiveJob,
+    work: Sequence[Work],
+    advance: Callable[[int], None],
+    clean: CleansOne,
 ) -> list[ArchiveTaskResult]:
-    items = [(each.size_bytes, each.to_item()) for each in work]
+    items = [(each.size_bytes, each) for each in work]
     if not items:
         return []
     what = f"clean --output: {counted(len(items), 'partition')}"
     with queries(session, what, sum(size for size, _ in items), advance, steps=1):
         rows = run_all(session, items, partial(clean, job), SCHEMA, COLUMNS, advance)
-    return [ArchiveTaskResult.from_row(row["result"]) for row in rows]
+    works = {(each.source, str(each.name)): each for each in work}
+    return [ArchiveTaskResult.from_row(row["result"], works) for row in rows]
 
 
 def _finished(

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from cleanerd.errors import CleanerdError
 from cleanerd.spark.source.options import RAW
-from cleanerd.spark.source.part import part_item, split_of
+from cleanerd.spark.source.part import split_of
 from cleanerd.spark.source.reading import ReadOptions, SourceReading
 from cleanerd.spark.source.rows import SourceRows, to_arrow
 
@@ -51,12 +51,8 @@ def _text_at(log: Log, offset: int) -> str:
 
 
 def key_at(log: Log, offset: int) -> bytes | None:
-    """The key of the record at ``offset``; None if the record does not exist, or has no key.
-
-    Raises:
-        CleanerdError: a file cannot be read.
-    """
-    split = split_of(part_item(log, offset, offset + 1))
+    """The key of the record at ``offset``; None if the record does not exist, or has no key."""
+    split = split_of(log, offset, offset + 1)
     for rows in SourceReading(split, ReadOptions(RAW, skip_damage=False, tombstones=True, map_bytes=0), _KEY).rows():
         keep = rows.keep & (rows.decoded.chunk.records.offset == offset)
         if keep.any():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Final
 
 import pyarrow as pa
@@ -18,16 +17,6 @@ def other_columns(schema: pa.Schema, ours: pa.Schema) -> list[str]:
     theirs, own = ({field.name: _plain(field.type) for field in each} for each in (schema, ours))
     differ = [name for name in {**own, **theirs} if own.get(name) != theirs.get(name)]
     return differ or ([] if schema.names == ours.names else ["their order"])
-
-
-def columns_to_item(schema: pa.Schema) -> str:
-    """As JSON, for a task."""
-    return base64.b64encode(schema.serialize().to_pybytes()).decode()
-
-
-def columns_from(item: str) -> pa.Schema:
-    """The reverse of :func:`columns_to_item`."""
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(item)))
 
 
 def _plain(kind: pa.DataType) -> str:

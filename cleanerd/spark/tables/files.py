@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -38,9 +38,6 @@ class WrittenFile:
     tombstones: int
     least: Mapping[str, Any]
     most: Mapping[str, Any]
-
-    def to_item(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class _Writer:

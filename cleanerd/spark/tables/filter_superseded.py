@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cleanerd.spark.tables.columns import columns_from
 from cleanerd.spark.tables.files import read_columns, without, write_rows
 from cleanerd.spark.tables.latest import stored_of, summary_row
-from cleanerd.spark.tables.place import FilesPlace, place_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from cleanerd.spark.task_runner import Item
+    from cleanerd.spark.logs import Log
+    from cleanerd.spark.tables.place import FilesPlace
 
 _WHERE: Final = ["topic", "partition", "offset"]
 _COLUMNS: Final = ["key", "version", "offset", "is_tombstone"]
 
 
-def sift(item: Item) -> Iterator[pa.RecordBatch]:
+def sift(item: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
     """Rewrite a file of the table without superseded rows; returns nothing if there are none.
 
     ``changes``: by partition the files with the ``new`` retained records, deleted keys too; its ``log_start``; the
-    ``part`` of the log in which a tombstone of the table must exist to be retained. Returns the number of ``replaced``
+    ``log`` in which a tombstone of the table must exist to be retained. Returns the number of ``replaced``
     rows, of those ``below`` the log start, by partition, the new ``files``, and the offsets of superseded new records:
     ``beaten``.
 
     Raises:
         CleanerdError: a file cannot be read or written.
     """
-    place, path = place_from(item["place"]), item["path"]
+    place, path, columns = item["place"], item["path"], item["columns"]
     where = read_columns(place, path, _WHERE)
     topic, partition = where.column("topic"), where.column("partition").to_numpy()
     offset = where.column("offset").to_numpy()
@@ -57,13 +56,12 @@ def sift(item: Item) -> Iterator[pa.RecordBatch]:
         if what is None:
             what = read_columns(place, path, _COLUMNS)
         rows = np.flatnonzero(mine & ~old)
-        lost, wins = _compare(what.take(pa.array(rows)), _read_new(place, change["new"]), change["part"])
+        lost, wins = _compare(what.take(pa.array(rows)), _read_new(place, change["new"]), change["log"])
         drop[rows[lost]] = True
         replaced[name] = int(lost.sum())
         beaten[name] = wins.tolist()
     files = []
     if drop.any():
-        columns = columns_from(item["columns"])
         files = write_rows(place, without(place, path, drop, columns), columns)
     yield summary_row({
         "path": path,
@@ -71,7 +69,7 @@ def sift(item: Item) -> Iterator[pa.RecordBatch]:
         "replaced": replaced,
         "below": {name: count for name, count in below.items() if count},
         "beaten": {name: offsets for name, offsets in beaten.items() if offsets},
-        "files": [each.to_item() for each in files],
+        "files": list(map(asdict, files)),
     })  # fmt: skip
 
 
@@ -102,7 +100,7 @@ class _Ranks:
         return above
 
 
-def _compare(old: pa.Table, new: pa.Table, part: Mapping[str, Any]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+def _compare(old: pa.Table, new: pa.Table, log: Log) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """[n]: the row of ``old`` is superseded; and the offsets of ``new`` records that an old one supersedes."""
     lost = np.zeros(len(old), np.bool_)
     at = pc.index_in(old.column("key"), value_set=new.column("key").combine_chunks())
@@ -119,7 +117,7 @@ def _compare(old: pa.Table, new: pa.Table, part: Mapping[str, Any]) -> tuple[NDA
         offsets = there.column("offset").to_numpy()[winning_tombstones]
         order = np.argsort(offsets, kind="stable")
         stored = np.zeros(len(winning_tombstones), np.bool_)
-        stored[order] = stored_of(part, offsets[order])
+        stored[order] = stored_of(log, offsets[order])
         beats[winning_tombstones[~stored]] = False
     lost[both] = ~beats
     return lost, rival.column("offset").to_numpy()[beats]

@@ -10,7 +10,7 @@ deleted keys.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,18 +19,16 @@ from cleanerd.errors import ConfigError
 from cleanerd.spark.latest_by_tasks import LARGE_BYTES
 from cleanerd.spark.logs import Log, describe_names, size_of_all
 from cleanerd.spark.snapshot import SnapshotResult, high_watermark_of, walked_logs
-from cleanerd.spark.source.part import part_item
+from cleanerd.spark.source.part import part_of
 from cleanerd.spark.tables import refusals
-from cleanerd.spark.tables.columns import columns_from
 from cleanerd.spark.tables.files import WrittenFile, read_columns, without, write_rows
 from cleanerd.spark.tables.filter_superseded import sift
 from cleanerd.spark.tables.latest import summary_row, write_latest
 from cleanerd.spark.tables.parts import LogPart, as_of, first_of, leader_epoch_at, leader_epochs_of, topics_of
-from cleanerd.spark.tables.place import place_from
 from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH, TableState, Topic
 from cleanerd.spark.tables.shuffled import write_found
 from cleanerd.spark.tables.tasks import Tasks
-from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, Item, ignore_progress, queries
+from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries
 from cleanerd.spark.values.decoding import Decoding, require_within
 from cleanerd.verify.listing import NO_END
 
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
     from cleanerd.spark.tables.opened import OpenTable, TableFile
 
 
-def finish(item: Item) -> Iterator[pa.RecordBatch]:
+def finish(item: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
     """Rewrite the file ``path`` without the offsets ``beaten`` and, unless ``keep_deleted``, without tombstones.
 
     Returns the new ``files`` and the number of additionally removed tombstones (``deleted``).
@@ -54,14 +52,13 @@ def finish(item: Item) -> Iterator[pa.RecordBatch]:
     Raises:
         CleanerdError: a file cannot be read or written.
     """
-    place, path = place_from(item["place"]), item["path"]
+    place, path, columns = item["place"], item["path"], item["columns"]
     table = read_columns(place, path, ["offset", "is_tombstone"])
     drop = np.isin(table.column("offset").to_numpy(), np.array(item["beaten"], np.int64))
     if not item["keep_deleted"]:
         drop |= table.column("is_tombstone").to_numpy(zero_copy_only=False)
-    columns = columns_from(item["columns"])
     files = write_rows(place, without(place, path, drop, columns), columns)
-    yield summary_row({"path": path, "files": [each.to_item() for each in files]})
+    yield summary_row({"path": path, "files": list(map(asdict, files))})
 
 
 _OFTEN: Final = 10
@@ -332,9 +329,10 @@ def _write(
     items = []
     for number, part in enumerate(parts):
         if part.end > part.begin and (numbers is None or number in numbers):
-            item = part_item(replace(part.log, log_start=part.first), part.begin, part.end)
+            log = part_of(replace(part.log, log_start=part.first), part.begin, part.end)
             size_bytes = sum(each.size_bytes for each in part.log.segments if each.end > part.begin)
-            items.append((size_bytes, {"number": number, "part": item, "tombstones": tombstones(part)}))
+            item = {"log": log, "begin": part.begin, "end": part.end, "tombstones": tombstones(part)}
+            items.append((size_bytes, {"number": number, **item}))
     found = {}
     # Without a session one by one, so that the progress is visible.
     for bundle in [[each] for each in items] if session is None else [items]:
@@ -357,10 +355,10 @@ def _sift(
                 "partition": part.log.name.partition,
                 "log_start": part.first,
                 "new": paths,
-                "part": None,
+                "log": None,
             }
             if part.log.rules.by_version:
-                change["part"] = part_item(part.log, part.first, part.begin)
+                change["log"] = part_of(part.log, part.first, part.begin)
             changes[part.log.name] = change
     files = {file.path: file for file in table.files()} if changes else {}
     items = []

@@ -17,18 +17,12 @@ from cleanerd.segments.remote import SEPARATOR
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cleanerd.spark.task_runner import Item
-
 PREFIX: Final = "cleanerd-"
 """The prefix of cleanerd's files."""
 
 
 class FilesPlace(ABC):
     """Files by their path, as the table's log names them."""
-
-    @abstractmethod
-    def to_item(self) -> Item:
-        """The place as a JSON object."""
 
     @abstractmethod
     def new_path(self) -> str:
@@ -75,10 +69,6 @@ class DeltaPlace(FilesPlace):
 
     root: str
 
-    def to_item(self) -> Item:
-        """Also names its kind."""
-        return {"delta": self.root}
-
     def new_path(self) -> str:
         """In the table's directory."""
         return f"{PREFIX}{uuid.uuid4()}.snappy.parquet"
@@ -122,10 +112,6 @@ class IcebergPlace(FilesPlace):
     location: str
     properties: Mapping[str, str]
 
-    def to_item(self) -> Item:
-        """Also names its kind."""
-        return {"iceberg": self.location, "properties": dict(self.properties)}
-
     def new_path(self) -> str:
         """In the directory that Iceberg's writers use."""
         return f"{self.location.rstrip('/')}/data/{PREFIX}{uuid.uuid4()}.snappy.parquet"
@@ -143,11 +129,6 @@ class IcebergPlace(FilesPlace):
 
     def _remove(self, path: str) -> None:
         self._io().delete(path)
-
-
-def place_from(item: Mapping[str, Any]) -> FilesPlace:
-    """The reverse of :meth:`FilesPlace.to_item`."""
-    return DeltaPlace(item["delta"]) if "delta" in item else IcebergPlace(item["iceberg"], item["properties"])
 
 
 @contextlib.contextmanager

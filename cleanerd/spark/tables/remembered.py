@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.fsio.state_files import DAMAGE
-from cleanerd.spark.record_scan import rules_from_item, rules_to_item
+from cleanerd.verify.rules import KeyRules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from cleanerd.verify.rules import KeyRules
 
 PROPERTY: Final = "cleanerd.snapshot"
 """Its name among the properties of a commit."""
@@ -70,7 +68,7 @@ class TableState:
     def to_text(self) -> str:
         """The text in a commit."""
         topics = {
-            name: {"topic_id": each.topic_id, "keep_deleted": each.keep_deleted, "rules": rules_to_item(each.rules)}
+            name: {"topic_id": each.topic_id, "keep_deleted": each.keep_deleted, "rules": _rules_document(each.rules)}
             for name, each in sorted(self.topics.items())
         }
         watermarks = {
@@ -103,6 +101,21 @@ class TableState:
             ) from None
 
 
+def _rules_document(rules: KeyRules) -> dict[str, Any]:
+    names = {name: None if value is None else value.hex() for name, value in _names(asdict(rules)).items()}
+    return {**asdict(rules), **names}
+
+
+def _rules_from(document: Mapping[str, Any]) -> KeyRules:
+    names = {name: None if value is None else bytes.fromhex(value) for name, value in _names(document).items()}
+    return KeyRules(**{**document, **names})
+
+
+def _names(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The names of headers, which need not be text."""
+    return {name: fields[name] for name in ("header", "tombstone_header")}
+
+
 def _from(document: Any) -> TableState:
     is_old = document["format"] == _WITHOUT_EPOCHS
     run = "" if is_old else document["run"]
@@ -114,7 +127,7 @@ def _from(document: Any) -> TableState:
         topic_id = each["topic_id"]
         if not (topic_id is None or isinstance(topic_id, str)) or not isinstance(each["keep_deleted"], bool):
             raise ValueError
-        topics[name] = Topic(topic_id, rules_from_item(each["rules"]), each["keep_deleted"])
+        topics[name] = Topic(topic_id, _rules_from(each["rules"]), each["keep_deleted"])
     watermarks = {}
     for text, stored in document["partitions"].items():
         name = parse_topic_partition_dir(text)

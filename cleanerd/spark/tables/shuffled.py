@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
@@ -11,17 +12,16 @@ import numpy as np
 from cleanerd.segments.same_file import changed
 from cleanerd.spark.latest_by_tasks import by_file, find_winners, on_winners
 from cleanerd.spark.source.options import RAW
-from cleanerd.spark.source.part import part_item, split_of
+from cleanerd.spark.source.part import part_of, split_of
 from cleanerd.spark.source.reading import ReadOptions, SourceReading
 from cleanerd.spark.source.rows import SourceRows, to_arrow, without_null_headers
-from cleanerd.spark.tables.columns import ROWS, columns_from
+from cleanerd.spark.tables.columns import ROWS
 from cleanerd.spark.tables.files import write_rows
 from cleanerd.spark.tables.latest import SUMMARY_COLUMNS, summary_row
-from cleanerd.spark.tables.place import place_from
-from cleanerd.spark.values.decoding import decoder_from
+from cleanerd.spark.values.decoding import BatchDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -29,11 +29,15 @@ if TYPE_CHECKING:
 
     from cleanerd.spark.header_walk import HeaderSummary
     from cleanerd.spark.logs import Log
-    from cleanerd.spark.task_runner import Item
 
 
 def write_found(
-    session: SparkSession, logs: Sequence[Log], walks: Sequence[HeaderSummary], how: Item, *, tombstones: bool
+    session: SparkSession,
+    logs: Sequence[Log],
+    walks: Sequence[HeaderSummary],
+    how: Mapping[str, Any],
+    *,
+    tombstones: bool,
 ) -> DataFrame:
     """Tasks that write the winner of each key of ``logs``: a file per log and task.
 
@@ -41,38 +45,33 @@ def write_found(
     and how many keys and values were ``undecoded``.
     """
     winners, files = find_winners(session, logs, walks, tombstones=tombstones)
-    items = [{**part_item(logs[number], file.base, file.end), "log": number} for file, number in files]
-    return on_winners(winners, partial(write_segments, items, how), SUMMARY_COLUMNS)
+    segments = [(number, part_of(logs[number], file.base, file.end)) for file, number in files]
+    return on_winners(winners, partial(write_segments, segments, how), SUMMARY_COLUMNS)
 
 
 def write_segments(
-    items: Sequence[dict[str, Any]], how: Item, batches: Iterator[pa.RecordBatch]
+    segments: Sequence[tuple[int, Log]], how: Mapping[str, Any], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Write the records with the given file and offset, sorted by both; ``items``: their segments, by number.
+    """Write the records with the given file and offset, sorted by both.
 
-    ``how``: as for :func:`write_found`.
+    ``segments``: by file the number of its log, and the log with only this segment. ``how``: see :func:`write_found`.
 
     Raises:
         CorruptionError: more is undecodable than allowed. SegmentChangedError: a segment has changed since its winners
             were found.
         CleanerdError: a file cannot be read or written.
     """
-    for log, found in groupby(by_file(batches), lambda each: int(items[each[0]]["log"])):
-        rows = chain.from_iterable(_read(items[number], offsets) for number, offsets in found)
-        decoder = decoder_from(how["decoding"])
+    for log, found in groupby(by_file(batches), lambda each: segments[each[0]][0]):
+        rows = chain.from_iterable(_read(segments[number][1], offsets) for number, offsets in found)
+        decoder = BatchDecoder(how["decoding"])
         found_rows = decoder.batches(map(without_null_headers, rows))
-        files = write_rows(place_from(how["place"]), found_rows, columns_from(how["columns"]))
-        yield summary_row({"log": log, "files": [each.to_item() for each in files], "undecoded": decoder.failed})
+        files = write_rows(how["place"], found_rows, how["columns"])
+        yield summary_row({"log": log, "files": list(map(asdict, files)), "undecoded": decoder.failed})
 
 
-def _read(item: Item, wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-    """The records at the offsets ``wanted`` [n], ascending, of the segment in ``item``.
-
-    Raises:
-        SegmentChangedError: some were removed.
-        CleanerdError: it cannot be read.
-    """
-    split = split_of({**item, "begin": int(wanted[0]), "end": int(wanted[-1]) + 1})
+def _read(log: Log, wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """The records at the offsets ``wanted`` [n], ascending, of ``log``, which has one segment."""
+    split = split_of(log, int(wanted[0]), int(wanted[-1]) + 1)
     found = 0
     for rows in SourceReading(split, ReadOptions(RAW, skip_damage=False, tombstones=True, map_bytes=0), ROWS).rows():
         keep = rows.keep & np.isin(rows.decoded.chunk.records.offset, wanted)
@@ -80,5 +79,4 @@ def _read(item: Item, wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
             found += int(keep.sum())
             yield to_arrow(SourceRows(rows.decoded, keep, rows.hidden, rows.reach, rows.segment), ROWS)
     if found != len(wanted):
-        path = item["segments"][0][0]
-        raise changed(f"{found} of {len(wanted)} records are there", path)
+        raise changed(f"{found} of {len(wanted)} records are there", str(log.segments[0].path))

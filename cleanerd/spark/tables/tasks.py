@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.errors import RefusedError
-from cleanerd.spark.tables.columns import columns_to_item
 from cleanerd.spark.tables.files import WrittenFile
 from cleanerd.spark.tables.latest import SUMMARY_COLUMNS, SUMMARY_SCHEMA
-from cleanerd.spark.task_runner import Item, Worker, run_all
+from cleanerd.spark.task_runner import Worker, run_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,11 +28,7 @@ class Tasks:
         self._session = session
         self._table = table
         self.place = table.place
-        self.how: Item = {
-            "place": table.place.to_item(),
-            "columns": columns_to_item(table.columns),
-            "decoding": None if decoding is None else decoding.to_item(),
-        }
+        self.how = {"place": table.place, "columns": table.columns, "decoding": decoding}
         self._made: set[str] = set()
         self._may_be_named = False
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import pyarrow as pa
 
@@ -13,7 +11,7 @@ from cleanerd.errors import ConfigError, CorruptionError
 from cleanerd.spark.values.column import ValueColumn, reader_of
 from cleanerd.spark.values.decode_options import CONFLUENT, Decode, decoded_name, error_name
 from cleanerd.spark.values.folder import SchemaFolder
-from cleanerd.spark.values.registry import Registry
+from cleanerd.spark.values.registry import registry_at
 from cleanerd.spark.values.schemas import Schema, Schemas, UndecodableError
 
 
@@ -24,18 +22,7 @@ def schemas_at(place: str) -> Schemas:
         ConfigError: the URL has credentials in it, or no such directory.
         CleanerdError: the directory cannot be read.
     """
-    return _registry(place) if place.startswith(("http://", "https://")) else SchemaFolder.read(place)
-
-
-def schemas_from(item: Any) -> Schemas:
-    """The reverse of :meth:`~cleanerd.spark.values.schemas.Schemas.to_item`."""
-    return _registry(item) if isinstance(item, str) else SchemaFolder(item["folder"], item["files"])
-
-
-@lru_cache(maxsize=16)
-def _registry(url: str) -> Registry:
-    """One for all tasks of a process, so that cached answers are shared."""
-    return Registry(url)
+    return registry_at(place) if place.startswith(("http://", "https://")) else SchemaFolder.read(place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +69,6 @@ class Decoding:
     def added_to(self, schema: pa.Schema) -> pa.Schema:
         """``schema`` with the additional columns at the end."""
         return pa.schema([*schema, *self.fields()])
-
-    def to_item(self) -> dict[str, Any]:
-        """As JSON, for a task."""
-        columns = [[each.source, each.schema.to_item(), each.label, each.message] for each in self.columns]
-        return {"columns": columns, "schemas": self.schemas.to_item(), "framed": self.framed, "limit": self.limit}
-
-
-def decoding_from(item: Any) -> Decoding:
-    """The reverse of :meth:`Decoding.to_item`."""
-    columns = [
-        DecodedColumn(source, Schema.from_item(schema), label, message)
-        for source, schema, label, message in item["columns"]
-    ]
-    return Decoding(tuple(columns), schemas_from(item["schemas"]), item["framed"], item["limit"])
 
 
 def resolved(decode: Decode, topics: Collection[str]) -> Decoding:
@@ -180,8 +153,3 @@ def over_limit(limit: int, more: str) -> CorruptionError:
         where="undecodedLimit",
         hint="the right schema? else a higher undecodedLimit, --undecoded-limit",
     )
-
-
-def decoder_from(item: Any) -> BatchDecoder:
-    """The decoder for an item of :meth:`Decoding.to_item`, or for None."""
-    return BatchDecoder(None if item is None else decoding_from(item))

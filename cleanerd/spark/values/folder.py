@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from cleanerd.errors import ConfigError, system_error
 from cleanerd.segments.remote import SEPARATOR, shown_url
@@ -70,10 +70,6 @@ class SchemaFolder(Schemas):
         if not files:
             raise ConfigError("holds no .avsc, .proto or .json", where=root)
         return cls(root, dict(sorted(files.items())))
-
-    def to_item(self) -> Any:
-        """All of its files, so that tasks need no directory."""
-        return {"folder": self.where, "files": self._files}
 
     def by_id(self, number: int) -> Schema | None:
         """``NUMBER.avsc``, ``.proto`` or ``.json``; raises as :meth:`named` if there are two."""

@@ -15,6 +15,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -99,6 +100,12 @@ class _TryAgain(Exception):  # noqa: N818 - none that leaves this module
         self.after = after
 
 
+@lru_cache(maxsize=16)
+def registry_at(url: str) -> Registry:
+    """One for all tasks of a process, so that cached answers are shared."""
+    return Registry(url)
+
+
 class Registry(Schemas):
     """The registry at ``url``. Its answers are cached by id: a schema's id never changes its meaning.
 
@@ -125,9 +132,9 @@ class Registry(Schemas):
         self._get = get or _get
         self._sleep = sleep
 
-    def to_item(self) -> Any:
-        """Its URL: tasks query it themselves."""
-        return self._url
+    def __reduce__(self) -> tuple[Callable[[str], Registry], tuple[str]]:
+        """A task queries it by its URL."""
+        return registry_at, (self._url,)
 
     def by_id(self, number: int) -> Schema | None:
         if number not in self._known:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,15 +45,6 @@ class Schema:
     text: str
     references: tuple[tuple[str, str], ...] = ()
 
-    def to_item(self) -> list[Any]:
-        return [self.kind, self.text, [list(each) for each in self.references]]
-
-    @classmethod
-    def from_item(cls, item: Iterable[Any]) -> Schema:
-        """The reverse of :meth:`to_item`."""
-        kind, text, references = item
-        return cls(kind, text, tuple((name, each) for name, each in references))
-
 
 @dataclass(frozen=True, slots=True)
 class NamedSchema:
@@ -85,10 +76,6 @@ class Schemas(ABC):
             ConfigError: there is none.
             CleanerdError: as :meth:`by_id`.
         """
-
-    @abstractmethod
-    def to_item(self) -> Any:
-        """As JSON, for a task."""
 
 
 def require_installed(kind: str) -> None:
