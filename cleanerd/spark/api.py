@@ -31,7 +31,7 @@ from cleanerd.spark.source.options import Options
 from cleanerd.spark.source.plan import expanded, find_requested
 from cleanerd.spark.stores import path_of
 from cleanerd.spark.strategies import Strategies, StrategyText, keys_of
-from cleanerd.spark.tables.columns import ROWS
+from cleanerd.spark.tables.files import ROWS
 from cleanerd.spark.tables.merge import Merged, merge_into, write_table
 from cleanerd.spark.tables.target import Delta, Iceberg
 from cleanerd.spark.tables.undecoded import write_undecoded

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.spark.audit_inputs import AuditInputs, without_outputs
 from cleanerd.spark.audit_rules import JUDGE
-from cleanerd.spark.damaged_places import reason_at
 from cleanerd.spark.example import Example, find_examples
 from cleanerd.spark.header_walk import HeaderSummary, walk_headers
 from cleanerd.spark.judging import LIMITS, MemoryLimits, judged
 from cleanerd.spark.logs import describe_names
 from cleanerd.spark.record_pairs import PairFindings
-from cleanerd.spark.record_scan import RecordFact, SegmentWork, hidden_in, place_of
+from cleanerd.spark.record_scan import RecordFact, SegmentWork, hidden_in, place_of, reason_at
 from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries
 from cleanerd.verify.records import HASH_KEY_BYTES
 

@@ -20,8 +20,7 @@ from cleanerd.cleaner.map_size import (
     VERSIONED_ENTRY_BYTES,
 )
 from cleanerd.cleaner.tombstone_guard import bools
-from cleanerd.spark.columns import pack, unpack
-from cleanerd.spark.rows import Row
+from cleanerd.spark.rows import Row, pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,14 +18,13 @@ import numpy as np
 
 from cleanerd.errors import ConfigError
 from cleanerd.spark.audit import new_digest_key
-from cleanerd.spark.damaged_places import other_damage
 from cleanerd.spark.example import Example, find_differing
 from cleanerd.spark.grouping import Columns, Groups, joined, select_rows
 from cleanerd.spark.header_walk import HeaderSummary, walk_headers
 from cleanerd.spark.judging import JudgeFunctions, judged
 from cleanerd.spark.logs import Log, describe_names, known_clean_end, size_of_all
 from cleanerd.spark.record_pairs import PairFindings, Pairs
-from cleanerd.spark.record_scan import RecordFact, SegmentWork, hidden_in
+from cleanerd.spark.record_scan import RecordFact, SegmentWork, hidden_in, other_damage
 from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries
 from cleanerd.verify.listing import NO_END, SegmentFile
 

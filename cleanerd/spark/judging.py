@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.grouping import Columns, columns_of, dealt, joined, select_rows, shard_of
 from cleanerd.spark.local_threshold import local_rows
 from cleanerd.spark.record_pairs import PairFindings, Pairs, paired
 from cleanerd.spark.record_scan import SegmentWork, scan
+from cleanerd.spark.rows import pack, unpack
 from cleanerd.spark.session_info import cores_of
 from cleanerd.spark.task_runner import spread
 

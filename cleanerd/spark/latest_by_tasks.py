@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from cleanerd.spark.audit import new_digest_key
-from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.grouping import Columns, Groups, columns_of, dealt, joined, select_rows, shard_of
 from cleanerd.spark.logs import Log, work_on
 from cleanerd.spark.record_scan import KEYS, RecordFact, SegmentWork, scan
+from cleanerd.spark.rows import pack, unpack
 from cleanerd.spark.session_info import cores_of
 from cleanerd.spark.task_runner import spread, tasks_for
 

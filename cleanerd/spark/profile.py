@@ -18,8 +18,6 @@ from cleanerd.humanize import counted
 from cleanerd.resolution.repacked import UNREADABLE, Repacked, beginning, repacked
 from cleanerd.segments.wrong_time import wrong_time_in
 from cleanerd.spark.audit import new_digest_key
-from cleanerd.spark.columns import pack, unpack
-from cleanerd.spark.damaged_places import other_damage
 from cleanerd.spark.grouping import dealt, shard_of
 from cleanerd.spark.header_walk import HeaderSummary, walk_headers
 from cleanerd.spark.key_counts import (
@@ -34,7 +32,8 @@ from cleanerd.spark.key_counts import (
 )
 from cleanerd.spark.local_threshold import local_rows
 from cleanerd.spark.logs import Log, describe_names, known_clean_end, size_of_all, work_on
-from cleanerd.spark.record_scan import WITH_TIMESTAMP, SegmentWork, scan
+from cleanerd.spark.record_scan import WITH_TIMESTAMP, SegmentWork, other_damage, scan
+from cleanerd.spark.rows import pack, unpack
 from cleanerd.spark.session_info import cores_of
 from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries, spread
 

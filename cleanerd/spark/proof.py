@@ -21,9 +21,8 @@ from cleanerd.cleaner.tombstone_guard import OTHER_RECORD, bools, candidates_of,
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.segments.pool import SegmentPart
 from cleanerd.spark.blocks import KeyBlocks, KeyRows, NumberSpool, bitmap_of_flags, set_bits
-from cleanerd.spark.columns import pack
 from cleanerd.spark.plan import SegmentSplit, Sizes, plan_of, readers_of
-from cleanerd.spark.rows import CLEAN, DIRTY, ERROR, FACTS, RESULT, WINNERS, Row, error_row
+from cleanerd.spark.rows import CLEAN, DIRTY, ERROR, FACTS, RESULT, WINNERS, Row, error_row, pack
 from cleanerd.spark.scan import DEFINITE
 from cleanerd.spark.settle import stored_facts
 from cleanerd.spark.winners import everything, full_row

@@ -17,15 +17,17 @@ from cleanerd.errors import CorruptionError
 from cleanerd.host.memory import worker_batch_bytes
 from cleanerd.segments.chunks import ChunkResult
 from cleanerd.verify.listing import NO_END, SegmentFile
-from cleanerd.verify.records import NO_HORIZON, horizons
+from cleanerd.verify.records import HASH_KEY_BYTES, NO_HORIZON, horizons
+from cleanerd.verify.rules import KAFKAS_RULES
 from cleanerd.verify.transactions import InvisibleRanges
 from cleanerd.verify.walk import Damage, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from cleanerd.verify.listing import SegmentFile
     from cleanerd.verify.rules import KeyRules
 
 
@@ -270,3 +272,30 @@ def _damage_rows(work: SegmentWork, positions: list[int], schema: pa.Schema) -> 
 def place_of(offset: int) -> tuple[int, int] | None:
     """The file's number and byte position in a negative offset; None for a real offset."""
     return None if offset >= 0 else divmod(-1 - offset, 1 << _POSITION_BITS)
+
+
+_READ_NOW: Final = "could be read at a second try: its task had less memory, or it was changed meanwhile"
+
+
+def reason_at(segment: SegmentFile, position: int) -> str:
+    """Why the batch at byte ``position`` cannot be read: damaged, or too large for the memory (U-35)."""
+
+    def damaged(damage: Damage) -> None:
+        raise CorruptionError(damage.reason, where=str(segment.path), position=damage.position)
+
+    decode = decoder(KAFKAS_RULES, bytes(HASH_KEY_BYTES), with_digests=True)
+    try:
+        next(walk(segment.path, segment.size_bytes, decode, damaged, start=position), None)
+    except CorruptionError as error:
+        return error.message
+    return _READ_NOW
+
+
+def other_damage(reported: Sequence[str], offsets: Iterable[int], files: Sequence[SegmentFile]) -> Iterator[str]:
+    """The damage at ``offsets``, encoded as in :func:`place_of`, except places in ``reported``; ``files`` by number."""
+    for place in map(place_of, offsets):
+        if place is not None:
+            number, position = place
+            where = f"{files[number].path} at byte {position}: "
+            if not any(text.startswith(where) for text in reported):
+                yield where + reason_at(files[number], position)

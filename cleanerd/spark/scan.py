@@ -15,9 +15,8 @@ from cleanerd.cleaner.record_anomalies import RecordAnomalies
 from cleanerd.errors import CorruptionError, KernelError, RefusedError
 from cleanerd.segments.pool import SegmentPart
 from cleanerd.spark.blocks import KeyBlocks
-from cleanerd.spark.columns import pack
 from cleanerd.spark.plan import SegmentSplit, Sizes, plan_of, readers_of
-from cleanerd.spark.rows import CLEAN, DIRTY, FACTS, Row, error_row
+from cleanerd.spark.rows import CLEAN, DIRTY, FACTS, Row, error_row, pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -23,10 +23,9 @@ from cleanerd.errors import DisorderedLogError
 from cleanerd.policy.retain import RecordEvidence
 from cleanerd.policy.transaction import OpenTransactions, TransactionEdges
 from cleanerd.spark.blocks import bitmap_of_flags, set_bits
-from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.decisions import store_decision
 from cleanerd.spark.plan import plan_of
-from cleanerd.spark.rows import ERROR, FACTS, RESULT, SUPERSEDED, WINNERS, WON, Row, error_row
+from cleanerd.spark.rows import ERROR, FACTS, RESULT, SUPERSEDED, WINNERS, WON, Row, error_row, pack, unpack
 from cleanerd.spark.scan import DEFINITE
 from cleanerd.spark.work import new_attempt, read_file, write_file
 

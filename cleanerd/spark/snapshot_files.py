@@ -23,14 +23,13 @@ from cleanerd.spark.latest_by_tasks import by_file, find_winners, on_winners
 from cleanerd.spark.logs import Log, size_of_all
 from cleanerd.spark.new_directory import make_new_directory, remove_attempts
 from cleanerd.spark.source.options import LATEST, MAP_BYTES
-from cleanerd.spark.source.part import split_of
+from cleanerd.spark.source.plan import split_of
 from cleanerd.spark.source.read import read_split
 from cleanerd.spark.source.reading import ReadOptions
 from cleanerd.spark.source.rows import without_null_headers
 from cleanerd.spark.state_rows import STATE, rows_at
 from cleanerd.spark.task_runner import NUMBERED_COLUMNS, numbered, numbered_row, numbered_rows
-from cleanerd.spark.values.decoding import BatchDecoder, Decoding, require_within
-from cleanerd.spark.values.side import SIDE, undecoded_rows
+from cleanerd.spark.values.decoding import SIDE, BatchDecoder, Decoding, require_within, undecoded_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 VISIBLE = "cleanerd/spark/source/visible.py"
-STABLE = "cleanerd/spark/source/stable.py"
+STABLE = "cleanerd/spark/source/visible.py"
 PLACES = "cleanerd/spark/source/places.py"
 OFFSETS = "cleanerd/spark/source/offsets.py"
 LATEST = "cleanerd/spark/source/read.py"

@@ -14,12 +14,11 @@ from hypothesis.extra import numpy as arrays
 from cleanerd import errors
 from cleanerd._kernel import OffsetMap
 from cleanerd.cleaner.cleaner import NoProgress
-from cleanerd.cleaner.keep_bitmaps import decode_keep, encode_keep
 from cleanerd.errors import CorruptionError, MachineError, RefusedError, UnsupportedLogError
 from cleanerd.spark.blocks import KeyRows, NumberSpool, bits_row, combined, set_bits, shard_of
-from cleanerd.spark.columns import pack, unpack
+from cleanerd.spark.decisions import decode_keep, encode_keep
 from cleanerd.spark.jobs import Jobs
-from cleanerd.spark.rows import WINNERS, Row, error_of, error_row
+from cleanerd.spark.rows import WINNERS, Row, error_of, error_row, pack, unpack
 
 HASHES = arrays.arrays(np.uint64, st.integers(0, 40).map(lambda count: 2 * count))
 

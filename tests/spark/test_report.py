@@ -16,8 +16,7 @@ from cleanerd.spark.logs import find_logs
 from cleanerd.spark.profile import profile_logs
 from cleanerd.spark.report import files
 from cleanerd.spark.report.files import write_report
-from cleanerd.spark.report.hot_keys import key_at, shown
-from cleanerd.spark.report.page import MOST_PARTITIONS
+from cleanerd.spark.report.page import MOST_PARTITIONS, key_at, shown
 from cleanerd.spark.report.pictures import MOST_TOPICS
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from tests.spark.reading import read_rows

@@ -16,7 +16,7 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.spark.api import ReadableLogs
 from cleanerd.spark.source.options import OffsetLimit, options_from
 from cleanerd.spark.source.plan import find_requested
-from cleanerd.spark.source.stable import stable_end
+from cleanerd.spark.source.visible import stable_end
 from tests.spark.reading import KafkaSegments, offsets, read_rows, read_splits, schema_of
 from tests.support.log_dirs import Partition, Producer, make_log_dir
 from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker, encode_wrapper

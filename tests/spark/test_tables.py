@@ -21,12 +21,12 @@ from cleanerd.errors import CorruptionError, RefusedError, SegmentChangedError
 from cleanerd.format.names import TopicPartition
 from cleanerd.spark.api import ReadableLogs
 from cleanerd.spark.logs import find_logs
-from cleanerd.spark.source.part import part_of
+from cleanerd.spark.source.plan import part_of
 from cleanerd.spark.tables import merge
-from cleanerd.spark.tables.columns import ROWS
+from cleanerd.spark.tables.files import ROWS
+from cleanerd.spark.tables.latest import write_segments
 from cleanerd.spark.tables.merge import merge_into, write_table
 from cleanerd.spark.tables.place import DeltaPlace
-from cleanerd.spark.tables.shuffled import write_segments
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from cleanerd_lab.demo.ports import free_port
 from tests.spark.rich_log import RichLog

@@ -18,7 +18,6 @@ import numpy as np
 
 from cleanerd._kernel import crc32c
 from cleanerd.broker import agent_transport
-from cleanerd.cleaner.keep_bitmaps import decode_keep, encode_keep
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import parse_header
 from cleanerd.format.control import read_control
@@ -30,6 +29,7 @@ from cleanerd.fsio import held_file
 from cleanerd.inspection.kinds import UnknownFileError, decoder_of
 from cleanerd.inspection.report import RowSelection
 from cleanerd.segments.cluster_metadata import read_cluster_metadata
+from cleanerd.spark.decisions import decode_keep, encode_keep
 from cleanerd.state import in_progress
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.gone_partitions import OtherPlacesOfTopic, delete_gone_state

@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pb2, timestamp_pb2, wrappers_pb2
 from cleanerd._kernel import crc32c
 from cleanerd.format.names import TopicPartition
 from cleanerd.spark import stores
-from cleanerd.spark.columns import pack, unpack
+from cleanerd.spark.rows import pack, unpack
 from cleanerd.spark.source.options import options_from
 from cleanerd.spark.source.places import batch_at
 from cleanerd.spark.tables.remembered import TableState, Topic, Watermark

@@ -1,5 +1,5 @@
 """A profile as a report: one page with charts, and its figures as JSON and Parquet.
 
-``topics.py`` sums up partitions, ``hot_keys.py`` reads the keys with the most records, ``pictures.py`` draws,
+``topics.py`` sums up partitions, ``pictures.py`` draws,
 ``page.py`` makes the page, ``files.py`` writes the files.
 """

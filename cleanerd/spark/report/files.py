@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 from cleanerd.errors import ConfigError, system_error
 from cleanerd.humanize import as_utf8
 from cleanerd.spark.new_directory import exists_already, make_new_directory
-from cleanerd.spark.report.hot_keys import hottest
-from cleanerd.spark.report.page import page
+from cleanerd.spark.report.page import hottest, page
 from cleanerd.spark.report.topics import by_topic
 
 if TYPE_CHECKING:

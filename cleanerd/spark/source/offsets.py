@@ -11,7 +11,7 @@ from cleanerd.errors import ConfigError
 from cleanerd.host.memory import batch_bytes
 from cleanerd.spark.source.options import EARLIEST_OFFSET, LATEST_OFFSET, OffsetLimit
 from cleanerd.spark.source.places import is_batch, offset_entries, time_entries
-from cleanerd.spark.source.stable import damage_handler
+from cleanerd.spark.source.visible import damage_handler
 from cleanerd.verify.walk import walk
 
 if TYPE_CHECKING:

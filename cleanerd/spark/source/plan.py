@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,13 +21,14 @@ from cleanerd.spark.logs import Log, find_logs
 from cleanerd.spark.source.offsets import end_of, start_of
 from cleanerd.spark.source.options import COMMITTED, LATEST, LOG_END, RAW, Options
 from cleanerd.spark.source.places import batch_starts
-from cleanerd.spark.source.stable import stable_end
+from cleanerd.spark.source.visible import stable_end
 from cleanerd.spark.stores import matching, path_of
 from cleanerd.verify.listing import NO_END, Listing, SegmentFile, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from cleanerd.spark.logs import Log
     from cleanerd.verify.rules import KeyRules
 
 
@@ -253,3 +254,23 @@ def _split(reaches: Sequence[LogRange], pieces: Sequence[SegmentPiece]) -> TaskS
     row = {number: at for at, number in enumerate(numbers)}
     renumbered = (SegmentPiece(row[each.reach], each.segment, each.witness, each.start, each.stop) for each in pieces)
     return TaskSplit(tuple(reaches[number] for number in numbers), tuple(renumbered))
+
+
+def part_of(log: Log, begin: int, end: int) -> Log:
+    """``log`` with only the segments that have offsets from ``begin`` to ``end`` (exclusive)."""
+    return replace(log, segments=tuple(each for each in log.segments if each.end > begin and each.base < end))
+
+
+def split_of(log: Log, begin: int, end: int) -> TaskSplit:
+    """The offsets ``begin`` to ``end`` (exclusive) of ``log``."""
+    reach = LogRange(
+        name=log.name,
+        log_start=log.log_start,
+        begin=begin,
+        end=end,
+        acknowledged=NO_END,
+        stable=NO_END,
+        clean_end=None,
+        rules=log.rules,
+    )
+    return TaskSplit((reach,), tuple(pieces_of(0, log, reach, NO_END)))

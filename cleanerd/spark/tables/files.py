@@ -1,4 +1,4 @@
-"""Parquet files of a table: written from batches, read again without some of their rows."""
+"""Parquet files of a table: their columns; written from batches, read again without some of their rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cleanerd.spark.tables.columns import ROWS
+from cleanerd.spark.state_rows import STATE
 from cleanerd.spark.tables.place import FilesPlace, translated_errors
 
 if TYPE_CHECKING:
@@ -18,6 +18,28 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
+
+
+ROWS: Final = pa.schema([*STATE, pa.field("version", pa.int64()), pa.field("is_tombstone", pa.bool_())])
+"""``version``: by the topic's strategy, null for a record without one. The names are those of the data source."""
+
+
+def other_columns(schema: pa.Schema, ours: pa.Schema) -> list[str]:
+    """Names of columns that differ between a table of ``schema`` and ours, whatever the format's names of types are."""
+    theirs, own = ({field.name: _plain(field.type) for field in each} for each in (schema, ours))
+    differ = [name for name in {**own, **theirs} if own.get(name) != theirs.get(name)]
+    return differ or ([] if schema.names == ours.names else ["their order"])
+
+
+def _plain(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"list<{_plain(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        fields = (f"{kind.field(at).name} {_plain(kind.field(at).type)}" for at in range(kind.num_fields))
+        return f"struct<{', '.join(fields)}>"
+    if pa.types.is_map(kind):
+        return f"map<{_plain(kind.key_type)}, {_plain(kind.item_type)}>"
+    return str(kind).removeprefix("large_").removesuffix("_view")
 
 
 _GROUP_BYTES: Final = 64 << 20

@@ -19,14 +19,13 @@ from cleanerd.errors import ConfigError
 from cleanerd.spark.latest_by_tasks import LARGE_BYTES
 from cleanerd.spark.logs import Log, describe_names, size_of_all
 from cleanerd.spark.snapshot import SnapshotResult, high_watermark_of, walked_logs
-from cleanerd.spark.source.part import part_of
+from cleanerd.spark.source.plan import part_of
 from cleanerd.spark.tables import refusals
 from cleanerd.spark.tables.files import WrittenFile, read_columns, without, write_rows
 from cleanerd.spark.tables.filter_superseded import sift
-from cleanerd.spark.tables.latest import summary_row, write_latest
+from cleanerd.spark.tables.latest import summary_row, write_found, write_latest
 from cleanerd.spark.tables.parts import LogPart, as_of, first_of, leader_epoch_at, leader_epochs_of, topics_of
 from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH, TableState, Topic
-from cleanerd.spark.tables.shuffled import write_found
 from cleanerd.spark.tables.tasks import Tasks
 from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries
 from cleanerd.spark.values.decoding import Decoding, require_within

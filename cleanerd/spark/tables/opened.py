@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.errors import RefusedError
-from cleanerd.spark.tables.columns import other_columns
+from cleanerd.spark.tables.files import other_columns
 from cleanerd.spark.values.decode_options import EXTRA
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ class Delta:
             CleanerdError: it cannot be read.
         """
         self.require_installed()
-        from cleanerd.spark.tables.columns import ROWS  # noqa: PLC0415 - an extra
         from cleanerd.spark.tables.delta import DeltaOpen  # noqa: PLC0415
+        from cleanerd.spark.tables.files import ROWS  # noqa: PLC0415 - an extra
 
         return DeltaOpen.at(self.uri, ROWS if columns is None else columns)
 
@@ -69,7 +69,7 @@ class Iceberg:
             CleanerdError: it cannot be read.
         """
         self.require_installed()
-        from cleanerd.spark.tables.columns import ROWS  # noqa: PLC0415 - an extra
+        from cleanerd.spark.tables.files import ROWS  # noqa: PLC0415 - an extra
         from cleanerd.spark.tables.iceberg import IcebergOpen  # noqa: PLC0415
 
         return IcebergOpen.named(self.name, self.catalog, ROWS if columns is None else columns)

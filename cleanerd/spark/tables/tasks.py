@@ -39,7 +39,7 @@ class Tasks:
         return [self._note(row["summary"]) for row in rows]
 
     def run_on(self, frame: DataFrame) -> list[dict[str, Any]]:
-        """The results of tasks that make a frame of :data:`TOLD`."""
+        """The results of tasks that make a frame of :data:`SUMMARY_SCHEMA`."""
         return [self._note(row.summary) for row in frame.collect()]
 
     def _note(self, text: str) -> dict[str, Any]:

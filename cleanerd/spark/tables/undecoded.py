@@ -15,7 +15,7 @@ from cleanerd.errors import CleanerdError, ConfigError, MachineError, RefusedErr
 from cleanerd.spark.tables.files import write_rows
 from cleanerd.spark.tables.place import FilesPlace, translated_errors
 from cleanerd.spark.values.decode_options import SOURCES, error_name
-from cleanerd.spark.values.side import SIDE, undecoded_rows
+from cleanerd.spark.values.decoding import SIDE, undecoded_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
