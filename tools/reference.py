@@ -20,7 +20,7 @@ from cleanerd.cli.options import common_options
 from cleanerd.config.delegation import State
 from cleanerd.config.keys import DAEMON_FIELDS, TOPIC_FIELDS, kind_of, valid_values
 from cleanerd.daemon import view
-from cleanerd.daemon.discovery.modes import Configured
+from cleanerd.daemon.discovery.log_dir_scan import Configured
 from cleanerd.daemon.log_events import EVENTS
 from cleanerd.errors import Cause
 from cleanerd.spark import audit, divergence

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleanerd.admin.by_hand import kafka_configs_command
 from cleanerd.admin.client_config import ClientConfig, read_client_config
 from cleanerd.admin.cluster import AccessDeniedError, Cluster, TopicFacts, require_bootstrap
-from cleanerd.admin.delegate import UNSEEN, DelegateResult
+from cleanerd.admin.delegate import UNSEEN, DelegateResult, kafka_configs_command
 from cleanerd.admin.delegate import delegate as delegate_topic
 from cleanerd.admin.delegate import hand_back as hand_back_topic
 from cleanerd.cleaner.rules_change import RULES_NAMED

@@ -31,8 +31,7 @@ def _check(given: Mapping[str, Any]) -> None:
     from cleanerd.spark.launch import require_packages  # noqa: PLC0415
 
     require_packages()
-    from cleanerd.spark.archive.overlap_check import require_no_overlap  # noqa: PLC0415 - pyarrow
-    from cleanerd.spark.archive.target import check_new, target_of  # noqa: PLC0415 - pyarrow
+    from cleanerd.spark.archive.target import check_new, require_no_overlap, target_of  # noqa: PLC0415 - pyarrow
 
     require_no_overlap(given["output"], given["log_dirs"])
     check_new(target_of(given["output"]))

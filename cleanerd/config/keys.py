@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_args
 
 from annotated_types import Ge, Le
-from pydantic import Field, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from cleanerd.config import strategy_keys
 from cleanerd.config.kafka_values import INT_MAX, LONG_MAX, NumberRule
@@ -50,7 +50,6 @@ from cleanerd.config.kinds import (
     write_policy,
     write_topics,
 )
-from cleanerd.config.model import SettingsModel, key_of
 from cleanerd.config.topic_keys import TOPIC_RULES, rule_of_broker_key
 from cleanerd.policy.windows import Windows
 
@@ -58,6 +57,18 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from cleanerd.config.kafka_values import ValueRule
+
+
+def key_of(field_name: str) -> str:
+    """The key of a model's field: the field's name with dots."""
+    return field_name.replace("_", ".")
+
+
+class SettingsModel(BaseModel):
+    """A model whose fields are keys; unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=key_of)
+
 
 Mode = Annotated[Literal["auto", "live", "on-start", "observe"], ValueKind("one of: auto, live, on-start, observe")]
 

@@ -1,18 +1,25 @@
-"""Answers operators' requests: the operations of the control socket, and ``explain``."""
+"""Answers operators' requests: the operations of the control socket, and ``explain``.
+
+Operators' operations (pause, resume, trigger, retry, reload) are stored over a restart, with time and caller:
+``operations.json`` in the state directory has the latest ones, the daemon's log all of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import structlog
 
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.daemon.control_client import UNKNOWN
 from cleanerd.daemon.http.status_body import StatusBody
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
-from cleanerd.daemon.operations import JOURNALED, Operation, Operations, read_operations
+from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.registry.canary import too_large
 from cleanerd.daemon.registry.partition_entry import OperatorOutcome, PartitionEntry, is_overdue
 from cleanerd.daemon.registry.pauses import save_pauses
@@ -22,11 +29,13 @@ from cleanerd.daemon.with_timeout import within
 from cleanerd.daemon.workers import WorkerDiedError
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError, system_error
 from cleanerd.format.names import METAVAR, TopicPartition, parse_topic_partition_dir
+from cleanerd.fsio.state_files import DAMAGE
 from cleanerd.host.clock import wall_ms
 from cleanerd.humanize import counted
 from cleanerd.resolution.broker_facts import meta_of
 from cleanerd.resolution.explanation import explain
 from cleanerd.resolution.selection import PartitionSelection, select
+from cleanerd.state.document import Document
 from cleanerd.state.ignored_replicas import change_ignored_replicas, ignored_replicas
 
 if TYPE_CHECKING:
@@ -41,6 +50,91 @@ if TYPE_CHECKING:
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
     from cleanerd.daemon.scan_loop import ScanLoop
     from cleanerd.daemon.status.publisher import Publisher
+
+
+JOURNALED: Final = frozenset(
+    {"trigger", "pause", "resume", "retry", "reload", "ignore-replica", "wait-for-replica", "release-canary"}
+)
+"""The operations of the control socket that change something."""
+
+MAX_OPERATIONS: Final = 500
+MAX_ARGUMENTS: Final = 20
+"""Limit of stored names per operation; the others are counted."""
+
+MOST_CHARACTERS: Final = 1000
+"""Limit of a name's and an answer's length, because the whole file is rewritten each time."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation. ``uid`` and ``pid`` of the caller, None for a signal; ``partitions`` as they were typed.
+
+    ``refused``: the daemon's refusal; empty if it was done.
+    """
+
+    at_ms: int
+    operation: str
+    partitions: tuple[str, ...]
+    uid: int | None
+    pid: int | None
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _OperationsFile:
+    operations: tuple[Operation, ...]
+
+
+_DOCUMENT: Final = Document("operations.json", _OperationsFile)
+
+
+class Operations:
+    """The journal of one daemon, in ``state_dir``."""
+
+    def __init__(self, state_dir: Path, most: int = MAX_OPERATIONS) -> None:
+        """``most``: how many operations are stored."""
+        self._state_dir = state_dir
+        self._most = most
+
+    def log(self, operation: Operation) -> Operation:
+        """Write it to the daemon's log; returns the operation to store."""
+        words = operation.partitions
+        if len(words) > MAX_ARGUMENTS:
+            words = (*words[:MAX_ARGUMENTS], f"and {len(words) - MAX_ARGUMENTS} more")
+        words = tuple(_cut(word) for word in words)
+        operation = replace(operation, partitions=words, refused=_cut(operation.refused))
+        fields = {key: value for key, value in asdict(operation).items() if value not in (None, "", ())}
+        fields.pop("at_ms")  # the log has its own timestamp
+        _log.info(LogEvent.OPERATOR_REQUEST, **fields)
+        return operation
+
+    def save(self, operation: Operation) -> str:
+        """Store it; returns why that failed, or an empty text. One at a time: the file is read and replaced."""
+        try:
+            known = (*read_operations(self._state_dir), operation)
+            _DOCUMENT.write(self._state_dir, _OperationsFile(known[-self._most :]))
+        except OSError as error:
+            return f"{self._state_dir / _DOCUMENT.name}: cannot be written ({error.strerror}); see the daemon's log"
+        return ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
+
+
+def read_operations(state_dir: Path) -> Sequence[Operation]:
+    """The last operations, the oldest first; none if the file is missing or damaged.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        found = _DOCUMENT.get(state_dir)
+    except DAMAGE:
+        return []
+    return [] if found is None else list(found.operations)
 
 
 _MOST_DIGITS: Final = 10

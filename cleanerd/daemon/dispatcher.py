@@ -12,9 +12,8 @@ from cleanerd.daemon.estimator import Estimator
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.registry.cleaning_queue import CleaningQueue
-from cleanerd.daemon.registry.closed_windows import ClosedWindows
 from cleanerd.daemon.registry.partition_entry import PartitionEntry, retry_of
-from cleanerd.daemon.registry.schedule import Candidate, ScheduleLimits, choose
+from cleanerd.daemon.registry.schedule import Candidate, ClosedWindows, ScheduleLimits, choose
 from cleanerd.daemon.status.log_messages import log_done
 from cleanerd.daemon.work.job import CleaningJob, JobDone, Kind
 from cleanerd.daemon.work.progress import JobProgress

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from cleanerd.daemon.duty_cycle import pause_seconds
+from cleanerd.daemon.limits import pause_seconds
 from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from cleanerd.resolution.checkpoint_pair import SETTLE_SECONDS
+
+OF_THE_LOOP: Final = 200
+"""The event loop spends at most one part in this many of its time on passes over all partitions."""
+
+OF_A_VIEW: Final = 400
+"""The same share for views of all partitions."""
+
+
+def pause_seconds(took_seconds: float, share: int) -> float:
+    """The pause after work that took ``took_seconds``, so that it takes one part in ``share`` of the time."""
+    return share * took_seconds
 
 
 @dataclass(frozen=True, slots=True)

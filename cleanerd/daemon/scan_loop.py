@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from cleanerd.daemon.partition_scan import Key
     from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
+    from cleanerd.daemon.status.log_messages import StandingWarnings
     from cleanerd.daemon.status.publisher import Publisher
-    from cleanerd.daemon.status.standing_warnings import StandingWarnings
     from cleanerd.format.names import TopicPartition
     from cleanerd.host.clock import Clock
     from cleanerd.state.cleaner_checkpoint import StateStore

@@ -43,9 +43,9 @@ from cleanerd.daemon.registry.partition_registry import PartitionRegistry, Regis
 from cleanerd.daemon.registry.pauses import load_pauses
 from cleanerd.daemon.scan_loop import ScanLoop
 from cleanerd.daemon.status.counters import Counters
+from cleanerd.daemon.status.log_messages import StandingWarnings
 from cleanerd.daemon.status.publisher import Publisher
 from cleanerd.daemon.status.replica_differences import ReplicaDifferences
-from cleanerd.daemon.status.standing_warnings import StandingWarnings
 from cleanerd.daemon.status.trend import TrendRing
 from cleanerd.daemon.superseded_by_reload import is_overtaken
 from cleanerd.daemon.with_timeout import within

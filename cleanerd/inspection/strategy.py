@@ -19,7 +19,7 @@ from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, file_name, par
 from cleanerd.host.memory import batch_bytes
 from cleanerd.inspection.report import ReportTable, RowSelection, TableColumn, number, text_column, text_of
 from cleanerd.inspection.segment import zero_tail
-from cleanerd.policy.strategy import STRATEGIES
+from cleanerd.policy.rules import STRATEGIES
 from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
 from cleanerd.segments.log_dir import LogDir, read_log_dir
 from cleanerd.segments.message_format import glance

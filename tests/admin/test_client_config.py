@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer
 from kafka.admin import KafkaAdminClient
 
-from cleanerd.admin.by_hand import kafka_configs_command
 from cleanerd.admin.client_config import read_client_config
+from cleanerd.admin.delegate import kafka_configs_command
 from cleanerd.client.command_config import confluent_options, kafka_python_options
 from cleanerd.errors import ConfigError
 

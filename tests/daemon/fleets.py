@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from cleanerd.broker.mode import ModeChoice
 from cleanerd.cleaner.result import CleaningResult
-from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
-from cleanerd.daemon.discovery.modes import DirMode, Work
+from cleanerd.daemon.discovery.log_dir_scan import DirMode, LogDirScan, Work
 from cleanerd.daemon.partition_scan import FailedScan, PartitionScan
 from cleanerd.daemon.registry.partition_registry import PartitionRegistry, RegistrySettings
 from cleanerd.daemon.registry.schedule import Candidate
-from cleanerd.daemon.work.job import CleaningJob, JobDone, JobReclaimable, Kind
+from cleanerd.daemon.work.job import Backoff, CleaningJob, JobDone, JobReclaimable, Kind
 from cleanerd.format.names import TopicPartition
 from tests.cleaner.driver import config
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.duty_cycle import OF_THE_LOOP, pause_seconds
+from cleanerd.daemon.limits import OF_THE_LOOP, pause_seconds
 from cleanerd.daemon.registry import cleaning_queue
 from cleanerd.daemon.registry.cleaning_queue import FIRST, CleaningQueue
 from cleanerd.daemon.registry.partition_registry import PartitionRegistry, RegistrySettings
 from cleanerd.daemon.registry.schedule import ScheduleLimits, choose
+from cleanerd.daemon.work.job import Backoff
 from cleanerd.format.names import TopicPartition
 from cleanerd.state.in_progress import CrashSuspect
 from tests.daemon.fleets import CLEAN, NOW, PATH, dir_scan, partition_scan

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from cleanerd.daemon.registry.closed_windows import ClosedWindows
-from cleanerd.daemon.registry.schedule import STARVED_MS, ScheduleLimits, choose, ordered
+from cleanerd.daemon.registry.schedule import STARVED_MS, ClosedWindows, ScheduleLimits, choose, ordered
 from tests.daemon.fleets import KEY, NOW, candidate, fleet_with
 from tests.daemon.service import assignments, broker, serve, until
 

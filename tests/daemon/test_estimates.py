@@ -15,14 +15,13 @@ import pytest
 
 from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.cli.status import partition_row
-from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.estimate_cache import EVERY_SECONDS, FILE_NAME, EstimateCache
 from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.registry.due import ESTIMATE_INTERVAL_MS
 from cleanerd.daemon.registry.partition_entry import Quarantine
 from cleanerd.daemon.registry.partition_registry import PartitionRegistry, RegistrySettings
 from cleanerd.daemon.status.view_parts import partition_view
-from cleanerd.daemon.work.job import CleaningJob, JobDone
+from cleanerd.daemon.work.job import Backoff, CleaningJob, JobDone
 from cleanerd.daemon.work.run_job import run
 from cleanerd.state.cleaner_checkpoint import LastSegment
 from cleanerd.state.in_progress import CrashSuspect

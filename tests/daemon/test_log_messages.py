@@ -10,8 +10,7 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
-from cleanerd.daemon.discovery.modes import DirMode
+from cleanerd.daemon.discovery.log_dir_scan import DirMode, LogDirScan
 from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.log_events import EVENTS, LogEvent
 from cleanerd.daemon.status import log_messages

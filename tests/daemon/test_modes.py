@@ -12,9 +12,8 @@ from cleanerd.broker.lock_file import is_held
 from cleanerd.broker.mode import ModeChoice
 from cleanerd.cli import main
 from cleanerd.config.load import load_settings
-from cleanerd.daemon.discovery.log_dir_scan import ScanContext
+from cleanerd.daemon.discovery.log_dir_scan import OFFLINE_GRACE_MS, Configured, ScanContext, dir_mode
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
-from cleanerd.daemon.discovery.modes import OFFLINE_GRACE_MS, Configured, dir_mode
 from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.partition_scan import PartitionScan
 from cleanerd.format.names import TopicPartition

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.cleaner.staged_plan import StagedPlan
-from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.registry.partition_entry import HOLD_BACKOFF, RESTAGE_AFTER_MS, PartitionEntry
 from cleanerd.daemon.registry.partition_registry import PartitionRegistry, RegistrySettings
 from cleanerd.daemon.status.view_parts import partition_view
+from cleanerd.daemon.work.job import Backoff
 from cleanerd.errors import LogDirBusyError, RefusedError
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.segments.partition import read_partition

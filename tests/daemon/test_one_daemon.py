@@ -9,7 +9,7 @@ import pytest
 
 from cleanerd.cli import main
 from cleanerd.daemon.discovery.daemon_lock import DaemonLock
-from cleanerd.daemon.discovery.modes import DirMode
+from cleanerd.daemon.discovery.log_dir_scan import DirMode
 from cleanerd.errors import LogDirBusyError, RefusedError
 from cleanerd.fsio.held_file import DAEMON_FILE, HeldFile, holder_of
 from cleanerd_lab.demo.broker import STARTED

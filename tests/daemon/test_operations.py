@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.cli.status import format_user
+from cleanerd.daemon.control_api import MAX_ARGUMENTS, Operation, Operations, read_operations
 from cleanerd.daemon.control_client import send_request
 from cleanerd.daemon.limits import DaemonLimits
-from cleanerd.daemon.operations import MAX_ARGUMENTS, Operation, Operations, read_operations
 from cleanerd.daemon.registry import pauses
 from cleanerd.errors import CleanerdError
 from cleanerd.state import document

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cleanerd.cleaner.staged_plan import StagedPlan
-from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.partition_scan import FailedScan
 from cleanerd.daemon.registry.partition_entry import (
     HOLD_BACKOFF,
@@ -14,7 +13,7 @@ from cleanerd.daemon.registry.partition_entry import (
     reclaimable_bytes,
 )
 from cleanerd.daemon.status.view_parts import partition_view
-from cleanerd.daemon.work.job import JobDone
+from cleanerd.daemon.work.job import Backoff, JobDone
 from cleanerd.errors import Cause, RefusedError, StalePlanError
 from cleanerd.state.cleaner_checkpoint import Retry
 from tests.daemon.fleets import (

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.config.load import load_settings
-from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, ScanContext
+from cleanerd.daemon.discovery.log_dir_scan import DirMode, LogDirScan, ScanContext
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
-from cleanerd.daemon.discovery.modes import DirMode
 from cleanerd.daemon.discovery.scan_threads import ScanThreads, StateSweeper
 from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.limits import DaemonLimits

@@ -8,7 +8,6 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.registry.schedule import (
     AGEING_MS,
     STARVED_MS,
@@ -17,6 +16,7 @@ from cleanerd.daemon.registry.schedule import (
     choose,
     ordered,
 )
+from cleanerd.daemon.work.job import Backoff
 from cleanerd.format.names import TopicPartition
 from tests.daemon.fleets import candidate
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from cleanerd.broker.agent_facts import CleanerState
 from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.cleaner.staged_plan import StagedPlan
-from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.discovery.modes import DirMode
+from cleanerd.daemon.discovery.log_dir_scan import DirMode
 from cleanerd.daemon.partition_scan import FailedScan
 from cleanerd.daemon.registry.partition_entry import Quarantine, RetryDelay
 from cleanerd.daemon.status.view_parts import explain_answer, log_dir_view, partition_view
+from cleanerd.daemon.work.job import Backoff
 from cleanerd.errors import Cause
 from cleanerd.resolution.kafka_cleaner import kafka_cleaner
 from tests.daemon.fleets import KEY, NAME, NOW, SAVING, dir_scan, fleet_with, partition_scan, tracked

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.daemon.status.standing_warnings import StandingWarnings
+from cleanerd.daemon.status.log_messages import StandingWarnings
 from cleanerd.host.clock import Clock
 from cleanerd.state.cleaner_checkpoint import StateStore
 

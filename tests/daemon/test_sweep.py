@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.config.load import load_settings
-from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
-from cleanerd.daemon.discovery.modes import DirMode
+from cleanerd.daemon.discovery.log_dir_scan import DirMode, LogDirScan
 from cleanerd.daemon.discovery.scan_threads import KEPT_SECONDS, StateSweeper
 from cleanerd.format.names import TopicPartition
 from cleanerd.resolution.broker_facts import BrokerFacts

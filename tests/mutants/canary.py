@@ -58,7 +58,7 @@ CANARY = (
     Mutant(
         "the-canary-compares-nothing",
         "D-19",
-        "cleanerd/daemon/work/verify_cleaning.py",
+        "cleanerd/daemon/work/run_job.py",
         "against=kept[-1] if kept else None,",
         "against=None,",
         (f"{TEST}::test_a_wrong_cleaning_holds_everything",),
@@ -66,7 +66,7 @@ CANARY = (
     Mutant(
         "the-canary-does-not-know-what-is-clean",
         "D-19",
-        "cleanerd/daemon/work/verify_cleaning.py",
+        "cleanerd/daemon/work/run_job.py",
         "return replace(request, clean_below=end_offset,",
         "return replace(request, clean_below=None,",
         (f"{TEST}::test_a_wrong_cleaning_holds_everything",),

@@ -80,7 +80,7 @@ DAEMON = (
     Mutant(
         "a-continued-cleaning-is-held-as-in-vain",
         "D-11",
-        "cleanerd/daemon/registry/job_outcome.py",
+        "cleanerd/daemon/registry/partition_entry.py",
         "result.end_offset if result.is_partial else scan.bound_offset",
         "scan.bound_offset",
         ("tests/daemon/test_outcomes.py::test_a_partial_cleaning_is_continued_at_once",),
@@ -344,7 +344,7 @@ DAEMON = (
     Mutant(
         "who-asks-during-a-job-is-forgotten",
         "trigger",
-        "cleanerd/daemon/registry/job_outcome.py",
+        "cleanerd/daemon/registry/partition_entry.py",
         "    tracked.waiting_since_ms = None\n    if done.horizons:",
         "    tracked.asked = False\n    if done.horizons:",
         ("tests/daemon/test_triggered.py::test_a_trigger_while_horizons_are_read",),

@@ -40,7 +40,7 @@ DAEMONS_CLOCK = (
     Mutant(
         "who-waits-for-a-window-ages",
         "C-11",
-        "cleanerd/daemon/registry/closed_windows.py",
+        "cleanerd/daemon/registry/schedule.py",
         "        if before is None:",
         "        if before is None or True:",
         (
@@ -51,7 +51,7 @@ DAEMONS_CLOCK = (
     Mutant(
         "an-operator-waits-as-if-for-a-window",
         "C-11",
-        "cleanerd/daemon/registry/closed_windows.py",
+        "cleanerd/daemon/registry/schedule.py",
         "if not is_urgent(candidate) and",
         "if",
         ("tests/daemon/test_closed_windows.py::test_overdue_partitions_do_not_count_as_waiting_for_the_window",),

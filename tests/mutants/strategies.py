@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-STRATEGY = "cleanerd/policy/strategy.py"
+STRATEGY = "cleanerd/policy/rules.py"
 TOMBSTONE = "cleanerd/policy/tombstone.py"
 RETAIN = "cleanerd/policy/retain.py"
 CLEAN_PART = "cleanerd/cleaner/clean_part.py"

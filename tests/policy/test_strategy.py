@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from cleanerd import _kernel
-from cleanerd.policy.rules import Rules
-from cleanerd.policy.strategy import STRATEGIES
+from cleanerd.policy.rules import STRATEGIES, Rules
 from tests.support.logs import Record, encode_batch
 
 

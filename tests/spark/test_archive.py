@@ -10,9 +10,8 @@ import pytest
 
 from cleanerd.errors import SegmentChangedError
 from cleanerd.spark.archive import partition, source
-from cleanerd.spark.archive.overlap_check import require_no_overlap
 from cleanerd.spark.archive.source import contents_of
-from cleanerd.spark.archive.target import MANIFEST
+from cleanerd.spark.archive.target import MANIFEST, require_no_overlap
 from cleanerd.spark.stores import path_of
 from tests.kafka.judge import ToLoad
 from tests.spark.archives import (

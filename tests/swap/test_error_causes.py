@@ -17,9 +17,8 @@ from cleanerd.broker import partition_snapshot
 from cleanerd.broker.agent_pool import AgentPool
 from cleanerd.cleaner.result import CleaningResult, exit_code
 from cleanerd.config.load import load_settings
-from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.work import run_job
-from cleanerd.daemon.work.job import CleaningJob
+from cleanerd.daemon.work.job import Backoff, CleaningJob
 from cleanerd.daemon.work.spark_offload import SparkOffload
 from cleanerd.errors import CONSEQUENCES, AgentRefusalError, Cause, CleanerdError, ReportedError
 from cleanerd.format.names import TopicPartition

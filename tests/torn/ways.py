@@ -10,9 +10,8 @@ from cleanerd.cleaner.cleaner import NoProgress
 from cleanerd.cleaner.resources import Resources
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.config.topic_config import TopicConfig, resolve_topic_config
-from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.work import run_job
-from cleanerd.daemon.work.job import CleaningJob
+from cleanerd.daemon.work.job import Backoff, CleaningJob
 from cleanerd.errors import StalePlanError
 from cleanerd.format.names import TopicPartition
 from cleanerd.host.clock import Clock

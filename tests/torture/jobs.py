@@ -18,13 +18,12 @@ from cleanerd.cli import clean as clean_module
 from cleanerd.cli import undo as undo_module
 from cleanerd.cli.main import run
 from cleanerd.config.load import load_settings
-from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.discovery.log_dir_scan import ScanContext
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.partition_scan import FailedScan
 from cleanerd.daemon.work import run_job
-from cleanerd.daemon.work.job import CleaningJob, Kind
+from cleanerd.daemon.work.job import Backoff, CleaningJob, Kind
 from cleanerd.host.clock import Clock
 from cleanerd.resolution import checkpoint_pair
 from cleanerd.state.cleaner_checkpoint import StateStore

@@ -14,8 +14,8 @@ from cleanerd.admin.client_config import read_client_config
 from cleanerd.config import names
 from cleanerd.config.generate import generate
 from cleanerd.config.load import read_settings
+from cleanerd.daemon.control_api import Operation, read_operations
 from cleanerd.daemon.estimate_cache import EstimateCache
-from cleanerd.daemon.operations import Operation, read_operations
 from cleanerd.daemon.registry.pauses import load_pauses
 from cleanerd.daemon.status.trend import TrendRing
 from cleanerd.host.clock import LastTime

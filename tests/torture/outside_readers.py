@@ -24,7 +24,6 @@ from cleanerd.admin.cluster_compare import (
 from cleanerd.broker import agent_attach
 from cleanerd.cli.cluster import read_targets, status_url
 from cleanerd.daemon import control_client
-from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.canary import Canary
 from cleanerd.daemon.control import ControlServer, Peer
 from cleanerd.daemon.control_api import ControlApi
@@ -32,6 +31,7 @@ from cleanerd.daemon.http import hosts
 from cleanerd.daemon.registry.partition_entry import PartitionEntry
 from cleanerd.daemon.registry.partition_registry import PartitionRegistry, RegistrySettings
 from cleanerd.daemon.work import spark_offload
+from cleanerd.daemon.work.job import Backoff
 from cleanerd.format import names
 from cleanerd.format.jaas import read_jaas
 from cleanerd.format.jks import JKS_MAGIC, JksError, read_jks

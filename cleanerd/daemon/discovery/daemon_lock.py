@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
-    from cleanerd.daemon.discovery.modes import DirMode
+    from cleanerd.daemon.discovery.log_dir_scan import DirMode, LogDirScan
 
 
 class DaemonLock:

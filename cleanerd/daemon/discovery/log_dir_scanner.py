@@ -25,8 +25,7 @@ from cleanerd.broker.mode import SINGLE_TRY, ModeChoice, choose_mode
 from cleanerd.daemon.directory_snapshot import CONFIG_APPLIED_MS, FORCED_SCAN_MS, DirectorySnapshot, files_in, mtime_ns
 from cleanerd.daemon.discovery.daemon_lock import DaemonLock
 from cleanerd.daemon.discovery.facts_cache import FactsCache
-from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, ScanContext, failed_scan
-from cleanerd.daemon.discovery.modes import DirMode, dir_mode
+from cleanerd.daemon.discovery.log_dir_scan import DirMode, LogDirScan, ScanContext, dir_mode, failed_scan
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.partition_scan import FailedScan, PartitionScan, scan_partition

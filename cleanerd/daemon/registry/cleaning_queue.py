@@ -11,7 +11,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.daemon.duty_cycle import OF_THE_LOOP, pause_seconds
+from cleanerd.daemon.limits import OF_THE_LOOP, pause_seconds
 from cleanerd.daemon.registry.schedule import Candidate, ordered
 
 if TYPE_CHECKING:

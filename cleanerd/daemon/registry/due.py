@@ -14,7 +14,7 @@ from cleanerd.daemon.registry.partition_entry import (
 from cleanerd.policy.state_digest import grid_offsets
 
 if TYPE_CHECKING:
-    from cleanerd.daemon.discovery.modes import Work
+    from cleanerd.daemon.discovery.log_dir_scan import Work
     from cleanerd.daemon.partition_scan import PartitionScan
     from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.view import Trigger

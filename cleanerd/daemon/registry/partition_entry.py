@@ -1,4 +1,7 @@
-"""The state of one compacted partition between two scans."""
+"""The state of one compacted partition between two scans.
+
+The effect of a finished job on it: its new state, and waits after failures (OP-12).
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.reclaimable import Reclaimable
-from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.view import CleanView, PartitionView, Trigger
+from cleanerd.daemon.work.job import Backoff, CleaningJob, JobDone, JobReclaimable
+from cleanerd.errors import RetryLaterError
 from cleanerd.policy.state_digest import MOST_OFFSETS, StateDigest
 from cleanerd.state.cleaner_checkpoint import Retry
 
 if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.daemon.partition_scan import FailedScan, Key, PartitionScan
-    from cleanerd.daemon.work.job import CleaningJob, JobDone, JobReclaimable
     from cleanerd.format.names import TopicPartition
     from cleanerd.state.in_progress import CrashSuspect
+
 
 RESTAGE_AFTER_MS: Final = 3_600_000
 """A plan that waits for a restart is not replaced earlier, however much was written since."""
@@ -298,3 +302,72 @@ def clean_view(done: JobDone, result: CleaningResult) -> CleanView:
     """The history's entry of a finished cleaning."""
     name, job = done.job.name, done.job
     return CleanView(name.topic, name.partition, done.began_ms, done.ended_ms, job.trigger, result.to_json())
+
+
+def note_done(
+    tracked: PartitionEntry, done: JobDone, backoff: Backoff, hold: Backoff = HOLD_BACKOFF
+) -> CleanView | None:
+    """Store the result. ``backoff``: waits after failures; ``hold``: waits after temporary conditions.
+
+    Returns the entry for the history, if any.
+    """
+    job, result = done.job, done.result
+    requested = job.trigger == "manual"
+    tracked.had_part = result is not None and result.is_partial
+    if requested and tracked.had_part:
+        tracked.requested = True  # the request is answered when the whole partition is cleaned
+    elif requested:
+        tracked.answered = OperatorOutcome.of(done)
+    tracked.waiting_since_ms = None
+    if done.horizons:
+        tracked.removal_known, tracked.next_tombstone_removal_ms = True, done.next_tombstone_removal_ms
+        tracked.removal_known_below = max(tracked.removal_known_below, job.scan.clean_offset)
+    if done.saving is not None:
+        tracked.saving = done.saving
+        if job.kind == "observe":
+            tracked.observed_to = job.scan.bound_offset
+    if done.failed:
+        tracked.quarantine = quarantine_after(done, backoff)
+    elif done.passing:
+        tracked.hold = tracked.hold.extended(done.passing, done.ended_ms, hold, requested=requested)
+    elif result is None or result.is_done:
+        tracked.quarantine = None
+        if is_in_vain(tracked, job):
+            tracked.hold = tracked.hold.extended(IN_VAIN, done.ended_ms, hold)
+        else:
+            tracked.release()
+    return None if result is None else _note_result(tracked, done, result, backoff, hold)
+
+
+def _note_result(
+    tracked: PartitionEntry, done: JobDone, result: CleaningResult, backoff: Backoff, hold: Backoff
+) -> CleanView | None:
+    if not (result.is_done or done.failed):
+        # Without an error the scan was just outdated.
+        reason = "" if result.error is None else result.reason
+        waits = hold if result.error is None or result.error.consequence.passes else backoff
+        if isinstance(result.error, RetryLaterError):
+            wait_ms = min(int(result.error.seconds * 1000) + 1, hold.longest_ms)
+            waits = Backoff(wait_ms, wait_ms)
+        requested = done.job.trigger == "manual" and bool(reason)
+        tracked.hold = tracked.hold.extended(reason, done.ended_ms, waits, requested=requested)
+        if result.moved_on or (requested and result.outcome != "failed"):
+            return clean_view(done, result)
+        if result.outcome != "failed":
+            return None
+    elif not done.failed:
+        _note_cleaned(tracked, done, result)
+    tracked.last_clean = clean_view(done, result)
+    return tracked.last_clean
+
+
+def _note_cleaned(tracked: PartitionEntry, done: JobDone, result: CleaningResult) -> None:
+    scan = done.job.scan
+    saved = max(0, result.bytes_before - result.bytes_after)
+    tracked.share = min(1.0, saved / scan.dirty_bytes) if scan.dirty_bytes else tracked.share
+    # A staged cleaning takes effect at the broker's next start.
+    if result.outcome != "staged":
+        tracked.removal_known, tracked.next_tombstone_removal_ms = True, result.next_tombstone_removal_ms
+        tracked.done_to = result.end_offset if result.is_partial else scan.bound_offset
+        if done.job.kind == "live":
+            tracked.removal_known_below = max(tracked.removal_known_below, tracked.done_to)

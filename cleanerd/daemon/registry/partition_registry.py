@@ -8,10 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.partition_scan import FailedScan, Key, PartitionScan
 from cleanerd.daemon.registry.due import is_digest_due, is_to_be_estimated, trigger_of
-from cleanerd.daemon.registry.job_outcome import note_done
 from cleanerd.daemon.registry.partition_entry import (
     HOLD_BACKOFF,
     Digested,
@@ -20,6 +18,7 @@ from cleanerd.daemon.registry.partition_entry import (
     Quarantine,
     is_news,
     is_past,
+    note_done,
     note_next_removal,
     note_suspect,
     reclaimable_bytes,
@@ -27,6 +26,7 @@ from cleanerd.daemon.registry.partition_entry import (
 from cleanerd.daemon.registry.pauses import NO_PAUSES, Pauses
 from cleanerd.daemon.registry.schedule import Candidate
 from cleanerd.daemon.registry.stale_scans import StaleScans
+from cleanerd.daemon.work.job import Backoff
 from cleanerd.errors import Cause
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from cleanerd.config.load import Settings
-    from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
-    from cleanerd.daemon.discovery.modes import Work
+    from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, Work
     from cleanerd.daemon.view import CleanView, Trigger
     from cleanerd.daemon.work.job import JobDone, JobReclaimable, Kind
     from cleanerd.policy.canary import CanaryBudget

@@ -14,6 +14,11 @@ not delay it (D-12).
 A partition is cleaned by one worker at a time, a log directory by no more than its cap, and outside of the windows only
 requested or overdue cleanings begin. A partition with a killed process comes last and alone: if it kills this one too,
 the others are done, and it is the only suspect.
+
+Time in closed windows (``cleanerd.windows``) does not count as waiting.
+
+Otherwise every partition that waited through a day would be overdue in the evening, and those with an exceeded
+``max.compaction.lag.ms`` would lose their priority.
 """
 
 from __future__ import annotations
@@ -25,10 +30,13 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
+    from cleanerd.daemon.partition_scan import Key
+    from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.view import Trigger
     from cleanerd.format.names import TopicPartition
+
 
 AGEING_MS: Final = 3_600_000
 """Waiting this long weighs as much as a cleaning that frees every byte that it moves."""
@@ -143,3 +151,27 @@ def _rank(candidate: Candidate) -> tuple[int, float, str, int, str]:
     else:
         tier, worth = 2, candidate.efficiency + candidate.waiting_ms / AGEING_MS
     return tier, -worth, candidate.name.topic, candidate.name.partition, candidate.log_dir
+
+
+class ClosedWindows:
+    """Receives each pass over all partitions; has no clock of its own."""
+
+    def __init__(self) -> None:
+        self._closed_ms: int | None = None
+
+    def passed(
+        self,
+        candidates: Iterable[Candidate],
+        partitions: Mapping[Key, PartitionEntry],
+        now_ms: int,
+        *,
+        window_open: bool,
+    ) -> None:
+        """``candidates``: the ``partitions`` that would be cleaned; their wait since the last pass is ignored."""
+        before, self._closed_ms = self._closed_ms, None if window_open else now_ms
+        if before is None:
+            return
+        for candidate in candidates:
+            tracked = partitions[candidate.log_dir, candidate.name]
+            if not is_urgent(candidate) and tracked.waiting_since_ms is not None:
+                tracked.waiting_since_ms = min(now_ms, tracked.waiting_since_ms + max(0, now_ms - before))

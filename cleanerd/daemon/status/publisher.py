@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from cleanerd.daemon.duty_cycle import OF_A_VIEW, pause_seconds
-from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
+from cleanerd.daemon.limits import DAEMON_LIMITS, OF_A_VIEW, DaemonLimits, pause_seconds
 from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.status.view_parts import log_dir_view, partition_view, running_view
 from cleanerd.daemon.view import CanaryView, DaemonView, ErasureView

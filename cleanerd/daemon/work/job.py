@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions
-    from cleanerd.daemon.backoff import Backoff
     from cleanerd.daemon.directory_snapshot import DirectorySnapshot
     from cleanerd.daemon.partition_scan import PartitionScan
     from cleanerd.daemon.view import Trigger
@@ -26,6 +25,20 @@ if TYPE_CHECKING:
     from cleanerd.resolution.partitions import ResolvedTopics
     from cleanerd.state.cleaner_checkpoint import Retry, StateStore
     from cleanerd.state.in_progress import InFlightMarkers
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The wait after the first failure, and the longest one. Milliseconds."""
+
+    first_ms: int
+    longest_ms: int
+
+    def wait_ms(self, failures: int) -> int:
+        """The wait after ``failures`` failures in a row."""
+        doublings = min(max(failures, 1) - 1, 62)
+        return min(self.first_ms << doublings, max(self.longest_ms, self.first_ms))
+
 
 Kind = Literal["live", "stage", "observe", "horizons", "drop", "estimate", "digest", "verify"]
 

@@ -19,10 +19,17 @@ from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_chec
 from cleanerd.humanize import counted
 from cleanerd.segments.log_dir import CHECKPOINTS, CLEANER_CHECKPOINT
 from cleanerd.spark.archive.directory_copy import ArchivePlan, CopiedDirectory, copied, plan_directory
-from cleanerd.spark.archive.overlap_check import require_no_overlap
 from cleanerd.spark.archive.partition import COLUMNS, SCHEMA, ArchiveJob, ArchiveTaskResult, Work, clean_one
 from cleanerd.spark.archive.scratch import scratch
-from cleanerd.spark.archive.target import MANIFEST, ArchivedFile, ArchiveTarget, check_new, new_run, target_of
+from cleanerd.spark.archive.target import (
+    MANIFEST,
+    ArchivedFile,
+    ArchiveTarget,
+    check_new,
+    new_run,
+    require_no_overlap,
+    target_of,
+)
 from cleanerd.spark.task_runner import ignore_progress, queries, run_all
 
 if TYPE_CHECKING:

@@ -4,6 +4,8 @@ Each run writes below a directory of its own, ``run-ID``, so that other runs and
 it. A file gets its name only when it is complete: locally and in HDFS by a rename, in a store because an object appears
 with its last byte. Leftovers of a failed attempt are in no manifest. The manifest is written last, and only if it does
 not exist.
+
+An output that overlaps its sources, even under other names, is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import secrets
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -34,8 +36,55 @@ from cleanerd.fsio.safe_open import (
     write_all,
 )
 from cleanerd.spark.archive.source import PIECE_BYTES
+from cleanerd.spark.store_clients import account_of
 from cleanerd.spark.store_tries import tried
 from cleanerd.spark.stores import StorePath
+
+
+def require_no_overlap(target: Path, sources: Sequence[Path]) -> None:
+    """Refuse an output inside or around a source.
+
+    Raises:
+        ConfigError: it overlaps.
+    """
+    for source in sources:
+        if _overlap(target, source):
+            raise ConfigError(
+                f"is inside the source {source}, is it, or is around it",
+                where=str(target),
+                hint="name a place beside it",
+            )
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    if isinstance(one, StorePath) != isinstance(other, StorePath):
+        return False
+    if isinstance(one, StorePath):
+        pairs = zip(_in_one_spelling(one), _in_one_spelling(other), strict=False)
+        return all(first == second for first, second in pairs)
+    return _is_within(one, other) or _is_within(other, one)
+
+
+def _in_one_spelling(path: Path) -> tuple[str, ...]:
+    scheme, host, *rest = path.parts
+    if scheme.startswith("abfs"):  # the same account has an address in each of Microsoft's two protocols
+        return ("abfs:", f"{host.partition('@')[0]}@{account_of(host, str(path))[0]}", *rest)
+    return ({"viewfs:": "hdfs:"}.get(scheme, scheme), host, *rest)
+
+
+def _is_within(one: Path, other: Path) -> bool:
+    """Whether ``one`` is ``other`` or below it, under any names."""
+    real = Path(os.path.realpath(one))
+    if real.is_relative_to(os.path.realpath(other)):
+        return True
+    with contextlib.suppress(OSError):  # a mount may show the same directory twice
+        found = os.stat(other)
+        for place in (real, *real.parents):
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(place), found):
+                    return True
+    return False
+
 
 MANIFEST: Final = "cleanerd-archive.json"
 RUN: Final = "run-"
