@@ -112,7 +112,6 @@ class ClusterComparison:
         return UNWELL if wrong else 0
 
     def to_json(self) -> dict[str, Any]:
-        """The result of ``--json``."""
         return {"ok": self.exit_code == 0, **asdict(self)}
 
 

@@ -134,7 +134,6 @@ class AgentInfo:
 
     @property
     def connection_text(self) -> str:
-        """How the agent is reached, in words."""
         words = {"unix": "a unix socket", "loopback": "TCP on 127.0.0.1, each side with a proof"}
         return words.get(self.transport, self.transport)
 

@@ -120,7 +120,6 @@ class Cleaning:
 
     @property
     def decision(self) -> Decision:
-        """The decision that :meth:`decide` made."""
         if self._decision is None:
             raise AssertionError("nothing is decided yet")
         return self._decision

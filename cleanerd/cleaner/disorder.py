@@ -136,7 +136,6 @@ def _inside(intervals: Intervals, offsets: NDArray[np.int64]) -> NDArray[np.bool
 
 
 def _bits(numbers: NDArray[np.int64], total: int) -> NDArray[np.uint64]:
-    """A bitmap of ``total`` bits with those of ``numbers`` set."""
     flags = np.zeros((total + 63) // 64 * 64, dtype=np.bool_)
     flags[numbers] = True
     return np.packbits(flags, bitorder="little").view("<u8").astype(np.uint64)

@@ -46,7 +46,6 @@ class Source:
 
     @property
     def base(self) -> int:
-        """The segment's base offset."""
         return self.segment.base
 
 

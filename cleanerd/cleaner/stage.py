@@ -32,7 +32,6 @@ from cleanerd.segments.segment import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import TracebackType
 
     from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.plan import CleaningPlan
@@ -91,9 +90,7 @@ class Staging:
         self.directory = new_directory(self._name, dir_fd=self._partition, mode=STAGING_MODE)
         copy_owner(self._partition, self.directory)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._close()
 
     def _close(self) -> None:

@@ -25,7 +25,6 @@ class Delivery:
 
     @property
     def has_offset(self) -> bool:
-        """Whether the offset is known."""
         return self.offset is not None
 
     @property

@@ -7,7 +7,6 @@ KIP-87: for ``tombstone.mode=flag`` see :mod:`cleanerd.client.kafka_flag` (U-25)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, Final, Self
 
 import confluent_kafka
@@ -164,9 +163,7 @@ class Producer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.flush()
 
     def _check_broker(self) -> bool:

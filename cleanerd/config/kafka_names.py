@@ -27,13 +27,11 @@ INSTEAD: Final = {
 
 @functools.cache
 def broker_names() -> frozenset[str]:
-    """The names of broker settings."""
     return _table()["broker"]
 
 
 @functools.cache
 def topic_names() -> frozenset[str]:
-    """The names of topic settings."""
     return _table()["topic"]
 
 

@@ -36,7 +36,6 @@ def parse_time(text: str, unit_ms: int = 1) -> int:
 
 
 def time_hint(unit_ms: int) -> str:
-    """How to write a value with this unit."""
     words = {1: "milliseconds", 60_000: "minutes", 3_600_000: "hours"}
     return f"{TIME_HINT} or a number of {words[unit_ms]}"
 

@@ -120,6 +120,5 @@ def files_in(path: str) -> int:
 
 
 def matches_listing(found: Sequence[tuple[str, int]], log: PartitionLog) -> bool:
-    """Whether the directory has exactly the segments of ``log``."""
     segments = {(file_name(segment.base, SEGMENT_SUFFIX), segment.inode) for segment in log.segments}
     return segments == {each for each in found if each[0].endswith(SEGMENT_SUFFIX)}

@@ -127,7 +127,6 @@ class ScanLoop:
         self._wake.set()
 
     async def rescan(self, tracked: PartitionEntry) -> None:
-        """Scan one partition now."""
         if (path := self._path_of(tracked)) is not None:
             await self._scan({path: {tracked.name}}, wait_for_all=True)
 

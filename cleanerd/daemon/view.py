@@ -60,7 +60,6 @@ class CleanView:
     result: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """The summary and the whole result."""
         return {**self.summary(), "result": dict(self.result)}
 
     def summary(self) -> dict[str, Any]:
@@ -191,7 +190,6 @@ class LogDirView:
     cluster_id: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The entry of ``/status``."""
         shallow = {each.name: getattr(self, each.name) for each in fields(self)}
         return {**shallow, "agent": None if self.agent is None else dict(self.agent)}
 
@@ -269,7 +267,6 @@ class Trend:
     held_us: tuple[int | None, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Its columns, as they are in ``/status``."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
@@ -308,7 +305,6 @@ class DaemonTotals:
     durations: Histogram = field(default_factory=lambda: Histogram.of(DURATION_BOUNDS))
 
     def to_json(self) -> dict[str, Any]:
-        """All counters, by name."""
         shallow = {each.name: getattr(self, each.name) for each in fields(self)}
         shallow |= {"durations": asdict(self.durations)}
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in shallow.items()}
@@ -380,7 +376,6 @@ class DaemonView:
         return found if found is not None and (found.topic, found.partition) == wanted else None
 
     def to_json(self) -> dict[str, Any]:
-        """The body of ``/status`` (schema 1)."""
         return {**self.to_json_without_partitions(), "partitions": [each.to_json() for each in self.partitions]}
 
     def to_json_without_partitions(self) -> dict[str, Any]:

@@ -49,7 +49,6 @@ class WorkerPool:
 
     @property
     def alive(self) -> int:
-        """The number of living threads."""
         with self._lock:
             return len(self._threads)
 

@@ -10,13 +10,10 @@ import os
 import stat
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cleanerd.fsio import safe_open
 from cleanerd.fsio.safe_open import close_quietly
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 MOST_HELD: Final = 32
 """Limit of descriptors: two per log directory, for more log directories than a broker has disks."""
@@ -62,9 +59,7 @@ class HeldDirectory:
         self._held = held or _opened(path, self._root, self._name)
         return self._held.descriptor
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         _leave(self._held, f"{self._root}/{self._name}")
 
 

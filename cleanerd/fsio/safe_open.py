@@ -319,9 +319,7 @@ class OpenParent:
         self._place = open_directory(above, dir_fd=self._dir_fd)
         return self._place, last
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self._place >= 0:
             close_quietly(self._place)
 

@@ -33,7 +33,6 @@ class RowSelection:
         return (self.from_offset is None or last >= self.from_offset) and not self.is_past(first)
 
     def is_past(self, offset: int) -> bool:
-        """Whether no offset from ``offset`` on is wanted."""
         return self.to_offset is not None and offset > self.to_offset
 
 
@@ -52,7 +51,6 @@ def number(title: str, key: str) -> TableColumn:
 
 
 def text_column(title: str, key: str) -> TableColumn:
-    """A left-aligned column with the row's ``key``."""
     return TableColumn(title, lambda row: text_of(row[key]))
 
 

@@ -194,7 +194,6 @@ class RecordlessRun:
         return max(most, -(-recordless // max(1, MOST_RECORDLESS - self._outputs_before(rows))))
 
     def add(self, rows: Group) -> None:
-        """Count one output, written from these sources."""
         recordless = self._next_with_records(rows) >= rows.stop
         self._outputs = self._outputs_before(rows) + 1 if recordless else 0
         self._written_to = rows.stop

@@ -90,7 +90,6 @@ class MarkerEdges:
 
     @classmethod
     def from_json(cls, columns: Sequence[Sequence[int]]) -> MarkerEdges:
-        """The edges from :meth:`to_json`."""
         return cls(*(np.array(ids, dtype=np.int64) for ids in columns))
 
     def _columns(self) -> tuple[NDArray[np.int64], ...]:

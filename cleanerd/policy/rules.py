@@ -118,7 +118,6 @@ class Rules:
 
     @property
     def ranking(self) -> Strategy:
-        """The strategy of that name."""
         return STRATEGIES[self.strategy]
 
     @property

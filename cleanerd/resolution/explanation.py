@@ -48,7 +48,6 @@ class Explanation:
     held: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The entry of ``explain --json``."""
         return _json(self)
 
 

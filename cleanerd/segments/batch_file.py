@@ -35,11 +35,9 @@ class StoredBatch:
 
     @property
     def end(self) -> int:
-        """File position after the batch."""
         return self.position + self.frame.size_bytes
 
     def error(self, message: str) -> CorruptionError:
-        """An error about this batch, with its file and position."""
         return CorruptionError(message, where=self.where, position=self.position)
 
 

@@ -128,7 +128,6 @@ class LogDirMemory:
         return known[1]
 
     def partitions_of(self, names: list[str]) -> tuple[TopicPartition, ...]:
-        """The partitions among the directories of these ``names``."""
         if names != self.names:
             self.names, self.partitions = names, _partitions(names)
         return self.partitions

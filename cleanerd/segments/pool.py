@@ -27,7 +27,6 @@ from cleanerd.segments.same_file import read_companion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-    from types import TracebackType
 
     from numpy.typing import NDArray
 
@@ -249,9 +248,7 @@ class ReaderPool(PartReader):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
         self._opened.close()
@@ -370,7 +367,6 @@ def _read(
 def _read_rest(
     reading: Reading[T], reader: SegmentReader, segment: Segment, part: SegmentPart, started: Sequence[T]
 ) -> Iterator[T]:
-    """The rest of the part, after its first chunks."""
     start = part.start + sum(chunk.consumed for chunk in started)
     if start < part.end:
         yield from _read(reading, reader, segment, part, start)

@@ -42,7 +42,6 @@ def require_unchanged(found: StatResult, segment: Segment, where: str) -> None:
 
 
 def changed(what: str, where: str) -> SegmentChangedError:
-    """The error to raise for a file that has changed: ``what``."""
     return SegmentChangedError(f"the log changed while it was read: {what}", where=where, hint="try again")
 
 

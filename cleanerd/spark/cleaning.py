@@ -33,7 +33,6 @@ from cleanerd.spark.work import WorkDirectory, is_claimed, read_file, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from types import TracebackType
 
     from numpy.typing import NDArray
 
@@ -89,9 +88,7 @@ class SparkCleaning(Cleaning):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._work.remove()
 
     def decide(self) -> Decision:

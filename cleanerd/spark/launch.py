@@ -222,7 +222,6 @@ def _local_settings(master: str, room: Room | None, *, is_short: bool) -> dict[s
 
 
 def _is_heap_configured(conf: Mapping[str, str]) -> bool:
-    """Whether the user configured Java's heap."""
     return _HEAP in conf or "SPARK_DRIVER_MEMORY" in os.environ or _is_default(_HEAP)
 
 

@@ -137,7 +137,6 @@ def tasks_of(splits: Sequence[SegmentSplit], *, cores: int, split_bytes: int) ->
 
 
 def plan_text(plan: CleaningPlan) -> str:
-    """The frozen plan as text for tasks."""
     return json.dumps(plan.to_json(), separators=(",", ":"))
 
 

@@ -70,7 +70,6 @@ def reason_of(error: BaseException) -> str:
 
 
 def hint_of(reason: str) -> str:
-    """The fix for that ``reason``."""
     return _OTHER_RELEASE if is_other_release(reason) else "-v shows more"
 
 

@@ -51,7 +51,6 @@ class StorePath(RemotePath):
     """A path in a store that pyarrow supports."""
 
     def children(self) -> list[RemotePath]:
-        """The entries that the store lists directly below this path."""
         return sorted(self._child(name, listed) for name, listed in self._list() if _is_plain(name))
 
     def files_below(self, *, complete: bool = False) -> list[RemotePath]:
@@ -76,7 +75,6 @@ class StorePath(RemotePath):
         return sorted(found)
 
     def status(self) -> StoreEntry | None:
-        """By a request to the store."""
         return tried(self, "cannot be read", self._status_once)
 
     def opened(self, upto: int = 0) -> Ranges:

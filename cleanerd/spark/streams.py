@@ -14,7 +14,6 @@ import secrets
 import socket
 import struct
 import threading
-from types import TracebackType
 from typing import IO, Final, Self
 
 from cleanerd.fsio.safe_open import close_quietly
@@ -45,9 +44,7 @@ class StderrServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes up the thread in accept
         self._socket.close()

@@ -119,7 +119,6 @@ class PartitionFiles(Closeable):
                 Claim.acquire(self._fd, self.path).release()
 
     def where(self, name: str) -> str:
-        """The path of ``name``, for messages."""
         return str(self.path if name == HERE else self.path / name)
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -194,7 +193,6 @@ class PartitionFiles(Closeable):
         self.perform(FileOperation("rename", source, target=target))
 
     def unlink(self, name: str) -> None:
-        """Remove the file ``name``."""
         self.perform(FileOperation("unlink", name))
 
     def rmdir(self, name: str) -> None:
@@ -210,7 +208,6 @@ class PartitionFiles(Closeable):
         self.perform(FileOperation("link", name, target=source, directory=other._fd, origin=other.where(source)))
 
     def append(self, name: str, data: bytes) -> None:
-        """Append ``data`` to ``name``, which is created if missing."""
         self.perform(FileOperation("append", name, data=data))
 
     def write(self, name: str, data: bytes, owner: FileOwner) -> None:
@@ -218,7 +215,6 @@ class PartitionFiles(Closeable):
         self.perform(FileOperation("write", name, data=data, owner=owner))
 
     def fsync(self, name: str) -> None:
-        """Flush the contents of the file ``name``."""
         self.perform(FileOperation("fsync", name))
 
     def fsync_directory(self, directory: str = HERE) -> None:

@@ -44,7 +44,6 @@ class Place:
     torn: bool = False
 
     def chunks(self, decoded: Reading[Chunk]) -> Iterator[Chunk]:
-        """The decoded records of all segments."""
         reading = until_damage(decoded) if self.torn else decoded
         for segment in self.segments:
             yield from reading(self.reader, segment, 0)

@@ -93,7 +93,6 @@ class LiveSwap(SwapStrategy):
         self._keep: Backup | None = None
 
     def waits(self) -> Iterator[float]:
-        """The waits for a busy broker."""
         return self._broker.patience.waits_to_plan()
 
     def enter(self, files: PartitionFiles) -> None:

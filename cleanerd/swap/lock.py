@@ -25,7 +25,6 @@ from cleanerd.swap.files import set_owner
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 MAX_WAIT_SECONDS: Final = 10.0
 """S-15: the longest wait for a held lock, whatever the caller requests."""
@@ -126,9 +125,7 @@ class LogDirLock:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.release()
 
 

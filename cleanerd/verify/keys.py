@@ -267,7 +267,6 @@ class KeyedRecords:
         self._findings.warning(kind, str(path), text, position=position, offset=offset)
 
     def _place(self, row: np.void) -> tuple[Path, int, int]:
-        """The place of a row: its file, the position of its batch and its offset."""
         facts = row["facts"]
         path = self.files[int((facts >> _POSITION_BITS) & _SEGMENT_MASK)]
         return path, int(facts & _POSITION_MASK), int(row["offset"])

@@ -39,7 +39,6 @@ class SegmentFile:
     sealed: bool
 
     def companion(self, suffix: str) -> Path:
-        """The path of the file beside it with another suffix."""
         return self.path.parent / file_name(self.base, suffix)
 
 

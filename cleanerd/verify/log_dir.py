@@ -45,7 +45,6 @@ class Surroundings:
 
 
 def is_log_dir(path: Path) -> bool:
-    """Whether ``path`` is a broker's log directory."""
     return (path / META_PROPERTIES).is_file()
 
 

@@ -90,7 +90,6 @@ class ScanContext:
     requested_at: float = field(default_factory=time.monotonic)
 
     def others(self, path: Path) -> list[Path]:
-        """The log directories other than ``path`` that answer."""
         return [other for other in self.log_dirs if other != path and other not in self.silent]
 
 

@@ -41,7 +41,6 @@ class Connections:
         self._sweeper: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the regular sweep."""
         self._sweeper = asyncio.create_task(self._sweep_for_ever(), name="http-connections")
 
     async def stop(self) -> None:

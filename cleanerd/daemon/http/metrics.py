@@ -139,7 +139,6 @@ class _Families:
         self._families[name].add_metric(labels, buckets, found.sum)
 
     def info(self, name: str, *labels: str) -> None:
-        """Add a sample of an info metric."""
         self.add(name, labels, 1)
 
     def made(self) -> Iterator[Family]:

@@ -30,7 +30,6 @@ class PageFile:
 
     @classmethod
     def of(cls, body: bytes, content_type: str) -> PageFile:
-        """The file with its etag."""
         return cls(body, gzip.compress(body, mtime=0), content_type, hashlib.sha256(body).hexdigest()[:20])
 
 

@@ -52,7 +52,6 @@ class StaleScans:
         self.forgiven[key] = self.jobs_ended
 
     def job_scanned(self, key: Key) -> None:
-        """Note that its last job has scanned it."""
         self._by_jobs[key] = self._numbers.pop(key)
 
     def is_older(self, key: Key, jobs_ended: int) -> bool:

@@ -35,7 +35,6 @@ class Backoff:
     longest_ms: int
 
     def wait_ms(self, failures: int) -> int:
-        """The wait after ``failures`` failures in a row."""
         doublings = min(max(failures, 1) - 1, 62)
         return min(self.first_ms << doublings, max(self.longest_ms, self.first_ms))
 

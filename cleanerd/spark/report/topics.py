@@ -24,7 +24,6 @@ class TopicProfile:
     partitions: tuple[Profile, ...]
 
     def total(self, of: Callable[[Profile], int]) -> int:
-        """The sum over its partitions."""
         return sum(map(of, self.partitions))
 
     @property

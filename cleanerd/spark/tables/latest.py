@@ -42,7 +42,6 @@ _OFFSETS: Final = pa.schema([("offset", pa.int64())])
 
 
 def summary_row(document: Mapping[str, Any]) -> pa.RecordBatch:
-    """A row of :data:`SUMMARY_SCHEMA`."""
     return pa.RecordBatch.from_arrays([pa.array([json.dumps(document)])], schema=SUMMARY_SCHEMA)
 
 

@@ -44,7 +44,6 @@ class LogPart:
 
     @property
     def now(self) -> Watermark:
-        """The watermark to store."""
         as_of_ms = self.as_of_ms if self.watermark is None else max(self.as_of_ms, self.watermark.as_of_ms)
         return Watermark(self.first, self.end, as_of_ms, self.leader_epoch)
 
@@ -73,7 +72,6 @@ def topic_id_of(log: Log) -> str | None:
 
 
 def first_of(log: Log) -> int:
-    """The first offset of the log."""
     return max(log.log_start, log.segments[0].base)
 
 

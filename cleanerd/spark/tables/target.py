@@ -42,11 +42,9 @@ class Delta:
 
     @property
     def where(self) -> str:
-        """The user's name for it."""
         return self.uri
 
     def undecoded(self) -> Delta:
-        """The table of undecodable values."""
         return Delta(f"{self.uri.rstrip('/')}{_UNDECODED_SUFFIX}")
 
 
@@ -76,11 +74,9 @@ class Iceberg:
 
     @property
     def where(self) -> str:
-        """The user's name for it."""
         return self.name
 
     def undecoded(self) -> Iceberg:
-        """The table of undecodable values."""
         return Iceberg(f"{self.name}{_UNDECODED_SUFFIX}", self.catalog)
 
 
