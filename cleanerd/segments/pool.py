@@ -15,13 +15,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import numpy as np
 
 from cleanerd.errors import BatchTooLargeError, CleanerdError, CorruptionError
 from cleanerd.format.index import OFFSET_ENTRY, read_offset_index
 from cleanerd.format.names import INDEX_SUFFIX, file_name
+from cleanerd.segments.chunks import CountedChunk
 from cleanerd.segments.reading import Reading, SegmentReader
 from cleanerd.segments.same_file import read_companion
 
@@ -45,15 +46,7 @@ A part seldom has more, unless its batches decompress to very much; then its res
 """
 
 
-class Chunk(Protocol):
-    """The common fields of every result of reading a part."""
-
-    @property
-    def consumed(self) -> int:
-        """Bytes of the whole batches that were used."""
-
-
-T = TypeVar("T", bound=Chunk)
+T = TypeVar("T", bound=CountedChunk)
 
 
 @dataclass(frozen=True, slots=True)

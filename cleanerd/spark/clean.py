@@ -32,7 +32,7 @@ from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.resolution.broker_facts import broker_facts
 from cleanerd.resolution.partitions import OfflinePartitions
 from cleanerd.segments.log_dir import LogDir, read_log_dir
-from cleanerd.spark.jobs import JobRunner, Jobs, in_time
+from cleanerd.spark.jobs import Jobs, in_time
 from cleanerd.spark.launch import is_local
 from cleanerd.spark.local_threshold import bytes_below
 from cleanerd.spark.plan import LOCAL_BYTES, LOCAL_MASTER_BYTES, SINGLE_TASK_BYTES, SPLIT_BYTES
@@ -193,7 +193,7 @@ def stage_by_jobs(
     options: CleaningOptions,
     progress: Progress,
     *,
-    jobs_of: Callable[[CleaningPlan, Progress], JobRunner] | None,
+    jobs_of: Callable[[CleaningPlan, Progress], Jobs] | None,
     keep_replaced: Path | None = None,
     shards: int | None = None,
     split_bytes: int = SPLIT_BYTES,

@@ -22,7 +22,7 @@ from cleanerd.policy.markers import MarkerEdges
 from cleanerd.policy.transaction import OpenTransactions, TransactionEdges
 from cleanerd.spark import proof
 from cleanerd.spark.decisions import stored_decision
-from cleanerd.spark.jobs import JobRunner, Stage
+from cleanerd.spark.jobs import Jobs, Stage
 from cleanerd.spark.plan import Sizes, first_sizes, larger_sizes, plan_text, splits_of, tasks_of
 from cleanerd.spark.rewrite import StagedByTask, rewrite, write_removed_keys
 from cleanerd.spark.rows import ERROR, Row, error_of
@@ -63,7 +63,7 @@ class SparkCleaning(Cleaning):
         plan: CleaningPlan,
         pool: ReaderPool,
         progress: Progress,
-        jobs: JobRunner,
+        jobs: Jobs,
         reserve_bytes: int,
         *,
         shards: int | None,

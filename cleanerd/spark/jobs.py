@@ -7,7 +7,7 @@ import functools
 import re
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from cleanerd.errors import CleanerdError, MachineError
 from cleanerd.humanize import counted
@@ -41,19 +41,6 @@ class Stage:
     function: RowFunction
     partitions: int
     order: tuple[str, ...]
-
-
-class JobRunner(Protocol):
-    """Runs Spark jobs, as :class:`Jobs` does."""
-
-    @property
-    def cores(self) -> int:
-        """The number of parallel tasks."""
-
-    def run(
-        self, name: str, tasks: Sequence[Any], function: Callable[[Any], Iterator[Row]], *stages: Stage, work_bytes: int
-    ) -> list[Row]:
-        """Run one job and wait for its rows; see :meth:`Jobs.run`."""
 
 
 class Jobs:
