@@ -73,7 +73,16 @@ def decode_keep(data: bytes, where: str) -> tuple[NDArray[np.uint64], int, NDArr
     return keep, records, np.frombuffer(body, np.uint8, offset=8 * words)
 
 
-_OTHERWISE: Final = ("source", "witness", "rewrite_starts", "keep", "actions", "removed_tombstones", "txn_entries", "outcome")
+_OTHERWISE: Final = (
+    "source",
+    "witness",
+    "rewrite_starts",
+    "keep",
+    "actions",
+    "removed_tombstones",
+    "txn_entries",
+    "outcome",
+)
 
 
 def store_decision(plan: CleaningPlan, row: int, decision: SegmentDecision, attempt: str) -> dict[str, Any]:

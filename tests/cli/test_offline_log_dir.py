@@ -33,7 +33,8 @@ def test_a_log_directory_that_the_broker_has_given_up(root: Path, shell: Shell) 
         answer = shell("doctor", one, foreign, two, "--json")
         report = {found["where"]: found for found in answer.json["findings"] if found["check"] == "lock"}
         assert report[str(one / ".lock")]["level"] == "warning"
-        assert re.search(f", but it runs on {two}: .*it has given this directory up", report[str(one / ".lock")]["what"])
+        lost = f", but it runs on {two}: .*it has given this directory up"
+        assert re.search(lost, report[str(one / ".lock")]["what"])
         assert report[str(two / ".lock")]["level"] == "note"
         assert findings(shell("doctor", one, foreign, "--json"), "lock")[0] == ("ok", "is free")
         plan = shell("plan", one, two, "--json").json["log_dirs"][0]

@@ -143,9 +143,9 @@ def test_requests_of_a_newer_release(tmp_path: Path) -> None:
     """U-88: after the way back to an earlier release they are reported, and never replaced."""
     requests = ErasureRequests(tmp_path)
     requests.path.write_text('{"format": 2, "requests": []}')
-    (warning,) = erasures_of(tmp_path, fleet_with(look(**QUIET))).reading()().warnings
+    (warning,) = erasures_of(tmp_path, fleet_with(partition_scan(**QUIET))).reading()().warnings
     assert "written by a newer cleanerd (format 2, this one knows 1)" in warning
-    for change in (lambda: requests.save(asked()), lambda: requests.certified("0123456789abcdef", NOW)):
+    for change in (lambda: requests.save(requested()), lambda: requests.certified("0123456789abcdef", NOW)):
         with pytest.raises(ConfigError, match=r"newer cleanerd .*\(use the newer release\)"):
             change()
     assert not requests.forget("0123456789abcdef")
