@@ -39,6 +39,7 @@ def make_plan(
     log, config, bound = found.log, found.config, found.bounds.bound.offset
     may_be_torn = not log_dir.clean_shutdown
     torn_from = log.recovery_point if may_be_torn else None
+    producers = found.bounds.producers
     last_records, damaged_snapshots = read_last_records(
         log,
         reader,
@@ -46,6 +47,7 @@ def make_plan(
         expiration_ms=resources.producer_id_expiration_ms,
         torn_from=torn_from,
         memory_bytes=resources.facts_bytes,
+        known=producers if producers and producers.is_of_all(log, found.log_end_offset, torn_from) else None,
     )
     sources = tuple(
         Source(segment, log.end_of(row))

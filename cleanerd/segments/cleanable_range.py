@@ -27,6 +27,7 @@ from cleanerd.segments.wrong_time import wrong_time_in, wrong_unit
 
 if TYPE_CHECKING:
     from cleanerd.segments.partition import PartitionLog
+    from cleanerd.segments.producers import ProducerState
     from cleanerd.segments.reading import SegmentReader
     from cleanerd.segments.segment import Segment
     from cleanerd.segments.wrong_time import WrongTime
@@ -41,7 +42,7 @@ class CleanableRange:
 
     ``young_since_ms``: the largest timestamp of the segment that ``min.compaction.lag.ms`` excludes, None if there is
     none. ``overdue_at_ms``: when ``max.compaction.lag.ms`` makes the log overdue, None if never. ``wrong_time``: a
-    dirty batch whose time makes both unknown, if one was read.
+    dirty batch whose time makes both unknown, if one was read. ``producers``: the state that the limits needed.
     """
 
     first_dirty_offset: int
@@ -51,6 +52,7 @@ class CleanableRange:
     young_since_ms: int | None
     overdue_at_ms: int | None
     wrong_time: WrongTime | None = None
+    producers: ProducerState | None = None
 
 
 def read_bounds(
@@ -88,11 +90,12 @@ def read_bounds(
     }
     # The broker reports the high watermark if no transaction below it is open.
     open_offset = None if log.last_stable_offset == log.high_watermark else log.last_stable_offset
+    producers = None
     if log.last_stable_offset is None:
         torn_from = log.recovery_point if may_be_torn else None
         below = decided_below(log, may_be_torn=may_be_torn)
-        state = read_producers(log, reader, below=below, torn_from=torn_from, memory_bytes=facts_bytes)
-        open_offset = state.first_open_offset()
+        producers = read_producers(log, reader, below=below, torn_from=torn_from, memory_bytes=facts_bytes)
+        open_offset = producers.first_open_offset()
     if open_offset is not None:
         limits[LimitedBy.OPEN_TRANSACTION] = open_offset
     rows = segment_range(bases[:-1], first_dirty_offset, log.active.base)
@@ -127,6 +130,7 @@ def read_bounds(
         young_since_ms=None if young is None else young[1],
         overdue_at_ms=due_ms,
         wrong_time=next((_wrong_time(log, reader, each, now_ms) for each, ms in times if wrong_unit(ms, now_ms)), None),
+        producers=producers,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class ProducerState:
     """All producers' state from data below the offset ``below``, by id.
 
     ``snapshot_offset``: where the replay began; -1 without a usable snapshot, when the whole log was read.
-    ``damaged_snapshots``: the snapshots that were not used, and why.
+    ``damaged_snapshots``: the snapshots that were not used, and why. ``torn_from``: as for :func:`read_producers`.
     """
 
     producers: dict[int, ProducerEntry]
@@ -66,6 +66,7 @@ class ProducerState:
     end_offset: int
     damaged_snapshots: tuple[str, ...]
     below: int
+    torn_from: int | None = None
 
     def active(self, *, now_ms: int, expiration_ms: int) -> dict[int, ProducerEntry]:
         """The producers that have not expired (C-43): wrote within ``expiration_ms``, or have an open transaction."""
@@ -74,6 +75,14 @@ class ProducerState:
             for producer_id, producer in self.producers.items()
             if producer.open_from != NONE or now_ms - producer.timestamp_ms < expiration_ms
         }
+
+    def is_of_all(self, log: PartitionLog, log_end: int, torn_from: int | None) -> bool:
+        """Whether :func:`read_producers` gives this state for all of ``log``, which ends at ``log_end``."""
+        return (
+            self.torn_from == torn_from
+            and self.below >= log_end
+            and (not log.snapshots or log.snapshots[-1] <= self.below)
+        )
 
     def first_open_offset(self) -> int | None:
         """The start of the oldest open transaction; None: no transaction is open."""
@@ -88,19 +97,24 @@ def read_last_records(
     expiration_ms: int,
     torn_from: int | None = None,
     memory_bytes: int | None = None,
+    known: ProducerState | None = None,
 ) -> tuple[LastRecords, tuple[str, ...]]:
     """The batches that retention protects for active producers, and the snapshots that were not used.
 
     ``torn_from`` is the recovery point if the broker was not stopped cleanly. Its recovery cuts the log at the first
     damage from there on, and removes later snapshots. So damage there ends the replay, which begins with an earlier
     snapshot. The last batches below the recovery point are then treated as the last ones (U-32). ``memory_bytes``: see
-    :func:`read_producers`.
+    :func:`read_producers`. ``known``: the state of the whole log, if it was read before.
 
     Raises:
         CorruptionError: the log itself is damaged after the snapshot (and below ``torn_from``).
         LogTooLargeError: see :func:`read_producers`.
     """
-    states = [read_producers(log, reader, torn_from=torn_from, memory_bytes=memory_bytes)]
+    if known is None:
+        known = read_producers(log, reader, torn_from=torn_from, memory_bytes=memory_bytes)
+    else:
+        _Room.of(log, memory_bytes).require(len(known.producers))
+    states = [known]
     if torn_from is not None and torn_from < states[0].end_offset:  # otherwise the same batches would be read twice
         states.append(read_producers(log, reader, below=torn_from, torn_from=torn_from, memory_bytes=memory_bytes))
     active = [
@@ -137,12 +151,12 @@ def read_producers(
         LogTooLargeError: the producers take more memory than allowed.
     """
     damaged: list[str] = []
-    room = _Room(log, facts_bytes() if memory_bytes is None else memory_bytes)
+    room = _Room.of(log, memory_bytes)
     read = NONE if after is None else after.below
     for offset, producers in _snapshots(room, damaged, read, below if torn_from is None else min(below, torn_from)):
         end = _replay(room, reader, producers, (offset, below), torn_from)
         if offset <= end:
-            return ProducerState(producers, offset, end, tuple(damaged), below)
+            return ProducerState(producers, offset, end, tuple(damaged), below, torn_from)
         # The log was truncated after this snapshot, which describes batches that no longer exist.
         damaged.append(f"{log.path / file_name(offset, SNAPSHOT_SUFFIX)}: is beyond the log end offset {end}")
     if after is None:
@@ -150,7 +164,8 @@ def read_producers(
     end = after.end_offset
     if end >= min(log.active.base, read):  # otherwise the broker cuts the log there
         end = _replay(room, reader, after.producers, (read, below), torn_from)
-    return ProducerState(after.producers, after.snapshot_offset, end, (*after.damaged_snapshots, *damaged), below)
+    all_damaged = (*after.damaged_snapshots, *damaged)
+    return ProducerState(after.producers, after.snapshot_offset, end, all_damaged, below, torn_from)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +174,11 @@ class _Room:
 
     log: PartitionLog
     memory_bytes: int
+
+    @classmethod
+    def of(cls, log: PartitionLog, memory_bytes: int | None) -> Self:
+        """None: the limit of a program with one reading thread."""
+        return cls(log, facts_bytes() if memory_bytes is None else memory_bytes)
 
     def require(self, producers: int) -> None:
         """Raises LogTooLargeError if there are too many producers."""

@@ -62,3 +62,13 @@ def test_a_question_reads_nothing_more(root: Path, shell: Shell) -> None:
     assert answer.code == 0, answer.err
     assert {name: found[name] for name in CHECKPOINTS} == dict.fromkeys(CHECKPOINTS, 2)
     assert found["meta.properties"] == 2
+
+
+def test_the_batches_are_read_once_for_their_producers(root: Path, shell: Shell) -> None:
+    """S-04, R192-1: the state that shows open transactions also shows each producer's last batch."""
+    path = make(root)
+    with readings() as found:
+        answer = shell("clean", path, "--yes", "--force", "--quiet", "--set", "topics.orders.cleanup.policy=compact")
+    assert answer.code == 0, answer.err
+    active = f"{6:020d}.log"
+    assert found[active] == 3, "its end, its producers, and whether it is still the same file before the swap"

@@ -186,6 +186,14 @@ CLEANING = (
         ("tests/policy/test_cleanable.py::test_first_dirty",),
     ),
     Mutant(
+        "the-state-at-the-high-watermark-is-the-logs",
+        "R192-1",
+        PRODUCERS,
+        "            and self.below >= log_end\n",
+        "",
+        ("tests/segments/test_producers.py::test_one_state_for_both_questions",),
+    ),
+    Mutant(
         "newest-open-transaction-sets-the-bound",
         "S-04",
         PRODUCERS,

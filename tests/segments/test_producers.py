@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import tracemalloc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -424,3 +424,30 @@ def test_state_taken_forward(tmp_path: Path, seed: int, torn_from: int | None) -
             state = read_producers(log, reader, below=base, torn_from=torn_from, after=state)
             assert state.producers == at_once.producers, base
             assert (state.snapshot_offset, state.end_offset) == (at_once.snapshot_offset, at_once.end_offset), base
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_state_for_both_questions(tmp_path: Path, seed: int) -> None:
+    """S-04, R192-1: the state at the high watermark is that of the log if nothing is above it; else it does not say so.
+
+    A snapshot beyond the end of the log is reported by the second reading only, so the first does not replace that.
+    """
+    pick = random.Random(seed)
+    segments = {base: b"".join(data(base + at, pick.randint(1, 3)) for at in range(4)) for base in range(0, 12, 4)}
+    snapshots = {base: [Producer(1, base - 1, NOW)] for base in pick.sample((4, 8, 12, 13), 2)}
+    make_log_dir(tmp_path / "logs", {"orders-0": Partition(segments, snapshots=snapshots)})
+    log, reader = open_log(tmp_path, 70)
+    with reader:
+        whole = read_producers(log, reader)
+        for below in (3, 8, 11, 12, 13):
+            state = read_producers(log, reader, below=below)
+            is_same = replace(state, below=0) == replace(whole, below=0)
+            assert state.is_of_all(log, 12, None) == (below >= 12 and max(snapshots) <= below)
+            assert is_same or not state.is_of_all(log, 12, None)
+            assert not state.is_of_all(log, 12, 8), "read as if the log was not torn"
+        known = read_producers(log, reader, below=13)
+        last, damaged = read_last_records(log, reader, now_ms=NOW, expiration_ms=EXPIRATION, known=known)
+        again, _ = read_last_records(log, reader, now_ms=NOW, expiration_ms=EXPIRATION)
+        assert (last.data_offsets.tolist(), damaged) == (again.data_offsets.tolist(), known.damaged_snapshots)
+        with pytest.raises(LogTooLargeError):
+            read_last_records(log, reader, now_ms=NOW, expiration_ms=EXPIRATION, known=known, memory_bytes=1)
