@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from pydantic import ConfigDict
@@ -207,6 +208,10 @@ def worked_out(
     """The result of decision and rewrite."""
     decision, totals = cleaning.decision, cleaning.totals
     before = sum(segment.size_bytes for segment in found.log.segments[:-1])
+
+    def total(name: str) -> int:
+        return sum(map(attrgetter(name), decision.segments))
+
     return CleaningResult(
         found.log.name,
         log_dir,
@@ -214,8 +219,8 @@ def worked_out(
         strategy=found.config.compaction_strategy,
         first_dirty_offset=found.bounds.first_dirty_offset,
         end_offset=found.end_offset,
-        records_read=sum(segment.records for segment in decision.segments),
-        records_kept=sum(segment.kept for segment in decision.segments),
+        records_read=total("records"),
+        records_kept=total("kept"),
         bytes_before=before,
         bytes_after=before - totals.bytes_read + totals.bytes_written,
         active_bytes=found.log.segments[-1].size_bytes,
@@ -223,18 +228,18 @@ def worked_out(
         segments_after=len(found.log.segments) - 1 - totals.sources + totals.groups,
         segments_rewritten=totals.sources,
         groups=totals.groups,
-        tombstones_waiting=sum(segment.waiting for segment in decision.segments),
-        tombstones_kept=sum(segment.tombstones_kept for segment in decision.segments),
+        tombstones_waiting=total("waiting"),
+        tombstones_kept=total("tombstones_kept"),
         malformed_versions=decision.oddities.malformed_versions,
         without_version=decision.oddities.without_version,
         nulls_without_flag=decision.oddities.nulls_without_flag,
         far_future_timestamps=decision.oddities.far_future,
         removed=RemovedRecords(
-            superseded=sum(segment.superseded for segment in decision.segments),
-            tombstone=sum(segment.expired_tombstones for segment in decision.segments),
-            aborted=sum(segment.aborted for segment in decision.segments),
-            no_key=sum(segment.keyless for segment in decision.segments),
-            marker=sum(segment.markers for segment in decision.segments),
+            superseded=total("superseded"),
+            tombstone=total("expired_tombstones"),
+            aborted=total("aborted"),
+            no_key=total("keyless"),
+            marker=total("markers"),
         ),
         passes=decision.passes,
         map_utilization=decision.map_utilization,

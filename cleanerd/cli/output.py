@@ -84,9 +84,10 @@ class Output:
         """
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
         cells = [[printable(cell) for cell in row] for row in rows]
-        used = fitting(columns, cells, width)
+        widths = widths_of(columns, cells)
+        used = fitting(columns, widths, width)
         columns, cells = [columns[at] for at in used], [[row[at] for at in used] for row in cells]
-        widths = _widths(columns, cells)
+        widths = [widths[at] for at in used]
         bands = _bands(columns, widths, width)
         for line in _folded([column.title for column in columns], columns, widths, bands):
             _write(sys.stdout, (_bold(line) if colours(sys.stdout) else line) + "\n")
@@ -259,18 +260,18 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
-def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
-    titles = [column.title for column in columns]
-    return [max(len(line[at]) for line in (titles, *rows)) for at in range(len(columns))]
+def widths_of(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    """The largest width of each column's title and cells."""
+    return [max(map(len, cells)) for cells in zip([column.title for column in columns], *rows, strict=True)]
 
 
-def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+def fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
     """The indexes of the columns that a terminal of ``width`` shows: without as many ``spare`` ones as needed.
 
     0: no terminal, all columns. A last column of text needs only the width of its title, because it can continue below.
     """
     used = list(range(len(columns)))
-    taking = _widths(columns, rows)
+    taking = list(widths)
     if not columns[-1].right:
         taking[-1] = len(columns[-1].title)
     while width and sum(taking[at] + 2 for at in used) - 2 > width:
@@ -297,18 +298,18 @@ def _folded(
     cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], bands: Sequence[range]
 ) -> list[str]:
     """A row as lines, one per band; all except the first are indented."""
-    lines = (
+    lines = [
         _aligned([cells[at] for at in band], [columns[at] for at in band], [widths[at] for at in band])
         for band in bands
-    )
+    ]
     return [_INDENT + line if line and number else line for number, line in enumerate(lines)]
 
 
 def _aligned(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
-    padded = (
+    padded = [
         cell.rjust(width) if column.right else cell.ljust(width)
         for cell, column, width in zip(cells, columns, widths, strict=True)
-    )
+    ]
     return "  ".join(padded).rstrip()
 
 

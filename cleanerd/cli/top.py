@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.output import Column, fitting, printable
+from cleanerd.cli.output import Column, fitting, printable, widths_of
 from cleanerd.cli.status import PARTITION_COLUMNS, headline, partition_row
 from cleanerd.daemon.control_client import find_control_socket, send_request
 from cleanerd.errors import RefusedError
@@ -88,7 +88,7 @@ def frame(view: Mapping[str, Any]) -> Group:
         row[-1] = textwrap.shorten(row[-1], REASON_LINES * _REASON_CHARS, placeholder=" ...")
     # The reason continues on further lines, in the width that the other columns leave.
     columns = [*PARTITION_COLUMNS[:-1], Column("why" + " " * _REASON_CHARS)]
-    used = fitting(columns, rows, shutil.get_terminal_size().columns)
+    used = fitting(columns, widths_of(columns, rows), shutil.get_terminal_size().columns)
     table = _table([PARTITION_COLUMNS[at].title for at in used])
     for row in rows:
         table.add_row(*(Text(row[at]) for at in used))

@@ -20,7 +20,7 @@ from cleanerd.fsio.safe_open import (
     ClosedOnError,
     HostileNameError,
     close_quietly,
-    opened_to_read,
+    opened_file,
     read_and_close,
 )
 
@@ -49,7 +49,7 @@ def open_plain_at(name: str, dir_fd: int) -> int:
 
 def opened_plain_at(name: str, dir_fd: int) -> tuple[int, os.stat_result]:
     """As :func:`open_plain_at`, with the file's status when it was opened."""
-    descriptor, status = opened_to_read(name, dir_fd=dir_fd)
+    descriptor, status = opened_file(name, dir_fd=dir_fd)
     if not status.st_mode & stat.S_IROTH:
         with ClosedOnError(descriptor):
             _require_readable(status, os.fstat(dir_fd), name)

@@ -99,12 +99,32 @@ def open_to_read(name: str, *, dir_fd: int | None = None, one_name: bool = False
 
     ``one_name``: refuse a file that has a second name (a hard link). Segments may have one, from backups.
     """
-    return opened_to_read(name, dir_fd=dir_fd, one_name=one_name)[0]
+    return opened_file(name, dir_fd=dir_fd, one_name=one_name)[0]
 
 
-def opened_to_read(name: str, *, dir_fd: int | None = None, one_name: bool = False) -> tuple[int, os.stat_result]:
+def opened_file(
+    name: str, *, dir_fd: int | None = None, one_name: bool = False, flags: int = os.O_RDONLY
+) -> tuple[int, os.stat_result]:
     """As :func:`open_to_read`, with the file's ``stat`` at opening, which saves a call for thousands of small files."""
-    return _open(name, os.O_RDONLY, dir_fd=dir_fd, one_name=one_name)
+    if dir_fd is not None and "/" in name:
+        with OpenParent(name, dir_fd) as (place, last):
+            return opened_file(last, dir_fd=place, one_name=one_name, flags=flags)
+    try:
+        descriptor = os.open(name, flags | _BASE, dir_fd=dir_fd)
+    except OSError as error:
+        # A link, a pipe without a reader, a socket, a directory.
+        if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
+            raise _planted(name, dir_fd, error.strerror) from error
+        raise
+    # Without a context manager, because thousands of small files are opened.
+    # O_NONBLOCK stays set: it only affects pipes.
+    try:
+        status = os.fstat(descriptor)
+        _require_plain(status, name, one_name=one_name)
+    except BaseException:
+        close_quietly(descriptor)
+        raise
+    return descriptor, status
 
 
 def open_to_write(name: str, *, dir_fd: int, flags: int = 0) -> int:
@@ -112,7 +132,7 @@ def open_to_write(name: str, *, dir_fd: int, flags: int = 0) -> int:
 
     ``flags``: further ones, such as ``O_APPEND``.
     """
-    return _open(name, os.O_RDWR | flags, dir_fd=dir_fd, one_name=True)[0]
+    return opened_file(name, dir_fd=dir_fd, one_name=True, flags=os.O_RDWR | flags)[0]
 
 
 def create(name: str, *, dir_fd: int, mode: int = 0o600) -> int:
@@ -120,27 +140,31 @@ def create(name: str, *, dir_fd: int, mode: int = 0o600) -> int:
 
     Removes an existing plain file of a killed run; refuses anything else.
     """
+    if "/" in name:
+        with OpenParent(name, dir_fd) as (place, last):
+            return create(last, dir_fd=place, mode=mode)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with OpenParent(name, dir_fd) as (place, last):
-        for _ in range(_TRIES):
-            try:
-                return os.open(last, flags, mode, dir_fd=place)
-            except FileExistsError:
-                with suppress(FileNotFoundError):
-                    _require_plain(os.stat(last, dir_fd=place, follow_symlinks=False), name, one_name=True)
-                    os.unlink(last, dir_fd=place)
+    for _ in range(_TRIES):
+        try:
+            return os.open(name, flags, mode, dir_fd=dir_fd)
+        except FileExistsError:
+            with suppress(FileNotFoundError):
+                _require_plain(os.stat(name, dir_fd=dir_fd, follow_symlinks=False), name, one_name=True)
+                os.unlink(name, dir_fd=dir_fd)
     raise HostileNameError(errno.EEXIST, "something creates that name again and again", name)
 
 
 def make_directory(name: str, *, dir_fd: int, mode: int) -> int:
     """A descriptor of the directory ``name``; if missing it is created with ``mode``, whatever the umask."""
-    with OpenParent(name, dir_fd) as (place, last):
-        for _ in range(_TRIES):
-            try:
-                return open_directory(last, dir_fd=place)
-            except FileNotFoundError:
-                with suppress(FileExistsError):
-                    return new_directory(last, dir_fd=place, mode=mode)
+    if "/" in name:
+        with OpenParent(name, dir_fd) as (place, last):
+            return make_directory(last, dir_fd=place, mode=mode)
+    for _ in range(_TRIES):
+        try:
+            return open_directory(name, dir_fd=dir_fd)
+        except FileNotFoundError:
+            with suppress(FileExistsError):
+                return new_directory(name, dir_fd=dir_fd, mode=mode)
     raise HostileNameError(errno.EEXIST, "something creates that name again and again", name)
 
 
@@ -149,16 +173,16 @@ def new_directory(name: str, *, dir_fd: int, mode: int) -> int:
 
     :class:`ConcurrentlyCreatedError` if others changed its owner or contents before this function checked it.
     """
-    with OpenParent(name, dir_fd) as (place, last):
-        os.mkdir(last, 0o700, dir_fd=place)
-        descriptor = open_directory(last, dir_fd=place)
-        with ClosedOnError(descriptor):
-            others = _others_may_write(os.fstat(place))
+    if "/" in name:
+        with OpenParent(name, dir_fd) as (place, last):
+            return new_directory(last, dir_fd=place, mode=mode)
+    os.mkdir(name, 0o700, dir_fd=dir_fd)
+    descriptor = open_directory(name, dir_fd=dir_fd)
     with ClosedOnError(descriptor):
         status = os.fstat(descriptor)
         if status.st_uid != os.geteuid():
             raise ConcurrentlyCreatedError(errno.EEXIST, "something else created it meanwhile", name)
-        if others and os.listdir(descriptor):
+        if _others_may_write(os.fstat(dir_fd)) and os.listdir(descriptor):
             raise ConcurrentlyCreatedError(errno.EEXIST, "another directory took its place", name)
         if status.st_mode & 0o777 != mode:
             os.fchmod(descriptor, mode)
@@ -175,8 +199,11 @@ def _others_may_write(directory: os.stat_result) -> bool:
 
 def require_at(descriptor: int, name: str, *, dir_fd: int) -> None:
     """Raise :class:`HostileNameError` unless ``name`` still is the file open as ``descriptor``, and its only name."""
-    with OpenParent(name, dir_fd) as (place, last):
-        found = os.stat(last, dir_fd=place, follow_symlinks=False)
+    if "/" in name:
+        with OpenParent(name, dir_fd) as (place, last):
+            require_at(descriptor, last, dir_fd=place)
+        return
+    found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     if not os.path.samestat(found, os.fstat(descriptor)):
         raise HostileNameError(errno.ESTALE, "another file took its place", name)
     _require_plain(found, name, one_name=True)
@@ -186,7 +213,7 @@ def read_whole(
     name: str, *, dir_fd: int | None = None, max_bytes: int = MAX_SMALL_FILE_BYTES, one_name: bool = False
 ) -> bytes:
     """The content of the plain file ``name``, at most ``max_bytes``; see :func:`open_to_read`."""
-    return read_and_close(*opened_to_read(name, dir_fd=dir_fd, one_name=one_name), name, max_bytes)
+    return read_and_close(*opened_file(name, dir_fd=dir_fd, one_name=one_name), name, max_bytes)
 
 
 def read_and_close(
@@ -333,28 +360,6 @@ def plain_name(name: str) -> str:
     if not name or "/" in name or "\0" in name or name in {".", ".."}:
         raise ValueError(f"{name[:60]!r} is not a plain name")
     return name
-
-
-def _open(name: str, flags: int, *, dir_fd: int | None, one_name: bool) -> tuple[int, os.stat_result]:
-    if dir_fd is not None and "/" in name:
-        with OpenParent(name, dir_fd) as (place, last):
-            return _open(last, flags, dir_fd=place, one_name=one_name)
-    try:
-        descriptor = os.open(name, flags | _BASE, dir_fd=dir_fd)
-    except OSError as error:
-        # A link, a pipe without a reader, a socket, a directory.
-        if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
-            raise _planted(name, dir_fd, error.strerror) from error
-        raise
-    # Without a context manager, because thousands of small files are opened.
-    # O_NONBLOCK stays set: it only affects pipes.
-    try:
-        status = os.fstat(descriptor)
-        _require_plain(status, name, one_name=one_name)
-    except BaseException:
-        close_quietly(descriptor)
-        raise
-    return descriptor, status
 
 
 def _require_plain(status: os.stat_result, name: str, *, one_name: bool) -> None:

@@ -121,12 +121,13 @@ def make_directory(path: Path, owner: os.stat_result, root: Path | None = None) 
     else:
         above, name = safe_open.open_trusted_directory(root), str(path.relative_to(root))
     try:
-        try:
-            made = safe_open.new_directory(name, dir_fd=above, mode=DIRECTORY_MODE)
-            with safe_open.ClosedOnError(made), safe_open.OpenParent(name, dir_fd=above) as (place, _):
-                os.fsync(place)
-        except FileExistsError:
-            made = safe_open.open_directory(name, dir_fd=above)
+        with safe_open.OpenParent(name, dir_fd=above) as (place, last):
+            try:
+                made = safe_open.new_directory(last, dir_fd=place, mode=DIRECTORY_MODE)
+                with safe_open.ClosedOnError(made):
+                    os.fsync(place)
+            except FileExistsError:
+                made = safe_open.open_directory(last, dir_fd=place)
         try:
             # Empty and ours: created now, or at the same moment by another process that has not changed its owner yet.
             found = os.fstat(made)

@@ -123,7 +123,7 @@ class Rules:
     @property
     def versioned(self) -> bool:
         """Whether the strategy uses more than offsets."""
-        return self.ranking.versioned
+        return STRATEGIES[self.strategy].versioned
 
     @property
     def is_kafkas(self) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import RefusedError
-from cleanerd.fsio.safe_open import close_quietly, opened_to_read
+from cleanerd.fsio.safe_open import close_quietly, opened_file
 from cleanerd.segments.same_file import changed
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class FileMetadata:
             SegmentChangedError: the broker deleted or replaced the file.
         """
         try:
-            descriptor, status = opened_to_read(name, dir_fd=directory)
+            descriptor, status = opened_file(name, dir_fd=directory)
         except FileNotFoundError as error:
             raise changed("it is gone", where) from error
         try:

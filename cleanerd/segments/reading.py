@@ -22,13 +22,13 @@ from cleanerd.closeable import Closeable
 from cleanerd.errors import BatchTooLargeError, CleanerdError, CorruptionError, system_error
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.fsio.plain_file import open_place, opened_plain_at
-from cleanerd.fsio.safe_open import close_quietly, opened_to_read
+from cleanerd.fsio.safe_open import close_quietly, opened_file
 from cleanerd.fsio.small_file import unreadable
 from cleanerd.host.memory import batch_bytes
 from cleanerd.segments.chunks import Consumed, CountedChunk
 from cleanerd.segments.kernel_errors import KERNEL_ERRORS, kernel_error
 from cleanerd.segments.preallocated import only_zeros
-from cleanerd.segments.same_file import changed, require_same, require_unchanged
+from cleanerd.segments.same_file import changed, require_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -179,7 +179,7 @@ class SegmentReader(Closeable):
         where = f"{self.path}/{name}"
         try:
             # This is cleanerd's own file in a staging directory, which the broker does not use yet.
-            opened = opened_to_read if self._direct else opened_plain_at
+            opened = opened_file if self._direct else opened_plain_at
             descriptor, status = opened(name, dir_fd=self._directory)
         except FileNotFoundError as error:
             raise changed("it is gone", where) from error
@@ -194,11 +194,11 @@ class SegmentReader(Closeable):
             except (BatchTooLargeError, CorruptionError, *KERNEL_ERRORS) as error:
                 if not isinstance(error, MemoryError):
                     # a file that was cut and written to at the same time is not damaged
-                    require_same(descriptor, segment, where)
+                    require_unchanged(os.fstat(descriptor), segment, where)
                 if isinstance(error, CleanerdError):
                     raise
                 raise kernel_error(error, where) from error
-            require_same(descriptor, segment, where)
+            require_unchanged(os.fstat(descriptor), segment, where)
         except OSError as error:
             raise unreadable("cannot be read", where, error) from error
         finally:

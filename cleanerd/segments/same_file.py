@@ -20,18 +20,8 @@ if TYPE_CHECKING:
     from cleanerd.segments.segment import Segment, StatResult
 
 
-def require_same(descriptor: int, segment: Segment, where: str) -> None:
-    """Refuse a file, open as ``descriptor``, that is not the listed ``.log`` of ``segment``.
-
-    Raises:
-        SegmentChangedError: it was replaced, cut or written to.
-        OSError: its ``stat`` fails.
-    """
-    require_unchanged(os.fstat(descriptor), segment, where)
-
-
 def require_unchanged(found: StatResult, segment: Segment, where: str) -> None:
-    """The same for a file whose status is already known.
+    """Refuse a file with the status ``found`` that is not the listed ``.log`` of ``segment``.
 
     Raises:
         SegmentChangedError: it was replaced, cut or written to.

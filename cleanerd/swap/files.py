@@ -235,10 +235,12 @@ class PartitionFiles(Closeable):
     def _system_call(self, operation: FileOperation) -> None:
         name = operation.name
         match operation.kind:
-            case "fsync":
-                self._sync(open_to_read(name, dir_fd=self._fd))
+            case "fsync_directory" if name == HERE:
+                os.fsync(self._fd)
             case "fsync_directory":
-                self._sync(open_directory(name, dir_fd=self._fd))
+                _sync(open_directory(name, dir_fd=self._fd))
+            case "fsync":
+                _sync(open_to_read(name, dir_fd=self._fd))
             case _ if "/" in name:
                 with self._place(name) as (place, last):
                     self._change_name(operation, place, last)
@@ -292,12 +294,6 @@ class PartitionFiles(Closeable):
         finally:
             close_quietly(descriptor)
 
-    def _sync(self, descriptor: int) -> None:
-        try:
-            os.fsync(descriptor)
-        finally:
-            close_quietly(descriptor)
-
     def _failure(self, what: str, name: str, error: OSError) -> CleanerdError:
         return unreadable(what, self.where(name), error)
 
@@ -313,6 +309,13 @@ _OPERATION_TEXTS: Final = {
     "link": "be linked",
     "mkdir": "be made",
 }
+
+
+def _sync(descriptor: int) -> None:
+    try:
+        os.fsync(descriptor)
+    finally:
+        close_quietly(descriptor)
 
 
 def _append(operation: FileOperation, place: int, name: str) -> None:

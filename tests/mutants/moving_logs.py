@@ -35,7 +35,7 @@ MOVING_LOGS = (
         "compared-at-the-open-only",
         "D-06",
         READ,
-        "require_same(descriptor, segment, where)\n                if",
+        "require_unchanged(os.fstat(descriptor), segment, where)\n                if",
         "pass\n                if",
         (f"{SAME}::test_it_changes_while_it_is_read",),
     ),
