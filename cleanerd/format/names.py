@@ -21,7 +21,8 @@ DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
-PASSING_SUFFIXES = ("-delete", "-future", "-stray")
+FUTURE_SUFFIX = "-future"
+PASSING_SUFFIXES = ("-delete", FUTURE_SUFFIX, "-stray")
 """Suffixes of directories that a broker deletes, fills, or moved aside."""
 REMOTE_INDEX_CACHE = "remote-log-index-cache"
 """A broker's directory beside the partitions."""

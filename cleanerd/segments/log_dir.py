@@ -14,7 +14,13 @@ from cleanerd.errors import ConfigError, CorruptionError, system_error
 from cleanerd.format import meta
 from cleanerd.format.checkpoint import offset_in_checkpoint, read_offset_checkpoint
 from cleanerd.format.meta import MetaProperties, read_meta_properties
-from cleanerd.format.names import TopicPartition, parse_future_dir, parse_topic_partition_dir, uuid_to_base64
+from cleanerd.format.names import (
+    FUTURE_SUFFIX,
+    TopicPartition,
+    parse_future_dir,
+    parse_topic_partition_dir,
+    uuid_to_base64,
+)
 from cleanerd.fsio.directory_time import directory_time
 from cleanerd.fsio.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, close_quietly
 from cleanerd.fsio.small_file import read_small_file, unreadable
@@ -218,7 +224,8 @@ def incoming_replicas(log_dir: Path, clock_ns: Callable[[], int] | None = None) 
         state, known = (*written.of, written.changed_ns), _INCOMING_REPLICAS.get(log_dir)
         if known is not None and known[0] == state and written.shows_changes:
             return known[1]
-        found = frozenset(name for name in map(parse_future_dir, os.listdir(descriptor)) if name is not None)
+        moving = [name for name in os.listdir(descriptor) if name.endswith(FUTURE_SUFFIX)]
+        found = frozenset(name for name in map(parse_future_dir, moving) if name is not None)
     except OSError:
         return frozenset()
     finally:

@@ -150,10 +150,9 @@ class SegmentReader(Closeable):
             CorruptionError: the call found damage, or the segment ends inside a batch.
             CleanerdError: the file is gone, cannot be read, or is shorter than before.
         """
-        size, whole_chunk = self.chunk_bytes, lambda _: _Whole(call)
-        return self._without_preallocated(
-            segment, start, lambda part, at: self._read(part, at, whole_chunk, size, size)
-        )
+        size, whole_chunk = self.chunk_bytes, functools.partial(_Whole, call)
+        read = functools.partial(self._read, begin=whole_chunk, piece_bytes=size, chunk_bytes=size)
+        return self._without_preallocated(segment, start, read)
 
     def gathered(
         self,
@@ -170,8 +169,9 @@ class SegmentReader(Closeable):
         Raises:
             CorruptionError, CleanerdError: as :meth:`chunks`.
         """
-        sizes = min(PIECE_BYTES, self.chunk_bytes), chunk_bytes or self.chunk_bytes
-        return self._without_preallocated(segment, start, lambda part, at: self._read(part, at, begin, *sizes))
+        piece, chunk = min(PIECE_BYTES, self.chunk_bytes), chunk_bytes or self.chunk_bytes
+        read = functools.partial(self._read, begin=begin, piece_bytes=piece, chunk_bytes=chunk)
+        return self._without_preallocated(segment, start, read)
 
     @contextlib.contextmanager
     def _opened(self, segment: Segment) -> Iterator[tuple[int, str]]:
@@ -252,6 +252,7 @@ class SegmentReader(Closeable):
         self,
         segment: Segment,
         start: int,
+        *,
         begin: Callable[[int], ChunkBuilder[S_co]],
         piece_bytes: int,
         chunk_bytes: int,
@@ -315,19 +316,17 @@ class SegmentReader(Closeable):
 class _Whole(Generic[T]):
     """A chunk from one call; it stays unfinished until it is full."""
 
-    def __init__(self, call: Callable[[NDArray[np.uint8], int], T]) -> None:
+    def __init__(self, call: Callable[[NDArray[np.uint8], int], T], _expected_bytes: int) -> None:
         self._call = call
         self._result: list[T] = []
+        self.full = False
 
     def feed(self, data: NDArray[np.uint8], position: int) -> tuple[int, int]:
         result = self._call(data, position)
         if result.consumed:
             self._result.append(result)
+            self.full = True
         return result.consumed, result.needed
-
-    @property
-    def full(self) -> bool:
-        return bool(self._result)
 
     def finish(self) -> T:
         return self._result[0]

@@ -50,8 +50,8 @@ def refuse_open(locked: LockedDir, files: PartitionFiles) -> None:
     Raises:
         LogDirBusyError: a process has it open, or that is unknown and the settings require to know it.
     """
-    places = (parse_file_name(name) for name in files.names())
-    bases = [place[0] for place in places if place is not None and place[1] == SEGMENT_SUFFIX]
+    places = [parse_file_name(name) for name in files.names() if name.endswith(SEGMENT_SUFFIX)]
+    bases = [place[0] for place in places if place is not None]
     if not bases:
         return  # reading the partition reports that it has no segment
     name = file_name(max(bases), SEGMENT_SUFFIX)

@@ -176,8 +176,8 @@ def _check_bases(
     first, last = manifest.witnesses[0].base, manifest.witnesses[-1].base
     # Names of segments sort like their bases, so names of thousands of others are not parsed.
     low, high = file_name(first, SEGMENT_SUFFIX), file_name(last, SEGMENT_SUFFIX)
-    places = (parse_file_name(name) for name in names if low <= name <= high)
-    found = {place[0] for place in places if place is not None and place[1] == SEGMENT_SUFFIX}
+    places = [parse_file_name(name) for name in names if low <= name <= high and name.endswith(SEGMENT_SUFFIX)]
+    found = {place[0] for place in places if place is not None}
     changed = sorted(found ^ expected)
     if changed:
         raise _stale(files, f"segment {changed[0]} appeared or vanished")
