@@ -83,11 +83,14 @@ class Staging:
         return self
 
     def _make(self) -> None:
-        close_quietly(open_staging(self._partition))
-        self._make_directory()
+        staging = open_staging(self._partition)
+        try:
+            self._make_directory(self._name.removeprefix(f"{STAGING}/"), staging)
+        finally:
+            close_quietly(staging)
 
-    def _make_directory(self) -> None:
-        self.directory = new_directory(self._name, dir_fd=self._partition, mode=STAGING_MODE)
+    def _make_directory(self, name: str, above: int) -> None:
+        self.directory = new_directory(name, dir_fd=above, mode=STAGING_MODE)
         copy_owner(self._partition, self.directory)
 
     def __exit__(self, *_error: object) -> None:

@@ -140,7 +140,7 @@ def survey_log(
     log_dir: LogDir, log: PartitionLog, config: TopicConfig, store: StateStore, options: CleaningOptions
 ) -> Survey:
     """As :func:`survey`, for a log that was listed already."""
-    with SegmentReader.open(str(log.path), chunk_bytes=256 * 1024) as reader:
+    with SegmentReader.open(str(log.path), chunk_bytes=256 * 1024, at_once=False) as reader:
         may_be_torn = options.unclean and not log_dir.clean_shutdown
         try:
             log_end = log_end_offset(log, reader, may_be_torn=may_be_torn)

@@ -107,8 +107,10 @@ class PartReader:
         """
         stretch = SegmentRange(segment, parts, reading_of, guessed)
         if len(parts) < 2:
-            yield from self._read_serially(stretch)  # no other segment could be read meanwhile
-            return
+            return self._read_serially(stretch)  # no other segment could be read meanwhile
+        return self._read_in_parts(stretch)
+
+    def _read_in_parts(self, stretch: SegmentRange[T]) -> Iterator[T]:
         with contextlib.closing(self.segments([stretch])) as segments:
             for chunks in segments:
                 yield from chunks

@@ -77,7 +77,7 @@ class SegmentReader(Closeable):
     Not thread-safe: the buffer is reused, so the next read overwrites the arrays of a kernel call.
     """
 
-    def __init__(self, path: str, directory: int, buffer: _Buffer, *, direct: bool = False) -> None:
+    def __init__(self, path: str, directory: int | None, buffer: _Buffer, *, direct: bool = False) -> None:
         self.path = path
         self._direct = direct
         self._directory = directory
@@ -86,19 +86,22 @@ class SegmentReader(Closeable):
 
     @classmethod
     def open(
-        cls, path: str, *, chunk_bytes: int = DEFAULT_CHUNK_BYTES, largest_batch_bytes: int | None = None
+        cls,
+        path: str,
+        *,
+        chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+        largest_batch_bytes: int | None = None,
+        at_once: bool = True,
     ) -> SegmentReader:
         """A reader of the partition directory ``path``.
 
-        ``largest_batch_bytes``: larger batches are not read; None: limited by the memory.
+        ``largest_batch_bytes``: larger batches are not read; None: limited by the memory. ``at_once``: open it now, not
+        when a file is read: beside a broker, a survey usually reads none.
 
         Raises:
             CleanerdError: it cannot be opened.
         """
-        try:
-            directory = open_place(path)
-        except OSError as error:
-            raise unreadable("cannot be opened", path, error) from error
+        directory = _open_directory(path) if at_once else None
         return cls(path, directory, _Buffer(chunk_bytes, largest_batch_bytes))
 
     def for_directory(self, path: str, directory: int) -> SegmentReader:
@@ -110,14 +113,20 @@ class SegmentReader(Closeable):
 
     @property
     def directory(self) -> int:
-        """The partition directory's descriptor."""
+        """The partition directory's descriptor.
+
+        Raises:
+            CleanerdError: it cannot be opened.
+        """
+        if self._directory is None:
+            self._directory = _open_directory(self.path)
         return self._directory
 
     def close(self) -> None:
         """Close the directory descriptor; reading afterwards is an error."""
-        if self._directory >= 0:
+        if self._directory is not None and self._directory >= 0:
             close_quietly(self._directory)
-            self._directory = -1
+        self._directory = -1
 
     def headers(self, segment: Segment, *, start: int = 0) -> Iterator[_kernel.Batches]:
         """The batch headers of a segment from file position ``start`` on, a chunk at a time.
@@ -177,10 +186,11 @@ class SegmentReader(Closeable):
     def _opened(self, segment: Segment) -> Iterator[tuple[int, str]]:
         name = file_name(segment.base, SEGMENT_SUFFIX)
         where = f"{self.path}/{name}"
+        directory = self.directory
         try:
             # This is cleanerd's own file in a staging directory, which the broker does not use yet.
             opened = opened_file if self._direct else opened_plain_at
-            descriptor, status = opened(name, dir_fd=self._directory)
+            descriptor, status = opened(name, dir_fd=directory)
         except FileNotFoundError as error:
             raise changed("it is gone", where) from error
         except OSError as error:
@@ -311,6 +321,13 @@ class SegmentReader(Closeable):
                 raise changed(f"it became shorter: {size} bytes were listed, it ends at {start + done}", where)
             done += count
         return self._buffer.memory[position - start : wanted]
+
+
+def _open_directory(path: str) -> int:
+    try:
+        return open_place(path)
+    except OSError as error:
+        raise unreadable("cannot be opened", path, error) from error
 
 
 class _Whole(Generic[T]):

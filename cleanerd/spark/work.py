@@ -59,7 +59,7 @@ class AttemptStaging(Staging):
         super().__init__(plan, partition, reserve_bytes=reserve_bytes, name=f"{work_name(plan.plan_id)}/{attempt}")
 
     def _make(self) -> None:
-        self._make_directory()
+        self._make_directory(self._name, self._partition)
 
 
 class WorkDirectory:
