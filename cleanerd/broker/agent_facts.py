@@ -36,7 +36,7 @@ class BrokerSegment(NamedTuple):
 
 def _segment(row: object) -> BrokerSegment:
     """``[base, size, mtime_ms, inode]``; raises ValueError."""
-    if not isinstance(row, list) or len(row) != 4 or any(type(value) is not int for value in row):
+    if not isinstance(row, list) or list(map(type, row)) != [int] * 4:
         raise ValueError("a segment is four whole numbers")
     segment = BrokerSegment(*row)
     if not (0 <= segment.base <= MAX_OFFSET and 0 <= segment.size < 2**63):

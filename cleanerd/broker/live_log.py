@@ -48,21 +48,22 @@ def read_live(
         raise _unfinished(found, patience)
     if found.topic_id != _topic_id(facts):
         raise _moved(found, "its topic was created again")
-    segments = tuple(segment for segment in found.segments if segment.base <= facts.active.base)
+    newest = facts.active
+    segments = tuple([segment for segment in found.segments if segment.base <= newest.base])
     listed = [held_as(segment) for segment in segments[:-1]]
-    if listed != facts.segments[:-1] or segments[-1].base != facts.active.base:
-        differing = sorted({s.base for s in set(listed) ^ set(facts.segments[:-1])} or {facts.active.base})
+    if listed != facts.segments[:-1] or segments[-1].base != newest.base:
+        differing = sorted({s.base for s in set(listed) ^ set(facts.segments[:-1])} or {newest.base})
         raise _moved(found, f"segment {differing[0]} is not the one that the broker has")
-    if segments[-1].inode != facts.active.inode:
+    if segments[-1].inode != newest.inode:
         raise _moved(found, "the active segment is not the broker's: is it the broker of this directory?")
     # As much as the broker had appended: later bytes may be half a batch, or preallocated space.
     active = segments[-1]
-    if active.size_bytes != facts.active.size:
-        active = replace(active, size_bytes=facts.active.size)
+    if active.size_bytes != newest.size:
+        active = replace(active, size_bytes=newest.size)
     return log_dir, replace(
         found,
         segments=(*segments[:-1], active),
-        snapshots=tuple(base for base in found.snapshots if base <= facts.leo),
+        snapshots=tuple([base for base in found.snapshots if base <= facts.leo]),
         # The first segment may begin above the checkpointed value, never above the broker's own.
         log_start_offset=facts.log_start,
         last_stable_offset=facts.lso,

@@ -212,7 +212,7 @@ class Cleaning:
         Each is a group of its own and retains its last batch, so it always overflows.
         """
         segments = self.decision.segments
-        rewritten = (segments[row] for rows in self.groups() for row in rows)
+        rewritten = [segments[row] for rows in self.groups() for row in rows]
         return [each for each in rewritten if each.outcome.last_offset - each.source.base > MAX_RELATIVE_OFFSET]
 
     def groups(self) -> list[Group]:

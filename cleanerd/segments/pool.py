@@ -131,8 +131,13 @@ class PartReader:
                 yield self._yield_results(started.popleft(), itertools.chain([first], results))
 
     def _read_serially(self, stretch: SegmentRange[T]) -> Iterator[T]:
-        for number, part in enumerate(stretch.parts):
-            yield from stretch.reading_of(number)(self.reader, _until(stretch.segment, part.end), part.start)
+        if len(stretch.parts) == 1:
+            return self._read_part(stretch, 0)
+        return itertools.chain.from_iterable(self._read_part(stretch, number) for number in range(len(stretch.parts)))
+
+    def _read_part(self, stretch: SegmentRange[T], number: int) -> Iterator[T]:
+        part = stretch.parts[number]
+        return stretch.reading_of(number)(self.reader, _until(stretch.segment, part.end), part.start)
 
     def _yield_results(
         self, stretch: SegmentRange[T], results: Iterator[tuple[_PartTask[T], Future[list[T]]]]
