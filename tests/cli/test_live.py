@@ -186,7 +186,7 @@ def test_an_answer_that_is_too_large(shell: Shell, agent: FakeAgent, operation: 
     assert (refused["outcome"], cleaned["outcome"]) == ("refused", "cleaned")
     assert "orders-0: the answer of the broker's agent to log is larger than 64.0 MiB" in refused["reason"]
     assert "too many segments" in refused["reason"]
-    assert len([each for each in agent.asked("log") if each["partition"] == 0]) == 1, "asked again for nothing"
+    assert len([each for each in agent.requested("log") if each["partition"] == 0]) == 1, "asked again for nothing"
 
 
 def test_a_stuck_pause_is_a_problem(shell: Shell, agent: FakeAgent) -> None:

@@ -137,7 +137,7 @@ def test_pauses_of_a_newer_release(root: Path) -> None:
             await until("ready", lambda: service.view().ready)
             await rounds(service)
             assert service.view().paused
-            assert not agent.asked("swap")
+            assert not agent.requested("swap")
             (warning,) = (each for each in service.view().warnings if "daemon.json" in each)
             assert warning.endswith("everything is paused until cleanerd resume")
             await control("resume")

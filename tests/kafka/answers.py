@@ -160,10 +160,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class LookupCheck:
-    """``problems`` is empty when every one of the ``asked`` lookups, over ``entries`` index entries, led right."""
+    """``problems`` is empty when every one of the ``requested`` lookups, over ``entries`` index entries, led right."""
 
     problems: tuple[str, ...]
-    asked: int
+    requested: int
     entries: int
 
 

@@ -42,35 +42,35 @@ def edit(log: Path, suffix: str, place: int, entry: bytes) -> None:
 def test_right_indexes(judge_43: Judge, log: Path) -> None:
     check = judge_43.lookups(log)
     assert check.problems == ()
-    assert check.asked > 100
+    assert check.requested > 100
     assert check.entries > 10, "an index without entries would prove nothing"
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("suffix", "entry", "said"),
+    ("suffix", "entry", "message"),
     [
         (".index", struct.pack(">ii", 7, 77), "is not where a batch begins"),
         (".timeindex", struct.pack(">qi", T + 107, 47), "starts behind the first record of that time"),
         (".timeindex", struct.pack(">qi", T + 10_000, 2), "does not rise"),
     ],
 )
-def test_wrong_entries(judge_43: Judge, log: Path, suffix: str, entry: bytes, said: str) -> None:
+def test_wrong_entries(judge_43: Judge, log: Path, suffix: str, entry: bytes, message: str) -> None:
     """F-7: a first entry with a position where no batch begins, or with a time that comes earlier, or later."""
     edit(log, suffix, 0, entry)
     problems = judge_43.lookups(log).problems
-    assert any(said in problem for problem in problems), problems
+    assert any(message in problem for problem in problems), problems
 
 
 @pytest.mark.parametrize(
-    ("batch", "offset", "said"), [(3, 6, "starts behind its batch"), (1, 13, "names an offset outside its batch")]
+    ("batch", "offset", "message"), [(3, 6, "starts behind its batch"), (1, 13, "names an offset outside its batch")]
 )
-def test_an_entry_for_another_batch(judge_43: Judge, log: Path, batch: int, offset: int, said: str) -> None:
+def test_an_entry_for_another_batch(judge_43: Judge, log: Path, batch: int, offset: int, message: str) -> None:
     """F-7: positions are those of batches, but offset and position do not belong together."""
     position = judge_43.dump(log).batches[batch].position
     edit(log, ".index", 0, struct.pack(">ii", offset, position))
     problems = judge_43.lookups(log).problems
-    assert any(said in problem for problem in problems), problems
+    assert any(message in problem for problem in problems), problems
 
 
 def test_a_time_index_that_ends_too_early(judge_43: Judge, log: Path) -> None:

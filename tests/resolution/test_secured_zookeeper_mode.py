@@ -14,7 +14,7 @@ from cleanerd.admin.cluster import AccessDeniedError, KeyValue, TopicFacts
 from cleanerd.config.load import load_settings
 from cleanerd.resolution.broker_facts import broker_facts
 from cleanerd.resolution.zk_config_cache import UNQUERIED_MS
-from cleanerd.resolution.zk_config_cache import cached_topic_configs as cleanerd_told_topics
+from cleanerd.resolution.zk_config_cache import cached_topic_configs as cleanerd_topic_configs
 from cleanerd.segments.log_dir import read_log_dir
 from tests.cli.clean_log_dirs import write_metadata
 from tests.support.format_bytes import metadata, metadata_batch
@@ -61,7 +61,7 @@ class Requested:
         return {name: TopicFacts(name, None, policy) for name in names}
 
 
-told_topics = partial(cleanerd_told_topics, connect=cast("Any", Requested))
+cached_topics = partial(cleanerd_topic_configs, connect=cast("Any", Requested))
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_metadata_log_that_was_left_behind(tmp_path: Path, log_dir: LogDir) ->
     none = load_settings([], [f"cleanerd.state.dir={tmp_path / 'none'}"], environ={})
     old = broker_facts(none, log_dir, [])
     assert (old.zookeeper, old.topic_config("orders").policy_known) == (True, False)
-    requested = broker_facts(settings(tmp_path, LOGIN), log_dir, [], running=True, query_topics=told_topics)
+    requested = broker_facts(settings(tmp_path, LOGIN), log_dir, [], running=True, query_topics=cached_topics)
     assert requested.topic_config("orders").is_compacted
     alive_ms = os.stat(log_dir.path / HIGH_WATERMARKS).st_mtime_ns // 1_000_000
     with (directory / f"{0:020d}.log").open("ab") as log:
@@ -100,10 +100,10 @@ def test_a_metadata_log_that_was_left_behind(tmp_path: Path, log_dir: LogDir) ->
 
 def test_the_broker_is_queried_with_the_login_of_the_file(tmp_path: Path, log_dir: LogDir) -> None:
     """U-40: the file names the brokers and the login; bootstrap.servers of the settings counts before it."""
-    reported = told_topics(settings(tmp_path, LOGIN), log_dir, running=True)
+    reported = cached_topics(settings(tmp_path, LOGIN), log_dir, running=True)
     assert (reported.topics["orders"].values, reported.warnings) == ({"cleanup.policy": "compact"}, ())
     assert Requested.by == ("kafka-1:9093", "SASL_PLAINTEXT", "hunter2")
-    told_topics(settings(tmp_path, LOGIN, "cleanerd.state.dir=" + str(tmp_path / "s2"), "bootstrap.servers=b:1"),
+    cached_topics(settings(tmp_path, LOGIN, "cleanerd.state.dir=" + str(tmp_path / "s2"), "bootstrap.servers=b:1"),
                 log_dir, running=True)  # fmt: skip
     assert Requested.by[0] == "b:1"
 
@@ -120,7 +120,7 @@ def test_an_obstacle_is_a_warning_without_the_password(
     tmp_path: Path, log_dir: LogDir, text: str, message: str
 ) -> None:
     """The daemon goes on, and no password is in its log."""
-    reported = told_topics(settings(tmp_path, text), log_dir, running=True)
+    reported = cached_topics(settings(tmp_path, text), log_dir, running=True)
     assert reported.topics == {}
     (warning,) = reported.warnings
     assert message in warning
@@ -132,12 +132,12 @@ def test_each_log_directory_of_a_broker_asks_for_its_own_topics(tmp_path: Path, 
     path = make_log_dir(tmp_path / "d2", {"users-0": two_groups()})
     (path / "meta.properties").write_text((log_dir.path / "meta.properties").read_text())
     reported = settings(tmp_path, LOGIN)
-    assert set(told_topics(reported, log_dir, running=True).topics) == {"orders"}
-    assert set(told_topics(reported, read_log_dir(path), running=True).topics) == {"users"}
-    assert set(told_topics(reported, log_dir, running=False).topics) == {"orders"}
+    assert set(cached_topics(reported, log_dir, running=True).topics) == {"orders"}
+    assert set(cached_topics(reported, read_log_dir(path), running=True).topics) == {"users"}
+    assert set(cached_topics(reported, log_dir, running=False).topics) == {"orders"}
     copy = tmp_path / "copy"
     shutil.copytree(log_dir.path, copy)
-    assert told_topics(reported, read_log_dir(copy), running=False).topics == {}
+    assert cached_topics(reported, read_log_dir(copy), running=False).topics == {}
 
 
 def test_the_age_of_an_answer_counts_by_topic(tmp_path: Path, log_dir: LogDir) -> None:
@@ -145,15 +145,15 @@ def test_the_age_of_an_answer_counts_by_topic(tmp_path: Path, log_dir: LogDir) -
     path = make_log_dir(tmp_path / "d2", {"users-0": two_groups()})
     (path / "meta.properties").write_text((log_dir.path / "meta.properties").read_text())
     reported, users = settings(tmp_path, LOGIN), read_log_dir(path)
-    told_topics(reported, log_dir, running=True)
+    cached_topics(reported, log_dir, running=True)
     now_ns = time.time_ns() + 2 * UNQUERIED_MS * 1_000_000
-    told_topics(reported, users, running=True, clock_ms=lambda: now_ns // 1_000_000)
+    cached_topics(reported, users, running=True, clock_ms=lambda: now_ns // 1_000_000)
     for each in (log_dir, users):
         os.utime(each.path / HIGH_WATERMARKS, ns=(now_ns, now_ns))
-    assert set(told_topics(reported, users, running=False).topics) == {"users"}
-    old = told_topics(reported, log_dir, running=False)
+    assert set(cached_topics(reported, users, running=False).topics) == {"users"}
+    old = cached_topics(reported, log_dir, running=False)
     assert (old.topics, "ran on for 2 h" in old.warnings[0]) == ({}, True)
-    found = told_topics(reported, log_dir, running=True, clock_ms=lambda: now_ns // 1_000_000)
+    found = cached_topics(reported, log_dir, running=True, clock_ms=lambda: now_ns // 1_000_000)
     assert set(found.topics) == {"orders"}
 
 
@@ -166,9 +166,9 @@ def test_log_directories_that_ask_at_the_same_time(tmp_path: Path, log_dir: LogD
     class Slow(Requested):
         def topics(self, names: list[str], node_id: int) -> dict[str, TopicFacts]:
             if names == ["users"]:
-                told_topics(reported, log_dir, running=True)
+                cached_topics(reported, log_dir, running=True)
             return super().topics(names, node_id)
 
-    cleanerd_told_topics(reported, read_log_dir(path), running=True, connect=cast("Any", Slow))
-    assert set(told_topics(reported, log_dir, running=False).topics) == {"orders"}
-    assert set(told_topics(reported, read_log_dir(path), running=False).topics) == {"users"}
+    cleanerd_topic_configs(reported, read_log_dir(path), running=True, connect=cast("Any", Slow))
+    assert set(cached_topics(reported, log_dir, running=False).topics) == {"orders"}
+    assert set(cached_topics(reported, read_log_dir(path), running=False).topics) == {"users"}

@@ -52,9 +52,9 @@ def found_in(output: Path) -> dict[str, bytes]:
 def first_fails(place: Path, how: str, job: ArchiveJob, work: Work) -> Iterator[pa.RecordBatch]:
     """The first attempt at a partition ends badly, when all of it was sent; the second sends it again."""
     batches = list(clean_one(job, work))
-    mark = place / str(work.name)
-    if not mark.exists():
-        mark.touch()
+    marker = place / str(work.name)
+    if not marker.exists():
+        marker.touch()
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         raise OSError("injected")
@@ -63,10 +63,10 @@ def first_fails(place: Path, how: str, job: ArchiveJob, work: Work) -> Iterator[
 
 def killed_early(place: Path, job: ArchiveJob, work: Work) -> Iterator[pa.RecordBatch]:
     """Files of an attempt that nobody else writes are left in the archive's place."""
-    mark = place / str(work.name)
-    if not mark.exists():
-        mark.touch()
-        left = job.target / job.run / job.sources[0].name / mark.name / "stray.log"
+    marker = place / str(work.name)
+    if not marker.exists():
+        marker.touch()
+        left = job.target / job.run / job.sources[0].name / marker.name / "stray.log"
         left.parent.mkdir(parents=True, exist_ok=True)
         left.write_bytes(b"half of it")
         os.kill(os.getpid(), signal.SIGKILL)
