@@ -346,7 +346,7 @@ DAEMON = (
         "trigger",
         "cleanerd/daemon/registry/partition_entry.py",
         "    tracked.waiting_since_ms = None\n    if done.horizons:",
-        "    tracked.asked = False\n    if done.horizons:",
+        "    tracked.requested = False\n    if done.horizons:",
         ("tests/daemon/test_triggered.py::test_a_trigger_while_horizons_are_read",),
     ),
     Mutant(
