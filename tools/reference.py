@@ -134,7 +134,7 @@ def configuration() -> str:
         "",
         "Settings come from a TOML file (`--config`, default `/etc/cleanerd/cleanerd.toml`), the environment, and",
         "`--set KEY=VALUE`. The last one wins. `cleanerd config show` prints every value and its origin,",
-        "`cleanerd config check` looks for mistakes, and `cleanerd config generate` prints a commented file.",
+        "`cleanerd config check` finds mistakes, and `cleanerd config generate` prints a commented file.",
         "",
         "In the environment a key begins with `CLEANERD_`, and `.` is written `_`: `CLEANERD_LOG_CLEANER_THREADS=2`.",
         "",

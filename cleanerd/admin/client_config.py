@@ -170,7 +170,7 @@ def read_client_config(path: Path | None) -> ClientConfig:
     unknown = [key for key in file.names if key not in _KNOWN]
     if unknown:
         also = f" (also: {', '.join(unknown[1:])})" if unknown[1:] else ""
-        hint = "remove the line, or give cleanerd a file of its own without it"
+        hint = "remove the line, or give cleanerd another file without it"
         raise file.wrong(unknown[0], f"cleanerd cannot pass this setting on to its clients{also}", hint)
     protocol = file.one_of("security.protocol", _PROTOCOLS, "PLAINTEXT")
     tls = protocol in {"SSL", "SASL_SSL"}

@@ -138,8 +138,8 @@ def hand_back(cluster: Cluster, delegations: Delegations, topic: str, *, dry_run
         if facts is None or _same_topic(saved, facts) is None:
             if not dry_run:
                 file.remove(cluster_id, topic)
-            gone = "the topic is gone" if facts is None else "the topic was created again since"
-            return DelegateResult(topic, cluster_id, "forgotten", {}, (f"{gone}: its saved settings are dropped",))
+            gone = "the topic was deleted" if facts is None else "the topic was created again since"
+            return DelegateResult(topic, cluster_id, "forgotten", {}, (f"{gone}: its saved settings were deleted",))
         _require_reported(facts, saved.changes)
         restored, warnings = changes_to_hand_back(facts.values, saved.changes)
         if restored:
@@ -154,7 +154,7 @@ def _nothing_saved(facts: TopicFacts | None, topic: str, cluster_id: str, delega
         raise ConfigError("no such topic", where=topic)
     if is_delegated(facts.topic_level_configs):
         raise RefusedError(
-            f"{RATIO} is 1 on the topic, but what was there before is not saved here",
+            f"{RATIO} is 1 on the topic, but the values before that are not saved here",
             where=topic,
             hint=f"run it where cleanerd delegate ran (not in {delegations.path}), or set the key with Kafka's tools",
         )
@@ -204,7 +204,7 @@ def changes_to_hand_back(
             restored[key] = (own, change.before)
         else:
             now = "not set" if own is None else own
-            warnings.append(f"{key} is {now} now and no longer what cleanerd delegate set: it is left as it is")
+            warnings.append(f"{key} is now {now}, which is not what cleanerd delegate set: it was not changed")
     return restored, tuple(warnings)
 
 

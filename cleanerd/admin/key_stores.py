@@ -64,7 +64,7 @@ def key_pair(path: Path, password: str | None, key_password: str | None) -> KeyP
         keys = _jks(path, data, password, key_password or password).keys
         _require_one(len(keys), str(path))
         if not keys[0].key:
-            raise ConfigError("it holds a private key, and no password is given", where=str(path))
+            raise ConfigError("it contains a private key, but no password is set", where=str(path))
         return KeyPair("".join(map(_certificate_pem, keys[0].chain)), _pem("PRIVATE KEY", keys[0].key))
     if data[:1] == b"\x30":
         if key_password is not None and key_password != password:
@@ -97,7 +97,7 @@ def certificates_in(pem: str, where: str) -> str:
     """
     found = [block[0] + "\n" for block in _BLOCK.finditer(pem) if block[1] in {"CERTIFICATE", "TRUSTED CERTIFICATE"}]
     if not found:
-        raise ConfigError("it holds no certificate", where=where, hint="is it PEM, PKCS12 or JKS?")
+        raise ConfigError("it contains no certificate", where=where, hint="is it PEM, PKCS12 or JKS?")
     return "".join(found)
 
 
@@ -177,7 +177,7 @@ def _openssl(path: Path, password: str | None, *options: str) -> str:
 
 def _require_one(keys: int, where: str) -> None:
     if keys != 1:
-        what = "it holds no private key" if keys == 0 else f"it holds {keys} private keys"
+        what = "it contains no private key" if keys == 0 else f"it holds {keys} private keys"
         raise ConfigError(what, where=where, hint="give a store with one private key")
 
 

@@ -127,7 +127,7 @@ def attach(jvm: Jvm, jar: str, options: str) -> None:
     if reply != _LOADED:
         response = "; ".join(reply)[:300] or "nothing"
         raise CleanerdError(
-            f"did not load the agent, it said: {response}",
+            f"did not load the agent and answered: {response}",
             where=where,
             hint="add -javaagent:$(cleanerd agent path) to the broker's KAFKA_OPTS and restart it",
         )

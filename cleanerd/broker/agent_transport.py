@@ -157,7 +157,7 @@ def _by_loopback(path: Path, timeout_seconds: float) -> socket.socket:
     ours = _network()
     if announced.network is not None and ours is not None and announced.network != ours:
         raise AgentUnavailableError(
-            "the agent listens on the loopback of another network namespace, which nothing here can reach",
+            "the agent listens on the loopback of another network namespace, which cannot be reached from here",
             where=str(path),
             hint="run cleanerd in the network of the broker's container (in the same pod; with docker: --network "
             "container:NAME), or run the broker on Java 17 or newer, which has unix sockets",
@@ -217,7 +217,7 @@ def _prove(connection: socket.socket, secret: bytes, deadline: float, path: Path
     theirs, proof = answer[:_NUMBER_BYTES], answer[_NUMBER_BYTES:]
     if not hmac.compare_digest(proof, _proof(secret, _AGENT, mine, theirs)):
         raise AgentUnavailableError(
-            "another process serves the port that it announces: the broker that wrote it is gone",
+            "another process uses the port in it: the broker that wrote it has ended",
             where=str(path),
             hint=_RESTART,
         )

@@ -97,7 +97,7 @@ def broker_process(log_dir: Path) -> int:
         raise RefusedError(
             "a broker runs there whose process cannot be seen from here",
             where=str(log_dir),
-            hint="in a container run cleanerd inside of it; else name the process by --pid",
+            hint="in a container, run cleanerd inside it; otherwise name the process with --pid",
         )
     return pid
 

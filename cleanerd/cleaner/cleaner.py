@@ -153,14 +153,13 @@ class Cleaning:
             )
         elif waiting and not rules.versioned and not decision.guard_note:
             notes.append(
-                f"{waiting} tombstones past their delete horizon stay: Kafka's checkpoint says that the log is clean "
-                f"below offset {self.plan.unproven_below}, but it holds another record of their key there "
+                f"{waiting} tombstones past their delete horizon stay: Kafka's checkpoint says the log is clean "
+                f"below offset {self.plan.unproven_below}, but it has another record of their key there "
                 "(clean --from-start removes both)"
             )
         elif waiting and not decision.guard_note:
             notes.append(
-                f"{waiting} tombstones past their delete horizon stay for now: the log holds another record of their "
-                "key"
+                f"{waiting} tombstones past their delete horizon stay for now: the log has another record of their key"
             )
         if oddities.without_version:
             malformed = f", {oddities.describe_malformed()}" if oddities.malformed_versions else ""
@@ -188,7 +187,7 @@ class Cleaning:
         form = "those that are rewritten become v2" if self.plan.convert_legacy else "they keep their format"
         parts = (
             f"{count} batches have message format v0 or v1: {form} (cleanerd.broker.version). The age of their "
-            "tombstones is taken from the modification times of the segments"
+            "tombstones is that of their segments' modification times"
         )
         return (parts,)
 
@@ -200,7 +199,7 @@ class Cleaning:
             return ()
         started = sum(each.horizons_begun for each in rewritten)
         why = (
-            f"in {counted(started, 'batch')}, tombstones and markers get their delete horizon; they go after it"
+            f"in {counted(started, 'batch')}, tombstones and markers get their delete horizon, for later removal"
             if started
             else "small segments are merged, or empty batches and old transaction markers are removed"
         )

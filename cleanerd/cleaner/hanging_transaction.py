@@ -53,7 +53,7 @@ class OpenTransaction:
     def remedy(self) -> str:
         """When the transaction ends by itself, and the command that ends it."""
         command = abort_command(self.name, f"--start-offset {self.first_offset}", self.connect)
-        return f"when the transaction is committed, aborted or timed out; if its producer is gone: {command}"
+        return f"when the transaction is committed, aborted or timed out; if its producer no longer runs: {command}"
 
 
 def abort_command(name: TopicPartition, which: str, connect: str = CONNECT) -> str:

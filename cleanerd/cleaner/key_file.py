@@ -203,7 +203,7 @@ class KeyFile:
                 raise _failed(error) from error
             words = np.frombuffer(data, dtype=np.uint8)
             if len(words) != end - start or crc32c(words) != stretch.crcs[part]:
-                raise KeyFileError("what was written there did not come back")
+                raise KeyFileError("the bytes that were written there cannot be read back")
             self.rows_read += len(words) // self._row_bytes
             yield words.view(np.uint64)
 

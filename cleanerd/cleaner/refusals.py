@@ -36,7 +36,7 @@ def refuse_live(cleaning: Cleaning, *, proves_by_markers: bool = True) -> None:
     legacy = [segments[row].source.base for rows in cleaning.groups() for row in rows if segments[row].legacy_batches]
     if legacy:
         raise RefusedError(
-            f"segment {legacy[0]} holds message format v0 or v1, and live cleaning writes v2 only",
+            f"segment {legacy[0]} has message format v0 or v1, but live cleaning writes only v2",
             where=cleaning.plan.path,
             hint="stage it and apply it on start, or clean it offline",
         )

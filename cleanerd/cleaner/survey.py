@@ -201,7 +201,9 @@ def survey_log(
         against = replace(against, reason=f"{against.reason}; {holds.describe(options.now_ms)}", changes=holds.remedy)
     elif holds is not None and options.now_ms - holds.since_ms > HANGS_MS:  # younger ones are normal
         text = holds.describe(options.now_ms)
-        notes.append(f"nothing from offset {holds.first_offset} on is cleaned: {text}. It continues {holds.remedy}")
+        notes.append(
+            f"offsets from {holds.first_offset} on are not cleaned: {text}. They can be cleaned {holds.remedy}"
+        )
     if bounds.wrong_time is not None:
         notes.append(bounds.wrong_time.note)
     return Survey(
@@ -330,7 +332,7 @@ def _clean_point(
             ending = "too, as cleanerd wrote it" if theirs == point.offset else "as it did before that"
             notes += [note, f"cleaner-offset-checkpoint says {theirs} {ending}: all of the log is dirty"]
         else:
-            notes.append(f"{note}, as when the broker cleaned it since; {origin} counts")
+            notes.append(f"{note}, for example because the broker cleaned it since; {origin} is used")
         return offset, origin, notes
     if not refused and point.fingerprint != fingerprint(config):
         changed = describe_changes(point.fingerprint, fingerprint(config))

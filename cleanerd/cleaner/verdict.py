@@ -28,7 +28,7 @@ NOT_STOPPED_CLEANLY: Final = (
 _MOVES: Final = {
     LimitedBy.HIGH_WATERMARK: "when the in-sync replicas have caught up and the broker has written its checkpoint",
     LimitedBy.RECOVERY_POINT: "when the broker has flushed the log: at the latest at its next clean stop",
-    LimitedBy.OPEN_TRANSACTION: "when the transaction is committed or aborted; a producer that is gone times out, a "
+    LimitedBy.OPEN_TRANSACTION: "when the transaction is committed or aborted; a producer that ended times out, a "
     "hanging one needs kafka-transactions.sh",
 }
 """When each limit moves."""
@@ -113,7 +113,7 @@ def _of_tiers(log: PartitionLog, config: TopicConfig) -> NotCleanedReason | None
         return None
     what = f"{tiered[0]} is a file of tiered storage: tiered topics are not cleaned"
     return NotCleanedReason(
-        REMOTE_STORAGE, what, f"when the files *{TIER_SUFFIX} are gone: the broker that wrote them deletes them"
+        REMOTE_STORAGE, what, f"when the files *{TIER_SUFFIX} no longer exist: the broker that wrote them deletes them"
     )
 
 

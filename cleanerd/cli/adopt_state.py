@@ -53,9 +53,9 @@ def _source(store: StateStore, log_dir: LogDir, original: str | None) -> tuple[s
     where = str(log_dir.path)
     if any(store.directory(log_dir).glob("*.json")):
         raise RefusedError(
-            "it has state of its own",
+            "it has its own state already",
             where=where,
-            hint=f"to replace that, stop the daemon and remove {store.directory(log_dir)}",
+            hint=f"to replace it, stop the daemon and remove {store.directory(log_dir)}",
         )
     places = store.places.gone_to(log_dir.place, None if original is None else os.path.realpath(original))
     known = ", ".join(sorted(each.place.path for each in places.values()))

@@ -77,14 +77,14 @@ def attach_command(
                 where=f"process {jvm.pid}",
                 hint="leave --transport out, or restart the broker and attach again",
             )
-        common.output.note("already loaded, of this build: nothing was done")
+        common.output.note("this build is already loaded: nothing was done")
     else:
         started = time.monotonic()
         attach(jvm, place, options)
         seconds = time.monotonic() - started
         socket, info = _wait_for(jvm, configured, build)
         warn_of_another_build(common.output, info)
-        common.output.note(f"loaded in {1000 * seconds:.0f} ms; after a restart of the broker it is gone")
+        common.output.note(f"loaded in {1000 * seconds:.0f} ms; until the broker restarts")
     _print_report(common, socket, info)
     return 0 if info.capable or not info.ready else AgentUnavailableError.exit_code
 
@@ -173,7 +173,7 @@ def _wait_for(jvm: Jvm, configured: Path | None, build: str | None) -> tuple[Pat
 
 _LOADED: Final = {
     "premain": "started with the broker (-javaagent)",
-    "agentmain": "loaded into the running broker, gone with its next restart",
+    "agentmain": "loaded into the running broker, until its next restart",
 }
 
 
@@ -190,7 +190,7 @@ def _print_report(common: Common, socket: Path, info: AgentInfo) -> None:
         "broker": f"{info.kafka}, Java {info.java}, process {info.pid}, node {info.node_id}",
         "agent": f"build {info.build}, protocol {info.protocol}, {_LOADED.get(info.loaded, info.loaded)}",
         "can swap": _capability(info),
-        "trial in a log of its own": info.trial,
+        "self-test": info.trial,
         "log directories": ", ".join(info.log_dirs),
         "swaps so far": str(info.swaps),
         "broker's cleaner paused for": ", ".join(info.pauses) or "nothing",

@@ -109,7 +109,7 @@ def _warn_of_long_away(output: Output, log_dir: LogDir, facts: BrokerFacts) -> N
     for each in found[:_MOST_NAMED]:
         output.warning(f"{each.name}: {each.describe(now_ms)}: deleted keys or aborted records may come back")
     if len(found) > _MOST_NAMED:
-        output.warning(f"{log_dir.path}: so it is with {len(found) - _MOST_NAMED} more partitions")
+        output.warning(f"{log_dir.path}: the same is true for {len(found) - _MOST_NAMED} more partitions")
     if found:
         output.warning(f"before the broker starts, move these replicas aside: cleanerd move-aside {log_dir.path}")
 

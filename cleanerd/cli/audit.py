@@ -54,7 +54,7 @@ def audit(
     log_dirs = common.log_dirs(log_dirs)
     terms = find_terms(keys, keys_file, key_prefixes, value_parts, as_hex=as_hex, as_base64=as_base64)
     if not terms:
-        raise click.UsageError("no key to look for: give --key, --keys-file, --key-prefix or --value-contains")
+        raise click.UsageError("no key to find: give --key, --keys-file, --key-prefix or --value-contains")
     host = search_host(common, common.load_settings(), partition, log_dirs, terms)
     audits, elsewhere = host.by_owner(), host.elsewhere
     if common.output.as_json:

@@ -39,7 +39,7 @@ def trigger(common: Common, partitions: tuple[str, ...], *, wait: bool, timeout_
     nothing is triggered. With --wait the exit code is that of cleanerd clean: 0 if all were cleaned.
     """
     if timeout_seconds is not None and not wait:
-        raise click.UsageError("--timeout goes with --wait only")
+        raise click.UsageError("--timeout needs --wait")
     answer = _request(common, "trigger", partitions)
     if wait:
         return _wait(common, answer, timeout_seconds)
@@ -47,7 +47,7 @@ def trigger(common: Common, partitions: tuple[str, ...], *, wait: bool, timeout_
         common,
         answer,
         [
-            f"{each['partition']}: tried again next; when last looked at it was not cleaned: {each['was_refused']}"
+            f"{each['partition']}: tried again next; it was not cleaned at the last scan: {each['was_refused']}"
             if "was_refused" in each
             else f"{each['partition']}: {_WORKS[each['work']]} next"
             for each in answer["triggered"]
@@ -58,7 +58,7 @@ def trigger(common: Common, partitions: tuple[str, ...], *, wait: bool, timeout_
 
 
 def _left_out(answer: Mapping[str, Any]) -> list[str]:
-    return [f"{each['partition']}: left out: {each['reason']}" for each in answer["left_out"]]
+    return [f"{each['partition']}: not triggered: {each['reason']}" for each in answer["left_out"]]
 
 
 def _wait(common: Common, answer: dict[str, Any], timeout_seconds: float | None) -> int:
@@ -123,11 +123,13 @@ def resume(common: Common, partitions: tuple[str, ...], *, canary: bool) -> None
 
 def _release_canary(common: Common, partitions: tuple[str, ...]) -> None:
     if partitions:
-        raise click.UsageError("--canary goes without partitions")
+        raise click.UsageError("--canary cannot be used with partitions")
     answer = _request(common, "release-canary", ())
     hold = answer["released"]
     line = (
-        "the canary did not hold" if hold is None else f"{hold['partition'] or 'canary'}: released: {hold['finding']}"
+        "the canary had not stopped cleaning"
+        if hold is None
+        else f"{hold['partition'] or 'canary'}: released: {hold['finding']}"
     )
     _print_answer(common, answer, [line])
 
@@ -142,19 +144,15 @@ def retry(common: Common, partitions: tuple[str, ...]) -> None:
     """
     answer = _request(common, "retry", partitions)
     lines = [
-        f"{name}: tried again, once its pause has ended (cleanerd resume)"
+        f"{name}: tried again after its pause (cleanerd resume)"
         if name in answer["paused"]
-        else f"{name}: its failures count no longer, but it is not cleaned now: {answer['not_due'][name]}"
+        else f"{name}: its failures are forgotten, but it is not cleaned now: {answer['not_due'][name]}"
         if name in answer["not_due"]
         else f"{name}: tried again"
         for name in answer["retried"]
     ]
     again = answer.get("verified_again")
-    lines += [
-        f"{name}: nothing to try again, it has not failed"
-        for name in answer["healthy"]
-        if again is None or name != again
-    ]
+    lines += [f"{name}: has not failed, nothing to do" for name in answer["healthy"] if again is None or name != again]
     if again is not None:
         lines.append(f"{again or 'canary'}: verified again")
     _print_answer(common, answer, lines or ["nothing is quarantined"])
@@ -185,14 +183,14 @@ def ignore_replica(common: Common, brokers: tuple[int, ...], *, revoke: bool) ->
     answer = _request(common, operation, [str(each) for each in brokers])
     ignored = ", ".join(map(str, answer["ignored"]))
     lines = [
-        f"tombstones wait for all replicas but those of broker {ignored}"
+        f"tombstones do not wait for the replicas of broker {ignored}"
         if ignored
         else "tombstones wait for all replicas"
     ]
     _print_answer(common, answer, lines)
 
 
-_WORKS = {"live": "cleaned", "stage": "staged", "observe": "worked out"}
+_WORKS = {"live": "cleaned", "stage": "staged", "observe": "estimated"}
 
 
 def _request(common: Common, operation: str, words: Sequence[str]) -> dict[str, Any]:

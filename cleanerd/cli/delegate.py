@@ -44,9 +44,9 @@ def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run
             and _config(settings, facts).is_kafkas
         ):
             question = (
-                f"{topic} is cleaned by offset with null tombstones. It needs delegation only if tombstones have to "
-                "wait for replicas that are away: Kafka's cleaner removes them by the clock. From now on only "
-                f"cleanerd would clean it, and only when its settings name topics.{topic}.{STRATEGY}. Go on?"
+                f"{topic} is cleaned by offset with null tombstones. It needs delegation only if tombstones must "
+                "wait for replicas that are away, which Kafka's cleaner does not do. From now on only "
+                f"cleanerd would clean it, and only if its settings name topics.{topic}.{STRATEGY}. Continue?"
             )
             if not common.output.confirm(question, yes=yes):
                 raise click.Abort

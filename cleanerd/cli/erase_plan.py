@@ -128,7 +128,7 @@ def _last_bound(outlooks: Sequence[CopyOutlook]) -> int | None:
 def _show(output: Output, term: Term, found: Sequence[tuple[Path, list[CopyOutlook]]]) -> None:
     for path, outlooks in found:
         output.line(f"{path}: {counted(len(outlooks), 'record')} with the key {show_key(term.data)}")
-        columns = [Column("offset", right=True), Column("what"), Column("state"), Column("gone by"), Column("file")]
+        columns = [Column("offset", right=True), Column("what"), Column("state"), Column("removed by"), Column("file")]
         rows = [
             [
                 str(each.copy.offset),
@@ -146,12 +146,12 @@ def _show(output: Output, term: Term, found: Sequence[tuple[Path, list[CopyOutlo
         for steps, offsets in by_steps.items():
             distinct = list(dict.fromkeys(offsets))
             subject = f"Offset {distinct[0]} is" if len(distinct) == 1 else f"Offsets {', '.join(distinct)} are"
-            output.line(f"{subject} gone after:")
+            output.line(f"{subject} removed after:")
             for number, step in enumerate(steps, 1):
                 output.item(f"  {number}.", _describe(step))
         output.line()
     if not found:
-        output.line(f"{show_key(term.data)}: nowhere on this host")
+        output.line(f"{show_key(term.data)}: not found on this host")
 
 
 def _by(by_ms: int | None) -> str:

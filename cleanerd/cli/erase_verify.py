@@ -208,7 +208,7 @@ def _show(output: Output, proof: Proof, cluster: AssignedReplicas, damaged: Sequ
         rows.append([name, str(each.broker), searched, "no" if each.failures else "yes", "; ".join(each.failures)])
     output.table(columns, rows)
     for failure in failures:
-        output.line(f"does not count: {failure}")
+        output.line(f"not accepted: {failure}")
     for note in proof.notes:
         output.note(note)
     proven = sum(not each.failures for each in proof.replicas)

@@ -238,7 +238,7 @@ def _print_answer(output: Output, answer: Explanation, each: Answer) -> None:
         f"{human_bytes(bounds.dirtiness.cleanable_bytes)} cleanable: dirty ratio {bounds.dirtiness.ratio:.3f}."
     )
     output.line()
-    columns = [Column("setting"), Column("value", right=True), Column("comes from")]
+    columns = [Column("setting"), Column("value", right=True), Column("origin")]
     output.table(columns, [[key, human_setting(key, value), origin] for key, value, origin in settings_of(found)])
     for note in found.notes:
         output.note(note)

@@ -233,7 +233,7 @@ class _PlanRequest:
             try:
                 cost = cost_of(self.output, self.partitions.facts, log_dir, found, self.options)
             except UnsupportedLogError as error:
-                cost = f"its rules change, and what that costs cannot be counted: it {error.message}"
+                cost = f"its compaction settings change; the effect cannot be computed: it {error.message}"
             if cost:
                 self.output.warning(f"{found.log.name}: {cost}")
             else:
@@ -315,8 +315,7 @@ class _PlanRequest:
 
 def _split_notes(overflowed: Sequence[SegmentDecision]) -> tuple[str, ...]:
     return tuple(
-        f"segment {each.source.base} holds offsets more than 2^31-1 above its base: clean splits it first, stage "
-        "refuses"
+        f"segment {each.source.base} has offsets more than 2^31-1 above its base: clean splits it first, stage refuses"
         for each in overflowed
     )
 

@@ -366,7 +366,7 @@ class Total:
     def describe(self) -> str:
         """``3 partitions: 14.8 -> 2.1 MiB (-86 %)``."""
         words = f"{counted(self.partitions, 'partition')}: {human_change(self.bytes_before, self.bytes_after)}"
-        return f"{words}; {counted(self.unknown, 'partition')} could not be worked out" if self.unknown else words
+        return f"{words}; {counted(self.unknown, 'partition')} could not be computed" if self.unknown else words
 
 
 def _json(row: PlanRow) -> dict[str, Any]:

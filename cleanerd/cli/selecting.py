@@ -72,7 +72,7 @@ class _LocalPath(click.Path):
             raise ConfigError(
                 "is not a directory of this machine",
                 where=shown_url(value),
-                hint="a log is cleaned where it can be swapped in: copy it here, or have a cleaned copy written by "
+                hint="a log is cleaned where it can be swapped in: copy it here, or write a cleaned copy with "
                 "cleanerd spark clean --output; what only reads takes URLs: cleanerd spark audit, profile, snapshot, "
                 "divergence",
             )
@@ -224,7 +224,7 @@ def parse_strategy(text: str) -> tuple[str, str]:
 
     strategy, _, header = text.partition(":")
     if strategy not in STRATEGIES or (strategy == "header") != bool(header.strip()):
-        raise click.BadParameter(f"{text!r} is none of offset, timestamp, header:NAME", param_hint="--strategy")
+        raise click.BadParameter(f"{text!r} is not offset, timestamp or header:NAME", param_hint="--strategy")
     return strategy, header.strip()
 
 

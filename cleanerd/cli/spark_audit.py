@@ -100,12 +100,12 @@ def audit(
     if terms:
         return _erasure(common, settings, dirs, terms, limit=examples, expect_absent=expect_absent)
     if expect_absent:
-        raise click.UsageError("--expect-absent goes with --key, --keys-file, --key-prefix or --value-contains")
+        raise click.UsageError("--expect-absent needs --key, --keys-file, --key-prefix or --value-contains")
     if len(dirs) != 2:
-        raise click.UsageError("two directories, BEFORE and AFTER; or --key and any number of them")
+        raise click.UsageError("give two directories, BEFORE and AFTER; with --key any number")
     names = _names(partitions, dirs)
     if len(names) != 1 and (clean_below is not None or first_dirty or log_start):
-        raise click.UsageError("an offset is one partition's: give one --partition with it")
+        raise click.UsageError("an offset option needs exactly one --partition")
     from cleanerd.spark.api import ReadableLogs  # noqa: PLC0415 - needs pyspark, which only a driver has
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
@@ -236,13 +236,13 @@ def _print_report(common: Common, judged: Sequence[AuditedPartition]) -> None:
             end, once = each.question.clean_end, each.question.cleaned_before
             output.warning(
                 f"{each.name}: Kafka's checkpoint says clean up to {end}, but the log was clean up to {once} before, "
-                f"so superseded records between were not looked for; give --clean-below {once} with --partition, or "
+                f"so superseded records between were not searched; give --clean-below {once} with --partition, or "
                 f"--clean-below {end} if the log was truncated since"
             )
         elif each.is_unchecked:
             output.warning(
-                f"{each.name}: nothing says how far it is clean, so neither superseded records nor those that are "
-                "missing above the cleaned part were looked for; give --clean-below OFFSET with --partition"
+                f"{each.name}: it is unknown how far it is clean, so superseded and missing records in the clean "
+                "section were not searched; give --clean-below OFFSET with --partition"
             )
         if each.is_head_missing:
             output.note(

@@ -27,7 +27,7 @@ def _check(given: Mapping[str, Any]) -> None:
         return
     for name, flag in (("shards", "--shards"), ("kept", "--keep-replaced")):
         if given[name] is not None:
-            raise click.UsageError(f"{flag} does not go with --output: a copy is cleaned, and replaces nothing")
+            raise click.UsageError(f"{flag} cannot be used with --output, which replaces no segment")
     from cleanerd.spark.launch import require_packages  # noqa: PLC0415
 
     require_packages()

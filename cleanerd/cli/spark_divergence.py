@@ -37,7 +37,7 @@ def divergence(common: Common, dirs: tuple[Path, ...], *, partitions: tuple[str,
     cleanings at other times and by expired tombstones are only counted. Exit code 5 if there are others.
     """
     if len(dirs) < 2:
-        raise click.UsageError("two directories at least")
+        raise click.UsageError("give at least two directories")
     from cleanerd.spark.api import ReadableLogs  # noqa: PLC0415 - needs pyarrow
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
@@ -125,10 +125,10 @@ def _print_report(common: Common, compared: ReplicaComparison) -> None:
         common.output.line(f"{kind}: {KINDS[kind]}")
     apart = sum(each.has_no_common_offset for each in compared.partitions)
     if apart:
-        common.output.line(f"{counted(apart, 'pair')} of replicas with no offset that both have: not compared")
+        common.output.line(f"{counted(apart, 'pair')} of replicas without a common offset: not compared")
     if not kinds:
         pairs = counted(len(compared.partitions) - apart, "pair")
-        common.output.line(f"{pairs} of replicas: no difference that cleanings do not explain")
+        common.output.line(f"{pairs} of replicas: cleanings explain all differences")
 
 
 def _row(each: Divergence) -> list[str]:

@@ -246,7 +246,7 @@ class _Target:
         if self.format_ == _PARQUET and (self.incremental or self.replace):
             raise click.UsageError("--incremental and --replace need a table: --format delta or iceberg")
         if self.incremental and (self.replace or whole_log):
-            raise click.UsageError("--incremental goes with neither --replace nor --whole-log")
+            raise click.UsageError("--incremental cannot be used with --replace or --whole-log")
 
     @property
     def table(self) -> Delta | Iceberg | None:

@@ -114,11 +114,11 @@ def status(
     socket = find_control_socket(common.load_settings())
     if operations:
         if partitions or states or history:
-            raise click.UsageError("--operations goes with --top only")
+            raise click.UsageError("--operations can be used only with --top")
         print_operations(common.output, send_request(socket, "operations")["operations"], top)
         return 0
     if history and states:
-        raise click.UsageError("--history goes with partitions and --top, not with --state")
+        raise click.UsageError("--history cannot be used with --state")
     view = send_request(socket, "status")
     if history:
         show_history(common.output, view, partitions, top)
@@ -339,7 +339,7 @@ def attention(view: Mapping[str, Any], now_ms: int) -> list[str]:
         where = f"{canary['held_partition']} in {canary['held_log_dir']}: " if canary["held_partition"] else ""
         lines.append(
             f"nothing is cleaned: {where}{canary['finding']} "
-            "(verify again: cleanerd retry; go on: cleanerd resume --canary)"
+            "(verify again: cleanerd retry; continue: cleanerd resume --canary)"
         )
     for what, names, way_out in kinds:
         if names:

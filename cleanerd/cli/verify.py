@@ -66,9 +66,9 @@ def verify(
     """Run ``cleanerd verify``; its options are in ``reading_commands.py``."""
     paths = common.log_dirs(paths)
     if many_rounds and against is None:
-        raise click.UsageError("--many-rounds goes with --against")
+        raise click.UsageError("--many-rounds needs --against")
     if partitions and not all(is_log_dir(path) for path in paths):
-        raise click.UsageError("--partition goes with log directories")
+        raise click.UsageError("--partition needs log directories")
     settings = common.load_settings()
     wanted = select_in(partitions, paths)
     question = VerifyRequest(
@@ -116,7 +116,7 @@ def _producer_expiration_ms(
             return broker_facts(settings, read_log_dir(place), others).producer_id_expiration_ms()
     except (CleanerdError, OSError) as caught:
         error = as_cleanerd_error(caught, str(place))
-        output.note(f"producer.id.expiration.ms of the broker is not known, the settings' counts: {error}")
+        output.note(f"the broker's producer.id.expiration.ms is not known, that of the settings is used: {error}")
         if isinstance(error, MachineError):
             without_expiration.append(error)
     return resolve_producer_id_expiration_ms(settings_defaults=settings.broker_defaults())[0]

@@ -152,7 +152,7 @@ class BrokerTopic:
         try:
             return _retry_while_leader_moves(ask)
         except KafkaException as error:
-            raise ClientError(f"topic {self.topic} cannot be looked up: {error.args[0].str()}") from error
+            raise ClientError(f"topic {self.topic} cannot be described: {error.args[0].str()}") from error
 
 
 def _retry_while_leader_moves(ask: Callable[[], _Answer]) -> _Answer:

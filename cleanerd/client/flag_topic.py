@@ -49,7 +49,7 @@ class FlagTopic:
             # Always queries the broker; partitions_for_topic alone may be minutes old.
             found = client.partitions_for_topic(self.topic) if self.topic in client.topics() else None
             if not found:
-                raise ClientError(f"topic {self.topic} cannot be looked up: it does not exist")
+                raise ClientError(f"topic {self.topic} does not exist")
             partitions = [TopicPartition(self.topic, number) for number in sorted(found)]
             starts, self._ends = client.beginning_offsets(partitions), client.end_offsets(partitions)
             known = client.assignment()

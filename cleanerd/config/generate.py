@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 _HEAD: Final = """\
 cleanerd's settings, read with --config FILE (repeatable; a directory is read in sorted order).
-Without --config every verb reads /etc/cleanerd/cleanerd.toml where there is one (--no-config: not).
-Stronger than files: the environment (CLEANERD_ and the key, with '.' written _, '_' written __ and '-' written ___:
-CLEANERD_LOG_CLEANER_DEDUPE_BUFFER_SIZE=64MiB; an empty variable sets nothing), and strongest --set KEY=VALUE.
+Without --config, every command reads /etc/cleanerd/cleanerd.toml if it exists (--no-config ignores it).
+The environment overrides files, and --set KEY=VALUE overrides both. A variable is named CLEANERD_ and the key, with
+'.' written _, '_' written __ and '-' written ___: CLEANERD_LOG_CLEANER_DEDUPE_BUFFER_SIZE=64MiB. Empty: not set.
 Settings that Kafka has too (segment sizes, lags, retention) come from the topic, then from the broker. The key here
-counts only where neither sets it, or their configuration cannot be found.
-Other settings that Kafka documents are taken, so that a block of a broker's file can be copied; they have no effect.
-'cleanerd config show' prints every value and where it came from, 'cleanerd config check' looks for mistakes.
+applies only if neither sets it, or if their configuration cannot be found.
+Other settings that Kafka documents are accepted and have no effect, so you can copy a block of a broker's file.
+'cleanerd config show' prints every value and its origin, 'cleanerd config check' finds mistakes.
 """
 
 _TOPICS_HEAD: Final = """\
-Settings of one topic, or of all whose names match a glob; stronger than the topic's configuration in the cluster.
-Key by key the longest literal match wins: the topic's own name, then the glob with the most literal characters.
+Settings of one topic, or of all topics that match a pattern. They override the topic's configuration in the cluster.
+If several match, each key comes from the topic's own name, then from the pattern with the most literal characters.
 On the command line: --set topics.orders.v1.cleanup.policy=compact
 """
 

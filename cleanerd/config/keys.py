@@ -78,39 +78,40 @@ class ServiceSettings(SettingsModel):
 
     cleanerd_mode: Mode = Field(
         "observe",
-        description="What the daemon does. observe: works out exactly what a cleaning would save and writes nothing "
-        "to a log directory. live: cleans beside the running broker, whose agent swaps the segments. on-start: "
-        "stages, and cleanerd apply swaps before the next start of the broker. auto: live where the broker has the "
-        "agent, else on-start.",
+        description="What the daemon does. observe: computes what a cleaning would save and writes nothing to a log "
+        "directory. live: cleans beside the running broker, whose agent swaps the segments. on-start: "
+        "stages, and cleanerd apply swaps before the next start of the broker. auto: live if the broker has "
+        "the agent, otherwise on-start.",
     )
     cleanerd_log_dirs: Paths = Field(
         (),
-        description="The log directories that the daemon looks after. Default: log.dirs (or log.dir) of "
-        "cleanerd.broker.properties.",
+        description="The log directories that the daemon cleans. Commands use them too if you name none. Default: "
+        "log.dirs (or log.dir) of cleanerd.broker.properties.",
         examples=["/var/lib/kafka/data"],
     )
     cleanerd_topics_include: Topics = Field(
         ("*",),
-        description="Topics that the daemon cleans, if they are compacted. Internal ones (__consumer_offsets, "
-        "__transaction_state, __share_group_state, __remote_log_metadata) only when their own names are in the list.",
+        description="Topics that the daemon cleans, if they are compacted. Internal topics (__consumer_offsets, "
+        "__transaction_state, __share_group_state, __remote_log_metadata) only if the list has their exact "
+        "names.",
     )
     cleanerd_topics_exclude: Topics = Field(
         (),
-        description="Topics that the daemon leaves alone. Stronger than the list above. Default: none.",
+        description="Topics that the daemon does not clean, even if they are in the list above. Default: none.",
         examples=["tmp-*"],
     )
     cleanerd_windows: WindowsValue = Field(
         Windows(),
         description="When the daemon may begin a cleaning, in local time: days, hours, or both; several with "
-        "semicolons. A partition that max.compaction.lag.ms makes overdue does not wait, nor one that an operator "
-        "asked for. Default: always.",
+        "semicolons. Partitions that are overdue by max.compaction.lag.ms, and manual cleanings, do not "
+        "wait. Default: always.",
         examples=["Mon-Fri 22:00-06:00; Sat,Sun"],
     )
     cleanerd_canary: Canary = Field(
         None,
-        description="How much the daemon cleans before it verifies what it cleaned: a number of partitions, or a size "
-        "of logs per day. It goes on when nothing is wrong, else it cleans nothing more until an operator decides. "
-        "off: it cleans without a stop.",
+        description="How much the daemon cleans before it verifies the result: a number of partitions, or a size of "
+        "logs per day. If nothing is wrong, it continues. Otherwise it cleans nothing until an operator "
+        "decides. off: no verification.",
         examples=["5 partitions", "200 MiB per day"],
     )
     cleanerd_threads_per_log_dir: Count = Field(
@@ -124,118 +125,117 @@ class ServiceSettings(SettingsModel):
         15_000,
         ge=0,
         le=LONG_MAX,
-        description="How often the daemon scans every partition. Where the file system reports a change it looks "
-        "at once.",
+        description="How often the daemon scans all partitions. If the file system reports a change, it scans at once.",
     )
     log_cleaner_io_max_bytes_per_second: Rate = Field(
-        None, description="The most that the daemon's cleanings read and write, added up."
+        None, description="Limit of what the daemon's cleanings read and write together."
     )
     cleanerd_io_read_max_bytes_per_second: Rate = Field(
-        None, description="The most that the daemon's cleanings read. This includes reads from the page cache."
+        None, description="Limit of what the daemon's cleanings read, page cache included."
     )
     cleanerd_io_write_max_bytes_per_second: Rate = Field(
-        None, description="The most that the daemon's cleanings write."
+        None, description="Limit of what the daemon's cleanings write."
     )
     cleanerd_estimate_bytes: Size = Field(
         256 << 20,
         ge=0,
         le=LONG_MAX,
-        description="How much of a partition is read to estimate what a cleaning would save; one that is smaller is "
-        "worked out exactly. The more of a large one is read, the smaller is the error. For the daemon, which does it "
-        "while it has nothing to clean, and at most for cleanerd plan. 0: nothing is estimated.",
+        description="How much of a partition is read to estimate what a cleaning would save. A smaller partition is "
+        "read completely, so its figure is exact. A larger sample has a smaller error. The daemon estimates "
+        "while it has nothing to clean. 0: no estimates.",
     )
     cleanerd_digest_percent: Count = Field(
         5,
         ge=0,
         le=50,
-        description="How much of one worker's time the daemon may use, while it has nothing to clean, to compute "
-        "digests of the partitions' latest states. cleanerd cluster status compares those of all replicas, and so does "
-        "the daemon where cleanerd.cluster.peers is set. Each digest reads the whole partition. 0: none.",
+        description="Largest part of one worker's time for digests of the partitions' latest states, while there is "
+        "nothing to clean. cleanerd cluster status compares the digests of all replicas; with "
+        "cleanerd.cluster.peers the daemon does so too. Each digest reads the whole partition. 0: no "
+        "digests.",
     )
     cleanerd_passes_bytes: Size = Field(
         16 << 30,
         ge=0,
         le=LONG_MAX,
-        description="How much one cleaning of the daemon may read in several passes, which it needs where the keys fit "
-        "neither log.cleaner.dedupe.buffer.size nor cleanerd.map.max.bytes. One pass is always allowed. Then the "
-        "cleaning ends early, other partitions get a turn, and a later cleaning continues where it ended. Not for "
-        "cleanings that are staged.",
+        description="How much one cleaning of the daemon may read in several passes. It needs them if the keys fit "
+        "neither log.cleaner.dedupe.buffer.size nor cleanerd.map.max.bytes. At the limit, the cleaning ends "
+        "early and a later one continues there. One pass is always allowed. Does not apply to staged "
+        "cleanings.",
     )
     cleanerd_retry_backoff_ms: Milliseconds = Field(
         60_000,
         ge=1,
         le=LONG_MAX,
-        description="How long a partition is left alone after a failure. Each further failure doubles it.",
+        description="How long a partition is not cleaned after a failure. Each further failure doubles the time.",
     )
     cleanerd_retry_backoff_max_ms: Milliseconds = Field(
-        21_600_000, ge=1, le=LONG_MAX, description="The longest time that a partition is left alone after failures."
+        21_600_000, ge=1, le=LONG_MAX, description="The longest wait after failures."
     )
     cleanerd_http_listen: Listen = Field(
         ("127.0.0.1", 10280),
-        description="Where metrics, status and the status page are served, read only and without a password. off: "
-        "nowhere.",
+        description="Address of metrics, status and the status page. They are read-only and have no password. off: no "
+        "HTTP server.",
     )
     cleanerd_http_hosts: Hosts = Field(
         (),
-        description="Host names under which clients reach that address (the Host header). IP addresses and localhost "
-        "always work where they lead here. Any other name must be in the list, so that no web page reaches the server "
-        "through a browser. Default: none for a loopback address, else the names of this host.",
+        description="Host names by which clients may reach that address (the Host header). IP addresses of this host "
+        "and localhost are always allowed. Other names are refused, so that no web page can reach the "
+        "server through a browser. Default: none for a loopback address, otherwise the names of this host.",
         examples=["kafka-1.example"],
     )
     cleanerd_cluster_peers: Peers = Field(
         (),
-        description="The daemons of all brokers of the cluster, by broker id: where their cleanerd.http.listen serves "
-        "their status. With a port alone, the brokers of bootstrap.servers are asked there. The page /cluster "
-        "shows them side by side. Tombstones and transaction markers then wait until every replica is as clean as this "
-        "one, for a day at most where a daemon does not answer. This protects replicas that are added. Default: none.",
+        description="The status addresses of all daemons of the cluster (cleanerd.http.listen), by broker id. A port "
+        "alone means that port on the brokers of bootstrap.servers. The page /cluster shows all daemons. "
+        "Tombstones and transaction markers then wait until every replica is as clean as this one, at most "
+        "a day if a daemon does not answer. This protects new replicas. Default: none.",
         examples=["10280", "1=kafka-1.example:10280,2=kafka-2.example:10280"],
     )
     cleanerd_metrics_kafka_names: Flag = Field(
         True,
-        description="Whether the metrics include those of Kafka's own cleaner under the names that alerts know.",
+        description="Whether /metrics also has the metrics of Kafka's own cleaner, under Kafka's names.",
     )
     cleanerd_metrics_partitions_max: Count = Field(
         1000,
         ge=0,
         le=INT_MAX,
-        description="How many partitions have time series of their own in /metrics. Those beyond are in the sums only.",
+        description="How many partitions have their own time series in /metrics. The others are only in the sums.",
     )
     cleanerd_control_socket: PathValue | None = Field(
         None,
         description="The socket of cleanerd status, top, trigger, pause, resume, retry and reload. Default: "
-        "control.sock in $RUNTIME_DIRECTORY (systemd), else in the state directory.",
+        "control.sock in $RUNTIME_DIRECTORY (systemd), otherwise in the state directory.",
         examples=["/run/cleanerd/control.sock"],
     )
     cleanerd_keep_replaced_dir: Paths = Field(
         (),
-        description="Where the daemon keeps the segments that its cleanings replace, for cleanerd undo: a directory "
-        "outside of every log directory, on the same file system; with log directories on several, one on each. While "
-        "it cannot be used nothing is cleaned. What is kept takes its space until the two limits below remove it. "
-        "Default: nothing is kept.",
+        description="Where the daemon keeps replaced segments for cleanerd undo: a directory outside every log "
+        "directory, on the same file system. For log directories on several file systems, name one on each. "
+        "If it cannot be used, nothing is cleaned. The two limits below remove kept segments. Default: no "
+        "segments are kept.",
         examples=["/var/lib/kafka/kept"],
     )
     cleanerd_keep_replaced_retention_ms: Milliseconds = Field(
         86_400_000,
         ge=0,
         le=LONG_MAX,
-        description="How long replaced segments are kept. Records that were deleted on purpose stay readable as long.",
+        description="How long replaced segments are kept. Records that were deleted on purpose stay readable for this "
+        "time.",
     )
     cleanerd_keep_replaced_retention_bytes: Size = Field(
         10 << 30,
         ge=0,
         le=LONG_MAX,
-        description="How much is kept for each log directory. The oldest is deleted first. When one cleaning replaces "
-        "more than that, nothing of it is kept, and its result says so.",
+        description="How much is kept for each log directory. The oldest segments are deleted first. If one cleaning "
+        "replaces more than this, none of its segments are kept, and its result says so.",
     )
     cleanerd_spark_threshold_keys: KeyThreshold = Field(
         None,
-        description="A partition with at least this many keys (estimated) is cleaned by Spark (cleanerd spark clean) "
-        "instead of by the daemon itself. This applies only where the daemon stages: never where it cleans live or "
-        "observes. See docs/spark.md.",
+        description="A partition with at least this many keys (estimated) is cleaned by Spark (cleanerd spark clean). "
+        "This applies only where the daemon stages, not where it cleans live or observes. See "
+        "docs/spark.md.",
     )
-    cleanerd_spark_master: Master = Field(
-        "local[*]", description="The Spark master that runs what the daemon hands over to Spark."
-    )
+    cleanerd_spark_master: Master = Field("local[*]", description="The Spark master for these partitions.")
 
 
 def _range_of(rule: ValueRule) -> dict[str, Any]:
@@ -256,76 +256,76 @@ class DaemonSettings(ServiceSettings):
         134_217_728,
         ge=1_048_577,
         le=LONG_MAX,
-        description="Memory for the offset maps of all threads together. When the keys do not fit, they are cut to "
-        "disk (cleanerd.map.dir), or the log is read several times; the result is the same.",
+        description="Memory for the offset maps of all threads together. If the keys do not fit, they are written to "
+        "disk (cleanerd.map.dir), or the log is read in several passes. The result is the same.",
     )
     log_cleaner_threads: Count = Field(
         1,
         ge=1,
         le=1024,
-        description="How many partitions are cleaned at once; with fewer partitions than threads several threads read "
-        "and rewrite inside one. The offset map's memory is shared out among the partitions.",
+        description="How many partitions are cleaned at once. If there are fewer partitions, several threads work on "
+        "one. The partitions share the memory of the offset maps.",
     )
     log_cleaner_io_buffer_load_factor: Fraction = Field(
         0.85,
         ge=0.1,
         le=0.95,
-        description="How full the offset map may get. The name is Kafka's, whose own map may get as full as 0.9 by "
-        "default.",
+        description="How full the offset map may become. Kafka has the same setting for its own map, with the default "
+        "0.9.",
     )
     cleanerd_map_dir: PathValue | None = Field(
         None,
-        description="A directory on a fast local disk, none of the broker's. When the keys do not fit their memory, a "
-        "cleaning cuts them to a file there, 24 bytes for each record or 32 by version, and reads the log once, not "
-        "several times. The file has no name, and its room is free again when the cleaning ends, or is killed "
-        "(docs/performance.md). Without room there, the log is read in several passes. Default: the state directory.",
+        description="A directory on a fast local disk that the broker does not use. If the keys do not fit in memory, "
+        "a cleaning writes them to a file there: 24 bytes per record, 32 with a version. It then reads the "
+        "log once instead of in several passes. The file has no name, and its space is free again when the "
+        "cleaning ends or is killed (docs/performance.md). Default: the state directory.",
         examples=["/mnt/nvme/cleanerd"],
     )
     cleanerd_map_max_bytes: Size = Field(
         8 << 30,
         ge=0,
         le=LONG_MAX,
-        description="How large that file may become, for each cleaning. Where the keys need more, they are read in "
-        "several passes. 0: there is no file.",
+        description="Largest size of that file per cleaning. If the keys need more, the log is read in several passes. "
+        "0: no file.",
     )
     log_cleaner_compaction_strategy: Strategy = _of_broker(
         "log.cleaner.compaction.strategy",
-        "Which record of a key is retained where a topic does not say: offset keeps the highest offset, "
-        "timestamp the highest timestamp, header the highest version in a header. Internal topics always use offset.",
+        "Which record of a key is retained, for topics that do not set it. offset: the highest offset. "
+        "timestamp: the highest timestamp. header: the highest version in a header. Internal topics always "
+        "use offset.",
     )
     log_cleaner_compaction_strategy_header: Header = _of_broker(
         "log.cleaner.compaction.strategy.header",
-        "The header that holds a record's version, for topics of the header strategy that do not name "
-        "one. While it is blank such a topic is cleaned by offset. Not set by default.",
+        "The header with a record's version, for topics of the header strategy that do not name one. If it "
+        "is blank, such a topic is cleaned by offset. Not set by default.",
         examples=["version"],
     )
     cleanerd_strategy_exclude: Topics = Field(
         strategy_keys.DEFAULT_EXCLUDE,
-        description="Topics that the default strategy above never reaches, because other programs rely on how Kafka "
-        "compacts them. A strategy that is set for such a topic itself counts.",
+        description="Topics to which log.cleaner.compaction.strategy does not apply, because other programs rely on "
+        "Kafka's compaction. A strategy that is set for the topic itself still applies.",
     )
     log_cleaner_min_cleanable_ratio: Fraction = _of_broker(
         "log.cleaner.min.cleanable.ratio",
-        "A log is cleaned when its dirty ratio is above this: the bytes that were not cleaned yet, as a "
-        "part of all bytes below the point up to which it can be cleaned.",
+        "A log is cleaned if its dirty ratio is above this: the bytes of the dirty section, divided by "
+        "those of the clean and the dirty section.",
     )
     log_cleaner_min_compaction_lag_ms: Milliseconds = _of_broker(
         "log.cleaner.min.compaction.lag.ms",
-        "Records younger than this are left alone.",
+        "Records younger than this are not cleaned.",
     )
     log_cleaner_max_compaction_lag_ms: Milliseconds = _of_broker(
         "log.cleaner.max.compaction.lag.ms",
-        "A log with a dirty record older than this is cleaned whatever its dirty ratio. The default, "
-        "9223372036854775807, means no such limit.",
+        "A log with a dirty record older than this is cleaned at any dirty ratio. The default, "
+        "9223372036854775807, means no limit.",
     )
     log_cleaner_delete_retention_ms: Milliseconds = _of_broker(
         "log.cleaner.delete.retention.ms",
-        "How long a tombstone stays after the first cleaning that met it.",
+        "How long a tombstone stays after the first cleaning that found it.",
     )
     log_cleanup_policy: CleanupPolicy = _of_broker(
         "log.cleanup.policy",
-        "cleanup.policy of topics that set none themselves. Not enough for a topic without metadata: it "
-        "is cleaned only with a cleanup.policy of its own.",
+        "cleanup.policy of topics that set none. A topic without metadata needs its own cleanup.policy to be cleaned.",
     )
     log_segment_bytes: Size = _of_broker(
         "log.segment.bytes",
@@ -341,33 +341,33 @@ class DaemonSettings(ServiceSettings):
     )
     message_max_bytes: Size = _of_broker(
         "message.max.bytes",
-        "Nothing is refused because of it: a rewritten batch that is larger is written nevertheless, "
-        "counted and logged.",
+        "A rewritten batch that is larger is written anyway, counted and logged.",
     )
     producer_id_expiration_ms: Milliseconds = _of_broker(
         "producer.id.expiration.ms",
-        "A producer that wrote nothing for this long is no longer protected: its last batch can go.",
+        "After this time without a write, the last batch of a producer is no longer protected and can be removed.",
     )
     log_retention_ms: Retention | None = Field(
         None,
         le=LONG_MAX,
-        description="Retention of topics with cleanup.policy compact,delete. cleanerd deletes nothing by age: the "
-        "broker does. It merges only segments that together span at most a tenth of this time, so that the broker "
-        "can. Stronger than minutes and hours. Not set by default.",
+        description="Retention of topics with cleanup.policy compact,delete. The broker deletes by age, not cleanerd. "
+        "cleanerd merges only segments that together span at most a tenth of this time, so that the broker "
+        "can. Overrides minutes and hours. Not set by default.",
         examples=["7d"],
     )
     log_retention_minutes: RetentionMinutes | None = Field(
         None,
         le=INT_MAX,
-        description="The same in minutes; stronger than hours. Not set by default.",
+        description="The same in minutes; overrides hours. Not set by default.",
         examples=["7d"],
     )
     log_retention_hours: RetentionHours = Field(168, le=INT_MAX, description="The same in hours.")
     cleanerd_state_dir: PathValue = Field(
         Path("/var/lib/cleanerd"),
-        description="Where cleanerd remembers how far each partition is clean, by which rules, what is in quarantine, "
-        "and what undo needs. All verbs on a host need the same. Default: $STATE_DIRECTORY (systemd), else "
-        "/var/lib/cleanerd where it is there, else $XDG_STATE_HOME/cleanerd, else ~/.local/state/cleanerd.",
+        description="Where cleanerd stores how far each partition is clean, by which settings, the quarantine, and the "
+        "data for undo. All commands on a host need the same directory. Default: $STATE_DIRECTORY "
+        "(systemd), otherwise /var/lib/cleanerd if it exists, otherwise $XDG_STATE_HOME/cleanerd or "
+        "~/.local/state/cleanerd.",
     )
     cleanerd_broker_properties: PathValue | None = Field(
         None,
@@ -376,27 +376,28 @@ class DaemonSettings(ServiceSettings):
     )
     cleanerd_metadata_log_dir: PathValue | None = Field(
         None,
-        description="The directory that holds __cluster_metadata-0, where topic configurations are. Default: "
-        "metadata.log.dir of cleanerd.broker.properties, else the log directories that are cleaned.",
+        description="The directory with __cluster_metadata-0, which has the topic configurations. Default: "
+        "metadata.log.dir of cleanerd.broker.properties, otherwise the log directories.",
         examples=["/var/lib/kafka/metadata"],
     )
     bootstrap_servers: Servers | None = Field(
         None,
-        description="Brokers that cleanerd delegate and hand-back talk to. In ZooKeeper mode the daemon and all verbs "
-        "ask them for the topics' configuration. Default: those of cleanerd.command.config, if it names any.",
+        description="Brokers to which cleanerd delegate and hand-back connect. In ZooKeeper mode, the daemon and all "
+        "commands read the topics' configuration from them. Default: those of cleanerd.command.config, if "
+        "it names any.",
         examples=["127.0.0.1:9092"],
     )
     cleanerd_command_config: PathValue | None = Field(
         None,
-        description="A client properties file, as Kafka's tools take it with --command-config: TLS, user and "
-        "password. It is used wherever cleanerd connects to a broker. Default: no TLS, no login.",
+        description="A client properties file, as for --command-config of Kafka's tools: TLS, user and password. "
+        "cleanerd uses it for every connection to a broker. Default: no TLS, no login.",
         examples=["/etc/cleanerd/client.properties"],
     )
     cleanerd_delegation: Annotated[Literal["check", "assumed"], ValueKind("one of: check, assumed")] = Field(
         "check",
-        description="A topic that the broker's own cleaner would clean by other rules is cleaned only when that "
-        "cleaner is kept away from it (cleanerd delegate). check: the cluster's metadata and server.properties have "
-        "to say so. assumed: you guarantee it where their data is not available; where it is, it decides.",
+        description="A topic with a non-default strategy is cleaned only if the broker's own cleaner skips it "
+        "(cleanerd delegate). check: the cluster's metadata and server.properties must show that. assumed: you "
+        "guarantee it where they are not available; where they are, they decide.",
     )
     cleanerd_disk_reserve: Reserve = Field(
         None,
@@ -409,39 +410,40 @@ class DaemonSettings(ServiceSettings):
         604_800_000,
         ge=1,
         le=LONG_MAX,
-        description="How old a staged plan may be when cleanerd apply swaps it in; tombstones that it meets for the "
-        "first time stay this much longer, because the old values are readable until then.",
+        description="How old a staged cleaning may be when cleanerd apply swaps it in. A tombstone that it finds for "
+        "the first time stays this much longer, because the old values are readable until the swap.",
     )
     cleanerd_max_unpacked_bytes: Size = Field(
         1_073_741_824,
         ge=1_048_576,
         le=LONG_MAX,
-        description="One batch may unpack to this much, or to less where cleanerd's memory limit, its threads and "
-        "maps leave less (docs/install.md, Memory). A partition with a larger one is quarantined: any producer can "
-        "make a small batch that unpacks to gigabytes.",
+        description="Largest decompressed size of one batch; less if cleanerd's memory limit, threads and offset maps "
+        "leave less (docs/install.md, Memory). A partition with a larger batch is quarantined, because any "
+        "producer can make a small batch that decompresses to gigabytes.",
     )
     cleanerd_read_buffer_bytes: Size = Field(
         4_194_304,
         ge=65_536,
         le=INT_MAX,
-        description="How much of a segment is read and decoded at once; a larger batch is still read whole.",
+        description="How much of a segment is read and decoded at once. A larger batch is still read whole.",
     )
     cleanerd_broker_version: Version = Field(
         None,
         description="Kafka release that will run on the log directories. From 4.0 on, cleaning rewrites messages of "
-        "format v0 and v1 as v2, as that broker's own cleaner does. For older releases they keep their format. auto: "
-        "as the cluster metadata says; without it, 4.0 or later.",
+        "format v0 and v1 as v2, like that broker's own cleaner. For older releases they keep their format. "
+        "auto: the release in the cluster metadata; without it, 4.0 or later.",
     )
     cleanerd_agent_socket: PathValue | None = Field(
         None,
-        description="The socket of cleanerd's agent in the running broker. Default: .cleanerd-agent.sock in one of "
-        "the log directories, where the agent puts it.",
+        description="The socket of cleanerd's agent in the running broker. Default: .cleanerd-agent.sock in one of the "
+        "log directories.",
         examples=["/run/kafka/cleanerd-agent.sock"],
     )
     cleanerd_lease_probe: Annotated[Literal["auto", "required"], ValueKind("one of: auto, required")] = Field(
         "auto",
-        description="Before an offline swap cleanerd asks the kernel whether any process has a segment open. Some file "
-        "systems cannot tell. Then required refuses the swap, and auto relies on the log directory's lock alone.",
+        description="Before an offline swap, cleanerd checks with the kernel that no process has a segment open. Some "
+        "file systems cannot report it. Then required refuses the swap, and auto relies on the log "
+        "directory's lock.",
     )
 
     @model_validator(mode="after")

@@ -79,12 +79,12 @@ TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
     ),
     strategy_keys.STRATEGY: _choice(
         strategy_keys.STRATEGIES, "log.cleaner.compaction.strategy", example="header",
-        about="Which record of a key wins: the highest offset, the highest timestamp, or the highest version in a "
-        "header. All but offset need cleanerd delegate: the broker's own cleaner keeps the highest offset.",
+        about="Which record of a key is retained: that with the highest offset, timestamp, or version in a "
+        "header. timestamp and header need cleanerd delegate: the broker's own cleaner keeps the highest offset.",
     ),
     strategy_keys.STRATEGY_HEADER: _rule(
         HeaderNameRule(), "", "log.cleaner.compaction.strategy.header", example="version",
-        about="The header that holds the version. Blank: cleaned by offset.",
+        about="The header with the version. If it is blank, the topic is cleaned by offset.",
     ),
     strategy_keys.HEADER_ENCODING: _choice(
         strategy_keys.ENCODINGS, example="long",
@@ -92,44 +92,44 @@ TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
     ),
     strategy_keys.WINNER_RETENTION: _choice(
         strategy_keys.WINNER_RETENTIONS, example="write-time",
-        about="When retention may delete a record that won by timestamp or header: by its own time, or by that of "
-        "its key's last write, which its batch then takes over. For cleanup.policy=compact,delete.",
+        about="When retention may delete a record that was retained by timestamp or header: by its own time, or by "
+        "the time of its key's last write, which the rewritten batch then gets. For cleanup.policy=compact,delete.",
     ),
     strategy_keys.TOMBSTONE_MODE: _choice(
         strategy_keys.TOMBSTONE_MODES, example="null",
         about="What deletes a key: a null value, KIP-87's flag in the record's attributes, or a header (and a null "
-        "value). All but null need cleanerd delegate.",
+        "value). flag and header need cleanerd delegate.",
     ),
     strategy_keys.TOMBSTONE_HEADER: _rule(
         HeaderNameRule(), "", example="deleted",
-        about="With tombstone.mode=header: the header that makes a record a tombstone, value or not.",
+        about="With tombstone.mode=header: the header that makes a record a tombstone, whatever its value is.",
     ),
     strategy_keys.TOMBSTONE_GUARD: _choice(
         strategy_keys.GUARDS, example="horizon",
         about="Whether a tombstone of the timestamp and header strategies is removed after its delete horizon, or "
-        "stays indefinitely to guard its key against late data.",
+        "stays indefinitely, to protect its key against late writes.",
     ),
     strategy_keys.TOMBSTONE_REPLICATED: _choice(
         strategy_keys.REPLICATED, example="required",
         about="Whether tombstones and transaction markers wait, after their delete horizon, until the metadata log "
-        "has shown every replica in the ISR. ignore: as Kafka, which brings deleted keys back when a replica "
-        "was away longer than delete.retention.ms.",
+        "has shown every replica in the ISR. ignore: like Kafka, where deleted keys come back if a replica "
+        "was away for longer than delete.retention.ms.",
     ),
     "min.cleanable.dirty.ratio": _rule(
         RatioRule(), 0.5, "log.cleaner.min.cleanable.ratio", example="0.5",
-        about="Cleaned when more than this part is dirty.",
+        about="The topic is cleaned if its dirty ratio is above this.",
     ),
     "min.compaction.lag.ms": _rule(
         NumberRule(0, LONG_MAX), 0, "log.cleaner.min.compaction.lag.ms", example="0",
-        about="Records younger than this are left alone.",
+        about="Records younger than this are not cleaned.",
     ),
     "max.compaction.lag.ms": _rule(
         NumberRule(1, LONG_MAX), LONG_MAX, "log.cleaner.max.compaction.lag.ms", example="7d",
-        about="Cleaned when a dirty record is older than this, whatever the ratio.",
+        about="A log with a dirty record older than this is cleaned at any dirty ratio.",
     ),
     "delete.retention.ms": _rule(
         NumberRule(0, LONG_MAX), 86_400_000, "log.cleaner.delete.retention.ms", example="1d",
-        about="How long a tombstone stays after the first cleaning that met it.",
+        about="How long a tombstone stays after the first cleaning that found it.",
     ),
     "segment.bytes": _rule(
         NumberRule(14, INT_MAX), 1_073_741_824, "log.segment.bytes", example="1GiB",
@@ -145,7 +145,7 @@ TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
     ),
     "max.message.bytes": _rule(
         NumberRule(0, INT_MAX), 1_048_588, "message.max.bytes", example="1MiB",
-        about="A rewritten batch that is larger is written nevertheless, counted and logged.",
+        about="A rewritten batch that is larger is written anyway, counted and logged.",
     ),
     "file.delete.delay.ms": _rule(NumberRule(0, LONG_MAX), 60_000, "log.segment.delete.delay.ms"),
     # Kafka's minutes and hours are INT: a number that only fits a long is rejected there too.
@@ -170,8 +170,8 @@ TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
     "preallocate": _rule(BooleanRule(), False, "log.preallocate"),
     REMOTE_STORAGE: _rule(
         BooleanRule(), False, example="true",
-        about="A tiered topic is not cleaned. Set this for one of which neither its configuration nor its files say "
-        "so; this key does not change whether a topic is tiered.",
+        about="A tiered topic is not cleaned. Set this for a tiered topic that cleanerd does not recognize by its "
+        "configuration or files. It does not change whether the topic is tiered.",
     ),
     VENDORS_TIER: _rule(BooleanRule(), False, VENDORS_TIER),
 })  # fmt: skip

@@ -42,7 +42,7 @@ TOPIC_COLUMNS: Final = (
     number("partitions", "partitions"),
     TableColumn("magic", lambda row: _range(row["lowest_magic"], row["highest_magic"])),
     number("max.message.bytes", "max_message_bytes"),
-    text_column("comes from", "max_message_bytes_origin"),
+    text_column("origin", "max_message_bytes_origin"),
     text_column("strategy", "strategy"),
     TableColumn("problem", lambda row: text_of(row.get("problem"))),
 )

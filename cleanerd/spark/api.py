@@ -319,7 +319,7 @@ class ReadableLogs:
         wanted = [keys] if isinstance(keys, bytes) else list(keys)
         other = [key for key in wanted if not isinstance(key, bytes)]
         if other or not wanted:
-            what = f"{other[0]!r:.60} is not bytes" if other else "no key to look for"
+            what = f"{other[0]!r:.60} is not bytes" if other else "no key to find"
             raise ConfigError(what, where="find_keys", hint="[b'customer-4711']")
         return self.find_records([Term("key", key) for key in wanted], limit=limit, advance=advance)
 

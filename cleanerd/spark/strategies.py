@@ -83,5 +83,7 @@ def _keys(setting: StrategyText, where: str) -> Mapping[str, str]:
         return {key: str(text) for key, text in setting.items()}
     strategy, _, header = setting.partition(":") if isinstance(setting, str) else ("", "", "")
     if strategy not in STRATEGIES or (strategy == "header") != bool(header.strip()):
-        raise ConfigError(f"{setting!r} is none of offset, timestamp, header:NAME, nor a topic's keys", where=where)
+        raise ConfigError(
+            f"{setting!r} is not offset, timestamp or header:NAME, nor a table of a topic's keys", where=where
+        )
     return {STRATEGY: strategy, **({STRATEGY_HEADER: header.strip()} if header else {})}

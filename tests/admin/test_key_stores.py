@@ -36,7 +36,7 @@ def test_a_jks_key_store_that_is_the_trust_store_too(made: Certificates) -> None
     """As Java's TrustManagerFactory takes it (tried with 17): its trusted certificates, and of a key its own one."""
     assert trusted_certificates(made.path("client.jks"), PASSWORD).split() == made.text("client.crt").split()
     assert trusted_certificates(made.path("client.jks"), None).split() == made.text("client.crt").split()
-    with pytest.raises(ConfigError, match="no password is given"):
+    with pytest.raises(ConfigError, match="no password is set"):
         key_pair(made.path("client.jks"), None, None)
 
 

@@ -47,7 +47,7 @@ def test_the_secret_stays_here(tmp_path: Path, listening: Any) -> None:
     for answer in (b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", secrets.token_bytes(64), secrets.token_bytes(100)):
         stranger = listening(lambda connection, answer=answer: (connection.sendall(answer), connection.shutdown(1)))
         announce(tmp_path / "a", stranger.port)
-        with pytest.raises(AgentUnavailableError, match="another process serves the port"):
+        with pytest.raises(AgentUnavailableError, match="another process uses the port"):
             AgentClient.connect(tmp_path / "a")
         (hello,) = stranger.came
         assert len(hello) == 40
@@ -70,12 +70,12 @@ def test_a_listener_that_gives_back_what_it_gets(tmp_path: Path, listening: Any)
 
     server = listening(with_the_sides_mixed_up)
     announce(tmp_path / "a", server.port)
-    with pytest.raises(AgentUnavailableError, match="another process serves the port"):
+    with pytest.raises(AgentUnavailableError, match="another process uses the port"):
         AgentClient.connect(tmp_path / "a")
     server = listening(with_a_proof_of_before)
     announce(tmp_path / "a", server.port)
     AgentClient.connect(tmp_path / "a").close()
-    with pytest.raises(AgentUnavailableError, match="another process serves the port"):
+    with pytest.raises(AgentUnavailableError, match="another process uses the port"):
         AgentClient.connect(tmp_path / "a")
 
 
@@ -84,7 +84,7 @@ def test_an_announced_port_that_does_not_answer(tmp_path: Path, listening: Any) 
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     announce(tmp_path / "a", port)
-    with pytest.raises(AgentUnavailableError, match=r"no agent answers here|another process serves the port"):
+    with pytest.raises(AgentUnavailableError, match=r"no agent answers here|another process uses the port"):
         AgentClient.connect(tmp_path / "a")
     silent = listening(lambda _connection: None)
     announce(tmp_path / "a", silent.port)
@@ -170,7 +170,7 @@ def test_an_announcement_of_another_user_is_not_believed(tmp_path: Path, listeni
         AgentClient.connect(tmp_path / "a")
     assert server.came == []
     os.chown(tmp_path, 65534, 65534)
-    with pytest.raises(AgentUnavailableError, match="another process serves the port"):
+    with pytest.raises(AgentUnavailableError, match="another process uses the port"):
         AgentClient.connect(tmp_path / "a")
 
 

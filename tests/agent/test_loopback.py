@@ -270,7 +270,7 @@ def test_a_broker_that_is_killed(live: Live) -> None:
     left = announced(live)
     live.broker.kill()
     assert announced(live) == left
-    with pytest.raises(AgentUnavailableError, match=r"no agent answers here|another process serves the port"):
+    with pytest.raises(AgentUnavailableError, match=r"no agent answers here|another process uses the port"):
         AgentClient.connect(live.socket)
     silent = socket.create_server(("127.0.0.1", left["port"]))
     with silent, pytest.raises(AgentUnavailableError, match="no agent answers here: timed out"):

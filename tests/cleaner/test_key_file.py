@@ -304,7 +304,7 @@ def test_rows_that_do_not_come_back(tmp_path: Path, place: Path, damage: str, mo
 
     with monkeypatch.context() as patched:
         system_call(patched, "pread", lost)
-        _in_passes(plan, place, "what was written there did not come back")
+        _in_passes(plan, place, "the bytes that were written there cannot be read back")
 
 
 def test_files_may_not_be_as_large(tmp_path: Path, place: Path) -> None:

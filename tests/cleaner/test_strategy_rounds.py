@@ -110,7 +110,7 @@ def test_a_deleted_key_does_not_come_back_between_two_groups(tmp_path: Path) -> 
     assert offsets(log_dir / NAME, 4) == [0, 2, 3], "the first group was cleaned, and the tombstone guards its key"
     result = next_round(log_dir)
     assert (offsets(log_dir / NAME, 4), result.tombstones_waiting) == ([0, 2], 1)
-    assert any("the log holds another record of their key" in note for note in result.notes)
+    assert any("the log has another record of their key" in note for note in result.notes)
     grow(log_dir, 4, batches(rec("a", 3), first=4))
     grow(log_dir, 5, b"")
     result = next_round(log_dir)

@@ -79,7 +79,7 @@ def test_a_copy_replaces_the_original(
         assert may_be_about(state.clean_point, log)
         assert state.clean_point.last_segment.inode == os.stat(copied / name / f"{5:020d}.log").st_ino
         assert state.clean_point.last_output == LastSegment.of(log.segments[0])
-    assert _adopt(capsys, tmp_path, copied)[0] == 4, "it has state of its own now"
+    assert _adopt(capsys, tmp_path, copied)[0] == 4, "it has its own state already now"
 
 
 def test_a_copy_in_the_place_of_the_original(

@@ -229,7 +229,7 @@ def test_table(scene: Scene, shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        ((s.NAME, "{log_dir}"), 2, "no key to look for"),
+        ((s.NAME, "{log_dir}"), 2, "no key to find"),
         ((s.NAME, "{log_dir}", "--key", "xyz", "--hex"), 2, "not a hexadecimal key"),
         ((s.NAME, "{log_dir}", "--key", "?", "--base64"), 2, "not a base64 key"),
         ((s.NAME, "{log_dir}", "--key", "aa", "--base64", "--hex"), 2, "not both"),

@@ -164,7 +164,7 @@ def test_bad_input(root: Path, shell: Shell, path: Path) -> None:
     assert (odd.code, "is not a hexadecimal key" in odd.err) == (2, True)
     assert shell("erase", "plan", "orders", path).code == 2
     absent = shell("erase", "plan", "orders", path, "--key", "nowhere", *COMPACT)
-    assert (absent.code, absent.out) == (0, "nowhere: nowhere on this host\n")
+    assert (absent.code, absent.out) == (0, "nowhere: not found on this host\n")
 
 
 def test_kafkas_cleaner_is_off(root: Path, shell: Shell, path: Path) -> None:

@@ -55,7 +55,7 @@ def test_cleaned(tmp_path: Path, shell: Shell, version: str, expected: list[int]
     (note,) = (note for note in entry["notes"] if "v0 or v1" in note)
     assert "2 batches" in note
     assert says in note
-    assert "taken from the modification times" in note
+    assert "that of their segments' modification times" in note
 
 
 def test_plan_is_exact(tmp_path: Path, shell: Shell) -> None:

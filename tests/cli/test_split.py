@@ -31,7 +31,7 @@ def test_plan_says_it(path: Path, shell: Shell) -> None:
     for command in (("plan", path, "--exact"), ("clean", path, "--dry-run")):
         answer = shell(*command, *OPTIONS)
         assert answer.code == 0
-        assert "orders-0: segment 0 holds offsets more than 2^31-1 above its base: clean splits it first" in answer.err
+        assert "orders-0: segment 0 has offsets more than 2^31-1 above its base: clean splits it first" in answer.err
     assert tree(path, without=()) == before
 
 

@@ -322,4 +322,4 @@ def test_a_switch_is_shown_and_needs_no_delegation(root: Path, shell: Shell) -> 
 def test_a_strategy_that_is_none(root: Path, shell: Shell, text: str) -> None:
     answer = shell("plan", make(root), "--strategy", text, *COMPACT)
     assert answer.code == 2
-    assert "none of offset, timestamp, header:NAME" in answer.err
+    assert "is not offset, timestamp or header:NAME" in answer.err

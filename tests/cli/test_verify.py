@@ -150,9 +150,9 @@ def test_staged_file(scene: Scene, shell: Shell) -> None:
     [
         (("{log_dir}", "--clean-below", 3), "--clean-below is for a partition"),
         (("{root}",), "neither segments nor a meta.properties"),
-        (("{partition}", "--many-rounds"), "--many-rounds goes with --against"),
+        (("{partition}", "--many-rounds"), "--many-rounds needs --against"),
         (("{log_dir}/.kafka_cleanshutdown",), "not the name of a file that can be verified"),
-        (("{partition}", "--partition", "orders-0"), "--partition goes with log directories"),
+        (("{partition}", "--partition", "orders-0"), "--partition needs log directories"),
         (("{file}", "--against", "{root}"), "--against is for directories"),
         ((), "Missing argument"),
     ],

@@ -259,7 +259,7 @@ def test_a_wrong_cleaning_holds_everything(root: Path, compared: bool) -> None:
             waits = partition(service.view(), "orders-1")
             assert (waits.phase, waits.outlook) == ("paused", "no")
             assert "orders-0" in waits.reason
-            assert "the canary holds" in service.publisher.status_line()
+            assert "the canary stopped cleaning" in service.publisher.status_line()
 
         serve(settings, story, run_job=wrong)
 

@@ -86,7 +86,7 @@ def test_profile_and_what_if(spark: SparkSession, path: Path) -> None:
     assert found["header:version"] == [expected]
     assert {name: each[0].strategy for name, each in found.items()} == {"offset": "offset", "header:version": "header"}
     assert {name: each[0].overtaken for name, each in found.items()} == {"offset": 0, "header:version": 1}
-    with pytest.raises(ConfigError, match="none of offset"):
+    with pytest.raises(ConfigError, match="is not offset"):
         logs.what_if(["newest"])
     frame = logs.profile().to_dataframe()
     assert [(row.topic, row.partition, row.keys, row.saved_bytes) for row in frame.collect()] == [
@@ -172,7 +172,7 @@ def test_arguments(spark: SparkSession, path: Path) -> None:
         (lambda: Logs(spark, path, partitions=["orders"]), "TOPIC-N"),
         (lambda: Logs(spark, path, topics=["nope"]).found(), "no partition"),
         (lambda: Logs(spark, path / "nowhere").found(), "no such directory"),
-        (lambda: Logs(spark, path, {"users": "versions"}), "is none of"),
+        (lambda: Logs(spark, path, {"users": "versions"}), "is not offset"),
     ):
         with pytest.raises(ConfigError, match=why):
             made()
@@ -186,7 +186,7 @@ def test_one_name_or_key_without_a_list(path: Path) -> None:
     assert Logs(None, path, topics="users").found() == Logs(None, path, topics=["users"]).found()
     assert Logs(None, path, partitions="orders-1").found() == Logs(None, path, partitions=["orders-1"]).found()
     assert logs.find_keys(b"a") == logs.find_keys([b"a"])
-    for keys, why in (([], "no key to look for"), ("a", "'a' is not bytes"), ([b"b", 5], "not bytes")):
+    for keys, why in (([], "no key to find"), ("a", "'a' is not bytes"), ([b"b", 5], "not bytes")):
         with pytest.raises(ConfigError, match=why):
             logs.find_keys(keys)  # type: ignore[arg-type]
 

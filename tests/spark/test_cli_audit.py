@@ -190,11 +190,11 @@ def test_head_is_gone(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
     ("arguments", "message"),
     [
         (("ONE",), "two directories"),
-        (("ONE", "TWO", "--clean-below", "3"), "give one --partition"),
-        (("ONE", "TWO", "--expect-absent"), "goes with --key"),
+        (("ONE", "TWO", "--clean-below", "3"), "exactly one --partition"),
+        (("ONE", "TWO", "--expect-absent"), "needs --key"),
         (("ONE", "TWO", "--digest-key", "abc"), "32 hexadecimal digits"),
         (("ONE", "TWO", "--partition", "nope-0"), "no such partition"),
-        (("ONE", "TWO", "--strategy", "best"), "none of offset, timestamp, header:NAME"),
+        (("ONE", "TWO", "--strategy", "best"), "is not offset, timestamp or header:NAME"),
         (("ONE", "--key", "zz", "--hex"), "not a hexadecimal key"),
     ],
 )

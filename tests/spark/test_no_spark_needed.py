@@ -101,7 +101,7 @@ def test_what_if_as_a_report(tmp_path: Path, log_dir: Path) -> None:
     again = without_java(tmp_path, *command)
     assert (again.returncode, "exists already" in again.stdout + again.stderr) == (3, True)
     wrong = without_java(tmp_path, "spark", "profile", log_dir, "--strategy", "newest")
-    assert (wrong.returncode, "none of offset, timestamp, header:NAME" in wrong.stdout + wrong.stderr) == (2, True)
+    assert (wrong.returncode, "is not offset, timestamp or header:NAME" in wrong.stdout + wrong.stderr) == (2, True)
 
 
 @pytest.mark.long
@@ -197,7 +197,7 @@ def test_snapshot_as_a_table(tmp_path: Path, log_dir: Path) -> None:
         (["--out", "x", "--incremental"], "--incremental and --replace need a table"),
         (["--format", "iceberg", "--out", "x"], "give --table NAMESPACE.NAME"),
         (["--format", "delta", "--out", "x", "--table", "a.b"], "give --out DIR, and no --table"),
-        (["--format", "delta", "--out", "x", "--incremental", "--replace"], "goes with neither"),
+        (["--format", "delta", "--out", "x", "--incremental", "--replace"], "cannot be used with --replace"),
     ],
 )
 def test_options_of_a_snapshot(

@@ -187,7 +187,7 @@ def test_an_attempt_that_outlives_its_run(tmp_path: Path) -> None:
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
-    """Another cleanerd is at work there: refused, and its staging place is not touched."""
+    """Another cleanerd is running there: refused, and its staging place is not touched."""
     path = RichLog(1).write(tmp_path / "logs", 2, 5)
     theirs = path / NAME / STAGING / "spark-20200101t000000-00000000"
     theirs.mkdir(parents=True)

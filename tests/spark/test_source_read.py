@@ -213,11 +213,11 @@ def test_which_partitions_are_read(tmp_path: Path) -> None:
         (path, {"startingOffsets": '{"a": 1}'}, "not of the form"),
         (path, {"startingOffsets": "soon"}, "is not JSON"),
         (path, {"endingOffsets": "earliest"}, "ends where the log begins"),
-        (path, {"strategy": "newest"}, "is none of offset, timestamp, header:NAME"),
+        (path, {"strategy": "newest"}, "is not offset, timestamp or header:NAME"),
         (path, {"strategies": '{"a": {"compaction.strateg": "offset"}}'}, "no such key"),
-        (path, {"strategies": '{"a": 5}'}, "5 is none of offset, timestamp, header:NAME, nor a topic's keys"),
-        (path, {"strategies": '{"a": ["compaction.strategy"]}'}, "is none of"),
-        (path, {"strategies": '{"a": null}'}, "None is none of"),
+        (path, {"strategies": '{"a": 5}'}, "5 is not offset, timestamp or header:NAME, nor a table of a topic's keys"),
+        (path, {"strategies": '{"a": ["compaction.strategy"]}'}, "is not offset"),
+        (path, {"strategies": '{"a": null}'}, "None is not offset"),
         (path, {"columns": "offset,damaged"}, "onCorruption=skip"),
     ]
     for where, options, why in wrong:

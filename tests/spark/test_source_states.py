@@ -51,7 +51,7 @@ def swap(path: Path, *gone: int) -> Path:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is at work there: to wait two seconds for it, six times, shows nothing."""
+    """Nobody is running there: to wait two seconds for it, six times, shows nothing."""
     monkeypatch.setattr(listed, "PAUSE_SECONDS", 0.0)  # twelve seconds in all
 
 

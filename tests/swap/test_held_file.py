@@ -116,7 +116,7 @@ def test_a_command_that_holds_kafkas_lock_is_no_broker(tmp_path: Path) -> None:
         assert str(worker_of(path)) == f"cleanerd clean (process {pid})"
         choice = choose_mode(read_log_dir(path), [], None)
         assert (choice.mode, choice.worked_on) == ("offline", True)
-        assert choice.reason == f"no broker runs on it; cleanerd clean (process {pid}) is at work there"
+        assert choice.reason == f"no broker runs on it; cleanerd clean (process {pid}) is running there"
         with pytest.raises(LogDirBusyError, match=rf"is held by cleanerd clean \(process {pid}\).*wait until it ends"):
             LogDirLock.acquire(path)
         os.kill(pid, 9)

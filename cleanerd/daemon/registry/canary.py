@@ -50,7 +50,7 @@ class CanaryHold:
 
     def __str__(self) -> str:
         where = f"{self.partition} in {self.log_dir}: " if self.partition else ""
-        return f"the canary holds: {where}{self.finding} (verify again: cleanerd retry; go on: {RELEASE})"
+        return f"the canary stopped cleaning: {where}{self.finding} (verify again: cleanerd retry; continue: {RELEASE})"
 
 
 @dataclass(frozen=True, slots=True)
