@@ -16,6 +16,6 @@ def warn_of_another_build(output: Output, info: AgentInfo) -> None:
     ours = build_of_jar()
     if ours is not None and ours != info.build:
         output.warning(
-            f"the agent in process {info.pid} is build {info.build}, this cleanerd brings {ours}: run cleanerd agent "
+            f"the agent in process {info.pid} is build {info.build}, but this cleanerd has {ours}: run cleanerd agent "
             "attach, or restart the broker with the jar of cleanerd agent path; an old copy on its class path wins"
         )

@@ -66,12 +66,12 @@ def send_request(path: Path, operation: str, *, timeout_seconds: float = 30.0, *
                 data = answers.readline(MAX_ANSWER_BYTES)
         return _result(json.loads(data))
     except (OSError, *DAMAGE) as error:
-        why = "it sent no answer, or a malformed one"
+        why = "it sent no answer, or an invalid one"
         if isinstance(error, OSError):
             why = error.strerror or str(error)  # a path that is too long and a timeout have no errno
         hint = "is cleanerd run running, and as which user? see cleanerd.control.socket"
         if isinstance(error, PermissionError):
-            hint = "only the daemon's user and root may ask it: run this as one of them"
+            hint = "only the daemon's user and root may connect: run the command as one of them"
         raise RefusedError(f"the daemon does not answer: {why}", where=str(path), hint=hint) from error
 
 

@@ -114,7 +114,7 @@ EVENTS: Final[Mapping[LogEvent, EventFacts]] = {
         "The canary verified the cleaned log; `compared`: also against the replaced segments (`True` or `False`).",
     ),
     LogEvent.CLEANING_NOT_VERIFIED: EventFacts(
-        "info", ("partition", "log_dir", "reason"), "The canary has nothing to verify: the partition is gone or new."
+        "info", ("partition", "log_dir", "reason"), "The canary cannot verify a partition that was deleted or is new."
     ),
     LogEvent.CANARY_HELD: EventFacts(
         "error", ("partition", "log_dir", "finding"), "Nothing is cleaned any more, because of this finding."

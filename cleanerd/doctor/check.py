@@ -70,7 +70,7 @@ def check_mode(
     try:
         choice = choose_mode(log_dir, others, configured)
     except AgentRefusalError as error:
-        fix = "see who else is connected to the agent's socket (ss -xp), and try again"
+        fix = "see which processes are connected to the agent's socket (ss -xp), and try again"
         findings.warning("mode", error.message, error.where or log_dir.path, fix)
         return None
     described = f"{choice.mode}: {choice.reason}"
@@ -101,7 +101,7 @@ def _check_agent(findings: CheckResults, info: AgentInfo, where: str) -> None:
     if info.failed_resumes:
         findings.problem(
             "agent",
-            "could not resume the broker's cleaner for: " + ", ".join(info.failed_resumes[:5]),
+            "could not resume Kafka's cleaner for: " + ", ".join(info.failed_resumes[:5]),
             where,
             "restart the broker: until then it neither cleans these partitions nor deletes their old segments",
             exit_code=4,
@@ -111,7 +111,7 @@ def _check_agent(findings: CheckResults, info: AgentInfo, where: str) -> None:
         findings.warning("agent", f"reported: {info.errors[-1][:200]}", where, fix)
     if ours is not None and ours != info.build:
         fix = "run cleanerd agent attach, or restart the broker with the jar of cleanerd agent path"
-        findings.warning("agent", f"is build {info.build}, this cleanerd brings {ours}", where, fix)
+        findings.warning("agent", f"is build {info.build}, but this cleanerd has {ours}", where, fix)
     elif not info.failed_resumes and not info.errors:
         findings.ok(
             "agent",

@@ -132,7 +132,7 @@ def check_map_dir(
     if place is None or is_missing(place):
         return  # the settings' check reported that it is missing
     what = "keys on disk"
-    in_passes = "more keys than memory holds are read in several passes"
+    in_passes = "if the keys do not fit in memory, the log is read in several passes"
     kind = kind_of(place)
     device = _device_of(place)
     shared = next((path for path in log_dirs if device is not None and _device_of(path) == device), None)
@@ -145,11 +145,11 @@ def check_map_dir(
         fix = "let cleanerd's user write there; under systemd it belongs into ReadWritePaths"
         findings.warning(what, f"is not writable for this user: {in_passes}", place, fix)
     elif kind in IN_MEMORY:
-        findings.warning(what, f"{kind} is memory itself: {in_passes}", place, "name a directory on a disk")
+        findings.warning(what, f"{kind} is in memory: {in_passes}", place, "name a directory on a disk")
     elif kind is not None and is_remote(kind):
         findings.warning(what, f"{kind} is not a local disk: a cleaning waits for it", place, "name a fast local disk")
     elif shared is not None:
-        text = f"on the disk of {shared}: it takes room and time from the broker there"
+        text = f"on the disk of {shared}: it uses the broker's space and disk time there"
         findings.warning(what, text, place, "name a directory on another disk")
     else:
         disk = os.statvfs(place)
@@ -167,13 +167,13 @@ def _device_of(path: Path) -> int | None:
 def check_state_directory(findings: CheckResults, root: Path) -> None:
     """Whether clean points can be stored: the directory is writable, or can be created."""
     nearest = nearest_existing(root)
-    fix = "set cleanerd.state.dir to a directory that cleanerd's user may write; without one Kafka's checkpoint counts"
+    fix = "set cleanerd.state.dir to a directory that cleanerd's user may write; without it Kafka's checkpoint is used"
     if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
         findings.warning("state directory", "is not writable for this user", nearest, fix)
     elif nearest == root:
         findings.ok("state directory", "readable and writable", root)
     else:
-        findings.note("state directory", f"does not exist yet; it can be made in {nearest}", root)
+        findings.note("state directory", f"does not exist yet; it can be created in {nearest}", root)
 
 
 def check_limits(findings: CheckResults, threads: int, limits: tuple[int, int] | None = None) -> None:
@@ -208,7 +208,7 @@ def check_file_system(
             "clean only while no broker on any host uses it; set cleanerd.lease.probe=required to be refused otherwise",
         )
     elif kind in IN_MEMORY:
-        findings.note("file system", f"{kind}: gone after a reboot, and fsync means nothing there", path)
+        findings.note("file system", f"{kind}: its files are lost at a reboot, and fsync has no effect", path)
     else:
         findings.ok("file system", kind, path)
 

@@ -104,7 +104,7 @@ def check_broker(
             "lock",
             f"is free: no broker runs on this directory{other_broker}",
             path / LOCK_FILE,
-            "see the broker's log for what failed here; a broker takes such a directory again when it is restarted",
+            "the broker's log has the error; the broker uses the directory again after a restart",
         )
     else:
         findings.ok("lock", "is free", path / LOCK_FILE)
@@ -224,7 +224,7 @@ def check_metadata(
     unclear = relative_log_dirs_in(facts.server_properties)
     if unclear and log_dir.path.resolve() not in directories:
         what = f"its log.dirs name {unclear[0]}, relative to the directory that the broker is started in"
-        message = f"{what}: whether that is {log_dir.path} is unknown"
+        message = f"{what}: it is unknown whether that is {log_dir.path}"
         findings.warning("server.properties", message, properties, "write whole paths in log.dirs")
     elif directories and log_dir.path.resolve() not in directories:
         fix = "name the server.properties of the broker whose log directory this is"
@@ -244,7 +244,7 @@ def _check_topics(findings: CheckResults, facts: BrokerFacts, path: Path) -> Non
             "KRaft metadata",
             "not found: topics are compacted only if the settings say so",
             path,
-            "set cleanerd.metadata.log.dir to the directory that holds __cluster_metadata-0",
+            "set cleanerd.metadata.log.dir to the directory with __cluster_metadata-0",
         )
     else:
         for warning in facts.zk_warnings:
@@ -266,7 +266,7 @@ def _check_delegations(findings: CheckResults, facts: BrokerFacts) -> None:
         return
     findings.warning(
         "delegations",
-        f"{unread.why}: it is unknown which topics are delegated, and what was set on them before",
+        f"{unread.why}: it is unknown which topics are delegated, and which settings they had before",
         unread.where,
         "restore it, or make it readable; remove it only where no topic is delegated",
     )

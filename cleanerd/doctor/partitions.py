@@ -61,7 +61,7 @@ def check_directories(findings: CheckResults, log_dir: LogDir, facts: BrokerFact
     for obstacle in obstacles:
         findings.warning("broker start", obstacle.what, obstacle.where, obstacle.fix)
     if not obstacles:
-        findings.ok("broker start", "nothing here keeps the broker from starting", log_dir.path)
+        findings.ok("broker start", "the broker can start with it", log_dir.path)
     reported = {obstacle.where.name for obstacle in obstacles}
     try:
         names = sorted(entry.name for entry in os.scandir(log_dir.path) if entry.is_dir())
@@ -70,8 +70,8 @@ def check_directories(findings: CheckResults, log_dir: LogDir, facts: BrokerFact
     for name in names:
         if name not in reported and name != REMOTE_INDEX_CACHE and parse_topic_partition_dir(name) is None:
             passing = name.endswith(PASSING_SUFFIXES)
-            what = "being moved or deleted" if passing else "cleanerd takes it for no partition"
-            findings.note("partition", f"{what}: left alone", log_dir.path / name)
+            what = "being moved or deleted" if passing else "not a partition directory"
+            findings.note("partition", f"{what}: ignored", log_dir.path / name)
 
 
 def check_leftovers(findings: CheckResults, logs: Sequence[PartitionLog], *, running: bool) -> None:
@@ -88,15 +88,17 @@ def check_leftovers(findings: CheckResults, logs: Sequence[PartitionLog], *, run
         found += bool(staged or log.unfinished or deleted)
         some = ", ".join(log.unfinished[:3])
         if log.unfinished and running:
-            findings.note("leftovers", f"{some}: the broker's cleaner is at work, or its start will tidy up", log.path)
+            what = f"{some}: Kafka's cleaner is running, or the broker's next start removes them"
+            findings.note("leftovers", what, log.path)
         elif log.unfinished and staged:
-            fix = "cleanerd clean finishes or undoes it, and so does the broker's next start"
-            findings.warning("leftovers", f"a replacement of cleanerd's was cut short: {some}", log.path, fix)
+            fix = "cleanerd clean or the broker's next start finishes or undoes it"
+            findings.warning("leftovers", f"a swap by cleanerd was interrupted: {some}", log.path, fix)
         elif log.unfinished:
-            fix = "start the broker once: it resolves them while it loads the log; until then the partition is refused"
-            findings.warning("leftovers", f"a replacement was cut short that is not cleanerd's: {some}", log.path, fix)
+            fix = "start the broker once: it finishes or undoes the swap; until then the partition is refused"
+            findings.warning("leftovers", f"a swap by another program was interrupted: {some}", log.path, fix)
         elif staged:
-            findings.note("leftovers", "staged work", log.path / STAGING, "cleanerd apply swaps it in or tidies it up")
+            fix = "cleanerd apply swaps it in or deletes it"
+            findings.note("leftovers", "a staged cleaning", log.path / STAGING, fix)
         elif deleted and not running:
             waiting.append((log, len(deleted)))
     if waiting:
@@ -117,10 +119,9 @@ def check_place(findings: CheckResults, log_dir: LogDir, store: StateStore) -> N
         known = store.places.gone_to(log_dir.place, None).values()
         gone = [each.place.path for each in known if not is_there(each.place, log_dir.place)]
         if gone:
-            what = f"none is known here, but of {', '.join(sorted(gone))}, which is gone and had the same directory.id"
-            fix = (
-                f"if this copy replaces it, run cleanerd adopt-state {log_dir.path}; else it is cleaned from its start"
-            )
+            places = ", ".join(sorted(gone))
+            what = f"none is known for this directory, but for {places}, which had its directory.id and is gone"
+            fix = f"if this copy replaces it, run cleanerd adopt-state {log_dir.path}; otherwise all of it is dirty"
             findings.note("state", what, log_dir.path, fix)
 
 
@@ -244,7 +245,7 @@ def check_long_away(findings: CheckResults, log_dir: LogDir, facts: BrokerFacts,
         before = "stop the broker, then " if running else "before the broker starts: "
         findings.warning("replicas", what, log_dir.path, f"{before}cleanerd move-aside {log_dir.path}")
     if not found:
-        findings.ok("replicas", "none here was away longer than delete.retention.ms", log_dir.path)
+        findings.ok("replicas", "none was away for longer than delete.retention.ms", log_dir.path)
 
 
 def check_shared_tombstones(
@@ -266,7 +267,7 @@ def check_shared_tombstones(
         others = f" and {counted(len(shared) - 1, 'more topic')}" if len(shared) > 1 else ""
         what = (
             f"{first}{others}: cleanerd keeps tombstones for a replica that is away, but Kafka's cleaner cleans the "
-            "topic too, and removes them by the clock"
+            "topic too, and removes them after delete.retention.ms"
         )
         fix = f"let cleanerd alone clean it: cleanerd delegate {first}, and topics.{first}.{STRATEGY} in the settings"
         findings.note("tombstones", what, log_dir.path, fix)
@@ -314,9 +315,9 @@ def _check_delegation(findings: CheckResults, targets: Sequence[TargetPartition]
         if not config.delegation.permits:
             findings.problem("delegation", config.delegation.reason, topic, config.delegation.fix, exit_code=4)
         elif config.delegation.state == "delegated":
-            findings.ok("delegation", "the broker's own cleaner is kept away", topic)
+            findings.ok("delegation", "Kafka's cleaner skips the topic", topic)
         elif config.delegation.state == "assumed":
-            what = "the broker's own cleaner may be at work: cleanerd.delegation=assumed vouches that it is not"
+            what = "Kafka's cleaner may clean the topic too: cleanerd.delegation=assumed says that it does not"
             findings.warning("delegation", what, topic, "give the metadata log: cleanerd.metadata.log.dir")
         for warning in config.warnings:
             findings.warning("strategy", warning, topic, "change one of the settings")

@@ -379,7 +379,7 @@ def being_moved(name: TopicPartition, place: Path | None = None) -> RefusedError
 def left_by_a_move(name: TopicPartition, place: Path) -> RefusedError:
     """The refusal of a partition with a ``-future`` directory beside it: brokers do not move within a directory."""
     return RefusedError(
-        f"{place} has both its directory and one that is to replace it (-future), and no broker does that",
+        f"{place} has both the partition's directory and its replacement (-future), which no broker creates",
         where=str(name),
         hint="the broker does not start with both: delete the -future directory",
     )
@@ -490,7 +490,7 @@ def _metadata_logs(configured: Path | None, own: Sequence[Path], log_dir: LogDir
     _require_same_cluster(configured, log_dir)
     if not found:
         raise ConfigError(
-            "holds no __cluster_metadata-0",
+            "has no __cluster_metadata-0",
             where=f"cleanerd.metadata.log.dir={configured}",
             hint="give the broker's metadata.log.dir or, when it has none, the first of its log.dirs",
         )

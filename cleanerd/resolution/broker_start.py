@@ -82,7 +82,7 @@ def _directories(log_dir: LogDir) -> Iterator[StartObstacle]:
                 "the broker does not start with a directory that is not named as a partition", log_dir.path / name, fix
             )
         elif (moved := parse_future_dir(name)) is not None and moved in log_dir.partitions:
-            what = f"the broker does not start with it beside {moved}: no move ends in the same directory"
+            what = f"the broker does not start with it beside {moved}: a replica never moves within a directory"
             yield StartObstacle(what, log_dir.path / name, "delete it")
 
 

@@ -54,7 +54,7 @@ def kafka_cleaner(facts: BrokerFacts | None, info: AgentInfo | None) -> KafkaCle
     if properties.get(KEY, "true").strip().lower() == "false":
         return KafkaCleaner(False, f"is off ({KEY} is false)", _NO_CLEANER, _FIX_OFF)
     if info is None or not info.ready:
-        return KafkaCleaner(None, "is not known to run: no agent answers, and no setting switches it off")
+        return KafkaCleaner(None, "may run: no agent answers, and no setting turns it off")
     if not info.cleaner:
         return KafkaCleaner(False, "is off in this broker, as its agent reports", _NO_CLEANER, _FIX_OFF)
     return _in_broker(info, properties.get(THREADS, "1"))

@@ -121,5 +121,5 @@ def require_replaceable(facts: BrokerFacts, name: TopicPartition) -> None:
         raise RefusedError(
             f"its replica here may be the only complete one: {why}",
             where=str(name),
-            hint="let cleanerd ask the cluster, which knows the leader of today: --set bootstrap.servers=HOST:PORT",
+            hint="let cleanerd read the current leader from the cluster: --set bootstrap.servers=HOST:PORT",
         )

@@ -58,5 +58,5 @@ def require_compacted(config: TopicConfig) -> None:
         raise NotCompactedError(
             f"cleanup.policy is {','.join(sorted(config.cleanup_policy))}, not compact",
             where=config.topic,
-            hint=f"it comes from: {config.origins['cleanup.policy']}",
+            hint=f"its origin: {config.origins['cleanup.policy']}",
         )

@@ -36,13 +36,12 @@ QUERY_INTERVAL_MS: Final = 5 * 60_000
 UNQUERIED_MS: Final = 60 * 60_000
 """If a broker ran for longer than this after its last report, its configuration may be newer and unknown."""
 
-ORIGIN: Final = "the broker, when it was last asked"
+ORIGIN: Final = "the broker's last answer"
 
 NEVER_QUERIED: Final = (
-    "ZooKeeper mode: the broker has never been asked for its topics, "
-    "so they are compacted only where the settings say so"
+    "ZooKeeper mode: the broker was never queried for its topics, so they are compacted only where the settings say so"
 )
-QUERY_HINT: Final = "set bootstrap.servers, and run cleanerd plan or the daemon while the broker runs: it is asked then"
+QUERY_HINT: Final = "set bootstrap.servers, and run cleanerd plan or the daemon while the broker runs"
 
 _SECONDS: Final = 5.0
 # A running broker writes it at least once a minute, and no other process does.

@@ -59,7 +59,7 @@ def on_its_file_system(places: Sequence[Path], log_dir: Path) -> Path:
         )
     configured = ", ".join(map(str, places))
     raise RefusedError(
-        f"cleanerd.keep.replaced.dir={configured}: none of it is a directory on the file system of {log_dir}",
+        f"cleanerd.keep.replaced.dir={configured}: no directory in it is on the file system of {log_dir}",
         where=str(log_dir),
         hint="make one there, outside of every log directory, and name it too",
     )

@@ -49,7 +49,7 @@ def kernel_error(error: Exception, where: str) -> CleanerdError:
     if isinstance(error, _kernel.CorruptLogError):
         return bad_batch(error, where)
     if isinstance(error, _kernel.InvalidCallError):
-        return KernelError(f"the log does not match what was decided: {error}", where=where, hint=_REPORT)
+        return KernelError(f"the log changed after the cleaning was computed: {error}", where=where, hint=_REPORT)
     if isinstance(error, _kernel.KernelBugError):
         return KernelError(f"internal error: {error}", where=where, hint=_REPORT)
     return MachineError("no memory is left", where=where, hint=_MORE_MEMORY)

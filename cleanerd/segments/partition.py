@@ -129,7 +129,7 @@ def read_partition(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
         except OSError as error:
             raise unreadable("cannot be listed", path, error) from error
         if not found.segments:
-            raise CorruptionError("holds no segment", where=str(path), hint="start the broker once, it creates one")
+            raise CorruptionError("has no segment", where=str(path), hint="start the broker once, it creates one")
         identity, changes = f"{path}/{PARTITION_METADATA}", f"{path}/{LEADER_EPOCHS}"
         metadata = read_small_file_at(PARTITION_METADATA, directory, identity, max_bytes=MAX_IDENTITY_BYTES)
         epochs = read_small_file_at(LEADER_EPOCHS, directory, changes, max_bytes=MAX_FACTS_BYTES)

@@ -120,7 +120,7 @@ def verify_partition(path: Path, question: VerifyRequest) -> VerifyResult:
     log_start = max(question.log_start, listing.segments[0].base if listing.segments else 0)
     verdict = VerifyResult(str(path), findings, clean_below=question.clean_below, log_start=log_start, deleted=deleted)
     if not listing.segments:
-        findings.error(FindingKind.NO_SEGMENT, str(path), "holds no segment")
+        findings.error(FindingKind.NO_SEGMENT, str(path), "has no segment")
         return verdict
     walk = HeaderWalk(
         findings,
@@ -258,7 +258,7 @@ class _Against:
         self._question = question
         copy = list_partition(question.against, deleted_too=True).segments
         if not copy:
-            raise CleanerdError("holds no segment to compare with", where=str(question.against))
+            raise CleanerdError("has no segment to compare with", where=str(question.against))
         files = old_view([facts.file for facts in log.segments], copy)
         self.shared = {facts.file.path for facts in log.segments} & {file.path for file in files}
         collected = Findings(question.limit)

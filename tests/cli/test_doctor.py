@@ -259,9 +259,9 @@ def test_metadata_and_properties(root: Path, shell: Shell, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("names", "level", "text"),
     [
-        (["00000000000000000000.log.cleaned"], "warning", "not cleanerd's"),
-        (["00000000000000000000.log.swap", ".kstage/x"], "warning", "of cleanerd's was cut short"),
-        ([".kstage/x"], "note", "staged work"),
+        (["00000000000000000000.log.cleaned"], "warning", "by another program"),
+        (["00000000000000000000.log.swap", ".kstage/x"], "warning", "by cleanerd was interrupted"),
+        ([".kstage/x"], "note", "a staged cleaning"),
         (["00000000000000000000.log.deleted"], "note", "1 file to be deleted (.deleted)"),
         ([], "ok", "none"),
     ],
@@ -352,7 +352,7 @@ def test_delegation(root: Path, shell: Shell) -> None:
     write_metadata(path, topics={"orders": topic})
     answer = shell("doctor", path, "--json", *by_time)
     assert answer.code == 0
-    assert findings(answer, "delegation") == [("ok", "the broker's own cleaner is kept away")]
+    assert findings(answer, "delegation") == [("ok", "Kafka's cleaner skips the topic")]
     ((level, what),) = findings(answer, "strategy")
     assert (level, "brings its key back" in what) == ("warning", True)
 

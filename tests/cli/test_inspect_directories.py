@@ -106,7 +106,7 @@ def test_a_damaged_partition_does_not_hide_the_others(capsys: Capture, log_dir: 
     (log_dir / "broken-0").mkdir()
     document = inspected(capsys, log_dir, code=5)
     assert [row["segments"] for row in document["partitions"]] == [None, 2]
-    assert "holds no segment" in document["partitions"][0]["error"]
+    assert "has no segment" in document["partitions"][0]["error"]
 
 
 def test_the_metadata_directory(capsys: Capture, log_dir: Path) -> None:

@@ -256,7 +256,7 @@ def test_another_build_is_reported(shell: Shell, agent: FakeAgent) -> None:
         pytest.fail("the jar is missing: make setup")
     answer = shell("agent", "info", agent.log_dir, "--json")
     assert answer.json["same_build"] is False
-    assert f"is build {agent.do_info({})['build']}, this cleanerd brings {build_of_jar()}" in answer.err
+    assert f"is build {agent.do_info({})['build']}, but this cleanerd has {build_of_jar()}" in answer.err
     agent.info = {"build": build_of_jar()}
     answer = shell("agent", "info", agent.log_dir, "--json")
     assert (answer.json["same_build"], answer.err) == (True, "")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NOW_MS = 1_000_000
 DELEGATED = {"min_cleanable_dirty_ratio": "1.0", "max_compaction_lag_ms": str(2**63 - 1)}
-"""U-8: the broker's own cleaner is kept away."""
+"""U-8: Kafka's cleaner skips the topic."""
 
 
 @pytest.mark.long

@@ -218,7 +218,7 @@ AGENT_GONE: Final[dict[str, Any]] = {
     "message": r"^a broker runs on it without cleanerd's agent: "
     r"what is to be cleaned is staged for its next start \(cleanerd apply\)$",
     "mode": "on-start",
-    "readyz": "ready\n{other}: on-start: a broker runs on it without cleanerd's agent: what is to be cleaned is staged",
+    "readyz": "ready\n{other}: on-start: a broker runs on it without cleanerd's agent: cleanings are staged",
     "logged": "event=mode_changed log_dir={hurt} mode=on-start .*without cleanerd's agent",
     "log_lines": (1, 2),  # a broker that stops takes its agent's socket away first
     "over": "event=mode_changed log_dir={hurt} mode=live",
@@ -319,7 +319,7 @@ FAILURES: Final = (
         message=r"{state}/partitions/.*\.json: damaged .*set aside, counts as absent",
         logged=r"{state}/partitions/.*\.json: damaged",
         log_lines=(2, 2),  # a file each
-        # Of a topic that the broker's own cleaner is kept away from the rules have to be named (U-6).
+        # The rules of a topic that Kafka's cleaner skips have to be named (U-6).
         settings=("topics.*.compaction.strategy=offset", "topics.*.tombstone.mode=null"),
         **STATE,
     ),

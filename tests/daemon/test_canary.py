@@ -165,7 +165,7 @@ def test_a_state_that_cannot_be_read_holds(root: Path, data: bytes) -> None:
     hold = load_canary(root, NOW).hold
     assert hold is not None
     assert DOCUMENT.name in hold.finding
-    assert "it is unknown what was cleaned" in replace(NOTHING_CLEANED, hold=hold).refusal(
+    assert "it is unknown which cleanings were" in replace(NOTHING_CLEANED, hold=hold).refusal(
         CanaryBudget("", 5), key_of(0), 1
     )
 

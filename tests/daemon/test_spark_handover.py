@@ -208,7 +208,7 @@ def test_its_process_group_ends_with_the_cleaning(root: Path, how: str) -> None:
     ("program", "reason"),
     [
         ("print('{}'); print('x.Y: 1\\ncleanerd: no room\\n  at Z', file=sys.stderr); sys.exit(1)", "code 1: no room"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "exit code -9: it said nothing"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "exit code -9: it printed nothing"),
         ("print(json.dumps({'partitions': []}))", "exit code 0"),
         (f"print({DAMAGED!r}); sys.exit(5)", "by Spark: damaged"),
     ],

@@ -257,7 +257,7 @@ def test_a_log_that_vanishes_while_it_is_listed(log: PartitionLog, monkeypatch: 
 @pytest.mark.parametrize(
     ("raised", "reported"),
     [
-        (_kernel.InvalidCallError("REBUILD keeps no record"), "the log does not match what was decided"),
+        (_kernel.InvalidCallError("REBUILD keeps no record"), "the log changed after the cleaning was computed"),
         (_kernel.KernelBugError("index out of bounds"), "internal error: index out of bounds"),
     ],
 )

@@ -75,7 +75,7 @@ _HEADERS: Final = {
 _NOT_YET: Final = "not ready: the log directories have not all been scanned yet\n"
 
 
-_NO_CLUSTER: Final = "no daemon of another broker was asked yet: cleanerd.cluster.peers names them"
+_NO_CLUSTER: Final = "no daemon of another broker is known: set cleanerd.cluster.peers"
 _CLUSTER_PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Cluster - cleanerd</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">

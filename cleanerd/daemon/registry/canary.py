@@ -126,6 +126,6 @@ def load_canary(state_dir: Path, now_ms: int) -> CanaryState:
     """The stored state. If it cannot be read, cleanings are held: it is unknown what was cleaned and not verified."""
     found = DOCUMENT.read(state_dir)
     if isinstance(found, UnreadableState):
-        finding = f"{found}, so it is unknown what was cleaned and not verified"
+        finding = f"{found}, so it is unknown which cleanings were not verified"
         return replace(NOTHING_CLEANED, hold=CanaryHold("", "", finding, now_ms))
     return found or NOTHING_CLEANED

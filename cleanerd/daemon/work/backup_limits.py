@@ -60,9 +60,7 @@ class BackupLimits:
             require_keepable(path, [log_dir.path])
             KeptSegments(self._store.root).require_writable(self._store.owner(log_dir))
         except CleanerdError as error:
-            self._add_warnings(
-                f"{log_dir.path}: nothing is cleaned, as what a cleaning replaces cannot be kept: {error}"
-            )
+            self._add_warnings(f"{log_dir.path}: nothing is cleaned, because replaced segments cannot be kept: {error}")
             raise
         room = partial(self._make_space, log_dir, path, _limits(settings))
         return BackupPlace(path, room, now_ms=lambda: sum(self._clock.read_ms()))
@@ -75,7 +73,7 @@ class BackupLimits:
                 log_dir = read_log_dir(path)
                 self._sweep(log_dir, on_its_file_system(places, path), _limits(settings), 0)
             except (CleanerdError, OSError) as error:
-                self._add_warnings(f"what is kept of replaced segments of {path} is not looked after: {error}")
+                self._add_warnings(f"replaced segments of {path} cannot be pruned: {error}")
 
     def _make_space(self, log_dir: LogDir, place: Path, limits: KeepLimits, size_bytes: int) -> str:
         if size_bytes > limits.retention_bytes:
@@ -97,7 +95,7 @@ class BackupLimits:
         kept = prune_kept(kept_segments, log_dir, place, limits, now, room_bytes=room_bytes, known=self._known)
         with self._lock:
             self._size_bytes[log_dir.path] = kept.size_bytes
-        newer = (f"{error}; it counts for no limit" for error in kept_segments.newer.values())
+        newer = (f"{error}; it is ignored for the limits" for error in kept_segments.newer.values())
         for warning in (*kept_segments.warnings, *newer, *kept.problems):
             self._add_warnings(warning)
 

@@ -156,7 +156,7 @@ def result_of(job: CleaningJob, code: int, data: bytes, complaints: str) -> Clea
         (entry,) = json.loads(data)["partitions"]
         result = CleaningResult.from_json(job.name, entry)
     except (ValueError, KeyError, TypeError):
-        reason = _last_line(complaints) or "it said nothing"
+        reason = _last_line(complaints) or "it printed nothing"
         return _failed(job, f"cleanerd spark clean ended with exit code {code}: {reason}")
     if result.error is not None:
         return _failed(job, f"by Spark: {result.reason}", result.error.cause)
