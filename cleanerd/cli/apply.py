@@ -118,7 +118,7 @@ def _apply_one(locked: LockedDir, facts: BrokerFacts, name: TopicPartition, opti
     try:
         facts.require_in_place(name)
     except RefusedError as refused:
-        error = KeptPlanError(f"not applied: {refused.message}", where=str(name), hint="the plan is kept")
+        error = KeptPlanError(f"not applied: {refused.message}", where=str(name), hint="the staged cleaning is kept")
         return not_cleaned(locked.store, locked.log_dir, name, error)
     return apply_partition(locked, name, _config(facts, name), options)
 

@@ -90,9 +90,9 @@ def _require_described(kept: Path, undoable: KeptSegments, state_dir: Path) -> N
         is_known = (place.parent.name, place.name) in known or place.parent.name in undoable.newer
         if parse_topic_partition_dir(place.name) and not is_known:
             raise RefusedError(
-                f"holds what a cleaning of {place.name} replaced, and {state_dir} does not know of it",
+                f"has segments that a cleaning of {place.name} replaced, but {state_dir} has no entry for them",
                 where=str(place.parent),
-                hint="name the state directory that the cleaning had: --set cleanerd.state.dir=DIR",
+                hint="name the state directory of that cleaning: --set cleanerd.state.dir=DIR",
             )
 
 
@@ -133,7 +133,7 @@ def _undo_dir(
         kept_of = Counter(entry.name for entry in entries)
         for name, entry in _newest(entries, wanted).items():
             if name not in log_dir.partitions:
-                output.note(f"{name}: is no longer in {path}; what was kept of it stays in {entry.kept}")
+                output.note(f"{name}: is no longer in {path}; its kept segments stay in {entry.kept}")
                 continue
             earlier = kept_of[name] - 1
             done = _undo_one(locked, facts, undoable, entry, kept, hide_later=hide_later)
@@ -143,7 +143,7 @@ def _undo_dir(
             elif earlier:
                 # A cleaning that planned again counts several times, and its beginning is unknown.
                 more = f"{counted(earlier, 'earlier cleaning')} can be undone: run cleanerd undo again"
-                output.note(f"{name}: {more} (a cleaning that planned again counts as several)")
+                output.note(f"{name}: {more} (a cleaning that had to plan again counts as several)")
         for warning in store.warnings:
             output.warning(warning)
         return results
@@ -190,7 +190,7 @@ def _list(
         output.json({"cleanings": [_json(entry) for entry in entries]})
         return
     if not entries:
-        output.line(f"Nothing is kept, as far as {state_dir} knows.")
+        output.line(f"Nothing is kept, according to {state_dir}.")
         return
     columns = [Column("partition"), Column("cleaned"), Column("kept", right=True), Column("where")]
     output.table(columns, [[str(e.name), _time(e.cleaned_ms), human_bytes(e.kept_bytes), e.kept] for e in entries])
@@ -221,7 +221,7 @@ def _print_results(
         return
     if not results:
         if not failures:  # otherwise nothing was read
-            output.line(f"Nothing to undo: {state_dir} knows of nothing that is kept.")
+            output.line(f"Nothing to undo: no kept segments, according to {state_dir}.")
         return
     columns = [
         Column("partition"),

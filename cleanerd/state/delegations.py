@@ -124,7 +124,7 @@ class Delegations:
         return CleanerdError(
             f"cannot be written: {error.strerror}",
             where=str(error.filename or self.path),
-            hint="what is set in the cluster now must be saved before it is changed; see cleanerd.state.dir",
+            hint="the cluster's current settings must be saved before they are changed; see cleanerd.state.dir",
         )
 
 

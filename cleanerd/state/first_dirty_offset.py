@@ -59,7 +59,7 @@ def still_valid(point: CleanerdCheckpoint, log: PartitionLog, log_end_offset: in
         return f"offset {point.offset} is outside the log {log.log_start_offset}..{log_end_offset}"
     if not _begins_as_then(point, log):
         return (
-            f"it began at {point.log_start}, and what was deleted below is there again from {log.log_start_offset} on"
+            f"it began at {point.log_start}, and now begins at {log.log_start_offset}: deleted records are there again"
         )
     if log.leader_epoch_at(point.offset - 1) != point.leader_epoch:
         return f"the leader epoch at offset {point.offset} is no longer {point.leader_epoch}"

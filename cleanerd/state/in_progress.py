@@ -66,7 +66,7 @@ class CrashSuspect:
     def reason(self) -> str:
         """The reason in messages."""
         if not self.is_too_much:
-            return "cleanerd was killed while it worked on this partition: it is tried last, with nothing beside it"
+            return "cleanerd was killed while it cleaned this partition: it is tried last, alone"
         return (
             f"cleanerd was killed {self.deaths} times in a row while it worked on this partition, the last time on "
             "nothing else: it may need more memory than cleanerd has (see its memory limit and the kernel's log; to "

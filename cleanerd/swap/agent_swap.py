@@ -255,7 +255,7 @@ class Swapper:
         return MachineError(
             f"the broker has given up the log directory of {self._plan.name}: {problem}",
             where=self._plan.path,
-            hint="its log says what failed there; the broker takes the directory again when it is restarted",
+            hint="its log has the error; the broker uses the directory again after a restart",
         )
 
     def _sent(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:
@@ -274,7 +274,8 @@ class Swapper:
         doubtful = staged.base not in done.done or (outputs and outputs[0] != output.to_json())
         if doubtful and not self._is_swapped(staged, output):
             raise StalePlanError(
-                f"the broker says that group {staged.base} is swapped, and holds another segment", where=self._plan.path
+                f"the broker reports that group {staged.base} was swapped, but has another segment",
+                where=self._plan.path,
             )
         return done
 

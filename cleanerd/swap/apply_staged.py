@@ -110,7 +110,9 @@ def _apply(
     if not (locked.log_dir.clean_shutdown or options.unclean):
         # S-27. The plan stays, because the broker may find that nothing has to be cut off.
         raise KeptPlanError(
-            "not applied: the broker was not stopped cleanly", where=str(files.path), hint="the plan is kept; --unclean"
+            "not applied: the broker was not stopped cleanly",
+            where=str(files.path),
+            hint="the staged cleaning is kept; --unclean applies it",
         )
     journal = Journal(files, manifest.plan)
     done = journal.entries().done | completed
@@ -160,7 +162,7 @@ def _apply(
 def _deferral_error(change: RulesChange, where: str) -> CleanerdError:
     """Why the plan has to wait. Unreadable rules are a fault of the machine, not of the operator."""
     failed = change.unread is not None and change.unread.failed
-    return (MachineError if failed else KeptPlanError)(change.reason, where=where, hint="the plan is kept")
+    return (MachineError if failed else KeptPlanError)(change.reason, where=where, hint="the staged cleaning is kept")
 
 
 def _ready(files: PartitionFiles, manifest: Manifest) -> ReadyFile:
@@ -237,7 +239,7 @@ def _clean_to(files: PartitionFiles, manifest: Manifest, ready: ReadyFile, found
         return None
     if ready.clean_to <= found.log.segments[0].base:
         raise StalePlanError(
-            f"the plan is said to clean up to offset {ready.clean_to}, below the log", where=str(files.path),
+            f"its ready file ends at offset {ready.clean_to}, which is below the log", where=str(files.path),
             hint="stage again",
         )  # fmt: skip
     return min(ready.clean_to, max(manifest.bound, found.proven_offset))
@@ -253,13 +255,13 @@ def _require_config(config: TopicConfig | None, where: str) -> TopicConfig:
         raise KeptPlanError(
             "not applied: a setting of this topic is wrong",
             where=where,
-            hint="the plan is kept; cleanerd plan says more",
+            hint="the staged cleaning is kept; cleanerd plan shows the setting",
         )
     if not config.policy_known:
         raise KeptPlanError(
             "not applied: cleanup.policy of this topic is unknown",
             where=where,
-            hint="the plan is kept: name all directories of log.dirs, or set cleanerd.metadata.log.dir",
+            hint="the staged cleaning is kept: name all directories of log.dirs, or set cleanerd.metadata.log.dir",
         )
     return config
 
@@ -275,10 +277,10 @@ def _refuse_forgotten_settings(config: TopicConfig, manifest: Manifest, where: s
     if change is None or change.is_stated or not change.differs or "strategy" not in parts_of(planned):
         return
     raise KeptPlanError(
-        f"refused: the plan was staged by {describe_fingerprint(planned)}; these settings say "
+        f"refused: it was staged by {describe_fingerprint(planned)}; these settings say "
         f"{describe_fingerprint(change.now)} (was --config forgotten?)",
         where=where,
-        hint="the plan is kept: apply it with the settings that it was staged with, or stage again",
+        hint="the staged cleaning is kept: apply it with the settings of cleanerd stage, or stage again",
     )
 
 
@@ -328,7 +330,7 @@ def _keeper(
         raise KeptPlanError(
             f"not applied: the segments that it replaces cannot be kept: {error}",
             where=str(files.path),
-            hint="the plan is kept",
+            hint="the staged cleaning is kept",
         ) from error
 
 

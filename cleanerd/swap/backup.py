@@ -191,7 +191,7 @@ class Backup:
         kept = str(self._place / self._directory)
         if os.path.realpath(kept) != os.path.realpath(entry.kept) and os.path.isdir(entry.kept):
             raise RefusedError(
-                f"what this plan has replaced so far is kept in {entry.kept}",
+                f"the segments replaced so far are kept in {entry.kept}",
                 where=str(self._place),
                 hint="name the directory that it was kept in",
             )

@@ -125,7 +125,7 @@ class DeferredSwap(SwapStrategy):
         met = error.cause is Cause.DATA and self._is_read
         if not met or not has_changed(self.log_dir, self.name, self._listed):
             return error
-        return StalePlanError(f"the broker changed the log meanwhile ({error})", where=error.where)
+        return StalePlanError(f"the broker changed the log during the cleaning ({error})", where=error.where)
 
 
 def has_changed(log_dir: LogDir, name: TopicPartition, before: PartitionLog | None) -> bool:

@@ -243,7 +243,7 @@ def names_staged(files: PartitionFiles) -> list[str]:
     names = files.names(STAGING) - {CLAIM}
     if len(names) > _MOST_STAGED:
         raise RefusedError(
-            f"holds {len(names)} entries, more than cleanerd ever leaves there",
+            f"has {len(names)} entries, more than cleanerd leaves there",
             where=files.where(STAGING),
             hint="check it, then remove it",
         )
@@ -291,7 +291,7 @@ def remove_tree(files: PartitionFiles, name: str) -> None:
     """
     if name.count("/") > _DEEPEST:
         raise RefusedError(
-            "holds more nested directories than cleanerd makes",
+            "has more nested directories than cleanerd makes",
             where=files.where("/".join(name.split("/")[:2])),
             hint="check it, then remove it",
         )

@@ -282,7 +282,7 @@ class KeptSegments:
             aside = set_aside(path, self._root)
         except OSError as error:
             raise system_error("damaged, and cannot be set aside", str(path), error) from error
-        self.warnings.append(f"{path}: damaged; set aside as {aside.name}, what it lists cannot be undone")
+        self.warnings.append(f"{path}: damaged; set aside as {aside.name}, and the cleanings in it cannot be undone")
 
     def _write(self, path: Path, data: bytes, owner: os.stat_result) -> None:
         try:
@@ -333,7 +333,7 @@ def _check(entry: KeptEntry) -> None:
         if bases[:1] != [group.base] or any(low >= high for low, high in pairwise([*bases, group.end])):
             raise ValueError(f"the segments of group {group.base} do not ascend to its end")
         if not entry.sources.keys() >= set(bases):
-            raise ValueError(f"group {group.base} replaced what the cleaning did not cover")
+            raise ValueError(f"group {group.base} replaced segments outside the cleaning")
         if "log" not in group.output or any("log" not in segment.files for segment in group.segments):
             raise ValueError(f"a segment of group {group.base} lacks its log")
 

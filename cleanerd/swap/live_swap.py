@@ -154,7 +154,7 @@ class LiveSwap(SwapStrategy):
         size_bytes = sum(segments[row].source.segment.size_bytes for rows in cleaning.groups() for row in rows)
         no_room = place.room(size_bytes)
         if no_room:
-            self._swaps().notes += (f"what was replaced is not kept, and cannot be undone: {no_room}",)
+            self._swaps().notes += (f"the replaced segments are not kept, so the cleaning cannot be undone: {no_room}",)
             return None
         return Backup.of_plan(place, self.log_dir, self.store, files, found, cleaning.plan)
 
@@ -197,7 +197,7 @@ class LiveSwap(SwapStrategy):
             return unknown
         except CleanerdError:
             return error
-        return StalePlanError(f"the broker changed the log meanwhile ({error})", where=error.where)
+        return StalePlanError(f"the broker changed the log during the cleaning ({error})", where=error.where)
 
     def _fetch_facts(self) -> LogFacts:
         if self._facts is None:

@@ -187,7 +187,8 @@ def groups_in_place(files: PartitionFiles, log: PartitionLog, entry: KeptEntry) 
         if changed[0] not in found and changed[0] < log.log_start_offset:
             reason = f"the broker deleted segment {changed[0]}: the log begins at offset {log.log_start_offset} now"
             raise _stale(log, reason)
-        raise _stale(log, f"segment {changed[0]} is no longer what the cleaning left")
+        how = "added" if changed[0] not in expected else "changed" if changed[0] in found else "deleted"
+        raise _stale(log, f"segment {changed[0]} was {how} after the cleaning")
     if log.active.base <= last:
         raise _stale(log, "the log was truncated")
     for group in groups:
@@ -313,7 +314,7 @@ def _require_matching_marker(
         return
     own = "COMMIT marker" if aborted_at is None else f"ABORT marker (offset {aborted_at})"
     marker_text = (
-        f"the {own} of producer {producer}, whose data at offset {first} would come back, is gone from the log"
+        f"the {own} of producer {producer}, whose data at offset {first} would come back, is no longer in the log"
     )
     raise _stale(log, marker_text)
 

@@ -137,7 +137,7 @@ def _check_facts(files: PartitionFiles, manifest: Manifest, facts: CurrentFacts)
     age_ms = facts.now_ms - manifest.created_ms
     reasons = {
         "the topic was created again": facts.topic_id != manifest.topic_id,
-        "the log directory is another one": facts.directory_id != manifest.directory_id,
+        "it is another log directory": facts.directory_id != manifest.directory_id,
         "the log start offset moved": facts.log_start_offset != manifest.log_start_offset,
         "the strategy changed": facts.strategy_fingerprint != manifest.strategy_fingerprint,
         # Not only below the last group: the retained record may be in an unchanged segment (U-3).
@@ -215,7 +215,7 @@ def _check_swapped(files: PartitionFiles, group: ManifestGroup) -> None:
     name = file_name(group.base, SEGMENT_SUFFIX)
     status = files.stat(name)
     if status is None or status.st_size != group.files["log"].bytes:
-        raise _stale(files, f"{name} is no longer what this plan put in")
+        raise _stale(files, f"{name} was changed after this cleaning swapped it in")
 
 
 def _check_staged(files: PartitionFiles, plan_id: str, group: ManifestGroup, *, checksums: bool) -> None:

@@ -215,14 +215,12 @@ class CleaningComparison:
 
     def _check_removed(self, old: _ComparedBatch) -> None:
         if old.last >= self._clean_below and old.last >= self._log_start and not self._may_be_removed(old):
-            what = (
-                f"the batch of offsets {old.base} to {old.last} is gone, and the log is clean up to {self._clean_below}"
-            )
+            offsets = f"{old.base} to {old.last}"
             where = old.stored
             self._findings.error(
                 FindingKind.DIRTY_RECORD_MISSING,
                 where.where,
-                f"{what} only",
+                f"the batch of offsets {offsets} is missing, but the log is clean only up to {self._clean_below}",
                 position=where.position,
                 offset=max(old.base, self._clean_below),
             )
@@ -286,7 +284,7 @@ class CleaningComparison:
     def _report_removed(self, batch: _ComparedBatch, left: AbstractSet[int]) -> None:
         """Report removed records above the clean section."""
         for offset in sorted(offset for offset in left if offset >= max(self._clean_below, self._log_start)):
-            what = f"the record at offset {offset} is gone, and the log is clean up to {self._clean_below} only"
+            what = f"the record at offset {offset} is missing, but the log is clean only up to {self._clean_below}"
             self._report(batch, FindingKind.DIRTY_RECORD_MISSING, what, offset)
 
     def _compare_headers(
@@ -356,7 +354,7 @@ def check_ends(new: LogSummary, old: LogSummary, log_start: int, findings: Findi
     for facts in new.segments:
         there = [end for base, end in ends if facts.file.base <= base < facts.file.end]
         if facts.file.sealed and there and log_start < max(there) != facts.end_offset < max(there):
-            what = f"the last batch before the cleaning, which ends at offset {max(there) - 1}, is gone; "
+            what = f"the last batch before the cleaning, which ends at offset {max(there) - 1}, is missing; "
             what += "Kafka's own cleaner leaves that too, but after a crash a replaced segment could come back"
             findings.warning(FindingKind.LAST_BATCH_MISSING, str(facts.file.path), what, offset=max(there) - 1)
 
@@ -376,11 +374,11 @@ def check_producers(
         known_by_marker = before.epoch != before.data_epoch
         horizon_ms = None if before.marker_horizon_ms == NO_HORIZON else before.marker_horizon_ms
         if known_by_marker and (now is None or now.epoch < before.epoch) and not expiry.allows(horizon_ms):
-            what = f"the marker that holds epoch {before.epoch} of producer {key} is gone"
+            what = f"the marker with epoch {before.epoch} of producer {key} is missing"
             findings.error(FindingKind.PRODUCER_BATCH_MISSING, name, what)
         if known_by_marker or before.last_offset < log_start:
             continue
         if now is None or now.last_offset < before.last_offset:
-            what = f"the last batch of producer {key}, which ended at offset {before.last_offset}, is gone: "
+            what = f"the last batch of producer {key}, which ended at offset {before.last_offset}, is missing: "
             what += "its next append will be refused"
             findings.error(FindingKind.PRODUCER_BATCH_MISSING, name, what, offset=before.last_offset)

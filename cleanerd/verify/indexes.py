@@ -104,7 +104,7 @@ def _check_offset_index(
         what = f"no batch starts at byte {positions[entry]}"
         _report(findings, FindingKind.OFFSET_INDEX_WRONG, name, entry, OFFSET_ENTRY, offsets, what)
     for entry in np.flatnonzero(skips):
-        what = f"a lookup of {offsets[entry]} starts at byte {positions[entry]}, behind the batch that holds it"
+        what = f"a lookup of {offsets[entry]} starts at byte {positions[entry]}, behind the batch with that offset"
         _report(findings, FindingKind.OFFSET_INDEX_WRONG, name, entry, OFFSET_ENTRY, offsets, what)
     for entry in np.flatnonzero(beyond):
         what = f"the segment ends at offset {batches.end_offset - 1}"

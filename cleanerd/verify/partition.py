@@ -178,13 +178,13 @@ def report_deleted(place: Path, paths: Sequence[Path], findings: Findings) -> No
 def _check_files(listing: Listing, findings: Findings) -> None:
     for path in listing.leftovers:
         if path.name.endswith(SWAP_SUFFIX):
-            what = "a replacement that was cut short: the segments as they lie here are not what a broker would load"
+            what = "a swap was interrupted: a broker would change these segments before it loads them"
             findings.error(FindingKind.UNFINISHED_REPLACEMENT, str(path), what)
         elif path.name.endswith(CLEANED_SUFFIX):
             what = "a replacement that was given up; a broker removes it when it starts"
             findings.warning(FindingKind.UNFINISHED_REPLACEMENT, str(path), what)
         elif path.name == STAGING:
-            what = "staged segments of a cleaning that is at work, waits for cleanerd apply, or was cut short"
+            what = "staged segments of a cleaning that is running, waits for cleanerd apply, or was interrupted"
             findings.warning(FindingKind.STAGED_FILES_LEFT, str(path), what)
     for path in listing.orphans:
         what = "belongs to no segment; a broker removes it when it starts"

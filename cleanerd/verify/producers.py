@@ -254,8 +254,6 @@ def check_last_batches(
             continue
         if any(base <= last < end for base, end in damaged):
             continue
-        what = (
-            f"the last batch of producer {key}, which ends at offset {last}, is gone: its next append will be refused"
-        )
+        what = f"the last batch of producer {key}, ending at offset {last}, is missing: its next append will be refused"
         position = _FIRST_ENTRY_AT + row * SNAPSHOT_ENTRY.itemsize
         findings.error(FindingKind.PRODUCER_BATCH_MISSING, str(newest.path), what, position=position, offset=last)

@@ -182,7 +182,7 @@ def _of_moves(state_dir: Path, log_dirs: Sequence[Path], found: RecordPlaces) ->
     """Add the replicas that ``move-aside`` moved out of ``log_dirs``, and those below recorded directories."""
     recorded = aside_dirs(state_dir)
     if not isinstance(recorded, list):
-        way_out = f"replicas may have been moved aside: look for them, then remove {state_dir / FILE_NAME}"
+        way_out = f"replicas may have been moved aside: find them, then remove {state_dir / FILE_NAME}"
         found.unsearched.append(UnsearchedPlace(None, f"{recorded.warning} ({way_out})"))
         recorded = []
     defaults = [default_aside_dir(each) for each in log_dirs if not isinstance(each, RemotePath)]

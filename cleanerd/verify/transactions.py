@@ -203,7 +203,7 @@ def check_txn_index(
         return
     for row in np.flatnonzero(~np.isin(ends, markers.offset)):
         what = f"entry {row}: producer {entries['producer_id'][row]} has no ABORT marker at offset {ends[row]}, so its "
-        what += f"data from offset {entries['first_offset'][row]} on counts as aborted without one"
+        what += f"data from offset {entries['first_offset'][row]} on is treated as aborted without one"
         position = int(row) * TXN_ENTRY.itemsize
         findings.error(FindingKind.TRANSACTION_INDEX_WRONG, name, what, position=position, offset=int(ends[row]))
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 _FRAME_WITH_MAGIC: Final = 17
-_NOT_CHECKED: Final = "not checked, nothing else is known to be wrong with it (more memory is needed)"
+_NOT_CHECKED: Final = "not checked; no error is known (more memory is needed)"
 
 
 @dataclass(frozen=True, slots=True)

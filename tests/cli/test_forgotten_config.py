@@ -109,7 +109,7 @@ def test_apply_without_its_settings_keeps_the_plan(root: Path, shell: Shell) -> 
     answer = shell("apply", path, "--json", *QUIET)
     assert (answer.code, only_partition(answer)["outcome"]) == (0, "skipped")
     assert (
-        "the plan was staged by header:v; these settings say offset (was --config forgotten?)"
+        "it was staged by header:v; these settings say offset (was --config forgotten?)"
         in only_partition(answer)["reason"]
     )
     assert tree(path / "orders-0", without=()) == before

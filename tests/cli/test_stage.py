@@ -213,7 +213,7 @@ STALE: dict[str, Callable[[Path], object]] = {
     "the topic was created again": lambda p: (p / "orders-0" / "partition.metadata").write_text(
         "version: 0\ntopic_id: NY69WlWORPKC3PTXbSJZsA"
     ),
-    "the log directory is another one": lambda p: replace_text(p / "meta.properties", "NF-xw", "NG-xw"),
+    "it is another log directory": lambda p: replace_text(p / "meta.properties", "NF-xw", "NG-xw"),
     "the log start offset moved": lambda p: write_checkpoint(p / LOG_STARTS, {"orders-0": 1}),
     "cleanable up to offset": lambda p: write_checkpoint(p / HIGH_WATERMARKS, {"orders-0": 3}),
     " old, limit": lambda p: edit(staged_dir(p) / "manifest.json", created_ms=0),
@@ -279,14 +279,14 @@ def test_unknown_is_not_changed(root: Path, shell: Shell, properties: str, more:
     answer = shell("apply", path, "--quiet", "--json", *wrong)
     assert (answer.code, entry(answer)["outcome"]) == (0, "skipped")
     assert reason in entry(answer)["reason"]
-    assert "the plan is kept" in entry(answer)["reason"]
+    assert "the staged cleaning is kept" in entry(answer)["reason"]
     assert shell("apply", path, "--require", "--quiet", *wrong).code == 4
     assert keys(path / "orders-0") == DIRTY
     assert entry(apply(shell, path))["outcome"] == "cleaned"
 
 
 def test_not_stopped_cleanly(root: Path, shell: Shell) -> None:
-    """S-27, X-22: opt-in only; the plan is kept until then."""
+    """S-27, X-22: opt-in only; the staged cleaning is kept until then."""
     path = make(root)
     stage(shell, path)
     (path / CLEAN_SHUTDOWN).unlink()

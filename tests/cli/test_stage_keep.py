@@ -70,7 +70,7 @@ def test_without_the_option_nothing_is_kept(root: Path, shell: Shell) -> None:
     assert document.pop("keep_replaced") is None
     ready_json.write_text(json.dumps(document))
     assert outcome(apply(shell, path)) == "cleaned"
-    assert shell("undo", path, "--list").out == f"Nothing is kept, as far as {root / 'state'} knows.\n"
+    assert shell("undo", path, "--list").out == f"Nothing is kept, according to {root / 'state'}.\n"
 
 
 @pytest.mark.parametrize("command", ["plan", "stage", "clean --dry-run", "apply"])
@@ -220,7 +220,7 @@ def test_kept_in_two_places(root: Path, shell: Shell, monkeypatch: pytest.Monkey
     (root / "other").mkdir()
     answer = apply(shell, path, *SMALL, "--keep-replaced", root / "other")
     assert (answer.code, outcome(answer)) == (0, "skipped")
-    assert f"what this plan has replaced so far is kept in {root / 'kept'}/" in answer.err
+    assert f"the segments replaced so far are kept in {root / 'kept'}/" in answer.err
     assert keys(path / "orders-0") == half
     (root / "link").symlink_to(root / "kept")
     assert outcome(apply(shell, path, *SMALL, "--keep-replaced", root / "link")) == "cleaned"

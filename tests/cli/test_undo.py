@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-NOTHING = "Nothing to undo: {} knows of nothing that is kept.\n"
+NOTHING = "Nothing to undo: no kept segments, according to {}.\n"
 
 
 pytestmark = pytest.mark.usefixtures("kept")
@@ -109,7 +109,7 @@ def test_two_cleanings_one_after_the_other(root: Path, shell: Shell) -> None:
 def test_list(root: Path, shell: Shell) -> None:
     """What is kept, since when and where; nothing changes."""
     path = make(root)
-    assert shell("undo", path, "--list").out == f"Nothing is kept, as far as {root / 'state'} knows.\n"
+    assert shell("undo", path, "--list").out == f"Nothing is kept, according to {root / 'state'}.\n"
     clean_and_keep(shell, path)
     before = tree(root, without=())
     answer = shell("undo", path, "--list", "--json")
@@ -165,8 +165,8 @@ def kept_log(root: Path, base: int) -> Path:
 
 CHANGES: dict[str, Callable[[Path], object]] = {
     "another checksum": lambda root: rewrite_in_place(segment(root / "logs", 0)),
-    "no longer what the cleaning left": lambda root: copy_over(segment(root / "logs", 0)),
-    "segment 2 is no longer": lambda root: write_segment(root / "logs" / "orders-0", 2, b""),
+    "was changed after the cleaning": lambda root: copy_over(segment(root / "logs", 0)),
+    "segment 2 was added after the cleaning": lambda root: write_segment(root / "logs" / "orders-0", 2, b""),
     "the log begins at offset 6 now": lambda root: segment(root / "logs", 0).unlink(),
     "Kafka's checkpoint is at offset 7": lambda root: write_checkpoint(
         root / "logs" / CLEANER_CHECKPOINT, {"orders-0": 7}

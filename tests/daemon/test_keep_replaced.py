@@ -87,7 +87,7 @@ def test_more_than_the_limit_is_not_kept(root: Path, kept: Path) -> None:
         async def story(service: Service) -> None:
             await until("clean", lambda: is_clean(service.view(), 8))
             (note,) = service.view().history[0].result["notes"]
-            assert note.startswith("what was replaced is not kept, and cannot be undone: it is ")
+            assert note.startswith("the replaced segments are not kept, so the cleaning cannot be undone: it is ")
 
         serve(
             assignments(root, cleanerd_keep_replaced_dir=str(kept), cleanerd_keep_replaced_retention_bytes="1"), story

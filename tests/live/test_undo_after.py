@@ -75,10 +75,10 @@ AFTER: Final[dict[str, tuple[Callable[[Broker, str], None], str, str]]] = {
     "nothing": (nothing, "undone", ""),
     "made-again": (made_again, "refused", "the topic was created again"),
     "moved": (moved, "", "is no longer in"),
-    "moved-and-back": (moved_and_back, "refused", "is no longer what the cleaning left"),
+    "moved-and-back": (moved_and_back, "refused", "after the cleaning"),
     "deleted-inside": (deleted_inside, "undone", ""),
     "deleted-above": (deleted_above, "refused", "the broker deleted segment"),
-    "cleaned-by-the-broker": (cleaned_by_the_broker, "refused", "is no longer what the cleaning left"),
+    "cleaned-by-the-broker": (cleaned_by_the_broker, "refused", "after the cleaning"),
     "not-compacted": (not_compacted, "undone", ""),
 }
 """What happens after the cleaning, what comes of undo, and the words that it has for it."""

@@ -156,7 +156,7 @@ def test_a_tree_that_is_very_deep(partition: Path, files: PartitionFiles, name: 
         place = below
     os.close(place)
     if name == PLAN:
-        with pytest.raises(RefusedError, match="holds more nested directories than cleanerd makes"):
+        with pytest.raises(RefusedError, match="has more nested directories than cleanerd makes"):
             recover(files, now_ms=LATER)
     else:
         os.utime(partition / STAGING / name, (1, 1))

@@ -348,5 +348,5 @@ def test_an_answer_that_lies(root: Path) -> None:
         agent.fail("swap", *[lie] * 10)
         result = clean_beside(agent)
         assert result.outcome == "skipped"
-        assert "holds another segment" in result.reason
+        assert "has another segment" in result.reason
         assert tree(root / NAME) == before

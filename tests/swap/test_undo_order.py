@@ -215,7 +215,7 @@ def test_the_marker_of_what_would_come_back(tmp_path: Path, first_commits: bool,
         return
     assert (result.outcome, keys(path / NAME)) == ("refused", left)
     what = "COMMIT marker" if first_commits else "ABORT marker (offset 4)"
-    assert f"the {what} of producer 7, whose data at offset 0 would come back, is gone from the log" in result.reason
+    assert f"the {what} of producer 7, whose data at offset 0 would come back, is no longer in the log" in result.reason
 
 
 @pytest.mark.parametrize("how", STATES)

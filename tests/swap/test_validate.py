@@ -133,7 +133,7 @@ def test_an_unchanged_log_is_valid(case: Case) -> None:
     ("change", "reason"),
     [
         ({"topic_id": uuid.UUID(int=1)}, "topic was created again"),
-        ({"directory_id": None}, "directory is another"),
+        ({"directory_id": None}, "another log directory"),
         ({"log_start_offset": 5}, "log start offset moved"),
         ({"strategy_fingerprint": "timestamp"}, "strategy changed"),
         ({"bound": 29}, "cleanable up to offset 29 only, the plan needs 30"),
@@ -311,7 +311,7 @@ def test_groups_that_are_done_stand_for_their_sources(case: Case) -> None:
     case.validate(done=(0,))
     refused(case, "segment 10 appeared or vanished")
     case.log(0).write_bytes(output + b"!")
-    refused(case, "no longer what this plan put in", done=(0,))
+    refused(case, "changed after this cleaning swapped it in", done=(0,))
 
 
 def test_facts_of_files(case: Case) -> None:

@@ -168,7 +168,7 @@ def test_a_marker_that_an_active_producer_hangs_on(scene: Scene, now_ms: int, wr
     (scene.copy / f"{7:020d}.log").write_bytes(data + HELD_MARKER)
     scene.put(7, data)
     found = findings(scene, scene.copy, now_ms=now_ms, producer_expiration_ms=2**60)
-    assert any("the marker that holds epoch 1 of producer 11" in each.what for each in found) is wrong
+    assert any("the marker with epoch 1 of producer 11" in each.what for each in found) is wrong
 
 
 @pytest.mark.parametrize(("clean_below", "wrong"), [(14, True), (15, False)])
