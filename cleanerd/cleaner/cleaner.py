@@ -149,7 +149,7 @@ class Cleaning:
         elif waiting and not rules.versioned and self.plan.proven_offset < self.plan.first_dirty_offset:
             notes.append(
                 f"{waiting} tombstones past their delete horizon stay: --first-dirty skips offsets "
-                f"{self.plan.proven_offset} to {self.plan.first_dirty_offset - 1}, where older values may lie"
+                f"{self.plan.proven_offset} to {self.plan.first_dirty_offset - 1}, where older values may be"
             )
         elif waiting and not rules.versioned and not decision.guard_note:
             notes.append(

@@ -180,7 +180,7 @@ def requests(common: Common, *, add: Path | None, forget: str | None) -> None:
     if add is not None:
         known.save(read_request(add))
     if forget is not None and not known.forget(forget):
-        raise ConfigError("there is no such erasure request", where=forget, hint="see cleanerd erase requests")
+        raise ConfigError("no such erasure request", where=forget, hint="see cleanerd erase requests")
     found, now_ms = known.load(), time.time_ns() // 1_000_000
     for warning in known.warnings:
         common.output.warning(warning)

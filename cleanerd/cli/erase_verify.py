@@ -140,7 +140,7 @@ def _from_cluster(common: Common, topic: str, bootstrap: str | None, command_con
     with Cluster(require_bootstrap(bootstrap or settings.daemon.bootstrap_servers, client), client) as cluster:
         cluster_id, found = cluster.cluster_id(), cluster.replicas([topic])
     if not found:
-        raise ConfigError("the cluster has no such topic, or does not show it", where=topic)
+        raise ConfigError("the cluster has no such topic, or does not let you see it", where=topic)
     topic_id = next(iter(found.values())).topic_id
     written_id = None if topic_id is None else uuid_to_base64(topic_id)
     partitions = {name.partition: each.assigned for name, each in found.items()}

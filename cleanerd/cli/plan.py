@@ -239,9 +239,7 @@ class _PlanRequest:
             else:
                 self.output.note(f"{found.log.name}: {NO_COST}")
         else:
-            self.output.note(
-                f"{found.log.name}: its rules change; plan --exact counts the keys that get another winner"
-            )
+            self.output.note(f"{found.log.name}: its compaction settings change; plan --exact counts the affected keys")
 
     def _saving(self, reading: PartitionSnapshot, found: Survey) -> ExactReclaimable:
         """Index, decide and rewrite without storing the output (U-54)."""

@@ -446,6 +446,6 @@ def _no_partition() -> str:
     from cleanerd.resolution.broker_facts import METADATA_AGE_MS  # noqa: PLC0415 - it loads NumPy
 
     return (
-        f"{NONE_COMPACTED} Beside a broker without the agent a topic counts {METADATA_AGE_MS // 60_000} minutes after "
-        "it was made or changed; cleanerd plan LOG_DIR... says more"
+        f"{NONE_COMPACTED} Without the agent, a topic is listed {METADATA_AGE_MS // 60_000} minutes after it was "
+        "created or changed; cleanerd plan LOG_DIR... shows why"
     )

@@ -294,7 +294,7 @@ def _show(output: Output, verdicts: list[VerifyResult], *, compared: bool) -> No
         f"{human_bytes(size)}: {counted(errors, 'error')}, {counted(warnings, 'warning')}"
     )
     unknown = [verdict for verdict in verdicts if verdict.segments and verdict.clean_below is None]
-    _print_unknown(output, unknown, "all of it counts as cleaned" if compared else "keys were not compared")
+    _print_unknown(output, unknown, "all of it is treated as cleaned" if compared else "keys were not compared")
 
 
 def _print_unknown(output: Output, verdicts: list[VerifyResult], consequence: str) -> None:

@@ -143,7 +143,7 @@ def held_in_words(bound: ExpiryBound, count: int | None = None, *, at_most: int 
     is_one = len(bound.missing) == 1
     ends = [f"{'' if is_one else f'broker {broker} '}at {end}" for broker, end in bound.missing_ends]
     at = f"; {', '.join(ends)} of {bound.log_end}" if ends and bound.log_end is not None else ""
-    back = f"; in the ISR again, which counts after {MARGIN_MS // 60_000} minutes" if bound.are_back else ""
+    back = f"; in the ISR again, confirmed after {MARGIN_MS // 60_000} minutes" if bound.are_back else ""
     return f"{what} {wait} for {noun} {brokers}, out of the ISR{since}{at}{back}"
 
 

@@ -432,7 +432,7 @@ class Latest:
         """
         if self._whole_log:
             raise ConfigError(
-                "what was not acknowledged may be gone next time", where="merge_into", hint="without whole_log"
+                "unacknowledged records may be missing next time", where="merge_into", hint="without whole_log"
             )
         given = delete_retention_ms
         logs = self._logs.found()

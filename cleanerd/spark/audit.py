@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 KINDS: Final[Mapping[str, str]] = {
     "lost": "the newest record of a key is gone, and no other record of it is left in the cleaned part; or a record "
     "above the cleaned part is gone",
-    "stale": "the newest record of a key is gone, and an older one is read in its place",
+    "stale": "the newest record of a key is missing, and an older one is read instead",
     "resurrected": "a deleted key is back, or a record of an aborted transaction is read",
     "duplicated": "a superseded record is still there, or a record is there twice",
     "altered": "a record has other content than before",
     "invented": "a record is there that was not there before",
     "no_key": "a record without a key is left in the cleaned part",
     "shortened": "the log ends earlier than before",
-    "damaged": "bytes cannot be read; the records in them count as gone",
+    "damaged": "bytes cannot be read; their records count as missing",
 }
 """The kinds of faults, in the order of the output."""
 

@@ -108,7 +108,7 @@ def sides_of(before: Path, after: Path, wanted: Sequence[TopicPartition] = ()) -
         if name not in then and name not in now:
             raise ConfigError("no such partition", where=str(name), hint=f"in {before} and {after}")
     if not names:
-        raise ConfigError("holds no partition to compare", where=str(before), hint="a copy, or a --keep-replaced DIR")
+        raise ConfigError("has no partition to compare", where=str(before), hint="a copy, or a --keep-replaced DIR")
     # A partition without replaced segments is unchanged; one that is not in a copy cannot be compared.
     missing = [] if plans else [name for name in sorted(now) if name not in then and (not wanted or name in wanted)]
     starts = [surroundings_of(path) for path in (before, after)]

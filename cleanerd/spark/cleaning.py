@@ -202,7 +202,7 @@ class SparkCleaning(Cleaning):
         splits = splits_of(plan.path, plan.sources, sizes.split_bytes)
         splits += splits_of(plan.path, plan.guarding_sources, sizes.split_bytes, first=len(plan.sources))
         return self._jobs.run(
-            "prove that tombstones may go",
+            "check which tombstones can be removed",
             tasks_of(splits, cores=self._jobs.cores, split_bytes=sizes.split_bytes),
             functools.partial(proof.gather, text, sizes, facts),
             Stage("prove", functools.partial(proof.prove, text, sizes), sizes.shards, BY_KIND),

@@ -125,7 +125,7 @@ def _search_batch(file: SegmentFile, position: int, offsets: set[int], found: di
 
 def _changed(now: Record, then: Record) -> str:
     names = _different_fields(now, then)
-    return f"another {names} than before" if names else "the same again: it was changed meanwhile"
+    return f"another {names} than before" if names else "read it again: the file was changed"
 
 
 def _different_fields(now: Record, then: Record) -> str:

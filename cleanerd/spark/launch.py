@@ -133,7 +133,7 @@ def require_spark(needed: Sequence[str] = NEEDED) -> Path:
         home = str(Path(str(spec.origin)).parent) if spec is not None else ""
     script = Path(home) / "bin" / "spark-submit"
     if not script.is_file():
-        raise ConfigError("holds no bin/spark-submit", where=f"SPARK_HOME={home}", hint="unset it, or correct it")
+        raise ConfigError("has no bin/spark-submit", where=f"SPARK_HOME={home}", hint="unset it, or correct it")
     return script
 
 
@@ -170,7 +170,7 @@ def submit(
     where = checked_master(master)
     if conf.get(_DEPLOY_MODE, "client") != "client":
         raise ConfigError(
-            "the driver of this command runs here, as its result goes to your terminal",
+            "the driver of this command runs here, because it prints its result to your terminal",
             where=f"--conf {_DEPLOY_MODE}={conf[_DEPLOY_MODE]}",
             hint="start spark-submit yourself with cleanerd_driver.py: docs/spark-deploy.md, Cluster mode",
         )

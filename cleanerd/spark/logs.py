@@ -117,9 +117,7 @@ def _require_found(
     if missing:
         raise ConfigError(f"no partition of topic {', '.join(missing)}", where=where, hint=hint)
     if not found:
-        raise ConfigError(
-            "holds no partition that is to be read" if there else "holds no partition", where=where, hint=hint
-        )
+        raise ConfigError("has no partition to read" if there else "has no partition", where=where, hint=hint)
 
 
 def _high_watermark(around: Surroundings, name: TopicPartition, segments: Sequence[SegmentFile]) -> int | None:

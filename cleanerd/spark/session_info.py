@@ -102,7 +102,7 @@ def require_driver_java(session: SparkSession, what: str) -> None:
     """
     if is_connect(session):
         raise ConfigError(
-            f"{what} needs a Spark session of this process, and this is one of Spark Connect",
+            f"{what} needs a Spark session in this process, not one of Spark Connect",
             where="Logs",
             hint="run it with cleanerd spark clean, or in a session without .remote(...)",
         )

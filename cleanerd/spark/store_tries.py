@@ -105,7 +105,7 @@ def raise_if_final(path: RemotePath, error: Exception) -> None:
         raise no_bucket(path) from None
     if isinstance(error, PermissionError) or _DENIED.search(text):
         raise ConfigError(
-            "the store refuses: no credentials, wrong ones, or ones that may not read this",
+            "the store refuses access: credentials are missing, wrong, or not allowed to read this",
             where=str(path),
             hint="the store's own library searches them in the environment or its files, on every executor",
         ) from None

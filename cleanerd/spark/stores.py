@@ -181,7 +181,7 @@ def path_of(text: str | Path) -> Path:
     container, at, _ = url.netloc.rpartition("@")
     if ":" in container or (at and not scheme.startswith("abfs")) or "=" in url.query or "=" in url.fragment:
         raise ConfigError(
-            "holds credentials or settings",
+            "contains credentials or settings",
             where=shown_url(plain),
             hint="leave them out: the store's own library finds them in the environment or its files",
         )
@@ -302,7 +302,7 @@ class _StoreFile(Ranges):
 
     def _no_ranges(self, what: str) -> ConfigError:
         hint = "store its bytes as they are; see that nothing on the way to the store answers for it"
-        return ConfigError(f"{what}, so no part of it can be read", where=str(self._path), hint=hint)
+        return ConfigError(f"{what}, so it cannot be read in parts", where=str(self._path), hint=hint)
 
     def _piece(self, position: int, wanted: int) -> memoryview:
         """Bytes from ``position`` on: from memory, from a range being fetched, or from a new range."""

@@ -175,19 +175,19 @@ class StateStore:
             # One directory that is closed to us is one warning, however many partitions it knows.
             is_closed = isinstance(error, PermissionError) and not os.access(self.root, os.R_OK | os.X_OK)
             where = self.root if is_closed else path
-            self._failed(where, f"{where}: cannot be read ({error.strerror}); counts as absent")
+            self._failed(where, f"{where}: cannot be read ({error.strerror}); ignored")
         except NewerFormatError as error:
             path = directory / file
             # It stays: it is not damaged, and may still show the settings of the last cleaning.
-            self._failed(path, f"{path}: {error}; counts as absent until the next cleaning")
+            self._failed(path, f"{path}: {error}; ignored until the next cleaning")
             self._newer.add(path)
         except DAMAGE as error:
             path = directory / file
             self.failures += 1
             if self._keeps_damaged:
-                self.warnings.append(f"{path}: damaged ({error}); counts as absent")
+                self.warnings.append(f"{path}: damaged ({error}); ignored")
                 return None
-            self.warnings.append(f"{path}: damaged ({error}); set aside, counts as absent")
+            self.warnings.append(f"{path}: damaged ({error}); set aside and ignored")
             try:
                 set_aside(path, self.root)
             except OSError as problem:

@@ -167,7 +167,7 @@ class ErasureRequests:
             raise ConfigError(str(error), where=str(self.path), hint="use the newer release") from error
         except DAMAGE as error:
             aside = set_aside(self.path)
-            self.warnings.append(f"{self.path}: damaged ({error}); set aside as {aside.name}, counts as absent")
+            self.warnings.append(f"{self.path}: damaged ({error}); set aside as {aside.name} and ignored")
             return []
         return [] if found is None else list(found.requests)
 

@@ -166,7 +166,7 @@ def report_deleted(place: Path, paths: Sequence[Path], findings: Findings) -> No
     After a live cleaning there are hundreds for a minute: more than a few become one line.
     """
     if len(paths) > _MOST_DELETED_NAMED:
-        waiting = f"{len(paths)} files wait to be deleted, such as {paths[0].relative_to(place)}"
+        waiting = f"{len(paths)} files will be deleted, such as {paths[0].relative_to(place)}"
         what = f"{waiting}{_BY_WHOM}; their records can still be read"
         findings.warning(FindingKind.DELETED_FILE_LEFT, str(place), what)
         return

@@ -192,7 +192,7 @@ class _Checks:
         self._records += int(batches.first_record[-1])
         position, base, last, _ = columns
         before = np.concatenate([[self._last], last[:-1]])
-        what = "does not lie after the batch before it, which ends at"
+        what = "does not follow the batch before it, which ends at"
         # Brokers store such batches, and the cleaner accepts them (U-45).
         report = self._findings.warning
         self._report(base <= before, position, base, before, FindingKind.OFFSET_OUT_OF_ORDER, what, report=report)

@@ -195,7 +195,7 @@ def check_txn_index(
     for at in np.flatnonzero(~known & (markers.first != _NONE)):
         offset = int(markers.offset[at])
         what = f"no entry for the transaction of producer {markers.producer_id[at]} that was aborted at offset "
-        what += f"{offset}: its data from offset {markers.first[at]} on counts as committed"
+        what += f"{offset}: its data from offset {markers.first[at]} on is treated as committed"
         findings.error(FindingKind.ABORTED_TRANSACTION_MISSING, name, what, offset=offset)
     found = np.flatnonzero(known)
     _compare(name, markers, found, entries, rows[found], findings)

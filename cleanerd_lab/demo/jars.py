@@ -45,5 +45,5 @@ def find_kafka(given: Path | None) -> KafkaRelease:
         if (match := _MARKER.fullmatch(path.name))
     ]
     if not releases:
-        raise ConfigError("holds no jars of a Kafka release", where=str(place), hint=_HINT)
+        raise ConfigError("has no jars of a Kafka release", where=str(place), hint=_HINT)
     return max(releases, key=lambda release: tuple(int(number) for number in release.version.split(".")))

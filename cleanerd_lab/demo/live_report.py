@@ -47,7 +47,7 @@ def report_live(page: Page, run: LiveDemo, *, seconds: float, stay: bool) -> Liv
     for sample in run.watch(seconds):
         _report_sample(page, sample)
     if stay:
-        page.print(f"It goes on: {run.url} - Ctrl-C ends it.")
+        page.print(f"The daemon keeps running: {run.url} - Ctrl-C ends it.")
         with _interrupted() as interrupt:
             for sample in run.watch(None):
                 _report_sample(page, sample)

@@ -296,7 +296,7 @@ def test_it_has_returned(root: Path, shell: Shell) -> None:
     path = held_by_broker_2(root, (0.01, (change(ID, 0, isr=[1, 2]),)))
     planned = shell("plan", path)
     text = planned.out + planned.err
-    assert "; in the ISR again, which counts after 5 minutes" in text
+    assert "; in the ISR again, confirmed after 5 minutes" in text
     assert "start it" not in text
 
 

@@ -282,7 +282,7 @@ def test_a_file_that_is_written_to_while_it_is_copied(tmp_path: Path, monkeypatc
         (path / self._path.name).write_bytes(b"other")
 
     monkeypatch.setattr(source._Copy, "write", write)  # at this very moment
-    with pytest.raises(SegmentChangedError, match="it was written to meanwhile"):
+    with pytest.raises(SegmentChangedError, match="it was written to during the copy"):
         source.fetch(contents, tmp_path / "copy")
 
 

@@ -263,7 +263,7 @@ def test_refused(store: Store, url: str, capsys: Capsys, state: Path) -> None:
     code, _, reported = archived(capsys, "s3://archive/nothing", "s3://archive/x", state)
     assert (code, "no such directory" in reported) == (3, True)
     store.client.put_object(Bucket=s3.BUCKET, Key="notes/readme", Body=b"mine")
-    with pytest.raises(ConfigError, match=r"holds what is not an archive's \(readme\)"):
+    with pytest.raises(ConfigError, match=r"has files that do not belong to an archive \(readme\)"):
         check_new(target_of(path_of("s3://archive/notes")))
     assert keys(store, "notes/") == ["notes/readme"]
 

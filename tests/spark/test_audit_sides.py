@@ -68,7 +68,7 @@ def test_nothing_to_compare(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such partition"):
         sides_of(tmp_path / "copy", tmp_path / "logs", [TopicPartition("x", 1)])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="holds no partition to compare"):
+    with pytest.raises(ConfigError, match="has no partition to compare"):
         sides_of(tmp_path / "empty", tmp_path / "logs")
 
 

@@ -162,7 +162,7 @@ def test_the_progress_of_jobs_is_reported(connect: SparkSession, path: Path, tmp
 
 def test_operations_that_connect_refuses(connect: SparkSession, path: Path, tmp_path: Path) -> None:
     """A cleaning beside the segments; damage, with the file and the place that this process tells."""
-    with pytest.raises(ConfigError, match="stage needs a Spark session of this process") as refused:
+    with pytest.raises(ConfigError, match="stage needs a Spark session in this process") as refused:
         Logs(connect, path).stage([f"cleanerd.state.dir={tmp_path / 'state'}"])
     assert "cleanerd spark clean" in str(refused.value)
     assert not list(path.rglob(".kstage"))

@@ -97,7 +97,7 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str | No
 
 def test_a_spark_home_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match="holds no bin/spark-submit"):
+    with pytest.raises(ConfigError, match="has no bin/spark-submit"):
         launch.require_spark()
 
 

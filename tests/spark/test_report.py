@@ -262,7 +262,7 @@ def test_a_key_that_is_gone_when_it_is_named(tmp_path: Path) -> None:
     profiles = profile_logs(None, logs)
     (path / "t-0" / f"{0:020}.log").unlink()
     write_report(profiles, logs, tmp_path / "report", log_dirs=["logs"], now_ms=NOW_MS)
-    assert "(gone meanwhile)" in Page((tmp_path / "report" / "profile.html").read_text()).text
+    assert "(deleted since)" in Page((tmp_path / "report" / "profile.html").read_text()).text
 
 
 def test_nothing_is_replaced_and_nothing_half_done_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

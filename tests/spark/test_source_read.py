@@ -192,7 +192,7 @@ def test_which_partitions_are_read(tmp_path: Path) -> None:
     wrong: list[tuple[Path | str, dict[str, str], str]] = [
         (path, {"topics": "zz"}, "no partition of topic zz .topics there: a, ab, b"),
         (path, {"topics": "a,zz"}, "no partition of topic zz .topics there: a, ab, b"),
-        (path, {"topicsPattern": "z+"}, "holds no partition that is to be read .topics there: a, ab, b"),
+        (path, {"topicsPattern": "z+"}, "has no partition to read .topics there: a, ab, b"),
         (path, {"partitions": "a-7"}, "no such partition .in .*; topics there: a, ab, b"),
         (path, {"subscribe": " , "}, "names nothing"),
         (path, {"subscribePattern": " "}, "names nothing"),

@@ -238,12 +238,14 @@ def test_an_object_that_is_replaced_while_it_is_read(store: OtherStore, log_dir:
 def test_wrong_credentials(store: OtherStore, url: str, fault: str) -> None:
     """Whatever is asked: told at once, and what to do."""
     store.control.fail(Always(fault))
-    with pytest.raises(ConfigError, match=rf"^{re.escape(url)}: the store refuses: no credentials, wrong") as raised:
+    with pytest.raises(
+        ConfigError, match=rf"^{re.escape(url)}: the store refuses access: credentials are missing, wrong"
+    ) as raised:
         read_rows(url)
     assert "searches them in the environment" in str(raised.value.hint)
     assert len(store.requests) < 4
     store.control.fail(Always(fault, READ))
-    with pytest.raises(ConfigError, match=rf"^{re.escape(url)}/orders-0/.*: the store refuses: no credentials"):
+    with pytest.raises(ConfigError, match=rf"^{re.escape(url)}/orders-0/.*: the store refuses access: credentials"):
         read_rows(url)
 
 

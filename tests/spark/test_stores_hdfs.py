@@ -192,7 +192,7 @@ def test_a_cleaned_copy(
     assert files_of(tmp_path / "out" / one["path"]) == cleaned_twin(capsys, log_dir)
     target = target_of(place)
     before = (place / MANIFEST).small()  # type: ignore[attr-defined]
-    with pytest.raises(RefusedError, match="another run has written its archive here"):
+    with pytest.raises(RefusedError, match="another run wrote its archive here"):
         target.put_new(MANIFEST, b"another")
     assert (place / MANIFEST).small() == before  # type: ignore[attr-defined]
     assert len(target.names()) == 2

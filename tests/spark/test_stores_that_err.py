@@ -145,7 +145,7 @@ def test_what_google_stores_packed(store: OtherStore) -> None:
     with system.open_output_stream("archive/packed.log", metadata={"Content-Encoding": "gzip"}) as stream:
         stream.write(b"x" * 100)
     with pytest.raises(
-        ConfigError, match=r"^gs://archive/packed.log: is stored with Content-Encoding gzip, so no part"
+        ConfigError, match=r"^gs://archive/packed.log: is stored with Content-Encoding gzip, so it cannot"
     ):
         path_of(f"{store.root}/packed.log").opened()  # type: ignore[attr-defined]
 

@@ -31,8 +31,8 @@ SKEW_MS = 60_000
 REFUSED = {
     "tombstones are removed after": "old",
     "lie below the log start": "won",
-    "other records win": "rules",
-    "the offsets between are gone": "gap",
+    "other records are retained": "rules",
+    "the records between, with their deletions, are missing": "gap",
 }
 CASES = {
     "shape": SHAPES,

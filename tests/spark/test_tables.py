@@ -167,7 +167,7 @@ def test_the_second_of_two_merges_changes_nothing(tables: Tables, tmp_path: Path
     log.put("orders-0", a="1")
     one, two = tables.target.open(), tables.target.open()
     write_table(None, one, log.write())
-    with pytest.raises(RefusedError, match="another writer has changed the table meanwhile"):
+    with pytest.raises(RefusedError, match="another writer changed the table at the same time"):
         write_table(None, two, log.write())
     log.put("orders-0", b="1")
     late = tables.target.open()

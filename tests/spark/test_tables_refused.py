@@ -123,7 +123,7 @@ def test_a_table_of_the_whole_log(delta: Tables, tmp_path: Path) -> None:
     write_table(None, delta.target.open(), log.write(), whole_log=True)
     with pytest.raises(RefusedError, match="--whole-log"):
         merged(delta, log.write())
-    with pytest.raises(ConfigError, match="may be gone next time"):
+    with pytest.raises(ConfigError, match="may be missing next time"):
         ReadableLogs(None, log.path.with_name("logs-1")).latest(whole_log=True).merge_into(delta.target)
 
 

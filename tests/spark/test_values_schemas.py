@@ -89,7 +89,7 @@ def test_credentials(registry: RegistryServer, monkeypatch: pytest.MonkeyPatch) 
     registry.register("orders-value", json.dumps(ID))
     decoded(registry.url, [])
     assert registry.seen[-1] is None, "Docker Compose sets what nobody gave a value"
-    with pytest.raises(ConfigError, match="holds credentials") as caught:
+    with pytest.raises(ConfigError, match="contains credentials") as caught:
         decoded(registry.url.replace("//", "//me:hidden@"), [])
     assert "hidden" not in str(caught.value)
 
@@ -188,7 +188,7 @@ def test_a_directory(registry: RegistryServer, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "why"),
     [
-        ({}, "holds no .avsc"),
+        ({}, "has no .avsc"),
         ({"other.avsc": '"int"'}, "no schema orders-value"),
         ({"orders-value.avsc": '"int"', "orders-value.json": "{}"}, "define the same schema"),
         ({"orders-value.avsc": "x" * (schemas.MOST_BYTES + 1)}, "bytes of schemas"),

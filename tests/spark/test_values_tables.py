@@ -114,8 +114,8 @@ def test_a_stream(registry: RegistryServer, log: Growing) -> None:
         ({"decode": "headers", "schemas": "x"}, "'headers' is none of key, value"),
         ({"decode": "value", "schemas": "x", "undecodedLimit": "many"}, "is not a number"),
         ({"decode": "value", "schemas": "x", "framing": "glue"}, "is none of confluent, none"),
-        ({"columns": "value_decoded"}, "it goes with the option decode=value"),
-        ({"decode": "key", "schemas": "x", "columns": "value_error"}, "it goes with the option decode=value"),
+        ({"columns": "value_decoded"}, "it needs the option decode=value"),
+        ({"decode": "key", "schemas": "x", "columns": "value_error"}, "it needs the option decode=value"),
         ({"decode": "value", "schemas": "/nowhere"}, "no such directory"),
     ],
 )

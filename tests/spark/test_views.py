@@ -315,5 +315,5 @@ def test_directories(tmp_path: Path) -> None:
         find_logs([one, two], (), lambda _topic: rules)
     names = [str(log.name) for log in find_logs([two], (), lambda _topic: rules)]
     assert names == ["t-0", "t-1"]
-    with pytest.raises(ConfigError, match="holds no partition"):
+    with pytest.raises(ConfigError, match="has no partition"):
         find_logs([tmp_path], (), lambda _topic: rules)

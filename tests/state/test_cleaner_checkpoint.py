@@ -269,7 +269,7 @@ def test_a_newer_release_wrote_it(tmp_path: Path, found: tuple[LogDir, Partition
     path.write_bytes(content)
     assert store.load(*found) is None
     words = "written by a newer cleanerd (format 2, this one knows 1)"
-    assert store.warnings == [f"{path}: {words}; counts as absent until the next cleaning"]
+    assert store.warnings == [f"{path}: {words}; ignored until the next cleaning"]
     assert path.read_bytes() == content
     assert not path.with_suffix(".damaged").exists()
     assert rules_of(store, *found, None) == json.loads(content)["clean_point"]["fingerprint"]

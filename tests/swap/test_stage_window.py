@@ -69,7 +69,7 @@ def test_a_late_record_of_a_key_whose_tombstone_goes(tmp_path: Path, late: objec
 
 
 def test_late_records_of_other_keys_change_nothing(tmp_path: Path) -> None:
-    """U-1, U-3: only the keys of tombstones that go matter, so a busy topic can be cleaned on start."""
+    """U-1, U-3: only the keys of tombstones to remove matter, so a busy topic can be cleaned on start."""
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: b""})
     stage_versioned(log_dir)
     append(log_dir, 3, batches(rec("a", 1), rec("z", 1), rec(None), first=3), 6)

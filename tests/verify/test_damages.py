@@ -253,7 +253,7 @@ def test_many_files_that_wait_to_be_deleted(scene: Scene) -> None:
     (scene.partition / names[3]).write_bytes(b"")
     (found,) = findings(scene, None)
     assert (found.severity, found.rule) == (Severity.WARNING, "F-12")
-    assert found.what.startswith("4 files wait to be deleted, such as 0000")
+    assert found.what.startswith("4 files will be deleted, such as 0000")
     assert ": a broker does it after file.delete.delay.ms, or when it starts;" in found.what
 
 

@@ -234,7 +234,7 @@ def _copy_local_file(directory: int, listed: ListedFile, place: Path, into: Path
         raise CleanerdError(f"cannot be read: {error.strerror}", where=where) from error
     states = [(each.st_size, each.st_mtime_ns) for each in (before, after)]
     if states != [(listed.size_bytes, listed.written_ns)] * 2 or copy.size_bytes != listed.size_bytes:
-        raise changed("it was written to meanwhile", where)
+        raise changed("it was written to during the copy", where)
     return copy.copied("")
 
 

@@ -194,12 +194,14 @@ def check_new(target: ArchiveTarget) -> list[str]:
     names = target.names()
     if MANIFEST in names:
         raise ConfigError(
-            f"holds an archive already ({MANIFEST})", where=str(target.place), hint="name a new place: it replaces none"
+            f"has an archive already ({MANIFEST})", where=str(target.place), hint="name a new place: it replaces none"
         )
     foreign = [name for name in names if not name.startswith((RUN, f".{MANIFEST}."))]
     if foreign:
         raise ConfigError(
-            f"holds what is not an archive's ({foreign[0][:60]})", where=str(target.place), hint="name a new place"
+            f"has files that do not belong to an archive ({foreign[0][:60]})",
+            where=str(target.place),
+            hint="name a new place",
         )
     return sorted(name for name in names if name.startswith(RUN) and target.sizes_below(name))
 
@@ -421,5 +423,5 @@ class _Here(ArchiveTarget):
 
 def _not_first(path: Path) -> RefusedError:
     return RefusedError(
-        "another run has written its archive here meanwhile", where=str(path), hint="give each run a place of its own"
+        "another run wrote its archive here at the same time", where=str(path), hint="give each run its own output"
     )

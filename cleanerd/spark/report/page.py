@@ -125,7 +125,7 @@ def page(
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
         f"<title>cleanerd profile</title><style>{_STYLE}</style></head><body>",
-        "<h1>What the logs hold, and what cleaning would do</h1>",
+        "<h1>Contents of the logs, and the effect of a cleaning</h1>",
         f'<p class="about">{_format_time(now_ms)} &middot; {escape(", ".join(log_dirs))}</p>',
         _sums(topics),
         _findings(topics, now_ms),
@@ -180,7 +180,7 @@ def _findings(topics: Sequence[TopicProfile], now_ms: int) -> str:
             )
         for count, what in (
             (_all([topic], "unversioned") if topic.strategy == "header" else 0, "without a version: they lose"),
-            (_all([topic], "misversioned"), "with a malformed version: they count as without one"),
+            (_all([topic], "misversioned"), "with an invalid version, which counts as no version"),
             (_all([topic], "no_key"), "without a key: cleaning removes them"),
         ):
             if count:

@@ -102,7 +102,9 @@ class KafkaSegments(DataSource):
                 )
         options = replace(options, columns=columns)
         if "damaged" in columns and not (options.skip_damage and options.view != LATEST):
-            raise ConfigError(f"column damaged goes with onCorruption={SKIP}, and not with view={LATEST}", where=FORMAT)
+            raise ConfigError(
+                f"column damaged needs onCorruption={SKIP}, and cannot be used with view={LATEST}", where=FORMAT
+            )
         return options, decoding, _arrow_schema(schema)
 
     def _given(self, schema: StructType) -> Mapping[str, str]:

@@ -35,7 +35,7 @@ def start_of(log: Log, edge: OffsetLimit, first: int, last: int, *, skip_damage:
         raise ConfigError(
             f"offset {found} is below {first}, where {log.name} begins",
             where=str(log.log_dir),
-            hint="the records are gone: begin at -2 (earliest) or higher",
+            hint="these records were deleted: begin at -2 (earliest) or higher",
         )
     return found
 

@@ -305,7 +305,7 @@ def checked_columns(wanted: list[str], decode: Decode | None = None) -> tuple[st
         if each.lower() not in names:
             hint = f"there are {', '.join(known)}"
             if each.lower() in EXTRA:
-                hint = f"it goes with the option decode={EXTRA[each.lower()]}"
+                hint = f"it needs the option decode={EXTRA[each.lower()]}"
             raise ConfigError(f"no such column: {each}", where="kafka-segments", hint=hint)
     found = tuple(names[each.lower()] for each in wanted)
     if len(set(found)) != len(found):

@@ -288,4 +288,4 @@ def _of(offsets: Offsets, name: TopicPartition, otherwise: int) -> int:
 
 def _data_loss_error(what: str) -> ConfigError:
     hint = 'option("failOnDataLoss", "false") continues with the existing records'
-    return ConfigError(f"records are gone that were not read: {what}", where="kafka-segments", hint=hint)
+    return ConfigError(f"records were deleted before they were read: {what}", where="kafka-segments", hint=hint)

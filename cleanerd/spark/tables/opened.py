@@ -108,7 +108,7 @@ class OpenTable(ABC):
 def conflict(where: str) -> RefusedError:
     """The error after another writer's commit."""
     return RefusedError(
-        "another writer has changed the table meanwhile; cleanerd changed nothing",
+        "another writer changed the table at the same time; cleanerd changed nothing",
         where=where,
         hint="run it again: it continues from the table's state then",
     )

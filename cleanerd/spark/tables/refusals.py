@@ -28,8 +28,8 @@ def require_same_topic(where: str, log: Log, was: Topic, now: Topic) -> None:
     """
     if was.rules != now.rules:
         raise _refused(
-            f"the rows of {log.name.topic} were chosen by {_describe(was)}, now {_describe(now)} holds: "
-            "other records win",
+            f"the rows of {log.name.topic} were chosen by {_describe(was)}, now it is {_describe(now)}: "
+            "other records are retained",
             where,
         )
     if None not in (was.topic_id, now.topic_id) and was.topic_id != now.topic_id:
@@ -57,7 +57,7 @@ def require_one_topic(where: str, log: Log, topic: Topic) -> None:
             f"{log.log_dir / str(log.name)} is of another topic than other partitions of {log.name.topic}: id {found}, "
             f"not {topic.topic_id}",
             where=where,
-            hint="leave out what is left of a topic that was deleted (--partition)",
+            hint="leave out the rest of a deleted topic (--partition)",
         )
 
 
@@ -68,7 +68,7 @@ def require_acknowledged(where: str, remembered: TableState) -> None:
         RefusedError: the leader may have truncated some, and written others.
     """
     if remembered.whole_log:
-        raise _refused("the table was written with --whole-log: what was not acknowledged may be gone since", where)
+        raise _refused("the table was written with --whole-log: unacknowledged records may be gone since", where)
 
 
 def require_range(where: str, log: Log, watermark: Watermark, begin: int, end: int) -> None:
@@ -79,8 +79,8 @@ def require_range(where: str, log: Log, watermark: Watermark, begin: int, end: i
     """
     if begin > watermark.end_offset:
         raise _refused(
-            f"{log.name} begins at offset {begin}, the table ends at {watermark.end_offset}: the offsets between are "
-            "gone, and the deletions in them",
+            f"{log.name} begins at offset {begin}, the table ends at {watermark.end_offset}: the records "
+            "between, with their deletions, are missing",
             where,
         )
     if end < watermark.end_offset:

@@ -95,7 +95,7 @@ class TableState:
             return _from(json.loads(text))
         except DAMAGE:
             raise ConfigError(
-                f"what the table remembers of its last snapshot cannot be read: {text[:60]!r}",
+                f"the record of its last snapshot in the table cannot be read: {text[:60]!r}",
                 where=where,
                 hint="another release of cleanerd may have written it; --replace writes the table again",
             ) from None

@@ -68,7 +68,7 @@ class SchemaFolder(Schemas):
                     )
                 files[os.path.relpath(path, root)] = text
         if not files:
-            raise ConfigError("holds no .avsc, .proto or .json", where=root)
+            raise ConfigError("has no .avsc, .proto or .json file", where=root)
         return cls(root, dict(sorted(files.items())))
 
     def by_id(self, number: int) -> Schema | None:

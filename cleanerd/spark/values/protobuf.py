@@ -224,7 +224,7 @@ def _compiled(schema: Schema, label: str) -> tuple[descriptor_pb2.FileDescriptor
     try:
         pool = _pool_of(files)
     except (TypeError, KeyError) as error:
-        raise UndecodableError(f"{label} does not go together: {str(error)[:200]}") from None
+        raise UndecodableError(f"{label} is not consistent: {str(error)[:200]}") from None
     if not files[-1].message_type:
         raise UndecodableError(f"{label} has no message")
     return files[-1], pool

@@ -121,7 +121,7 @@ class Registry(Schemas):
         parts = urlsplit(url)
         if "@" in parts.netloc or parts.query or parts.fragment:
             raise ConfigError(
-                "holds credentials or settings",
+                "contains credentials or settings",
                 where=shown_url(url),
                 hint=f"leave them out: {USER} and {PASSWORD} in the environment of driver and executors",
             )
@@ -176,7 +176,7 @@ class Registry(Schemas):
             if name in references:
                 continue
             if depth > _MOST_REFERENCES or len(references) > _MOST_REFERENCES:
-                raise self._strange(f"{label} has more than {_MOST_REFERENCES} references, or they go in a circle")
+                raise self._strange(f"{label} has more than {_MOST_REFERENCES} references, or a cycle of them")
             needed = self._version(subject, version)
             if needed is None:
                 raise ConfigError(
