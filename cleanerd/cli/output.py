@@ -151,7 +151,7 @@ class Output:
             return True
         if not sys.stdin.isatty():
             raise RefusedError("confirmation needed: pass --yes (standard input is not a terminal)")
-        _write(sys.stderr, f"{printable(question)} [y/N] ")
+        _write(sys.stderr, _fitted(sys.stderr, f"{printable(question)} [y/N]") + " ")
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 

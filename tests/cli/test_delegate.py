@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from typing import TYPE_CHECKING, Any, Self
@@ -11,6 +10,7 @@ import pytest
 
 from cleanerd.cli import delegate as module
 from cleanerd.cli.main import run
+from tests.cli.clean_log_dirs import Typist
 from tests.support.dict_cluster import LAG, RATIO, DictCluster
 
 if TYPE_CHECKING:
@@ -83,14 +83,9 @@ def test_a_topic_of_kafkas_rules_is_delegated_on_request_only(cluster: Connected
     assert cli("delegate", "orders")[0] == 0, "nothing is left to ask about"
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_what_delegation_of_kafkas_rules_is_for(cluster: Connected, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-93: before it asks, it says what Kafka's cleaner does to tombstones that wait for a replica."""
-    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    monkeypatch.setattr(sys, "stdin", Typist("n\n"))
     _code, _out, err = cli("delegate", "orders")
     assert "wait for replicas that are away, which Kafka's cleaner does not do" in err
     assert cluster.altered == []
@@ -143,7 +138,7 @@ def test_settings_left_as_they_are_are_listed(cluster: Connected, cli: Cli) -> N
     cluster.own["segment.ms"] = "77"
     _, out, err = cli("hand-back", "orders", "--yes", *HEADER)
     assert out[0] == "orders: handed back"
-    assert "segment.ms is 77 now" in err
+    assert "segment.ms is now 77" in err
 
 
 @pytest.mark.parametrize("servers", ["here", "here:", "here:99999", "a b:1", ""])

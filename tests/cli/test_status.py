@@ -94,7 +94,7 @@ def test_a_log_directory_that_cannot_be_read(capsys: pytest.CaptureFixture[str])
 def test_no_partition_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     """An empty table is no answer: a topic that was made just now is missing, and will come."""
     print_status(Output(), view().to_json(), [])
-    assert "a topic counts 5 minutes after it was made or changed" in " ".join(capsys.readouterr().err.split())
+    assert "a topic is listed 5 minutes after it was created or changed" in " ".join(capsys.readouterr().err.split())
     shown = view(partitions=(partition("orders", 0),)).to_json()
     print_status(Output(), shown, [])
     assert capsys.readouterr().err == "", "none of those that were asked for"

@@ -10,7 +10,7 @@ import pytest
 from cleanerd.cli.main import COMMANDS
 from cleanerd.cli.output import Output
 from cleanerd.cli.status import print_status, show_history
-from tests.cli.clean_log_dirs import NOW, dirty, good
+from tests.cli.clean_log_dirs import NOW, Typist, dirty, good
 from tests.daemon.views import busy
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
@@ -52,6 +52,7 @@ COMMAND_LINES: Final = [
     ("apply", "{dir}"),
     ("clean", "{dir}", "--yes", "--force", "--keep-replaced", "{kept}"),
     ("clean", "{dir}", "--yes"),
+    ("undo", "{dir}", "--list"),
     ("undo", "{dir}"),
     ("config", "show"),
     ("config", "check"),
@@ -111,6 +112,17 @@ def test_every_line_fits(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPat
         assert "unexpected error" not in answer.err, answer.err
         wide[" ".join(words)] = too_wide(answer.out + answer.err)
     assert {command: lines for command, lines in wide.items() if lines} == {}
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_question_fits(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", Typist("y\n"))
+    names = ", ".join(f"orders-{number}" for number in range(20))
+    assert Output().confirm(f"Move 20 partitions ({names}) to another directory?", yes=False)
+    shown = capsys.readouterr().err
+    assert (shown.split()[-1], shown[-1]) == ("[y/N]", " ")
+    assert too_wide(shown) == []
 
 
 @pytest.mark.usefixtures("terminal")

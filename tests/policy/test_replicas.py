@@ -140,8 +140,8 @@ def test_words() -> None:
     )
     back = replace(shown((0, {1, 2}, {1, 2}), (20, {1, 2}, {1})), newest_isr=BOTH)
     assert held_in_words(bound_of(back), 1) == (
-        "1 tombstone or marker waits for broker 2, out of the ISR since 2023-11-14T22:33:20Z; in the ISR again, which "
-        "counts after 5 minutes"
+        "1 tombstone or marker waits for broker 2, out of the ISR since 2023-11-14T22:33:20Z; in the ISR again, "
+        "confirmed after 5 minutes"
     )
     assert bound_of(back) == bound, "it only says so"
 

@@ -30,7 +30,7 @@ LONG_HISTORIES = 1500
 SKEW_MS = 60_000
 REFUSED = {
     "tombstones are removed after": "old",
-    "lie below the log start": "won",
+    "are below the log start": "won",
     "other records are retained": "rules",
     "the records between, with their deletions, are missing": "gap",
 }

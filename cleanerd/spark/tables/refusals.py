@@ -149,8 +149,8 @@ def require_complete(
 def winners_gone(where: str, log_start: int, name: str) -> RefusedError:
     """The error if rows of a versioned topic are below the log start: records that they superseded may win now."""
     return _refused(
-        f"records of {name} that had won lie below the log start {log_start} now: which older ones win instead, only "
-        "all of the log tells",
+        f"retained records of {name} are below the log start {log_start} now: only the whole log shows which older "
+        "ones replace them",
         where,
     )
 
