@@ -199,7 +199,7 @@ def changes_to_hand_back(
         own = values[key].own
         if same(key, own, change.before):
             if key == RATIO and same(key, own, DELEGATED_RATIO):
-                warnings.append(f"{key} was 1 before cleanerd delegate: the broker's cleaner still stays away")
+                warnings.append(f"{key} was 1 before cleanerd delegate too: Kafka's cleaner still skips the topic")
         elif same(key, own, change.after):
             restored[key] = (own, change.before)
         else:

@@ -330,7 +330,7 @@ def _clean_point(
         note = f"cleanerd's own clean point is outdated: {outdated}"
         if theirs is not None and not is_news(theirs, point):
             ending = "too, as cleanerd wrote it" if theirs == point.offset else "as it did before that"
-            notes += [note, f"cleaner-offset-checkpoint says {theirs} {ending}: all of the log is dirty"]
+            notes += [note, f"cleaner-offset-checkpoint says {theirs} {ending}: the whole log is dirty"]
         else:
             notes.append(f"{note}, for example because the broker cleaned it since; {origin} is used")
         return offset, origin, notes

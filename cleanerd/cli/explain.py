@@ -228,7 +228,7 @@ def _print_answer(output: Output, answer: Explanation, each: Answer) -> None:
         when = f"after {at} when every replica has them" if found.expiry.waits else f"at {at}"
         output.line(f"  Its next tombstones or markers can be removed {when}, even without new records.")
     output.line()
-    output.line(f"Dirty from offset {bounds.first_dirty_offset}, says {found.first_dirty_origin}.")
+    output.line(f"Dirty from offset {bounds.first_dirty_offset}; origin: {found.first_dirty_origin}.")
     output.line(f"May be cleaned up to offset {bounds.bound.offset}: the lowest of these, rounded down to a segment.")
     limits = sorted(bounds.bound.limits.items(), key=lambda item: item[1])
     output.table([Column("limit"), Column("offset", right=True)], [[name, str(offset)] for name, offset in limits])

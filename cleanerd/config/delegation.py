@@ -80,7 +80,7 @@ def delegation_of(
         properties_known: whether that configuration includes the broker's ``server.properties``.
         assumed: ``cleanerd.delegation=assumed``. It applies only where facts are missing.
     """
-    about = f"{why_needed} needs the broker's own cleaner to be kept away"
+    about = f"{why_needed} needs delegation (Kafka's cleaner must skip the topic)"
     if topic_configs is None:
         return _unknown(topic, f"{about}, and the topic's configuration in the cluster is not known", assumed=assumed)
     against = _speaks_against(topic_configs, broker_lag)

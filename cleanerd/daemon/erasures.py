@@ -143,7 +143,7 @@ class Erasures:
             return "blocked", f"the tombstone at offset {offset} cannot be cleaned yet: see cleanerd erase plan"
         if (request.id, tracked.key) in self.found.gone:
             return "certify", f"run cleanerd erase certify {request.topic}"
-        return "tombstone", "only the tombstone is left: cleanerd erase plan says until when"
+        return "tombstone", "only the tombstone is left: cleanerd erase plan shows until when"
 
 
 def roll_segments(blocked: Sequence[ActiveTombstone], agents: AgentPool, now_ms: int) -> list[tuple[Key, int] | str]:

@@ -35,7 +35,7 @@ def first_dirty(checkpoint: int | None, log_start_offset: int, log_end_offset: i
     if checkpoint > log_end_offset:
         return FirstDirty(
             log_start_offset,
-            f"the checkpoint says {checkpoint}, beyond the log end offset {log_end_offset}: all of the log is dirty",
+            f"the checkpoint says {checkpoint}, above the log end offset {log_end_offset}: the whole log is dirty",
         )
     return FirstDirty(checkpoint, "")
 

@@ -103,8 +103,8 @@ def _of_broker(file: Path | None) -> tuple[Path, ...]:
     properties = server_properties(file)
     if unclear := relative_log_dirs_in(properties):
         raise ConfigError(
-            f"log.dirs names {unclear[0]}, which is relative to the directory that the broker is started in, and "
-            "nothing here says which one that is",
+            f"log.dirs names {unclear[0]}, which is relative to the broker's working directory, and "
+            "that directory is unknown here",
             where=str(file),
             hint="write whole paths there, or name the log directories in cleanerd.log.dirs",
         )

@@ -118,9 +118,9 @@ def cached_topic_configs(
     ran_on_ms = alive_ms - max(own, default=known.queried_ms)
     if ran_on_ms > UNQUERIED_MS:
         warnings.append(
-            f"{log_dir.path}: the broker ran on for {human_ms(ran_on_ms)} after it was last asked for its topics' "
-            "configuration, so its last report is ignored; start it and run cleanerd plan with bootstrap.servers set, "
-            "or say cleanup.policy in cleanerd's settings"
+            f"{log_dir.path}: the broker ran on for {human_ms(ran_on_ms)} after its topics' configuration was last "
+            "read, so the last report is ignored; start it and run cleanerd plan with bootstrap.servers set, "
+            "or set cleanup.policy in cleanerd's settings"
         )
         return ReportedTopics({}, tuple(warnings))
     topics = {name: topic for name, topic in known.topics.items() if alive_ms - topic.queried_ms <= UNQUERIED_MS}

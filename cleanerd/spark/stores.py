@@ -289,7 +289,7 @@ class _StoreFile(Ranges):
             return
         head = self._head or self._fetch(0, _HEAD_BYTES)
         if self._fetch(1, len(head) - 1) != head[1:]:
-            raise self._no_ranges("comes whole although a part of it was requested")
+            raise self._no_ranges("was returned whole although a range was requested")
 
     def close(self) -> None:
         if not self.closed:

@@ -70,7 +70,7 @@ def _require_agreed(place: PartitionFiles, plan_id: str, log_dir: Path) -> None:
     name = f"{plan_id}/{note_name(log_dir)}"
     if not place.is_directory(plan_id) or not _is_plain(place, name):
         raise RefusedError(
-            f"trash/ names this directory, but nothing in it says that segments of {log_dir} are kept there",
+            f"trash/ names this directory, but has no entry for kept segments of {log_dir}",
             where=str(place.path / plan_id),
             hint="if they are, name the directory yourself: --keep-replaced DIR",
         )

@@ -212,7 +212,7 @@ class StepRunner:
                 dataframe = run.read_by_spark()
             self._report_dataframe(dataframe)
         else:
-            page.print("PySpark is not installed (cleanerd[spark]): nothing is shown of it.")
+            page.print("PySpark is not installed (cleanerd[spark]): its part is skipped.")
         good = (
             all(verdict.good for verdict in verdicts)
             and once_more.read_back == once_more.written

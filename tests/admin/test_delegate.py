@@ -179,7 +179,7 @@ def test_delegated_by_hand_before(store: Delegations) -> None:
     assert store.load()[0].effective[RATIO] == "0.2"
     outcome = undo(cluster, store)
     assert (outcome.action, outcome.changes) == ("handed back", {})
-    assert "still stays away" in outcome.warnings[0]
+    assert "still skips the topic" in outcome.warnings[0]
 
 
 def test_hand_back_where_nothing_is_saved(store: Delegations) -> None:

@@ -44,7 +44,7 @@ def test_an_undelegated_topic_is_refused(root: Path, shell: Shell, command: str,
     assert answer.code == 4
     assert only_partition(answer)["outcome"] == "refused"
     assert "run cleanerd delegate orders" in only_partition(answer)["reason"]
-    assert "needs the broker's own cleaner to be kept away" in answer.err
+    assert "needs delegation (Kafka's cleaner must skip the topic)" in answer.err
     assert tree(path / "orders-0", without=()) == before
 
 
@@ -138,7 +138,7 @@ def test_a_plan_staged_before_the_topic_was_handed_back_is_dropped(root: Path, s
     before = keys(path / "orders-0")
     answer = shell("apply", path, "--json", *TIMESTAMP, *QUIET)
     assert answer.code == 0, "the broker starts with the log as it is"
-    assert "needs the broker's own cleaner to be kept away" in only_partition(answer)["reason"]
+    assert "needs delegation (Kafka's cleaner must skip the topic)" in only_partition(answer)["reason"]
     assert keys(path / "orders-0") == before
 
 

@@ -82,7 +82,7 @@ def test_a_disk_that_was_mounted_elsewhere(root: Path, shell: Shell) -> None:
     moved = path.rename(root / "moved")
     refused = undo(shell, moved)
     assert refused.code == 4
-    assert "nothing in it says that segments of" in refused.err
+    assert "has no entry for kept segments of" in refused.err
     assert undo(shell, moved, "--keep-replaced", root / "kept").code == 0
     assert keys(moved / "orders-0") == DIRTY
     assert list((root / "kept").iterdir()) == []

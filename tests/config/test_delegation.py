@@ -96,7 +96,7 @@ def test_the_operators_word_fills_gaps_and_outweighs_nothing(layers: dict[str, A
 def test_reasons_name_the_setting_the_numbers_and_the_way_out() -> None:
     delegation = resolve(topic_configs={RATIO: "1"}, server_properties={BROKER_LAG: "5"}).delegation
     assert delegation.reason == (
-        "compaction.strategy=timestamp needs the broker's own cleaner to be kept away, but server.properties "
+        "compaction.strategy=timestamp needs delegation (Kafka's cleaner must skip the topic), but server.properties "
         "log.cleaner.max.compaction.lag.ms is '5', which outweighs min.cleanable.dirty.ratio"
     )
     assert delegation.fix == "run cleanerd delegate orders"

@@ -299,7 +299,7 @@ def _reason(phase: str, ratio: float, clean_offset: int, dice: random.Random) ->
         "staged": "staged: swapped in at the broker's next start",
         "excluded": "cleanerd.topics.exclude matches it: left to Kafka's cleaner",
         "quarantined": "left alone after an error",
-        "refused": "compaction.strategy=header needs the broker's own cleaner to be kept away: run cleanerd delegate",
+        "refused": "compaction.strategy=header needs delegation (Kafka's cleaner must skip it): run cleanerd delegate",
     }
     return reported.get(phase) or dice.choice(_REASONS).format(ratio=ratio, clean=f"{clean_offset:,}".replace(",", ""))
 

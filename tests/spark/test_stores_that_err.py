@@ -134,7 +134,7 @@ def test_all_of_an_object_for_a_part(
     store.control.fail(Always("whole", READ))
     with path_of(f"{store.root}/whole/x.log").opened(len(data)) as file:  # type: ignore[attr-defined]
         file.read_into(bytearray(9), 70_000)
-        with pytest.raises(ConfigError, match="comes whole although a part of it was requested"):
+        with pytest.raises(ConfigError, match="was returned whole although a range was requested"):
             file.require_unchanged()
 
 

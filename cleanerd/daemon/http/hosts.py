@@ -58,8 +58,8 @@ class Hosts:
         known = sorted(self._names)[:_MOST_NAMES]
         where = "localhost, 127.0.0.1 and [::1]" if self._loopback_only else "its addresses, localhost"
         return (
-            f"This server does not answer to that name in the Host header. It answers to {', '.join([where, *known])}. "
-            "Other names of it are set with cleanerd.http.hosts; a proxy must send one that is known here.\n"
+            f"This server refuses that name in the Host header. It accepts {', '.join([where, *known])}. "
+            "To accept another name, set cleanerd.http.hosts. A proxy must send an accepted name.\n"
         )
 
 

@@ -113,13 +113,15 @@ DAEMON: Final = (
     _gauge("cleanerd_workers", "Worker threads that should run (log.cleaner.threads)."),
     _gauge("cleanerd_dead_workers", "Worker threads that died and were not restarted yet."),
     _gauge("cleanerd_running_cleanings", "Cleanings that run now.", "log_dir"),
-    _gauge("cleanerd_kafka_cleaner_running", "1 while the broker has a cleaner of its own."),
+    _gauge("cleanerd_kafka_cleaner_running", "1 if the broker runs Kafka's cleaner."),
     _gauge("cleanerd_kafka_cleaner_dead_threads", "Threads of the broker's own cleaner that died of an error."),
     _gauge("cleanerd_kafka_cleaner_idle_seconds", "How long ago the broker's own cleaner last checked for work."),
-    _gauge("cleanerd_kafka_cleaner_uncleanable_partitions", "Partitions that it set aside after an error."),
+    _gauge(
+        "cleanerd_kafka_cleaner_uncleanable_partitions", "Partitions that it does not clean any more after an error."
+    ),
     _gauge("cleanerd_map_utilization_ratio", "The fullest that an offset map was in its last round."),
     _gauge("cleanerd_overdue_partitions", "Partitions past their max.compaction.lag.ms."),
-    _gauge("cleanerd_overdue_seconds", "How long the most overdue partition is past its max.compaction.lag.ms."),
+    _gauge("cleanerd_overdue_seconds", "How long the most overdue partition has been past its max.compaction.lag.ms."),
     _gauge("cleanerd_erasure_open", "Erasure requests that are not certified on this host yet."),
     _gauge("cleanerd_erasure_overdue", "Open erasure requests past their deadline."),
     _gauge(
@@ -141,7 +143,7 @@ DAEMON: Final = (
     ),
     _gauge(
         "cleanerd_held_tombstones",
-        "At most so many tombstones and markers wait in these partitions, as far as their last cleanings counted them.",
+        "Largest number of tombstones and markers that wait in these partitions, by their last cleanings.",
         "broker",
     ),
     _gauge(
@@ -153,9 +155,7 @@ DAEMON: Final = (
         "cleanerd_differing_partitions",
         "Partitions whose latest state differs from that of another replica; needs cleanerd.cluster.peers.",
     ),
-    _gauge(
-        "cleanerd_fingerprint_changed_partitions", "Partitions whose last cleaning used another strategy than today's."
-    ),
+    _gauge("cleanerd_fingerprint_changed_partitions", "Partitions whose last cleaning used another strategy."),
     _gauge(
         "cleanerd_partitions_not_exported",
         "Partitions without time series of their own (above cleanerd.metrics.partitions.max).",
@@ -166,7 +166,7 @@ TOTALS: Final = (
     _counter("cleanerd_cleanings", "Cleanings that ended, by outcome; in observe mode there are none.", "outcome"),
     _counter("cleanerd_observed", "Partitions whose saving was computed without cleaning them (observe mode)."),
     _counter("cleanerd_cleaning_seconds", "Time spent in cleanings, by phase.", "phase"),
-    _histogram("cleanerd_cleaning_duration_seconds", "How long cleanings took that were done."),
+    _histogram("cleanerd_cleaning_duration_seconds", "Duration of completed cleanings."),
     _histogram(
         "cleanerd_lock_held_seconds",
         "How long the broker's agent held a lock of the broker: log (appends wait for it) or cleaner.",
@@ -176,7 +176,7 @@ TOTALS: Final = (
     _counter("cleanerd_kept_records", "Records that cleanings kept."),
     _counter(
         "cleanerd_key_passes",
-        "Passes that cleanings made to learn the keys: more than one each where the keys do not fit the offset map.",
+        "Passes over the log to find the keys: more than one per cleaning if the keys do not fit the offset map.",
     ),
     _counter("cleanerd_removed_records", "Records that cleanings removed, by reason.", "reason"),
     _counter("cleanerd_before_bytes", "Bytes of the cleaned logs before their cleanings."),
@@ -187,7 +187,7 @@ TOTALS: Final = (
     _counter("cleanerd_refused_swaps", "Requests for a swap that the broker's agent refused."),
     _counter(
         "cleanerd_malformed_versions",
-        "Records with a malformed version header; they count as records without a version.",
+        "Records with a malformed version header; they are treated as records without a version.",
     ),
     _counter("cleanerd_throttled_seconds", "Time that cleanings waited for their read and write limits."),
     _counter("cleanerd_state_errors", "State files that were damaged, or could not be read or written."),
@@ -206,14 +206,14 @@ LOG_DIRS: Final = (
     ),
     _gauge("cleanerd_log_dir_agent", "1 when the broker's agent answers.", "log_dir"),
     _gauge("cleanerd_log_dir_size_bytes", "Size of the log directory's file system, while it can be read.", "log_dir"),
-    _gauge("cleanerd_log_dir_free_bytes", "Free bytes of it, while it can be read.", "log_dir"),
+    _gauge("cleanerd_log_dir_free_bytes", "Free bytes of that file system, while it can be read.", "log_dir"),
     _gauge("cleanerd_log_dir_reserve_bytes", "Bytes that cleaning leaves free (cleanerd.disk.reserve).", "log_dir"),
     _gauge("cleanerd_partitions", "Compacted partitions, by state.", "log_dir", "state"),
     _gauge("cleanerd_quarantined_partitions", "Partitions in quarantine, paused ones included.", "log_dir"),
     _gauge("cleanerd_dirty_bytes", "Bytes that were not cleaned yet and may be cleaned.", "log_dir"),
-    _gauge("cleanerd_reclaimable_bytes", "What cleaning all of it would save, exact or estimated.", "log_dir"),
-    _gauge("cleanerd_reclaimable_low_bytes", "What cleaning all of it would save at the least.", "log_dir"),
-    _gauge("cleanerd_reclaimable_high_bytes", "What cleaning all of it would save at the most.", "log_dir"),
+    _gauge("cleanerd_reclaimable_bytes", "What cleaning the log directory would save, exact or estimated.", "log_dir"),
+    _gauge("cleanerd_reclaimable_low_bytes", "What cleaning the log directory would save at least.", "log_dir"),
+    _gauge("cleanerd_reclaimable_high_bytes", "What cleaning the log directory would save at most.", "log_dir"),
     _gauge("cleanerd_max_dirty_ratio", "Dirty ratio of the dirtiest partition that may be cleaned.", "log_dir"),
 )
 
@@ -225,7 +225,7 @@ TOPICS: Final = (
     ),
     _gauge(
         "cleanerd_topic_delegated",
-        "1 when Kafka's own cleaner is kept away from the topic, 0 when it is not; for topics that need it.",
+        "1 if Kafka's cleaner skips the topic, 0 if not; for topics that need it.",
         "topic",
     ),
 )
@@ -237,8 +237,8 @@ PARTITIONS: Final = (
     _gauge("cleanerd_partition_size_bytes", "Size of the whole log.", *_PARTITION),
     _gauge("cleanerd_partition_dirty_bytes", "Bytes that were not cleaned yet and may be cleaned.", *_PARTITION),
     _gauge("cleanerd_partition_reclaimable_bytes", "What a cleaning would save, exact or estimated.", *_PARTITION),
-    _gauge("cleanerd_partition_reclaimable_low_bytes", "What a cleaning would save at the least.", *_PARTITION),
-    _gauge("cleanerd_partition_reclaimable_high_bytes", "What a cleaning would save at the most.", *_PARTITION),
+    _gauge("cleanerd_partition_reclaimable_low_bytes", "What a cleaning would save at least.", *_PARTITION),
+    _gauge("cleanerd_partition_reclaimable_high_bytes", "What a cleaning would save at most.", *_PARTITION),
     _gauge("cleanerd_partition_first_dirty_offset", "The first dirty offset: the log is clean below it.", *_PARTITION),
     _gauge("cleanerd_partition_first_uncleanable_offset", "The log may be cleaned up to this offset.", *_PARTITION),
     _gauge(
