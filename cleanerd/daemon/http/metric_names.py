@@ -85,7 +85,7 @@ KAFKA: Final = (
     ),
     _gauge(
         "kafka_log_logcleaner_max_buffer_utilization_percent",
-        "The fullest that an offset map was in its last round, in percent.",
+        "Highest fill level of an offset map in its last cleaning, in percent.",
     ),
 )
 
@@ -119,7 +119,7 @@ DAEMON: Final = (
     _gauge(
         "cleanerd_kafka_cleaner_uncleanable_partitions", "Partitions that it does not clean any more after an error."
     ),
-    _gauge("cleanerd_map_utilization_ratio", "The fullest that an offset map was in its last round."),
+    _gauge("cleanerd_map_utilization_ratio", "Highest fill level of an offset map in its last cleaning."),
     _gauge("cleanerd_overdue_partitions", "Partitions past their max.compaction.lag.ms."),
     _gauge("cleanerd_overdue_seconds", "How long the most overdue partition has been past its max.compaction.lag.ms."),
     _gauge("cleanerd_erasure_open", "Erasure requests that are not certified on this host yet."),
