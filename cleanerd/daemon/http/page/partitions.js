@@ -265,7 +265,7 @@ export function partitionsView(container, moved) {
       return;
     }
     const words = status.ready
-      ? "No compacted partition in these log directories. Topics whose cleanup.policy contains compact appear here by themselves: beside a broker without the agent 5 minutes after they were made or changed."
+      ? "No compacted partition in these log directories. Topics whose cleanup.policy contains compact appear here automatically. Without the agent, this takes 5 minutes after they were created or changed."
       : "The log directories are being scanned for the first time.";
     empty.replaceChildren(h("p", {}, words));
   }

@@ -15,7 +15,7 @@ export function quarantineView(container) {
       redraw(list, held.map((each) => [each.topic, each.partition, each.log_dir, each.quarantine]), () => (
         held.length ? held.map(quarantineCard) : h("div", { class: "empty" },
           h("p", {}, h("b", {}, "Nothing in quarantine.")),
-          h("p", {}, "A partition comes here after an error that its bytes or its disk caused. It is left as it was, tried again later, and never holds up another one."))
+          h("p", {}, "A partition is listed here after an error in its bytes or on its disk. Its files are not changed, and it is tried again later. The other partitions are cleaned."))
       ));
     },
   };
@@ -31,7 +31,7 @@ export function quarantineCard(partition) {
     facts([
       ["Since", time(held.since_ms)],
       ["Failures", count(held.failures)],
-      ["Tried again", held.retry_at_ms === null ? "only when asked" : time(held.retry_at_ms)],
+      ["Tried again", held.retry_at_ms === null ? "only by cleanerd retry" : time(held.retry_at_ms)],
       ["Log directory", partition.log_dir],
       ["What is damaged", command(`cleanerd verify ${partition.log_dir}/${name}`)],
       ["Cause gone", command(`cleanerd retry ${name}`)],
@@ -86,23 +86,23 @@ function logDirCard(logDir, sum) {
 }
 
 const TRIALS = {
-  passed: "passed: it swapped segments in a log of its own before it touched any of the broker's",
-  failed: "FAILED: the broker is not cleaned live", not_run: "could not be made",
+  passed: "passed: it swapped segments in a test log before the first one of the broker",
+  failed: "FAILED: the broker is not cleaned live", not_run: "could not be run",
 };
 
 /** What the agent says of itself, for people; an agent of another release says what it says. */
 function agentFacts(agent) {
   if (!agent) return [["Agent", "none in the broker"]];
-  const kafka = agent.version ? `Kafka ${agent.version}` : "a Kafka that does not state its release";
+  const kafka = agent.version ? `Kafka ${agent.version}` : "Kafka of unknown release";
   const cannot = agent.why_incapable || (agent.missing ?? []).join(", ") || "this broker does not fit";
   const held = agent.pauses ?? [];
   return [
     ["Agent", [kafka, agent.java ? `Java ${agent.java}` : "", agent.pid ? `process ${agent.pid}` : ""].filter(Boolean).join(", ")],
-    ["It can", agent.capable === false ? `not swap: ${cannot}` : agent.ready === false ? "swap as soon as the broker has started" : agent.accepting_swaps === false ? "swap no more until the broker is started again: see errors" : "swap segments while the broker runs"],
-    ["Its trial", agent.self_test ? `${TRIALS[agent.self_test] ?? agent.self_test}${agent.self_test_detail ? ` (${agent.self_test_detail})` : ""}` : ""],
-    ["It swapped", agent.swaps === undefined ? "" : `${plural(agent.swaps, "group")} of segments since it was loaded`],
-    ["Holds back", held.length ? `Kafka's cleaner at ${held.slice(0, 5).join(", ")}${held.length > 5 ? ` and ${held.length - 5} more` : ""}` : ""],
-    ["Its errors", (agent.errors ?? []).join("; ")],
-    ["Of build", agent.build],
+    ["State", agent.capable === false ? `cannot swap: ${cannot}` : agent.ready === false ? "swaps as soon as the broker has started" : agent.accepting_swaps === false ? "does not swap until the broker is restarted: see errors" : "swaps segments while the broker runs"],
+    ["Self-test", agent.self_test ? `${TRIALS[agent.self_test] ?? agent.self_test}${agent.self_test_detail ? ` (${agent.self_test_detail})` : ""}` : ""],
+    ["Swaps", agent.swaps === undefined ? "" : `${plural(agent.swaps, "segment group")} since it was loaded`],
+    ["Paused", held.length ? `Kafka's cleaner for ${held.slice(0, 5).join(", ")}${held.length > 5 ? ` and ${held.length - 5} more` : ""}` : ""],
+    ["Errors", (agent.errors ?? []).join("; ")],
+    ["Build", agent.build],
   ];
 }

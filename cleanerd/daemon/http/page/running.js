@@ -74,5 +74,5 @@ function whyNothing(status, queued) {
   if (status.paused) return "Paused: cleanerd resume starts cleaning again.";
   if (!status.window_open) return "Outside of cleanerd.windows: no cleaning begins now.";
   if (queued) return "Nothing runs at this moment; a worker takes the next partition soon.";
-  return "Nothing to clean. What is dirty enough, overdue, or past a delete horizon is cleaned by itself.";
+  return "Nothing to clean. A partition that becomes dirty enough, overdue, or passes a delete horizon is cleaned automatically.";
 }
