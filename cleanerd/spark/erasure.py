@@ -6,7 +6,7 @@ The search is that of ``cleanerd audit``, with one file as a piece of work.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from cleanerd.humanize import counted
 from cleanerd.segments.log_dir import LOG_START_CHECKPOINT
 from cleanerd.spark.audit_inputs import AuditedFile, files_below
 from cleanerd.spark.header_walk import walk_headers
-from cleanerd.spark.task_runner import ignore_progress, numbered, numbered_row, queries
+from cleanerd.spark.task_runner import ignore_progress, queries, result_row, results
 from cleanerd.verify.audit import LIVE, Occurrence, RecordSearch, Term
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import list_partition, size_of
@@ -82,7 +82,7 @@ def search_records(
         again = {file.path: found for file, found in _search(session, hit, terms, rules_of, hidden, limit)}
     answers = [again.get(file.path, found) for file, found in first]
     return Erasure(
-        occurrences=tuple(_occurrence(each) for found in answers for each in found["occurrences"]),
+        occurrences=tuple(each for found in answers for each in found["occurrences"]),
         found=sum(found["found"] for found in answers),
         unread=tuple(text for found in answers for text in found["unread"]),
         files=len(files),
@@ -118,7 +118,7 @@ def _search(
             },
         ))  # fmt: skip
     worker = partial(search_one, tuple(terms), limit)
-    found = numbered(session, items, worker, advance)
+    found = dict(results(session, items, worker, advance))
     return [(file, found[number]) for number, file in enumerate(files)]
 
 
@@ -130,7 +130,7 @@ def _size(path: Path) -> int:
 
 
 def search_one(terms: tuple[Term, ...], limit: int, item: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-    """The search in one file, as a row of JSON."""
+    """The search in one file, with its number."""
     invisible = InvisibleRanges(np.array(item["hidden"], np.int64).reshape(-1, 3))
     search = RecordSearch(terms, invisible, item["log_start"], item["rules"])
     try:
@@ -140,14 +140,11 @@ def search_one(terms: tuple[Term, ...], limit: int, item: Mapping[str, Any]) -> 
     result = search.result
     found = {
         "found": len(result.occurrences),
-        "occurrences": [
-            {**asdict(each), "key": None if each.key is None else each.key.hex()}
-            for each in _first(result.occurrences, limit)
-        ],
+        "occurrences": list(_first(result.occurrences, limit)),
         "unread": result.unread,
         "bytes": result.size_bytes,
     }
-    yield numbered_row(item["file"], found)
+    yield result_row((item["file"], found))
 
 
 def _first(occurrences: Sequence[Occurrence], limit: int) -> Iterator[Occurrence]:
@@ -157,8 +154,3 @@ def _first(occurrences: Sequence[Occurrence], limit: int) -> Iterator[Occurrence
         if any(shown[term] < limit for term in each.terms):
             shown.update(each.terms)
             yield each
-
-
-def _occurrence(fields: dict[str, Any]) -> Occurrence:
-    key = None if fields["key"] is None else bytes.fromhex(fields["key"])
-    return Occurrence(**{**fields, "key": key, "terms": tuple(fields["terms"])})

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.spark.stores import path_of
-from cleanerd.spark.task_runner import numbered, numbered_row
+from cleanerd.spark.task_runner import result_row, results
 from cleanerd.verify.finding import Findings, Severity
 from cleanerd.verify.listing import NO_END, SegmentFile
 from cleanerd.verify.partition_log import HeaderWalk
@@ -61,22 +60,12 @@ def walk_headers(
         )
         for number, files in enumerate(logs)
     ]
-    found = numbered(session, items, walk_one)
-    return [
-        HeaderSummary(
-            each["end"],
-            min(each["end"], each["stable"]),
-            each["batches"],
-            each["hidden"],
-            {path_of(path): end for path, end in each["ends"].items()},
-            each["damaged"],
-        )
-        for each in (found[number] for number in range(len(logs)))
-    ]
+    found = dict(results(session, items, walk_one))
+    return [found[number] for number in range(len(logs))]
 
 
 def walk_one(item: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-    """The result for one log, as a row of JSON."""
+    """The number of one log with its summary."""
     findings = Findings(limit=20)
     log = HeaderWalk(
         findings,
@@ -86,16 +75,16 @@ def walk_one(item: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         tail_may_be_cut=True,
         high_watermark=item["high_watermark"],
     ).walk(item["files"])
-    found = {
-        "end": log.end_offset,
-        "stable": log.last_stable_offset,
-        "batches": log.batches,
-        "hidden": log.invisible.ranges.tolist(),
-        "ends": {str(facts.file.path): facts.end_offset for facts in log.segments if facts.batches},
-        "damaged": [
+    summary = HeaderSummary(
+        end_offset=log.end_offset,
+        stable_end=min(log.end_offset, log.last_stable_offset),
+        batches=log.batches,
+        hidden=log.invisible.ranges.tolist(),
+        ends={facts.file.path: facts.end_offset for facts in log.segments if facts.batches},
+        damaged=[
             f"{each.file} at byte {each.position}: {each.what}"
             for each in findings.in_order()
             if each.severity is Severity.ERROR
         ],
-    }
-    yield numbered_row(item["walk"], found)
+    )
+    yield result_row((item["walk"], summary))

@@ -7,7 +7,7 @@ into pieces by offset or by key, and reads it once per piece.
 
 from __future__ import annotations
 
-import json
+import pickle
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -22,7 +22,7 @@ from cleanerd.spark.record_pairs import PairFindings, Pairs, paired
 from cleanerd.spark.record_scan import SegmentWork, scan
 from cleanerd.spark.rows import pack, unpack
 from cleanerd.spark.session_info import cores_of
-from cleanerd.spark.task_runner import spread
+from cleanerd.spark.task_runner import RESULT_COLUMNS, received, result_row, results_in, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -59,9 +59,9 @@ _PARTS: Final = 16
 """Parts of the hashes, so that fewer keys are sorted at once."""
 
 _BLOCKS: Final = pa.schema([
-    ("target", pa.int32()), ("part", pa.int32()), ("window", pa.int64()), ("found", pa.string()), ("rows", pa.binary()),
+    ("target", pa.int32()), ("part", pa.int32()), ("window", pa.int64()), ("found", pa.binary()), ("rows", pa.binary()),
 ])  # fmt: skip
-_BLOCK_COLUMNS: Final = "target int, part int, window long, found string, rows binary"
+_BLOCK_COLUMNS: Final = "target int, part int, window long, found binary, rows binary"
 _SCANNED: Final = ("offset", "key_high", "key_low", "version", "flags", "digest_high", "digest_low", "attributes",
                    "size", "epoch")  # fmt: skip
 
@@ -112,11 +112,11 @@ def _by_tasks(
     blocks = spread(session, items, partial(deal_records, shards), _BLOCKS, _BLOCK_COLUMNS)
     windows = blocks.repartitionById(shards, "target").sortWithinPartitions("part", "window")
     keys = windows.mapInArrow(partial(judge_windows, judge, most, shards), _BLOCK_COLUMNS)
-    rows_found = keys.repartitionById(shards, "target").mapInArrow(partial(judge_keys, judge, most), "found string")
+    rows_found = keys.repartitionById(shards, "target").mapInArrow(partial(judge_keys, judge, most), RESULT_COLUMNS)
     found: dict[int, PairFindings] = {}
-    for row in rows_found.collect():
-        for part, item in json.loads(row.found):
-            found.setdefault(part, PairFindings()).add(PairFindings.from_item(item), most)
+    for of_shard in results_in(rows_found):
+        for part, each in of_shard.items():
+            found.setdefault(part, PairFindings()).add(each, most)
     return found
 
 
@@ -133,14 +133,14 @@ def deal_records(shards: int, work: SegmentWork) -> Iterator[pa.RecordBatch]:
             yield _block((part + place) % shards, part, place, None, rows)
 
 
-def _block(target: int, part: int, window: int, found: str | None, rows: Columns | None) -> pa.RecordBatch:
+def _block(target: int, part: int, window: int, found: bytes | None, rows: Columns | None) -> pa.RecordBatch:
     packed = None if rows is None else pack({}, rows)
     columns = [pa.array([value], kind) for value, kind in zip((target, part, window, found, packed), _BLOCKS.types,
                                                               strict=True)]  # fmt: skip
     return pa.RecordBatch.from_arrays(columns, schema=_BLOCKS)
 
 
-def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, str | None, bytes | None]]:
+def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
     for batch in batches:
         part, window, found = (batch.column(name).to_pylist() for name in ("part", "window", "found"))
         for at, rows in enumerate(batch.column("rows")):
@@ -161,7 +161,7 @@ def judge_windows(
             yield from _blocks_of(waiting, shards)
     yield from _blocks_of(waiting, shards)
     for part, each in found.items():
-        yield _block(part % shards, part, 0, json.dumps(each.to_item()), None)
+        yield _block(part % shards, part, 0, pickle.dumps(each), None)
 
 
 def _blocks_of(waiting: _PendingKeys, shards: int) -> Iterator[pa.RecordBatch]:
@@ -210,18 +210,17 @@ class _PendingKeys:
 
 
 def judge_keys(judge: JudgeFunctions, most: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Judge one shard of the keys, with the findings from windows: yields a row of JSON."""
+    """Judge one shard of the keys, with the findings from windows: yields them by part."""
     found: dict[int, PairFindings] = {}
     waiting = _PendingKeys(judge)
-    for part, _, text, rows in _rows_of(batches):
-        if text is not None:
-            found.setdefault(part, PairFindings()).add(PairFindings.from_item(json.loads(text)), most)
+    for part, _, data, rows in _rows_of(batches):
+        if data is not None:
+            found.setdefault(part, PairFindings()).add(received(data), most)
         if rows is not None:
             waiting.add(unpack(rows)[1])
     for part, each in _findings(judge, waiting, most):
         found.setdefault(part, PairFindings()).add(each, most)
-    rows_found = json.dumps([[part, each.to_item()] for part, each in found.items()])
-    yield pa.RecordBatch.from_arrays([pa.array([rows_found])], ["found"])
+    yield result_row(found)
 
 
 def _findings(judge: JudgeFunctions, waiting: _PendingKeys, most: int) -> Iterator[tuple[int, PairFindings]]:

@@ -78,15 +78,6 @@ class RecordTotals:
         if written_ms is not None:
             self.dirty_since_ms = min(written_ms, written_ms if self.dirty_since_ms is None else self.dirty_since_ms)
 
-    def to_item(self) -> list[Any]:
-        return [self.numbers, self.times.to_item(), self.dirty_since_ms, self.damaged, self.wrong_times]
-
-    @classmethod
-    def from_item(cls, item: list[Any]) -> RecordTotals:
-        """The reverse of :meth:`to_item`."""
-        numbers, times, *others = item
-        return cls(Counter(numbers), WriteTimes.from_item(times), *others)
-
 
 class KeyTally:
     """Counts the records of one log, and the keys of one shard of ``shards``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import pickle
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -35,7 +35,16 @@ from cleanerd.spark.logs import Log, describe_names, known_clean_end, size_of_al
 from cleanerd.spark.record_scan import WITH_TIMESTAMP, SegmentWork, other_damage, scan
 from cleanerd.spark.rows import pack, unpack
 from cleanerd.spark.session_info import cores_of
-from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries, spread
+from cleanerd.spark.task_runner import (
+    RESULT_COLUMNS,
+    ROWS_AN_ARROW_BATCH,
+    ignore_progress,
+    queries,
+    received,
+    result_row,
+    results_in,
+    spread,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,8 +69,8 @@ _SHARD_BYTES: Final = 64 << 20
 
 _LIVE: Final = ("part", "high", "low")
 
-_BLOCKS: Final = pa.schema([("target", pa.int32()), ("totals", pa.string()), ("keys", pa.binary())])
-_BLOCK_COLUMNS: Final = "target int, totals string, keys binary"
+_BLOCKS: Final = pa.schema([("target", pa.int32()), ("totals", pa.binary()), ("keys", pa.binary())])
+_BLOCK_COLUMNS: Final = "target int, totals binary, keys binary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +227,10 @@ def _counted(session: SparkSession, items: Sequence[tuple[int, SegmentWork]], to
     dealt = blocks.repartitionById(shards, "target")
     totals: dict[int, RecordTotals] = {}
     summaries: list[Mapping[str, Any]] = []
-    for row in dealt.mapInArrow(partial(count_shard, topics=topics), "found string").collect():
-        found = json.loads(row.found)
-        for part, counts in found["totals"]:
-            totals.setdefault(part, RecordTotals()).add(RecordTotals.from_item(counts))
-        summaries += found["keys"]
+    for counts, keys in results_in(dealt.mapInArrow(partial(count_shard, topics=topics), RESULT_COLUMNS)):
+        for part, each in counts:
+            totals.setdefault(part, RecordTotals()).add(each)
+        summaries += keys
     return totals, folded(summaries)
 
 
@@ -237,8 +245,7 @@ def count_segment(
             tally.forget_keys()
     _add_beginning(tally, work.segment)
     yield from _key_blocks(tally.keys(), shards)
-    counts = json.dumps([work.part, tally.totals.to_item()])
-    yield _block(work.part % shards, counts, None)
+    yield _block(work.part % shards, pickle.dumps((work.part, tally.totals)), None)
 
 
 def _add_beginning(tally: KeyTally, segment: SegmentFile) -> None:
@@ -256,18 +263,18 @@ def _key_blocks(keys: Keys, shards: int) -> Iterator[pa.RecordBatch]:
         yield _block(target, None, pack({}, rows))
 
 
-def _block(target: int, totals: str | None, keys: bytes | None) -> pa.RecordBatch:
-    columns = [pa.array([target], pa.int32()), pa.array([totals], pa.string()), pa.array([keys], pa.binary())]
+def _block(target: int, totals: bytes | None, keys: bytes | None) -> pa.RecordBatch:
+    columns = [pa.array([target], pa.int32()), pa.array([totals], pa.binary()), pa.array([keys], pa.binary())]
     return pa.RecordBatch.from_arrays(columns, schema=_BLOCKS)
 
 
 def count_shard(batches: Iterator[pa.RecordBatch], topics: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
-    """One shard of the keys: the tasks' rows, merged, as a row of JSON. ``topics``: see :func:`summary`."""
+    """The tasks' rows of one shard, merged: counts by part, and summaries. ``topics``: see :func:`summary`."""
     totals: list[Any] = []
     waiting: list[Keys] = []
     rows = counted = 0
     for batch in batches:
-        totals += [json.loads(text) for text in batch.column(1).to_pylist() if text is not None]
+        totals += [received(data) for data in batch.column(1).to_pylist() if data is not None]
         for data in batch.column(2):
             if data.is_valid:
                 waiting.append(unpack(data.as_py())[1])
@@ -275,8 +282,7 @@ def count_shard(batches: Iterator[pa.RecordBatch], topics: Sequence[int] = ()) -
         if rows >= max(ADDED_RECORDS, counted // 2):
             waiting, rows = [added(waiting)], 0
             counted = len(waiting[0]["high"])
-    found = {"totals": totals, "keys": summary(added(waiting), topics)}
-    yield pa.RecordBatch.from_arrays([pa.array([json.dumps(found)])], ["found"])
+    yield result_row((totals, summary(added(waiting), topics)))
 
 
 def _count_locally(

@@ -56,15 +56,6 @@ class PairFindings:
         for name, value in other.digests.items():
             self.digests[name] = self.digests.get(name, 0) ^ value
 
-    def to_item(self) -> list[Any]:
-        return [self.findings, self.places, self.numbers, self.digests]
-
-    @classmethod
-    def from_item(cls, item: Sequence[Any]) -> PairFindings:
-        """The reverse of :meth:`to_item`."""
-        findings, places, numbers, digests = item
-        return cls(Counter(findings), places, Counter(numbers), digests)
-
 
 _COMPARED: tuple[str, ...] = ("version", "digest_high", "digest_low", "attributes", "size", "epoch")
 

@@ -28,7 +28,7 @@ from cleanerd.spark.source.read import read_split
 from cleanerd.spark.source.reading import ReadOptions
 from cleanerd.spark.source.rows import without_null_headers
 from cleanerd.spark.state_rows import STATE, rows_at
-from cleanerd.spark.task_runner import NUMBERED_COLUMNS, numbered, numbered_row, numbered_rows
+from cleanerd.spark.task_runner import RESULT_COLUMNS, result_row, results, results_in
 from cleanerd.spark.values.decoding import SIDE, BatchDecoder, Decoding, require_within, undecoded_rows
 
 if TYPE_CHECKING:
@@ -111,12 +111,12 @@ def _written_by_tasks(
             large.append(number)
         else:
             items.append((size_bytes, (number, log, begin, walked.stable_end)))
-    summary = list(numbered(session, items, partial(write_log, how), advance).items())
+    summary = results(session, items, partial(write_log, how), advance)
     if session is not None and large:
         mine = [logs[number] for number in large]
         winners, files = find_winners(session, mine, [walks[number] for number in large], tombstones=how["tombstones"])
         places = [(large[number], mine[number].name, file) for file, number in files]
-        summary += numbered_rows(on_winners(winners, partial(write_winners, how, places), NUMBERED_COLUMNS))
+        summary += results_in(on_winners(winners, partial(write_winners, how, places), RESULT_COLUMNS))
     return summary
 
 
@@ -133,7 +133,7 @@ def write_log(how: Mapping[str, Any], item: tuple[int, Log, int, int]) -> Iterat
     number, log, begin, end = item
     split = split_of(log, begin, end)
     rows = map(without_null_headers, read_split(split, latest, _WRITTEN)) if split.pieces else iter(())
-    yield numbered_row(number, _written(how, log.name.topic, rows))
+    yield result_row((number, _written(how, log.name.topic, rows)))
 
 
 def write_winners(
@@ -150,7 +150,7 @@ def write_winners(
     for (number, name), found in groupby(by_file(batches), lambda each: places[each[0]][:2]):
         batches_found = (batch for file, offsets in found for batch in rows_at(*places[file][1:], offsets))
         rows = (batch.select(_WRITTEN.names) for batch in batches_found)
-        yield numbered_row(number, _written(how, name.topic, rows))
+        yield result_row((number, _written(how, name.topic, rows)))
 
 
 def _written(how: Mapping[str, Any], topic: str, rows: Iterable[pa.RecordBatch]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import json
 import pickle
 import re
 from contextvars import ContextVar
@@ -34,8 +33,8 @@ Worker: TypeAlias = "Callable[[Any], Iterator[pa.RecordBatch]]"
 ROWS_AN_ARROW_BATCH: Final = 8
 """For rows of up to some megabytes: Spark's default of 10,000 of them would not fit the memory."""
 
-NUMBERED_COLUMNS: Final = "number int, found string"
-"""The columns of :func:`numbered_row`."""
+RESULT_COLUMNS: Final = "found binary"
+"""The columns of :func:`result_row`."""
 
 _RAISED: Final = re.compile(r"^cleanerd\.errors\.(\w+): (.*)$", re.MULTILINE)
 _SETTINGS: Final = {
@@ -129,50 +128,41 @@ def spread(
     return numbers.mapInArrow(partial(_run, worker, schema, bins, _read_bytes.get()), columns)
 
 
-def run_all(
+def results(
     session: SparkSession | None,
     items: Sequence[tuple[int, Any]],
     worker: Worker,
-    schema: pa.Schema,
-    columns: str,
     advance: Callable[[int], None] = ignore_progress,
-) -> list[dict[str, Any]]:
-    """The rows of ``worker`` for each of ``items``, by tasks as :func:`spread`, in no order.
+) -> list[Any]:
+    """The values of :func:`result_row` from ``worker`` for each of ``items``, by tasks as :func:`spread`, in no order.
 
     Without a ``session`` this process does it, one item after the other, and reports progress to ``advance``.
     """
     if session is not None:
-        return [row.asDict() for row in spread(session, items, worker, schema, columns).collect()] if items else []
-    rows = []
+        return results_in(spread(session, items, worker, result_row(None).schema, RESULT_COLUMNS)) if items else []
+    found: list[Any] = []
     for size_bytes, item in items:
         for batch in worker(item):
-            rows += batch.to_pylist()
+            found += map(received, batch.column(0).to_pylist())
         advance(size_bytes)
-    return rows
+    return found
 
 
-def numbered(
-    session: SparkSession | None,
-    items: Sequence[tuple[int, Any]],
-    worker: Worker,
-    advance: Callable[[int], None] = ignore_progress,
-) -> dict[int, Any]:
-    """The results of ``worker`` for each of ``items``, in rows of :func:`numbered_row`, by number: see `run_all`."""
-    rows = run_all(session, items, worker, numbered_row(0, None).schema, NUMBERED_COLUMNS, advance)
-    return {row["number"]: json.loads(row["found"]) for row in rows}
+def results_in(frame: DataFrame) -> list[Any]:
+    """The values in rows of :func:`result_row`."""
+    return [received(row.found) for row in frame.collect()]
 
 
-def numbered_rows(frame: DataFrame) -> list[tuple[int, Any]]:
-    """The contents of rows of :func:`numbered_row`, with ``NUMBERED_COLUMNS``."""
-    return [(row.number, json.loads(row.found)) for row in frame.collect()]
-
-
-def numbered_row(number: int, document: Any) -> pa.RecordBatch:
-    """A task's result for the item with that ``number``, as JSON."""
+def result_row(value: Any) -> pa.RecordBatch:
+    """A task's result, which can be pickled."""
     import pyarrow as pa  # noqa: PLC0415 - who starts no task of these needs none
 
-    columns = [pa.array([number], pa.int32()), pa.array([json.dumps(document)], pa.string())]
-    return pa.RecordBatch.from_arrays(columns, ["number", "found"])
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(value)], pa.binary())], ["found"])
+
+
+def received(data: bytes) -> Any:
+    """A value that this run's driver or one of its tasks has pickled."""
+    return pickle.loads(data)  # noqa: S301 - Spark's own messages are pickled too
 
 
 def tasks_for(session: SparkSession, sizes: Sequence[int]) -> int:
@@ -201,7 +191,7 @@ def _run(
     for batch in batches:
         for number in batch.column(0).to_pylist():
             size_bytes, items = bins[number]
-            for item in pickle.loads(items):  # noqa: S301 - the driver made it, as the function
+            for item in received(items):
                 for found in worker(item):
                     yield found.cast(schema)
             if read_bytes is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -54,12 +54,3 @@ class WriteTimes:
         for span, count in self.counts.items():
             wide[span // 2] += count
         self.span_ms, self.counts = 2 * self.span_ms, wide
-
-    def to_item(self) -> list[Any]:
-        return [self.span_ms, sorted(self.counts.items())]
-
-    @classmethod
-    def from_item(cls, item: list[Any]) -> WriteTimes:
-        """The reverse of :meth:`to_item`."""
-        span_ms, counts = item
-        return cls(span_ms, Counter(dict(map(tuple, counts))))

@@ -136,7 +136,7 @@ def test_found_adds_up() -> None:
     other.record("lost", np.array([3, 1]), 2, many=5)
     one.digest("d", np.array([1, 2], np.uint64))
     other.digest("d", np.array([2], np.uint64))
-    one.add(PairFindings.from_item(other.to_item()), 2)
+    one.add(other, 2)
     assert (one.findings, one.places, one.digests) == ({"lost": 8}, {"lost": [1, 3]}, {"d": 1})
     one.record("stale", np.array([], np.int64), 2)
     assert "stale" not in one.findings

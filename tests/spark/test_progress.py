@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.spark import Logs
-from cleanerd.spark.task_runner import numbered, numbered_row, queries, spread
+from cleanerd.spark.task_runner import RESULT_COLUMNS, queries, result_row, results, results_in, spread
 from cleanerd.spark.watch import POLL_SECONDS, ConnectSession
 from tests.spark.rich_log import RichLog
 from tests.support.patience import PATIENCE_SECONDS
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def tell(item: Any) -> Iterator[pa.RecordBatch]:
-    yield numbered_row(item["number"], "done")
+    yield result_row((item["number"], "done"))
 
 
 def until(reported: Callable[[], int], wanted: int) -> None:
@@ -39,16 +39,16 @@ def until(reported: Callable[[], int], wanted: int) -> None:
 
 @pytest.mark.long
 def test_one_job_of_several(spark: SparkSession) -> None:
-    """After the first of three steps a third is told, whatever its tasks say; in the end all, and no more."""
+    """After the first of three steps a third is reported, whatever its tasks say; in the end all, and no more."""
     reported: list[int] = []
     items = [(100 * (number + 1), {"number": number}) for number in range(3)]
     with queries(spark, "test", 600, reported.append, steps=3):
-        assert set(numbered(spark, items, tell)) == {0, 1, 2}
+        assert set(dict(results(spark, items, tell))) == {0, 1, 2}
         until(lambda: sum(reported), 200)
-        numbered(spark, items[2:], tell)
+        results(spark, items[2:], tell)
         until(lambda: sum(reported), 300)
         for _ in range(3):
-            numbered(spark, items, tell)
+            results(spark, items, tell)
         until(lambda: sum(reported), 600)
     assert sum(reported) == 600
 
@@ -64,7 +64,7 @@ def test_whose_jobs_follow(spark: SparkSession, fails: bool) -> None:
         before = [context.getLocalProperty(key) for key in keys]
         with contextlib.suppress(ZeroDivisionError), queries(spark, "test", 10):
             assert context.getLocalProperty(keys[1]) == "cleanerd test"
-            numbered(spark, [(10, {"number": 1 // (not fails)})], tell)
+            results(spark, [(10, {"number": 1 // (not fails)})], tell)
         assert [context.getLocalProperty(key) for key in keys] == before
         for key in keys:
             context.setLocalProperty(key, None)
@@ -75,9 +75,8 @@ def test_outside_of_a_block(spark: SparkSession) -> None:
     reported: list[int] = []
     with queries(spark, "test", 10, reported.append):
         pass
-    schema = numbered_row(0, None).schema
-    frame = spread(spark, [(10, {"number": 7})], tell, schema, "number int, found string")
-    assert [row.number for row in frame.collect()] == [7]
+    frame = spread(spark, [(10, {"number": 7})], tell, result_row(None).schema, RESULT_COLUMNS)
+    assert results_in(frame) == [(7, "done")]
     assert sum(reported) == 10
 
 

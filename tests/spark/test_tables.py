@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from cleanerd.spark.tables.files import ROWS
 from cleanerd.spark.tables.latest import write_segments
 from cleanerd.spark.tables.merge import merge_into, write_table
 from cleanerd.spark.tables.place import DeltaPlace
+from cleanerd.spark.task_runner import received
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from cleanerd_lab.demo.ports import free_port
 from tests.spark.rich_log import RichLog
@@ -209,7 +209,7 @@ def test_winners_by_segment(delta: Tables, tmp_path: Path) -> None:
     reported = table_of(items, tmp_path, pa.array(numbers, pa.int32()), pa.array(at_offsets))
     assert [(each["log"], len(each["files"])) for each in reported] == [(0, 1), (1, 1)]
     written = [
-        row for each in reported for row in pq.read_table(tmp_path / "other" / each["files"][0]["path"]).to_pylist()
+        row for each in reported for row in pq.read_table(tmp_path / "other" / each["files"][0].path).to_pylist()
     ]
     assert written == rows
     with pytest.raises(SegmentChangedError, match="0 of 1 records are there"):
@@ -220,7 +220,7 @@ def table_of(items: list[tuple[int, Log]], root: Path, files: pa.Array, at_offse
     batches = pa.Table.from_arrays([files, at_offsets], ["file", "offset"]).to_batches(5)
     how = {"place": DeltaPlace(str(root / "other")), "columns": ROWS, "decoding": None}
     found = write_segments(items, how, iter(batches))
-    return [json.loads(batch.column(0)[0].as_py()) for batch in found]
+    return [received(batch.column(0)[0].as_py()) for batch in found]
 
 
 @pytest.mark.long

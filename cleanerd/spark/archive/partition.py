@@ -7,12 +7,9 @@ settings.
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
-
-import pyarrow as pa
 
 from cleanerd.cleaner.cleaner import NoProgress
 from cleanerd.cleaner.resources import Resources, disk_reserve_bytes
@@ -23,6 +20,7 @@ from cleanerd.segments.log_dir import CHECKPOINTS, CLEAN_SHUTDOWN, META_PROPERTI
 from cleanerd.spark.archive.scratch import scratch
 from cleanerd.spark.archive.source import AT_ONCE, CopiedFile, contents_of, fetch, require_listed, require_space
 from cleanerd.spark.archive.target import ArchivedFile, ArchiveTarget, target_of
+from cleanerd.spark.task_runner import result_row
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.swap.lock import LogDirLock
 from cleanerd.swap.record_outcome import not_cleaned
@@ -33,14 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    import pyarrow as pa
+
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
     from cleanerd.fsio.state_files import UnreadableState
     from cleanerd.segments.partition import PartitionLog
-
-SCHEMA: Final = pa.schema([("result", pa.string())])
-COLUMNS: Final = "result string"
 
 STAGING: Final = ".kstage"
 
@@ -102,10 +99,9 @@ class ArchiveTaskResult:
     cleaner_offset: int | None
 
     @classmethod
-    def from_row(cls, text: str, works: Mapping[tuple[int, str], Work]) -> ArchiveTaskResult:
-        """``works``: by source and partition."""
-        item = json.loads(text)
-        work = works[item["source"], item["partition"]]
+    def of(cls, item: Mapping[str, Any]) -> ArchiveTaskResult:
+        """The result from the row of :func:`clean_one`."""
+        work = item["work"]
         result = CleaningResult.from_json(work.name, item["result"])
         if item["exit_code"] is not None:
             result = replace(result, error=reported_error(result.reason, item["result"]["cause"], item["exit_code"]))
@@ -121,7 +117,10 @@ def reported_error(text: str, cause: str, exit_code: int) -> ReportedError:
 
 
 def clean_one(job: ArchiveJob, work: Work) -> Iterator[pa.RecordBatch]:
-    """Clean the partition of ``work`` into the archive; returns the result as a row of JSON. Raises for bugs only."""
+    """Clean the partition of ``work`` into the archive; returns what :meth:`ArchiveTaskResult.of` reads.
+
+    Raises for bugs only.
+    """
     source = job.sources[work.source]
     written: list[ArchivedFile] = []
     copied: list[CopiedFile] = []
@@ -137,16 +136,14 @@ def clean_one(job: ArchiveJob, work: Work) -> Iterator[pa.RecordBatch]:
             error = as_cleanerd_error(caught, str(source.place))
             result = CleaningResult.of_error(work.name, str(source.place), error)
         result = _with_source_name(result, place / "data", source.place)
-    result_item = {
-        "source": work.source,
-        "partition": str(work.name),
+    yield result_row({
+        "work": work,
         "result": result.to_json(),
         "exit_code": None if result.error is None else result.error.exit_code,
         "written": [each.to_json() for each in written],
         "copied": [each.to_json() for each in copied],
         "cleaner_offset": offset,
-    }
-    yield pa.RecordBatch.from_arrays([pa.array([json.dumps(result_item)], pa.string())], schema=SCHEMA)
+    })  # fmt: skip
 
 
 class _Remembering(StateStore):

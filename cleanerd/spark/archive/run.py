@@ -19,7 +19,7 @@ from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_chec
 from cleanerd.humanize import counted
 from cleanerd.segments.log_dir import CHECKPOINTS, CLEANER_CHECKPOINT
 from cleanerd.spark.archive.directory_copy import ArchivePlan, CopiedDirectory, copied, plan_directory
-from cleanerd.spark.archive.partition import COLUMNS, SCHEMA, ArchiveJob, ArchiveTaskResult, Work, clean_one
+from cleanerd.spark.archive.partition import ArchiveJob, ArchiveTaskResult, Work, clean_one
 from cleanerd.spark.archive.scratch import scratch
 from cleanerd.spark.archive.target import (
     MANIFEST,
@@ -30,7 +30,7 @@ from cleanerd.spark.archive.target import (
     require_no_overlap,
     target_of,
 )
-from cleanerd.spark.task_runner import ignore_progress, queries, run_all
+from cleanerd.spark.task_runner import ignore_progress, queries, results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -252,9 +252,8 @@ def _all_done(
         return []
     what = f"clean --output: {counted(len(items), 'partition')}"
     with queries(session, what, sum(size for size, _ in items), advance, steps=1):
-        rows = run_all(session, items, partial(clean, job), SCHEMA, COLUMNS, advance)
-    works = {(each.source, str(each.name)): each for each in work}
-    return [ArchiveTaskResult.from_row(row["result"], works) for row in rows]
+        found = results(session, items, partial(clean, job), advance)
+    return list(map(ArchiveTaskResult.of, found))
 
 
 def _finished(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cleanerd.spark.tables.files import read_columns, without, write_rows
-from cleanerd.spark.tables.latest import stored_of, summary_row
+from cleanerd.spark.tables.latest import stored_of
+from cleanerd.spark.task_runner import result_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -63,13 +64,13 @@ def sift(item: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
     files = []
     if drop.any():
         files = write_rows(place, without(place, path, drop, columns), columns)
-    yield summary_row({
+    yield result_row({
         "path": path,
         "changed": bool(drop.any()),
         "replaced": replaced,
         "below": {name: count for name, count in below.items() if count},
         "beaten": {name: offsets for name, offsets in beaten.items() if offsets},
-        "files": list(map(asdict, files)),
+        "files": files,
     })  # fmt: skip
 
 

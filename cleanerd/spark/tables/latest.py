@@ -5,8 +5,7 @@ The keys of a large log are shuffled between many tasks, and its values are read
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +21,7 @@ from cleanerd.spark.source.read import read_split
 from cleanerd.spark.source.reading import ReadOptions, SourceReading
 from cleanerd.spark.source.rows import SourceRows, to_arrow, without_null_headers
 from cleanerd.spark.tables.files import ROWS, write_rows
+from cleanerd.spark.task_runner import RESULT_COLUMNS, result_row
 from cleanerd.spark.values.decoding import BatchDecoder
 
 if TYPE_CHECKING:
@@ -34,15 +34,7 @@ if TYPE_CHECKING:
     from cleanerd.spark.logs import Log
 
 
-SUMMARY_SCHEMA: Final = pa.schema([("summary", pa.string())])
-"""A task's result: JSON."""
-SUMMARY_COLUMNS: Final = "summary string"
-
 _OFFSETS: Final = pa.schema([("offset", pa.int64())])
-
-
-def summary_row(document: Mapping[str, Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([json.dumps(document)])], schema=SUMMARY_SCHEMA)
 
 
 def write_latest(item: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
@@ -68,10 +60,10 @@ def write_latest(item: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
     decoder = BatchDecoder(item["decoding"])
     rows = decoder.batches(map(without_null_headers, batches))
     files = write_rows(item["place"], rows, item["columns"])
-    yield summary_row(
+    yield result_row(
         {
             "number": item["number"],
-            "files": list(map(asdict, files)),
+            "files": files,
             "stored": stored,
             "undecoded": decoder.failed,
         }
@@ -115,7 +107,7 @@ def write_found(
     """
     winners, files = find_winners(session, logs, walks, tombstones=tombstones)
     segments = [(number, part_of(logs[number], file.base, file.end)) for file, number in files]
-    return on_winners(winners, partial(write_segments, segments, how), SUMMARY_COLUMNS)
+    return on_winners(winners, partial(write_segments, segments, how), RESULT_COLUMNS)
 
 
 def write_segments(
@@ -134,7 +126,7 @@ def write_segments(
         decoder = BatchDecoder(how["decoding"])
         found_rows = decoder.batches(map(without_null_headers, rows))
         files = write_rows(how["place"], found_rows, how["columns"])
-        yield summary_row({"log": log, "files": list(map(asdict, files)), "undecoded": decoder.failed})
+        yield result_row({"log": log, "files": files, "undecoded": decoder.failed})
 
 
 def _read(log: Log, wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:

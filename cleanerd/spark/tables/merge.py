@@ -10,7 +10,7 @@ deleted keys.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,11 +23,11 @@ from cleanerd.spark.source.plan import part_of
 from cleanerd.spark.tables import refusals
 from cleanerd.spark.tables.files import WrittenFile, read_columns, without, write_rows
 from cleanerd.spark.tables.filter_superseded import sift
-from cleanerd.spark.tables.latest import summary_row, write_found, write_latest
+from cleanerd.spark.tables.latest import write_found, write_latest
 from cleanerd.spark.tables.parts import LogPart, as_of, first_of, leader_epoch_at, leader_epochs_of, topics_of
 from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH, TableState, Topic
 from cleanerd.spark.tables.tasks import Tasks
-from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries
+from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries, result_row
 from cleanerd.spark.values.decoding import Decoding, require_within
 from cleanerd.verify.listing import NO_END
 
@@ -57,7 +57,7 @@ def finish(item: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
     if not item["keep_deleted"]:
         drop |= table.column("is_tombstone").to_numpy(zero_copy_only=False)
     files = write_rows(place, without(place, path, drop, columns), columns)
-    yield summary_row({"path": path, "files": list(map(asdict, files))})
+    yield result_row({"path": path, "files": files})
 
 
 _OFTEN: Final = 10

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.errors import RefusedError
-from cleanerd.spark.tables.files import WrittenFile
-from cleanerd.spark.tables.latest import SUMMARY_COLUMNS, SUMMARY_SCHEMA
-from cleanerd.spark.task_runner import Worker, run_all
+from cleanerd.spark.task_runner import Worker, results, results_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from cleanerd.spark.tables.files import WrittenFile
     from cleanerd.spark.tables.opened import OpenTable, TableFile
     from cleanerd.spark.tables.remembered import TableState
     from cleanerd.spark.values.decoding import Decoding
@@ -35,16 +33,12 @@ class Tasks:
     def run(self, worker: Worker, items: Iterable[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
         """The results of ``worker`` for each of ``items``: bytes to read, and the work."""
         placed = [(size, {**item, **self.how}) for size, item in items]
-        rows = run_all(self._session, placed, worker, SUMMARY_SCHEMA, SUMMARY_COLUMNS)
-        return [self._note(row["summary"]) for row in rows]
+        return [self._note(summary) for summary in results(self._session, placed, worker)]
 
     def run_on(self, frame: DataFrame) -> list[dict[str, Any]]:
-        """The results of tasks that make a frame of :data:`SUMMARY_SCHEMA`."""
-        return [self._note(row.summary) for row in frame.collect()]
+        return [self._note(summary) for summary in results_in(frame)]
 
-    def _note(self, text: str) -> dict[str, Any]:
-        summary: dict[str, Any] = json.loads(text)
-        summary["files"] = [WrittenFile(**each) for each in summary["files"]]
+    def _note(self, summary: dict[str, Any]) -> dict[str, Any]:
         self._made |= {each.path for each in summary["files"]}
         return summary
 
