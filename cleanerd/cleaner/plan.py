@@ -8,32 +8,28 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, cast
-from uuid import UUID
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from cleanerd import __version__
-from cleanerd.format.index import TXN_ENTRY
-from cleanerd.format.names import MAX_OFFSET, TopicPartition, parse_topic_partition_dir
+from cleanerd.format.names import MAX_OFFSET, TopicPartition
 from cleanerd.policy import legacy
-from cleanerd.policy.grouping import GroupLimits
-from cleanerd.policy.producer import LastRecords
 from cleanerd.policy.rules import Rules
-from cleanerd.policy.transaction import AbortedTransactions
-from cleanerd.segments.segment import Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
 
     from numpy.typing import NDArray
 
     from cleanerd.config.topic_config import TopicConfig
+    from cleanerd.policy.grouping import GroupLimits
+    from cleanerd.policy.producer import LastRecords
     from cleanerd.policy.rules import Encoding, Guard, TombstoneMode, WinnerRetention
+    from cleanerd.policy.transaction import AbortedTransactions
     from cleanerd.segments.partition import PartitionLog
+    from cleanerd.segments.segment import Segment
 
-PLAN_FORMAT = 1
 HASH_KEY_BYTES = 16
 
 
@@ -135,102 +131,6 @@ class CleaningPlan:
         None under ``offset`` (U-50): a tombstone deletes records below it only.
         """
         return self.uncleanable if self.rules.versioned else ()
-
-    def to_json(self) -> dict[str, Any]:
-        """The plan in JSON's types, for :meth:`from_json`."""
-        return {
-            "format": PLAN_FORMAT,
-            "cleanerd": __version__,
-            **{field.name: _plain(getattr(self, field.name)) for field in fields(self)},
-        }
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> CleaningPlan:
-        """The plan from :meth:`to_json`, for executors on other machines.
-
-        Raises:
-            ValueError: another release made the plan; only that release can carry it out.
-        """
-        made_by = (document.get("format"), document.get("cleanerd"))
-        if made_by != (PLAN_FORMAT, __version__):
-            raise ValueError(f"a plan of format {made_by[0]} and cleanerd {made_by[1]}, this is {__version__}")
-        values = {key: value for key, value in document.items() if key not in ("format", "cleanerd")}
-        return cls(**{**values, **{key: read(document[key]) for key, read in _READERS.items()}})
-
-
-def _plain(value: Any) -> Any:
-    """``value`` in JSON's types."""
-    if type(value) in _JSON:
-        return value
-    for kind, convert in _CONVERSIONS:
-        if isinstance(value, kind):
-            return convert(value)
-    if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    return value
-
-
-_JSON = frozenset({int, str, bool, type(None)})
-"""The types of most values of a plan, which has seventeen values per segment."""
-
-_CONVERSIONS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
-    (TopicPartition, str),
-    (UUID, str),
-    (bytes, bytes.hex),
-    (frozenset, sorted),
-    (tuple, lambda items: [_plain(item) for item in items]),
-    (np.ndarray, np.ndarray.tolist),
-    (
-        AbortedTransactions,
-        lambda aborted: [_entries(aborted.entries), _entries(aborted.stored), sorted(aborted.disordered)],
-    ),
-)
-
-
-def _entries(entries: NDArray[np.void] | None) -> list[list[int]] | None:
-    return None if entries is None else [list(entry) for entry in entries.tolist()]
-
-
-def _aborted(columns: Sequence[Any]) -> AbortedTransactions:
-    *rows, disordered = columns
-    entries, stored = (None if c is None else np.array([tuple(each) for each in c], TXN_ENTRY) for c in rows)
-    return AbortedTransactions(
-        np.zeros(0, TXN_ENTRY) if entries is None else entries, stored, disordered=frozenset(disordered)
-    )
-
-
-def _sources(values: Sequence[Mapping[str, Any]]) -> tuple[Source, ...]:
-    return tuple(
-        Source(Segment(**{**each["segment"], "suffixes": frozenset(each["segment"]["suffixes"])}), each["end"])
-        for each in values
-    )
-
-
-def _partition(text: str) -> TopicPartition:
-    name = parse_topic_partition_dir(text)
-    if name is None:
-        raise ValueError(f"{text!r} is not a partition (TOPIC-N)")
-    return name
-
-
-def _last_records(values: Mapping[str, Sequence[int]]) -> LastRecords:
-    return LastRecords(**{name: np.array(numbers, dtype=np.int64) for name, numbers in values.items()})
-
-
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "name": _partition,
-    "topic_id": lambda text: text and UUID(text),
-    "directory_id": lambda text: text and UUID(text),
-    "sources": _sources,
-    "uncleanable": _sources,
-    "rules": lambda values: Rules(**values),
-    "last_records": _last_records,
-    "aborted": _aborted,
-    "limits": lambda values: GroupLimits(**values),
-    "hash_key": bytes.fromhex,
-    "origins": lambda pairs: tuple((key, origin) for key, origin in pairs),
-    "notes": tuple,
-}
 
 
 def rules_of(config: TopicConfig) -> Rules:

@@ -23,7 +23,7 @@ from cleanerd.policy.transaction import OpenTransactions, TransactionEdges
 from cleanerd.spark import proof
 from cleanerd.spark.decisions import stored_decision
 from cleanerd.spark.jobs import Jobs, Stage
-from cleanerd.spark.plan import Sizes, first_sizes, larger_sizes, plan_text, splits_of, tasks_of
+from cleanerd.spark.plan import Sizes, first_sizes, larger_sizes, pack_plan, splits_of, tasks_of
 from cleanerd.spark.rewrite import StagedByTask, rewrite, write_removed_keys
 from cleanerd.spark.rows import ERROR, Row, error_of
 from cleanerd.spark.scan import scan
@@ -72,7 +72,7 @@ class SparkCleaning(Cleaning):
         super().__init__(plan, pool, progress)
         self._jobs = jobs
         self._reserve_bytes = reserve_bytes
-        self._text = plan_text(plan)
+        self._packed_plan = pack_plan(plan)
         self._work = WorkDirectory(plan, pool.reader.directory)
         self._sizes = first_sizes(plan, shards=shards, cores=jobs.cores, split_bytes=split_bytes)
         self._bytes = sum(source.segment.size_bytes for source in plan.sources)
@@ -138,7 +138,7 @@ class SparkCleaning(Cleaning):
         corrected = corrected_by_markers(self.plan, self.pool.reader, edges)
         if corrected is None:
             return settled, ""
-        self._text = plan_text(replace(self.plan, aborted=corrected.aborted))
+        self._packed_plan = pack_plan(replace(self.plan, aborted=corrected.aborted))
         return self._resolve(), corrected.note
 
     def _resolve(self) -> list[dict[str, Any]]:
@@ -148,13 +148,13 @@ class SparkCleaning(Cleaning):
             splits = splits_of(self.plan.path, sources, sizes.split_bytes)
             counts = np.bincount([split.segment for split in splits], minlength=len(sources)).tolist()
             stages = (
-                Stage("choose", functools.partial(choose, self._text, sizes), sizes.shards, BY_KIND),
-                Stage("settle", functools.partial(settle, self._text, counts), self._partitions, BY_SEGMENT),
+                Stage("choose", functools.partial(choose, self._packed_plan, sizes), sizes.shards, BY_KIND),
+                Stage("settle", functools.partial(settle, self._packed_plan, counts), self._partitions, BY_SEGMENT),
             )
             tasks = tasks_of(splits, cores=self._jobs.cores, split_bytes=sizes.split_bytes)
             try:
                 rows = self._jobs.run(
-                    "scan", tasks, functools.partial(scan, self._text, sizes), *stages, work_bytes=self._bytes
+                    "scan", tasks, functools.partial(scan, self._packed_plan, sizes), *stages, work_bytes=self._bytes
                 )
                 found = results_of(rows)
             except _TooSmallError:
@@ -198,15 +198,15 @@ class SparkCleaning(Cleaning):
                 return {row: summary["guard"] for row, summary in found.items()}, ""
 
     def _prove(self, sizes: Sizes, facts: Mapping[int, str]) -> list[Row]:
-        plan, text = self.plan, self._text
+        plan, packed = self.plan, self._packed_plan
         splits = splits_of(plan.path, plan.sources, sizes.split_bytes)
         splits += splits_of(plan.path, plan.guarding_sources, sizes.split_bytes, first=len(plan.sources))
         return self._jobs.run(
             "check which tombstones can be removed",
             tasks_of(splits, cores=self._jobs.cores, split_bytes=sizes.split_bytes),
-            functools.partial(proof.gather, text, sizes, facts),
-            Stage("prove", functools.partial(proof.prove, text, sizes), sizes.shards, BY_KIND),
-            Stage("guard", functools.partial(proof.guard, text, facts), self._partitions, BY_SEGMENT),
+            functools.partial(proof.gather, packed, sizes, facts),
+            Stage("prove", functools.partial(proof.prove, packed, sizes), sizes.shards, BY_KIND),
+            Stage("guard", functools.partial(proof.guard, packed, facts), self._partitions, BY_SEGMENT),
             work_bytes=sum(split.bytes for split in splits),
         )
 
@@ -217,7 +217,7 @@ class SparkCleaning(Cleaning):
         waiting = self.groups()
         while waiting:
             groups = [(number, [self._segment_summaries[row] for row in rows]) for number, rows in enumerate(waiting)]
-            function = functools.partial(rewrite, self._text, self._reserve_bytes)
+            function = functools.partial(rewrite, self._packed_plan, self._reserve_bytes)
             work_bytes = sum(segments[row].source.segment.size_bytes for rows in waiting for row in rows)
             found = results_of(self._jobs.run("rewrite", [[each] for each in groups], function, work_bytes=work_bytes))
             again: list[Group] = []
@@ -245,7 +245,9 @@ class SparkCleaning(Cleaning):
             yield np.frombuffer(read_file(self.plan, found[row]["keys"]), "<u8").astype(np.uint64)
 
     def _run_locally(self, name: str, tasks: Sequence[Any], function: Any) -> dict[int, dict[str, Any]]:
-        return results_of(self._jobs.run(name, tasks, functools.partial(function, self._text), work_bytes=self._bytes))
+        return results_of(
+            self._jobs.run(name, tasks, functools.partial(function, self._packed_plan), work_bytes=self._bytes)
+        )
 
 
 class _TailError(Exception):

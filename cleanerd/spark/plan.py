@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-import json
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from cleanerd import __version__
 from cleanerd.cleaner.estimate import MAX_SHARDS, distinct_keys
 from cleanerd.cleaner.map_size import (
     HEADROOM,
@@ -17,9 +18,11 @@ from cleanerd.cleaner.map_size import (
     SHARE_OF_LOG,
     VERSIONED_ENTRY_BYTES,
 )
-from cleanerd.cleaner.plan import CleaningPlan, Source
 from cleanerd.host.memory import worker_batch_bytes, worker_share
 from cleanerd.segments.pool import ReaderPool, index_entries, parts_between
+
+if TYPE_CHECKING:
+    from cleanerd.cleaner.plan import CleaningPlan, Source
 
 SPLIT_BYTES: Final = 128 << 20
 """The least part of a segment for one task: an empty task costs a tenth of a second."""
@@ -136,8 +139,9 @@ def tasks_of(splits: Sequence[SegmentSplit], *, cores: int, split_bytes: int) ->
     return tasks
 
 
-def plan_text(plan: CleaningPlan) -> str:
-    return json.dumps(plan.to_json(), separators=(",", ":"))
+def pack_plan(plan: CleaningPlan) -> bytes:
+    """The plan for :func:`plan_of`."""
+    return pickle.dumps((__version__, pickle.dumps(plan)))
 
 
 def readers_of(plan: CleaningPlan) -> ReaderPool:
@@ -146,9 +150,16 @@ def readers_of(plan: CleaningPlan) -> ReaderPool:
 
 
 @functools.lru_cache(maxsize=2)
-def plan_of(text: str) -> CleaningPlan:
-    """The plan of a task; parsed once in a worker, whose memory differs from the driver's (U-35)."""
-    plan = CleaningPlan.from_json(json.loads(text))
+def plan_of(packed: bytes) -> CleaningPlan:
+    """The plan of a task; unpacked once in a worker, whose memory differs from the driver's (U-35).
+
+    Raises:
+        ValueError: another release made the plan; only that release can carry it out.
+    """
+    release, data = pickle.loads(packed)  # noqa: S301 - the driver made it
+    if release != __version__:
+        raise ValueError(f"a plan of cleanerd {release}, this is {__version__}")
+    plan: CleaningPlan = pickle.loads(data)  # noqa: S301
     return replace(
         plan,
         max_unpacked_bytes=min(plan.max_unpacked_bytes, worker_batch_bytes()),

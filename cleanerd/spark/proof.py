@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from cleanerd.policy.retain import RecordEvidence
 
 
-def gather(plan_text: str, sizes: Sizes, facts: Mapping[int, str], splits: Sequence[SegmentSplit]) -> Iterator[Row]:
+def gather(packed: bytes, sizes: Sizes, facts: Mapping[int, str], splits: Sequence[SegmentSplit]) -> Iterator[Row]:
     """The rows of some splits of sources and later segments: candidates as ``DIRTY``, all others as ``CLEAN``.
 
     ``facts``: by segment the file of its evidence, for those that have candidates.
     """
-    plan = plan_of(plan_text)
+    plan = plan_of(packed)
     with readers_of(plan) as pool:
         decoder = ChunkDecoding(plan, pool, lambda _: None)
         for split in splits:
@@ -112,9 +112,9 @@ def _gather_tail(plan: CleaningPlan, sizes: Sizes, split: SegmentSplit, decoder:
     yield from others.flush()
 
 
-def prove(plan_text: str, sizes: Sizes, rows: Iterable[Row]) -> Iterator[Row]:
+def prove(packed: bytes, sizes: Sizes, rows: Iterable[Row]) -> Iterator[Row]:
     """One shard: returns the candidates without another record of their key, by their numbers in their segments."""
-    plan = plan_of(plan_text)
+    plan = plan_of(packed)
     with contextlib.closing(_RemovalProof(plan, sizes)) as proof:
         for row in rows:
             if row.kind in (ERROR, FACTS):
@@ -168,9 +168,9 @@ class _RemovalProof:
         self._candidates.close()
 
 
-def guard(plan_text: str, facts: Mapping[int, str], rows: Iterable[Row]) -> Iterator[Row]:
+def guard(packed: bytes, facts: Mapping[int, str], rows: Iterable[Row]) -> Iterator[Row]:
     """The shards' proofs, by segment: a file each with the tombstones that must stay."""
-    plan = plan_of(plan_text)
+    plan = plan_of(packed)
     attempt = new_attempt()
     free: dict[int, list[bytes]] = defaultdict(list)
     wanted = set()

@@ -51,10 +51,10 @@ class StagedByTask:
 
 
 def rewrite(
-    plan_text: str, reserve_bytes: int, groups: Sequence[tuple[int, Sequence[Mapping[str, Any]]]]
+    packed: bytes, reserve_bytes: int, groups: Sequence[tuple[int, Sequence[Mapping[str, Any]]]]
 ) -> Iterator[Row]:
     """Stage groups: each with its number and its segments' decisions from the driver."""
-    plan = plan_of(plan_text)
+    plan = plan_of(packed)
     with readers_of(plan) as pool:
         for number, decisions in groups:
             try:
@@ -97,9 +97,9 @@ def group_summary(group: StagedGroup, attempt: str, oversized: int, seconds: flo
     }
 
 
-def write_removed_keys(plan_text: str, segments: Sequence[tuple[int, str]]) -> Iterator[Row]:
+def write_removed_keys(packed: bytes, segments: Sequence[tuple[int, str]]) -> Iterator[Row]:
     """The key hashes of removed tombstones, one file per segment; given by the names of their bitmaps."""
-    plan = plan_of(plan_text)
+    plan = plan_of(packed)
     attempt = new_attempt()
     with readers_of(plan) as pool:
         decoder = ChunkDecoding(plan, pool, lambda _: None)

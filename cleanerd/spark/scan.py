@@ -27,9 +27,9 @@ DEFINITE: Final = (CorruptionError, KernelError, RefusedError)
 """Errors that another try would only repeat."""
 
 
-def scan(plan_text: str, sizes: Sizes, splits: Sequence[SegmentSplit]) -> Iterator[Row]:
+def scan(packed: bytes, sizes: Sizes, splits: Sequence[SegmentSplit]) -> Iterator[Row]:
     """The rows of some splits: evidence, and keys by shard."""
-    plan = plan_of(plan_text)
+    plan = plan_of(packed)
     with readers_of(plan) as pool:
         decoder = ChunkDecoding(plan, pool, lambda _: None)
         for split in splits:

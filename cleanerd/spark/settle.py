@@ -52,9 +52,9 @@ class DeferredSegment:
     guard_all: bool = False
 
 
-def settle(plan_text: str, splits: Sequence[int], rows: Iterable[Row]) -> Iterator[Row]:
+def settle(packed: bytes, splits: Sequence[int], rows: Iterable[Row]) -> Iterator[Row]:
     """The rows of some segments, sorted by segment, kind, split and block; ``splits`` [segments]: parts of each."""
-    plan = plan_of(plan_text)
+    plan = plan_of(packed)
     for segment, group in groupby(rows, key=lambda row: row.segment):
         try:
             summary, errors = _SegmentRows(plan, segment).result(group, splits[segment])
@@ -166,9 +166,9 @@ def stored_facts(plan: CleaningPlan, segment: int, name: str) -> tuple[SegmentEv
     return evidence, records
 
 
-def decide_deferred(plan_text: str, deferred: Sequence[DeferredSegment]) -> Iterator[Row]:
+def decide_deferred(packed: bytes, deferred: Sequence[DeferredSegment]) -> Iterator[Row]:
     """Decide segments from the facts that :func:`settle` wrote."""
-    plan = plan_of(plan_text)
+    plan = plan_of(packed)
     attempt = new_attempt()
     for each in deferred:
         try:

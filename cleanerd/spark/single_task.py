@@ -67,7 +67,7 @@ class SingleTaskCleaning(SparkCleaning):
                 return super()._decide()
             except DisorderedLogError:
                 self._is_whole = True
-        function = functools.partial(clean_in_one_task, self._text, self._reserve_bytes)
+        function = functools.partial(clean_in_one_task, self._packed_plan, self._reserve_bytes)
         try:
             (found,) = results_of(self._jobs.run("clean", [None], function, work_bytes=self._bytes)).values()
         except LogTooLargeError:
@@ -102,9 +102,9 @@ class SingleTaskCleaning(SparkCleaning):
                 yield np.frombuffer(read_file(self.plan, summary["removed_tombstones"]), "<u8").astype(np.uint64)
 
 
-def clean_in_one_task(plan_text: str, reserve_bytes: int, _task: None) -> Iterator[Row]:
+def clean_in_one_task(packed: bytes, reserve_bytes: int, _task: None) -> Iterator[Row]:
     """Decide and stage the whole plan; nothing is staged if segments have to be split first (C-67)."""
-    plan = plan_of(plan_text)
+    plan = plan_of(packed)
     attempt = new_attempt()
     with readers_of(plan) as pool:
         cleaning = Cleaning(plan, pool, NoProgress())

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan
 
 
-def choose(plan_text: str, sizes: Sizes, rows: Iterator[Row]) -> Iterator[Row]:
+def choose(packed: bytes, sizes: Sizes, rows: Iterator[Row]) -> Iterator[Row]:
     """Process the rows of one shard, sorted by kind, segment, split and block; resulting rows go to their segments."""
-    plan = plan_of(plan_text)
+    plan = plan_of(packed)
     with contextlib.closing(_Shard(plan, sizes)) as shard:
         for row in rows:
             if row.kind == DIRTY:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -202,7 +203,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 def test_a_plan_of_another_release() -> None:
     """Executors with another cleanerd do not guess."""
     with pytest.raises(ValueError, match="this is"):
-        plan_of('{"format": 1, "cleanerd": "0.0.1"}')
+        plan_of(pickle.dumps(("0.0.1", b"")))
 
 
 def test_a_task_that_cannot_go_on_reports_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
