@@ -27,8 +27,6 @@ from cleanerd.policy.transaction import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from cleanerd import _kernel
@@ -83,14 +81,6 @@ class MarkerEdges:
         inside = (events.offset >= span[0]) & (events.offset < span[1])
         rows = (events.kind >= COMMIT) | (inside & (counts[events.batch] > 0))
         return cls.of(events.producer_id[rows], events.kind[rows])
-
-    def to_json(self) -> list[list[int]]:
-        """Five lists of producer ids."""
-        return [ids.tolist() for ids in self._columns()]
-
-    @classmethod
-    def from_json(cls, columns: Sequence[Sequence[int]]) -> MarkerEdges:
-        return cls(*(np.array(ids, dtype=np.int64) for ids in columns))
 
     def _columns(self) -> tuple[NDArray[np.int64], ...]:
         return self.contradicted, self.committing, self.aborting, self.committed, self.aborted

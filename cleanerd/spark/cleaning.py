@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,14 +17,12 @@ from cleanerd.cleaner.marker_check import corrected_by_markers
 from cleanerd.cleaner.record_anomalies import RecordAnomalies
 from cleanerd.errors import CleanerdError
 from cleanerd.humanize import human_bytes
-from cleanerd.policy.markers import MarkerEdges
-from cleanerd.policy.transaction import OpenTransactions, TransactionEdges
+from cleanerd.policy.transaction import OpenTransactions
 from cleanerd.spark import proof
-from cleanerd.spark.decisions import stored_decision
 from cleanerd.spark.jobs import Jobs, Stage
 from cleanerd.spark.plan import Sizes, first_sizes, larger_sizes, pack_plan, splits_of, tasks_of
 from cleanerd.spark.rewrite import StagedByTask, rewrite, write_removed_keys
-from cleanerd.spark.rows import ERROR, Row, error_of
+from cleanerd.spark.rows import ERROR, Row, error_of, value_in
 from cleanerd.spark.scan import scan
 from cleanerd.spark.settle import DeferredSegment, decide_deferred, settle
 from cleanerd.spark.winners import choose
@@ -41,6 +38,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.stage import Staging
     from cleanerd.policy.grouping import Group
     from cleanerd.segments.pool import ReaderPool
+    from cleanerd.spark.decisions import StoredDecision
 
 BY_KIND: Final = ("kind", "segment", "split", "block")
 BY_SEGMENT: Final = ("segment", "kind", "split", "block")
@@ -76,8 +74,7 @@ class SparkCleaning(Cleaning):
         self._work = WorkDirectory(plan, pool.reader.directory)
         self._sizes = first_sizes(plan, shards=shards, cores=jobs.cores, split_bytes=split_bytes)
         self._bytes = sum(source.segment.size_bytes for source in plan.sources)
-        self._segment_summaries: list[dict[str, Any]] = []
-        self._group_summaries: list[dict[str, Any]] = []
+        self._stored: list[StoredDecision] = []
 
     def __enter__(self) -> Self:
         sweep(Path(self.plan.path), alone=is_claimed(self.plan.path))
@@ -102,17 +99,13 @@ class SparkCleaning(Cleaning):
         index_seconds = time.monotonic() - started
         oddities = RecordAnomalies(self.plan.rules, self.plan.now_ms)
         for summary in settled:
-            counted = RecordAnomalies(self.plan.rules, self.plan.now_ms)
-            counted.load(summary["oddities"])
-            oddities.merge(counted)
+            oddities.merge(summary["oddities"])
         facts = {row: summary["facts"] for row, summary in enumerate(settled) if summary["candidates"]}
         guards, guard_note = self._guards(facts, sum(summary["candidates"] for summary in settled))
         deferred = list(_deferred(settled, guards, guard_all=bool(guard_note)))
         decided = self._run_locally("decide", _portions(deferred, self._jobs.cores), decide_deferred)
-        self._segment_summaries = [
-            (summary if "decision" in summary else decided[row])["decision"] for row, summary in enumerate(settled)
-        ]
-        segments = tuple(stored_decision(self.plan, summary, bits=False) for summary in self._segment_summaries)
+        self._stored = [summary.get("decision") or decided[row] for row, summary in enumerate(settled)]
+        segments = tuple(each.decision for each in self._stored)
         return Decision(
             segments=segments,
             passes=self._sizes.shards,
@@ -134,7 +127,7 @@ class SparkCleaning(Cleaning):
     def _resolve_with_markers(self) -> tuple[list[dict[str, Any]], str]:
         """As :meth:`_resolve`; again if the log's markers contradict the transaction index (U-44)."""
         settled = self._resolve()
-        edges = (MarkerEdges.from_json(edge) for summary in settled for edge in summary.get("markers", ()))
+        edges = (edge for summary in settled for edge in summary.get("markers", ()))
         corrected = corrected_by_markers(self.plan, self.pool.reader, edges)
         if corrected is None:
             return settled, ""
@@ -195,7 +188,7 @@ class SparkCleaning(Cleaning):
                 # This part is not cleaned, so its damage is not an error. Later records are unknown.
                 return {}, f"no expired tombstone is removed: the end of the log cannot be read ({tail.error})"
             else:
-                return {row: summary["guard"] for row, summary in found.items()}, ""
+                return found, ""
 
     def _prove(self, sizes: Sizes, facts: Mapping[int, str]) -> list[Row]:
         plan, packed = self.plan, self._packed_plan
@@ -213,38 +206,40 @@ class SparkCleaning(Cleaning):
     def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
         """As in :class:`Cleaning`, but all groups are staged at once, then moved to their places, ascending."""
         segments = self.decision.segments
-        staged: list[tuple[StagedByTask, list[SegmentDecision], float]] = []
+        staged: list[tuple[StagedByTask, list[SegmentDecision]]] = []
         waiting = self.groups()
         while waiting:
-            groups = [(number, [self._segment_summaries[row] for row in rows]) for number, rows in enumerate(waiting)]
+            groups = [(number, [self._stored[row] for row in rows]) for number, rows in enumerate(waiting)]
             function = functools.partial(rewrite, self._packed_plan, self._reserve_bytes)
             work_bytes = sum(segments[row].source.segment.size_bytes for rows in waiting for row in rows)
             found = results_of(self._jobs.run("rewrite", [[each] for each in groups], function, work_bytes=work_bytes))
             again: list[Group] = []
             for number, rows in enumerate(waiting):
-                summary = found[number]
-                if "too_large" in summary:
-                    again += self.parts(rows, summary["too_large"])
+                each: StagedByTask | int = found[number]
+                if isinstance(each, int):
+                    again += self.parts(rows, each)
                 else:
-                    staged.append((StagedByTask.of_json(summary), [segments[row] for row in rows], summary["seconds"]))
+                    staged.append((each, [segments[row] for row in rows]))
             waiting = again
-        for each, members, seconds in sorted(staged, key=lambda group: group[0].group.base):
-            self._work.move(each.attempt, each.names, staging.directory)
-            self.count(each.group, members, each.oversized, seconds)
-            yield each.group, members
+        for moved, members in sorted(staged, key=lambda group: group[0].group.base):
+            yield self._moved(moved, members, staging)
+
+    def _moved(
+        self, staged: StagedByTask, members: list[SegmentDecision], staging: Staging
+    ) -> tuple[StagedGroup, list[SegmentDecision]]:
+        """Move and count a group that a task has staged."""
+        self._work.move(staged.attempt, staged.names, staging.directory)
+        self.count(staged.group, members, staged.oversized, staged.seconds)
+        return staged.group, members
 
     def removed_tombstone_keys(self) -> Iterator[NDArray[np.uint64]]:
         """As in :class:`Cleaning`; the executors find them, and this copies their files."""
-        wanted = [
-            (row, summary["removed_tombstones"])
-            for row, summary in enumerate(self._segment_summaries)
-            if summary["removed_tombstones"] is not None
-        ]
+        wanted = [(row, each.removed) for row, each in enumerate(self._stored) if each.removed is not None]
         found = self._run_locally("keys of tombstones that go", _portions(wanted, self._jobs.cores), write_removed_keys)
         for row, _ in wanted:
-            yield np.frombuffer(read_file(self.plan, found[row]["keys"]), "<u8").astype(np.uint64)
+            yield np.frombuffer(read_file(self.plan, found[row]), "<u8").astype(np.uint64)
 
-    def _run_locally(self, name: str, tasks: Sequence[Any], function: Any) -> dict[int, dict[str, Any]]:
+    def _run_locally(self, name: str, tasks: Sequence[Any], function: Any) -> dict[int, Any]:
         return results_of(
             self._jobs.run(name, tasks, functools.partial(function, self._packed_plan), work_bytes=self._bytes)
         )
@@ -258,14 +253,14 @@ class _TailError(Exception):
         self.error = error
 
 
-def results_of(rows: Sequence[Row]) -> dict[int, dict[str, Any]]:
+def results_of(rows: Sequence[Row]) -> dict[int, Any]:
     """The tasks' results by segment or number.
 
     Raises:
         _TooSmallError, _WrongIndexError, _TailError: repeat it with other parameters.
         CleanerdError: the error of a task.
     """
-    errors = [json.loads(row.payload) for row in rows if row.kind == ERROR]
+    errors = [value_in(row) for row in rows if row.kind == ERROR]
     if any(summary.get("guessed") for summary in errors):
         raise _WrongIndexError
     fatal = [summary for summary in errors if not summary.get("full") and not summary.get("tail")]
@@ -275,7 +270,7 @@ def results_of(rows: Sequence[Row]) -> dict[int, dict[str, Any]]:
         raise _TooSmallError
     if errors:
         raise _TailError(error_of(errors[0]))
-    return {row.segment: json.loads(row.payload) for row in rows}
+    return {row.segment: value_in(row) for row in rows}
 
 
 def _deferred(
@@ -286,8 +281,7 @@ def _deferred(
     for row, summary in enumerate(settled):
         if "facts" not in summary:
             continue
-        touched, also_touched, opened, also_opened = (frozenset(producers) for producers in summary["edges"])
-        before = transactions.pass_by(TransactionEdges((touched, also_touched), (opened, also_opened)))
+        before = transactions.pass_by(summary["edges"])
         committed, aborted = (tuple(sorted(producers)) for producers in before.producers)
         yield DeferredSegment(
             row,

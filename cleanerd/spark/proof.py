@@ -7,9 +7,8 @@ with them. Only the hashes of the log's keys are shuffled, each once per split.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.segments.pool import SegmentPart
 from cleanerd.spark.blocks import KeyBlocks, KeyRows, NumberSpool, bitmap_of_flags, set_bits
 from cleanerd.spark.plan import SegmentSplit, Sizes, plan_of, readers_of
-from cleanerd.spark.rows import CLEAN, DIRTY, ERROR, FACTS, RESULT, WINNERS, Row, error_row, pack
+from cleanerd.spark.rows import CLEAN, DIRTY, ERROR, FACTS, WINNERS, Row, error_row, pack, result_row
 from cleanerd.spark.scan import DEFINITE
 from cleanerd.spark.settle import stored_facts
 from cleanerd.spark.winners import everything, full_row
@@ -187,10 +186,10 @@ def guard(packed: bytes, facts: Mapping[int, str], rows: Iterable[Row]) -> Itera
         except RefusedError as error:
             yield error_row(error)
             return
-        yield Row(0, RESULT, segment, payload=json.dumps(guard).encode())
+        yield result_row(segment, guard)
 
 
-def _guard_of(plan: CleaningPlan, segment: int, facts: str, free: list[bytes], attempt: str) -> dict[str, Any]:
+def _guard_of(plan: CleaningPlan, segment: int, facts: str, free: list[bytes], attempt: str) -> str:
     evidence, records = stored_facts(plan, segment, facts)
     candidates = _candidates(plan, evidence, records)
     flags = np.zeros(evidence.records, np.bool_)
@@ -199,4 +198,4 @@ def _guard_of(plan: CleaningPlan, segment: int, facts: str, free: list[bytes], a
     held: NDArray[np.uint64] = candidates & ~bitmap_of_flags(flags)
     guarded = held if records.guarded is None else held | records.guarded
     name = f"{plan.sources[segment].base:020d}.{attempt}.guard"
-    return {"guard": write_file(plan, name, pack({}, {"guarded": guarded}, dense=True))}
+    return write_file(plan, name, pack({}, {"guarded": guarded}, dense=True))

@@ -5,70 +5,64 @@ Each attempt stages in its own directory; the driver moves the files of successf
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.cleaner import NoProgress, stage_group
 from cleanerd.cleaner.index import ChunkDecoding
-from cleanerd.cleaner.manifest import FileFact, StagedGroup
 from cleanerd.cleaner.rewrite import GroupTooLargeError
 from cleanerd.cleaner.tombstone_guard import removed_tombstone_keys
 from cleanerd.format.names import file_name
-from cleanerd.spark.decisions import removed_bits, stored_decision
+from cleanerd.spark.decisions import StoredDecision, removed_bits, with_bits
 from cleanerd.spark.plan import plan_of, readers_of
-from cleanerd.spark.rows import RESULT, Row, error_row
+from cleanerd.spark.rows import Row, error_row, result_row
 from cleanerd.spark.scan import DEFINITE
 from cleanerd.spark.work import AttemptStaging, new_attempt, write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.segments.pool import ReaderPool
 
 
 @dataclass(frozen=True, slots=True)
 class StagedByTask:
-    """A group that an executor staged: its attempt's directory, and how many batches are too large."""
+    """A group that an executor staged: its attempt's directory, how many batches are too large, and the duration."""
 
     group: StagedGroup
     attempt: str
     oversized: int
+    seconds: float
 
     @property
     def names(self) -> list[str]:
         """Names of the files of the group's output."""
         return [file_name(self.group.base, f".{kind}") for kind in self.group.kinds()]
 
-    @classmethod
-    def of_json(cls, summary: Mapping[str, Any]) -> StagedByTask:
-        """From the summary of :func:`rewrite`."""
-        files = {kind: FileFact(*fact) for kind, fact in summary["files"].items()}
-        group = StagedGroup(summary["base"], summary["end"], tuple(summary["sources"]), files)
-        return cls(group, summary["attempt"], summary["oversized"])
 
+def rewrite(packed: bytes, reserve_bytes: int, groups: Sequence[tuple[int, Sequence[StoredDecision]]]) -> Iterator[Row]:
+    """Stage groups, each with its number and its segments' decisions: :class:`StagedByTask`.
 
-def rewrite(
-    packed: bytes, reserve_bytes: int, groups: Sequence[tuple[int, Sequence[Mapping[str, Any]]]]
-) -> Iterator[Row]:
-    """Stage groups: each with its number and its segments' decisions from the driver."""
+    For a group that would be too large the result is the position of the source that does not fit.
+    """
     plan = plan_of(packed)
     with readers_of(plan) as pool:
         for number, decisions in groups:
             try:
-                summary = _staged(plan, pool, reserve_bytes, decisions)
+                staged = _staged(plan, pool, reserve_bytes, decisions)
             except DEFINITE as error:
                 yield error_row(error)
                 return
-            yield Row(0, RESULT, number, payload=json.dumps(summary).encode())
+            yield result_row(number, staged)
 
 
 def _staged(
-    plan: CleaningPlan, pool: ReaderPool, reserve_bytes: int, decisions: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    members = [stored_decision(plan, summary, bits=True) for summary in decisions]
+    plan: CleaningPlan, pool: ReaderPool, reserve_bytes: int, decisions: Sequence[StoredDecision]
+) -> StagedByTask | int:
+    members = [with_bits(plan, each) for each in decisions]
     attempt = new_attempt()
     started = time.monotonic()
     directory = pool.reader.directory
@@ -77,24 +71,11 @@ def _staged(
             group, oversized = stage_group(plan, pool, staging, members, NoProgress())
         except GroupTooLargeError as error:
             staging.discard()
-            return {"too_large": error.source}
+            return error.source
         except BaseException:
             staging.discard()
             raise
-    return group_summary(group, attempt, oversized, time.monotonic() - started)
-
-
-def group_summary(group: StagedGroup, attempt: str, oversized: int, seconds: float) -> dict[str, Any]:
-    """A staged group for the driver, which parses it with :meth:`StagedByTask.of_json`."""
-    return {
-        "attempt": attempt,
-        "base": group.base,
-        "end": group.end,
-        "sources": group.sources,
-        "files": {kind: (fact.bytes, fact.crc32c) for kind, fact in group.files.items()},
-        "oversized": oversized,
-        "seconds": seconds,
-    }
+    return StagedByTask(group, attempt, oversized, time.monotonic() - started)
 
 
 def write_removed_keys(packed: bytes, segments: Sequence[tuple[int, str]]) -> Iterator[Row]:
@@ -112,4 +93,4 @@ def write_removed_keys(packed: bytes, segments: Sequence[tuple[int, str]]) -> It
                 yield error_row(error)
                 return
             name = write_file(plan, f"{source.base:020d}.{attempt}.keys", data)
-            yield Row(0, RESULT, segment, payload=json.dumps({"keys": name}).encode())
+            yield result_row(segment, name)

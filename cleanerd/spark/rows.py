@@ -1,7 +1,7 @@
 """The rows that Spark shuffles: few and large, so that Spark's cost per row does not matter.
 
-A row's ``payload`` is packed columns or JSON; ``target`` is its partition; ``kind``, ``segment``, ``split`` and
-``block`` identify and sort it.
+A row's ``payload`` is packed columns or a pickled value; ``target`` is its partition; ``kind``, ``segment``, ``split``
+and ``block`` identify and sort it.
 
 Packed columns: a header in JSON, then the columns, each at a multiple of eight bytes as the kernel needs its arrays;
 CRC-32C at the end. Packed tightly (``dense``) it is one zstd frame after the magic.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
+import pickle
 import re
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -99,7 +100,7 @@ SCHEMA: Final = "target int, kind int, segment int, split int, block int, payloa
 
 # Kinds, in the order in which a shard processes them.
 ERROR: Final = 0
-"""A cleanerd error as JSON, reported to the driver without another try."""
+"""A cleanerd error, reported to the driver without another try."""
 FACTS: Final = 1
 """A split's evidence, for its segment."""
 DIRTY: Final = 2
@@ -167,6 +168,16 @@ def _batch(rows: list[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
+def result_row(number: int, value: Any) -> Row:
+    """A task's result for the driver, by the number of a segment or group."""
+    return Row(0, RESULT, number, payload=pickle.dumps(value))
+
+
+def value_in(row: Row) -> Any:
+    """The value of :func:`result_row` or :func:`error_row`."""
+    return pickle.loads(row.payload)  # noqa: S301 - a task of this run made it
+
+
 def error_row(error: CleanerdError, **more: Any) -> Row:
     """A row that carries ``error`` from a task to the driver."""
     item = {
@@ -177,7 +188,7 @@ def error_row(error: CleanerdError, **more: Any) -> Row:
         "position": getattr(error, "position", -1),
         **more,
     }
-    return Row(0, ERROR, payload=json.dumps(item).encode())
+    return Row(0, ERROR, payload=pickle.dumps(item))
 
 
 def error_of(item: dict[str, Any]) -> CleanerdError:

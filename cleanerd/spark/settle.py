@@ -7,7 +7,6 @@ producers with an open transaction at its end, and the number of such tombstones
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from cleanerd.policy.transaction import OpenTransactions, TransactionEdges
 from cleanerd.spark.blocks import bitmap_of_flags, set_bits
 from cleanerd.spark.decisions import store_decision
 from cleanerd.spark.plan import plan_of
-from cleanerd.spark.rows import ERROR, FACTS, RESULT, SUPERSEDED, WINNERS, WON, Row, error_row, pack, unpack
+from cleanerd.spark.rows import ERROR, FACTS, SUPERSEDED, WINNERS, WON, Row, error_row, pack, result_row, unpack
 from cleanerd.spark.scan import DEFINITE
 from cleanerd.spark.work import new_attempt, read_file, write_file
 
@@ -63,7 +62,7 @@ def settle(packed: bytes, splits: Sequence[int], rows: Iterable[Row]) -> Iterato
             continue
         yield from errors
         if summary is not None:
-            yield Row(0, RESULT, segment, payload=json.dumps(summary).encode())
+            yield result_row(segment, summary)
 
 
 class _SegmentRows:
@@ -118,20 +117,18 @@ class _SegmentRows:
         guarded, bits = guarded_in_segment(plan, evidence, records)
         records = replace(records, guarded=guarded)
         candidates = 0 if bits is None else int(np.bitwise_count(bits).sum())
-        summary: dict[str, Any] = {"oddities": self._oddities.to_json(), "candidates": candidates}
+        summary: dict[str, Any] = {"oddities": self._oddities, "candidates": candidates}
         attempt = new_attempt()
         if candidates or evidence.events:
-            edges = TransactionEdges.of(evidence.events)
-            pairs = [*edges.touched, *edges.open]
             name = f"{self._source.base:020d}.{attempt}.facts"
             return {
                 **summary,
                 "facts": write_file(plan, name, _packed(evidence, records)),
-                "edges": [sorted(producers) for producers in pairs],
-                "markers": [edge.to_json() for edge in evidence.marker_edges()],
+                "edges": TransactionEdges.of(evidence.events),
+                "markers": list(evidence.marker_edges()),
             }
         decision = decide_segment(evidence, records, OpenTransactions())
-        return {**summary, "decision": store_decision(plan, self._segment, decision, attempt)}
+        return {**summary, "decision": store_decision(plan, decision, attempt)}
 
 
 def is_dirty(plan: CleaningPlan, segment: int) -> bool:
@@ -180,8 +177,8 @@ def decide_deferred(packed: bytes, deferred: Sequence[DeferredSegment]) -> Itera
                 bits = candidates_of(plan, evidence, records)
                 records = replace(records, guarded=either(records.guarded, bits))
             decision = decide_segment(evidence, records, OpenTransactions(*each.open_before))
-            summary = {"decision": store_decision(plan, each.segment, decision, attempt)}
+            stored = store_decision(plan, decision, attempt)
         except DEFINITE as error:
             yield error_row(error)
             return
-        yield Row(0, RESULT, each.segment, payload=json.dumps(summary).encode())
+        yield result_row(each.segment, stored)

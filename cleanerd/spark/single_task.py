@@ -7,22 +7,20 @@ stages in its own directory; the driver moves the files of the successful one.
 from __future__ import annotations
 
 import functools
-import json
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cleanerd.cleaner.cleaner import Cleaning, NoProgress
-from cleanerd.cleaner.decide import Decision, SegmentDecision
 from cleanerd.cleaner.index import ChunkDecoding
-from cleanerd.cleaner.record_anomalies import RecordAnomalies
 from cleanerd.cleaner.tombstone_guard import removed_tombstone_keys
 from cleanerd.errors import DisorderedLogError, LogTooLargeError
 from cleanerd.spark.cleaning import SparkCleaning, results_of
-from cleanerd.spark.decisions import decision_summary, stored_decision
+from cleanerd.spark.decisions import StoredDecision
 from cleanerd.spark.plan import SPLIT_BYTES, first_sizes, plan_of, readers_of
-from cleanerd.spark.rewrite import StagedByTask, group_summary
-from cleanerd.spark.rows import RESULT, Row, error_row
+from cleanerd.spark.rewrite import StagedByTask
+from cleanerd.spark.rows import Row, error_row, result_row
 from cleanerd.spark.scan import DEFINITE
 from cleanerd.spark.work import AttemptStaging, new_attempt, read_file, write_file
 
@@ -31,16 +29,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from cleanerd.cleaner.decide import Decision, SegmentDecision
     from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.stage import Staging
     from cleanerd.segments.pool import ReaderPool
-
-_SUMMARY_KEYS: Final = (
-    "passes", "map_note", "map_entries", "index_seconds", "decide_seconds", "guard_note", "disorder_note",
-    "next_tombstone_removal_ms", "map_utilization", "index_note",
-)  # fmt: skip
-"""Fields of a :class:`Decision`, unchanged."""
 
 
 def fits_one_map(plan: CleaningPlan) -> bool:
@@ -60,6 +53,7 @@ class SingleTaskCleaning(SparkCleaning):
     def __init__(self, *arguments: Any, is_whole: bool, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._is_whole = is_whole
+        self._staged: list[StagedByTask] = []
 
     def _decide(self) -> Decision:
         if not self._is_whole:
@@ -73,11 +67,9 @@ class SingleTaskCleaning(SparkCleaning):
         except LogTooLargeError:
             self._is_whole = False
             return super()._decide()
-        self._segment_summaries, self._group_summaries = found["segments"], found["groups"]
-        oddities = RecordAnomalies(self.plan.rules, self.plan.now_ms)
-        oddities.load(found["oddities"])
-        segments = tuple(stored_decision(self.plan, summary, bits=False) for summary in self._segment_summaries)
-        return Decision(segments=segments, oddities=oddities, **found["decision"])
+        decision: Decision = found[0]
+        self._stored, self._staged = found[1:]
+        return replace(decision, segments=tuple(each.decision for each in self._stored))
 
     def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
         """As in :class:`Cleaning`: the task has staged them; here they are moved to their places."""
@@ -85,21 +77,17 @@ class SingleTaskCleaning(SparkCleaning):
             yield from super().staged_groups(staging)
             return
         by_base = {segment.source.base: segment for segment in self.decision.segments}
-        for summary in self._group_summaries:
-            each = StagedByTask.of_json(summary)
-            members = [by_base[base] for base in each.group.sources]
-            self._work.move(each.attempt, each.names, staging.directory)
-            self.count(each.group, members, each.oversized, summary["seconds"])
-            yield each.group, members
+        for each in self._staged:
+            yield self._moved(each, [by_base[base] for base in each.group.sources], staging)
 
     def removed_tombstone_keys(self) -> Iterator[NDArray[np.uint64]]:
         """As in :class:`Cleaning`; the task has found them."""
         if not self._is_whole:
             yield from super().removed_tombstone_keys()
             return
-        for summary in self._segment_summaries:
-            if summary["removed_tombstones"] is not None:
-                yield np.frombuffer(read_file(self.plan, summary["removed_tombstones"]), "<u8").astype(np.uint64)
+        for each in self._stored:
+            if each.removed is not None:
+                yield np.frombuffer(read_file(self.plan, each.removed), "<u8").astype(np.uint64)
 
 
 def clean_in_one_task(packed: bytes, reserve_bytes: int, _task: None) -> Iterator[Row]:
@@ -111,23 +99,18 @@ def clean_in_one_task(packed: bytes, reserve_bytes: int, _task: None) -> Iterato
         try:
             decision = cleaning.decide()
             groups = [] if cleaning.overflowed() else _staged(cleaning, attempt, reserve_bytes)
-            summary = {
-                "decision": {name: getattr(decision, name) for name in _SUMMARY_KEYS},
-                "oddities": decision.oddities.to_json(),
-                "segments": [
-                    {**decision_summary(row, each), "removed_tombstones": _removed_keys(plan, pool, each, attempt)}
-                    for row, each in enumerate(decision.segments)
-                ],
-                "groups": groups,
-            }
+            stored = [
+                StoredDecision.without_bits(each, _removed_keys(plan, pool, each, attempt))
+                for each in decision.segments
+            ]
         except DEFINITE as error:
             yield error_row(error)
             return
-        yield Row(0, RESULT, payload=json.dumps(summary).encode())
+        yield result_row(0, (replace(decision, segments=()), stored, groups))
 
 
-def _staged(cleaning: Cleaning, attempt: str, reserve_bytes: int) -> list[dict[str, Any]]:
-    summary = []
+def _staged(cleaning: Cleaning, attempt: str, reserve_bytes: int) -> list[StagedByTask]:
+    staged = []
     totals = cleaning.totals
     with AttemptStaging(
         cleaning.plan, cleaning.pool.reader.directory, attempt=attempt, reserve_bytes=reserve_bytes
@@ -136,12 +119,12 @@ def _staged(cleaning: Cleaning, attempt: str, reserve_bytes: int) -> list[dict[s
             oversized, seconds = 0, 0.0
             for group, _ in cleaning.staged_groups(staging):
                 more = totals.oversized - oversized, totals.rewrite_seconds - seconds
-                summary.append(group_summary(group, attempt, *more))
+                staged.append(StagedByTask(group, attempt, *more))
                 oversized, seconds = totals.oversized, totals.rewrite_seconds
         except BaseException:
             staging.discard()
             raise
-    return summary
+    return staged
 
 
 def _removed_keys(plan: CleaningPlan, pool: ReaderPool, decision: SegmentDecision, attempt: str) -> str | None:

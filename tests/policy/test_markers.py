@@ -45,7 +45,7 @@ def test_any_log_cut_anywhere(seed: int) -> None:
         check, at = MarkerCheck(), 0
         while at < len(log):
             end = at + pick.randint(1, 5)
-            check.add_chunk(MarkerEdges.from_json(edges(log[at:end]).to_json()))
+            check.add_chunk(edges(log[at:end]))
             at = end
         wrong, left = by_hand(log)
         assert set(check.open.tolist()) == left, log

@@ -16,28 +16,10 @@ from cleanerd._kernel import OffsetMap
 from cleanerd.cleaner.cleaner import NoProgress
 from cleanerd.errors import CorruptionError, MachineError, RefusedError, UnsupportedLogError
 from cleanerd.spark.blocks import KeyRows, NumberSpool, bits_row, combined, set_bits, shard_of
-from cleanerd.spark.decisions import decode_keep, encode_keep
 from cleanerd.spark.jobs import Jobs
-from cleanerd.spark.rows import WINNERS, Row, error_of, error_row, pack, unpack
+from cleanerd.spark.rows import WINNERS, Row, error_of, error_row, pack, unpack, value_in
 
 HASHES = arrays.arrays(np.uint64, st.integers(0, 40).map(lambda count: 2 * count))
-
-
-@given(st.integers(0, 200), st.integers(0, 9), st.randoms())
-def test_keep_bitmaps(records: int, batches: int, pick: object) -> None:
-    """What is written is read; every damaged byte is found."""
-    random = np.random.default_rng(pick.getrandbits(32))  # type: ignore[attr-defined]
-    keep = random.integers(0, 1 << 63, (records + 63) // 64, dtype=np.uint64)
-    actions = random.integers(0, 4, batches, dtype=np.uint8)
-    data = encode_keep(keep, records, actions)
-    assert data[:4] == b"CKEP"
-    found, count, found_actions = decode_keep(data, "x.keep")
-    assert (found.tolist(), count, found_actions.tolist()) == (keep.tolist(), records, actions.tolist())
-    place = int(random.integers(len(data)))
-    with pytest.raises(CorruptionError):
-        decode_keep(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :], "x.keep")
-    with pytest.raises(CorruptionError):
-        decode_keep(data[:place], "x.keep")
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -123,9 +105,7 @@ def test_a_spool_that_goes_to_disk() -> None:
 )
 def test_errors_travel(error: errors.CleanerdError) -> None:
     """What a task found is told in its words, by its class; two that hint by themselves ended the whole run before."""
-    import json  # noqa: PLC0415
-
-    back = error_of(json.loads(error_row(error).payload))
+    back = error_of(value_in(error_row(error)))
     assert str(back) == str(error)
     expected = errors.CleanerdError if isinstance(error, errors.AgentRefusalError) else type(error)
     assert type(back) is expected

@@ -29,7 +29,6 @@ from cleanerd.fsio import held_file
 from cleanerd.inspection.kinds import UnknownFileError, decoder_of
 from cleanerd.inspection.report import RowSelection
 from cleanerd.segments.cluster_metadata import read_cluster_metadata
-from cleanerd.spark.decisions import decode_keep, encode_keep
 from cleanerd.state import in_progress
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.gone_partitions import OtherPlacesOfTopic, delete_gone_state
@@ -78,13 +77,12 @@ def with_right_checksums(data: bytes) -> bytes:
 
 
 def formats(partition: Path) -> list[Found]:
-    """Batches and messages record by record, snapshots, keep bits: with the checksums as they come, and right ones."""
+    """Batches and messages record by record, snapshots: with the checksums as they come, and right ones."""
     segments = tuple(path.read_bytes() for path in sorted(partition.glob("*.log")))
     first = tuple(each[: 12 + int.from_bytes(each[8:12], "big")] for each in segments if each)
     old = tuple(_message(magic, codec) for magic, codec in ((0, 0), (1, 0), (1, 1), (0, 1)))
     controls = (control_batch(0, 3, b"\0\0" + bytes(8) + b"\0"), control_batch(5, 1, b"\0\0" + bytes(4)))
     snapshots = tuple(path.read_bytes() for path in partition.glob("*.snapshot"))
-    bits = encode_keep(np.array([0b1011], np.uint64), 4, np.array([0, 1, 2], np.uint8))
 
     def whole(data: bytes) -> None:
         right = with_right_checksums(data)
@@ -102,14 +100,10 @@ def formats(partition: Path) -> list[Found]:
     def producers(data: bytes) -> None:
         read_snapshot(data[:2] + _crc(data[6:]).to_bytes(4, "big") + data[6:], "x")
 
-    def keep(data: bytes) -> None:
-        decode_keep(data[:-4] + _crc(data[:-4]).to_bytes(4, "little"), "x")
-
     return [
         ("batch with right checksums", (*first, *controls, metadata_batch(0, topic("a", UUID(int=1)))), whole),
         ("message of v0 or v1", old, message),
         ("producer snapshot with right checksums", snapshots, producers),
-        ("keep bits", (bits,), keep),
     ]
 
 

@@ -32,7 +32,6 @@ FOUND = {
         b"[]", b'{"ok":true}', b'{"ok":true,"result":[[]]}', b'{"code":1e999}', b'{"code":"x"}', DEEP
     ],
     "mounts": [b"30 28 0:26 / / rw -  \n"],
-    "keep bits": [b"CKEP\1\0" + b"\xff" * 16 + bytes(4), b"CKEP\1\0" + b"\xff" * 8 + bytes(12)],
     "packed columns": [
         b"CCOL" + len(text).to_bytes(4, "little") + bytes(8) + text + bytes(4)
         for text in (
