@@ -35,12 +35,10 @@ offline, staged, applied, cleaned live, by the daemon or by Spark.
 from __future__ import annotations
 
 import errno
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Literal, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+from typing import Final, Literal, Self
 
 
 class Cause(StrEnum):

@@ -9,7 +9,7 @@ them. Both directions may be repeated.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -23,8 +23,6 @@ from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.state.delegations import Delegations, KeyChange, SavedDelegation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from cleanerd.admin.cluster import Cluster, KeyValue, TopicFacts
 
 

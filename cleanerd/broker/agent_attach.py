@@ -13,9 +13,10 @@ import signal
 import socket
 import stat
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.fsio.safe_open import (
@@ -27,9 +28,6 @@ from cleanerd.fsio.safe_open import (
     read_whole,
 )
 from cleanerd.segments.log_dir import META_PROPERTIES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 OPEN_SECONDS: Final = 5.0
 """A healthy JVM opens its socket within a few hundredths of a second."""

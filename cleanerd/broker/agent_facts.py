@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, ValidationError
 
-from cleanerd.broker.agent_client import AgentLostError
+from cleanerd.broker.agent_client import AgentClient, AgentLostError
 from cleanerd.broker.agent_pool import PLACES
 from cleanerd.format.adapters import Long, Offset, adapter_of
 from cleanerd.format.names import MAX_OFFSET, TopicPartition, uuid_from_base64
 from cleanerd.fsio.json_text import line_bytes
-
-if TYPE_CHECKING:
-    from cleanerd.broker.agent_client import AgentClient
 
 T = TypeVar("T")
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.broker.agent_client import AgentClient, no_place
 from cleanerd.closeable import Closeable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PLACES: Final = 8
 """The number of places of an agent that does not report it."""

@@ -16,16 +16,14 @@ import socket
 import stat
 import struct
 import time
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cleanerd.errors import AgentUnavailableError
 from cleanerd.fsio.safe_open import close_quietly, open_to_read
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SOCKET: Final = ".cleanerd-agent.sock"
 """U-31: the agent's file, in the broker's first log directory that is online."""

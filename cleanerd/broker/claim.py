@@ -12,16 +12,14 @@ import errno
 import fcntl
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cleaner.stage import open_staging
 from cleanerd.errors import CleanerdError, LogDirBusyError, RefusedError, system_error
 from cleanerd.fsio.safe_open import ClosedOnError, HostileNameError, close_quietly, open_to_write
 from cleanerd.fsio.small_file import ignore_owner_errors
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CLAIM: Final = "lock"
 """Below :data:`STAGING`; belongs to no plan."""

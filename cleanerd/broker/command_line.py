@@ -5,14 +5,12 @@ It overrides the file, and no file contains it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cleanerd.broker.lock_file import broker_process
 from cleanerd.errors import CleanerdError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _PROC: Final = Path("/proc")
 _OVERRIDE: Final = "--override"

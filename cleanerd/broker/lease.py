@@ -11,14 +11,12 @@ import errno
 import fcntl
 import os
 import signal
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.errors import LogDirBusyError
 from cleanerd.fsio.safe_open import close_quietly
 from cleanerd.fsio.small_file import unreadable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Not in Python's fcntl; the value is the same on every Linux architecture.
 _F_SETSIG: Final = 10

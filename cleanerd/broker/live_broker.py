@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from cleanerd.broker.agent_client import PROTOCOL, AgentLostError
+from cleanerd.broker.agent_client import PROTOCOL, AgentClient, AgentLostError
 from cleanerd.broker.agent_facts import (
     AgentInfo,
     LogFacts,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from cleanerd.broker.agent_client import AgentClient
     from cleanerd.broker.agent_facts import ActiveProducer, ListedLog
     from cleanerd.format.names import TopicPartition
     from cleanerd.segments.log_dir import LogDir

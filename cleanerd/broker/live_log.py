@@ -5,21 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.broker.agent_facts import BrokerSegment
-from cleanerd.errors import RefusedError, StalePlanError
-from cleanerd.format.names import uuid_from_base64
+from cleanerd.broker.agent_facts import BrokerSegment, LogFacts
+from cleanerd.errors import CleanerdError, RefusedError, StalePlanError
+from cleanerd.format.names import TopicPartition, uuid_from_base64
 from cleanerd.humanize import human_ms
 from cleanerd.segments.log_dir import LogDir, cleaner_offset, lasting_start_offset
-from cleanerd.segments.partition import read_partition
+from cleanerd.segments.partition import PartitionLog, read_partition
 
 if TYPE_CHECKING:
     import uuid
 
-    from cleanerd.broker.agent_facts import LogFacts
     from cleanerd.broker.live_broker import RetryPolicy
-    from cleanerd.errors import CleanerdError
-    from cleanerd.format.names import TopicPartition
-    from cleanerd.segments.partition import PartitionLog
     from cleanerd.segments.segment import Segment
 
 RESTART: Final = "a restart of the broker resolves it"

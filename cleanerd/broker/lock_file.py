@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.errors import LogDirBusyError, RefusedError, system_error
 from cleanerd.fsio.held_file import COMMAND_LOCK_FILE, Holder, holder_of
 from cleanerd.fsio.plain_file import open_plain
 from cleanerd.fsio.record_lock import query_holder
 from cleanerd.fsio.safe_open import close_quietly
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LOCK_FILE: Final = ".lock"
 

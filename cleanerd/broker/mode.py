@@ -17,14 +17,13 @@ from cleanerd.broker.agent_attach import log_dirs_of_process
 from cleanerd.broker.live_broker import LiveBroker, RetryPolicy, find_socket, incompatibility_reason
 from cleanerd.broker.lock_file import broker_process, probe_lock, worker_of
 from cleanerd.errors import TOO_MANY, AgentRefusalError, CleanerdError
-from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.log_dir import LogDir, read_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cleanerd.broker.agent_facts import AgentInfo
     from cleanerd.broker.agent_pool import AgentPool
-    from cleanerd.segments.log_dir import LogDir
 
 Mode = Literal["live", "on-start", "offline"]
 

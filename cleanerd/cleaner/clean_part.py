@@ -14,7 +14,7 @@ import numpy as np
 from cleanerd.cleaner.bits import BitColumn
 from cleanerd.cleaner.chunk_rows import ChunkRows
 from cleanerd.cleaner.evidence import SegmentEvidence
-from cleanerd.cleaner.index import Contestants, keyed_rows
+from cleanerd.cleaner.index import ChunkDecoding, Contestants, Keys, Winners, keyed_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd._kernel import Chunk
-    from cleanerd.cleaner.index import ChunkDecoding, Keys, Winners
     from cleanerd.cleaner.metadata_budget import MetadataBudget
     from cleanerd.cleaner.plan import CleaningPlan
 

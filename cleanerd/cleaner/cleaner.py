@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cleanerd.cleaner.decide import Decision, SegmentDecision, decide
 from cleanerd.cleaner.index import ChunkDecoding
-from cleanerd.cleaner.map_size import SIZING
+from cleanerd.cleaner.map_size import SIZING, MapSizing
 from cleanerd.cleaner.rewrite import GroupTooLargeError, rewrite_group
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.tombstone_guard import removed_tombstone_keys
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.log_file import LogFile
     from cleanerd.cleaner.manifest import StagedGroup
-    from cleanerd.cleaner.map_size import MapSizing
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.segments.pool import ReaderPool
 

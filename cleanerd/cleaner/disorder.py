@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cleanerd.cleaner.index import keyed_rows
+from cleanerd.cleaner.index import ChunkDecoding, keyed_rows
 from cleanerd.cleaner.tombstone_guard import bools
 from cleanerd.humanize import counted
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from cleanerd._kernel import Chunk
     from cleanerd.cleaner.evidence import Intervals, SegmentEvidence
-    from cleanerd.cleaner.index import ChunkDecoding
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.policy.retain import RecordEvidence
     from cleanerd.policy.rules import Rules

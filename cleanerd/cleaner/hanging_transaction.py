@@ -12,13 +12,12 @@ from cleanerd.config.topic_config import CONNECT
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.index import read_offset_index
-from cleanerd.format.names import INDEX_SUFFIX, file_name
+from cleanerd.format.names import INDEX_SUFFIX, TopicPartition, file_name
 from cleanerd.humanize import human_ms
 from cleanerd.segments.same_file import read_companion
 from cleanerd.state.cleaner_checkpoint import last_below
 
 if TYPE_CHECKING:
-    from cleanerd.format.names import TopicPartition
     from cleanerd.segments.partition import PartitionLog
     from cleanerd.segments.reading import SegmentReader
     from cleanerd.segments.segment import Segment

@@ -14,8 +14,8 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.cleaner.evidence import SegmentEvidence
 from cleanerd.cleaner.record_anomalies import RecordAnomalies
-from cleanerd.segments.pool import SegmentPart, SegmentRange
-from cleanerd.segments.reading import gathered, until_damage
+from cleanerd.segments.pool import ReaderPool, SegmentPart, SegmentRange
+from cleanerd.segments.reading import SegmentReader, gathered, until_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.chunk_rows import ChunkRows
     from cleanerd.cleaner.metadata_budget import MetadataBudget
     from cleanerd.cleaner.plan import CleaningPlan, Source
-    from cleanerd.segments.pool import ReaderPool
-    from cleanerd.segments.reading import SegmentReader
 
 FIRST_DIRTY_ORDINAL = 2**38
 """Ordinals of clean records are below this one."""

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cleanerd._kernel import KeyRows, OffsetMap, crc32c
-from cleanerd.cleaner.index import FIRST_DIRTY_ORDINAL, Winners
+from cleanerd._kernel import Chunk, KeyRows, OffsetMap, crc32c
+from cleanerd.cleaner.index import FIRST_DIRTY_ORDINAL, ChunkDecoding, Contest, Winners
 from cleanerd.cleaner.write_times import WriteTimes
 from cleanerd.fsio.mounts import IN_MEMORY, file_system_of
 from cleanerd.fsio.safe_open import close_quietly, open_trusted_directory, read_at, write_all
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd._kernel import Chunk
-    from cleanerd.cleaner.index import ChunkDecoding, Contest
     from cleanerd.cleaner.plan import CleaningPlan
 
 MODE: Final = 0o600

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +22,6 @@ from cleanerd.segments.reading import DIRECT_ALIGNMENT, set_direct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
     from numpy.typing import NDArray
 

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from cleanerd._kernel import OffsetMap
+from cleanerd._kernel import Chunk, OffsetMap
 from cleanerd.cleaner.estimate import MAX_SHARDS, distinct_keys, first_shards
 from cleanerd.cleaner.index import FIRST_DIRTY_ORDINAL, OffsetMapFullError, Winners, dirty_sources
 from cleanerd.cleaner.key_file import KeyFile, KeyFileError, opened, over_limit, require_room, row_bytes
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from cleanerd._kernel import Chunk
     from cleanerd.cleaner.index import ChunkDecoding, Contest, Keys
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.policy.rules import Rules

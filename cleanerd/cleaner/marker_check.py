@@ -16,7 +16,7 @@ from cleanerd.cleaner.hanging_transaction import abort_command
 from cleanerd.errors import CorruptionError
 from cleanerd.format.names import INDEX_SUFFIX, SNAPSHOT_SUFFIX, TXNINDEX_SUFFIX, file_name
 from cleanerd.humanize import counted
-from cleanerd.policy.markers import MarkedTransactions, MarkerCheck
+from cleanerd.policy.markers import Disagreement, MarkedTransactions, MarkerCheck, MarkerEdges
 from cleanerd.policy.transaction import AbortedTransactions
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from cleanerd import _kernel
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.policy.markers import Disagreement, MarkerEdges
     from cleanerd.segments.reading import SegmentReader
 
 

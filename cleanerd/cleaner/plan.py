@@ -15,7 +15,7 @@ import numpy as np
 
 from cleanerd.format.names import MAX_OFFSET, TopicPartition
 from cleanerd.policy import legacy
-from cleanerd.policy.rules import Rules
+from cleanerd.policy.rules import Encoding, Guard, Rules, TombstoneMode, WinnerRetention
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.policy.grouping import GroupLimits
     from cleanerd.policy.producer import LastRecords
-    from cleanerd.policy.rules import Encoding, Guard, TombstoneMode, WinnerRetention
     from cleanerd.policy.transaction import AbortedTransactions
     from cleanerd.segments.partition import PartitionLog
     from cleanerd.segments.segment import Segment

@@ -16,7 +16,7 @@ import numpy as np
 
 from cleanerd.cleaner.cleaner import Cleaning, NoProgress
 from cleanerd.cleaner.planning import make_plan
-from cleanerd.cleaner.sample import GOES, MAY_GO, draw_sample, header_costs, weights
+from cleanerd.cleaner.sample import GOES, MAY_GO, Sample, draw_sample, header_costs, weights
 from cleanerd.cleaner.superseded_bounds import MOST_MATCHES, least_unseen, most_unseen
 from cleanerd.humanize import describe_reclaimable
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.cleaner.resources import Resources
-    from cleanerd.cleaner.sample import Sample
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.segments.log_dir import LogDir
 

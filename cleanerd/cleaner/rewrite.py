@@ -11,8 +11,8 @@ from cleanerd import _kernel
 from cleanerd.errors import SegmentGrowsError
 from cleanerd.policy.grouping import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from cleanerd.policy.tombstone import new_horizon_ms
-from cleanerd.segments.pool import SegmentPart
-from cleanerd.segments.reading import gathered
+from cleanerd.segments.pool import ReaderPool, SegmentPart
+from cleanerd.segments.reading import Reading, gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.chunk_rows import RewriteStart
     from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.segments.pool import ReaderPool
-    from cleanerd.segments.reading import Reading
 
 
 LEAST_SHARE: Final = 1 / 8

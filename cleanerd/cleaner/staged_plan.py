@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, READY, STAGING, Manifest, staging_path
 from cleanerd.errors import CleanerdError
 from cleanerd.fsio.safe_open import MAX_MANIFEST_BYTES, close_quietly, names_in, open_named, read_whole
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)

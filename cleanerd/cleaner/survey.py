@@ -14,7 +14,7 @@ from cleanerd.cleaner.rules_change import RulesChange, rules_change
 from cleanerd.cleaner.verdict import NOT_STOPPED_CLEANLY, NotCleanedReason, of_rules, verdict
 from cleanerd.config.fingerprint import describe_changes, fingerprint
 from cleanerd.errors import CorruptionError, OutOfRangeError
-from cleanerd.format.names import MAX_OFFSET
+from cleanerd.format.names import MAX_OFFSET, TopicPartition
 from cleanerd.humanize import counted
 from cleanerd.policy.cleanable import LimitedBy, first_dirty
 from cleanerd.policy.replicas import BY_CLOCK, ExpiryBound, held_in_words, lowest, ways_out
@@ -26,7 +26,6 @@ from cleanerd.state.other_places import rules_of
 
 if TYPE_CHECKING:
     from cleanerd.config.topic_config import TopicConfig
-    from cleanerd.format.names import TopicPartition
     from cleanerd.segments.log_dir import LogDir
     from cleanerd.state.cleaner_checkpoint import CleanerdCheckpoint, PartitionState, StateStore
 

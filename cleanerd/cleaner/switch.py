@@ -17,7 +17,7 @@ from cleanerd.cleaner.metadata_budget import MetadataBudget
 from cleanerd.config.fingerprint import parts_of
 from cleanerd.config.strategy_keys import STRATEGIES, TOMBSTONE_MODES
 from cleanerd.errors import UnsupportedLogError
-from cleanerd.policy.rules import Rules
+from cleanerd.policy.rules import Rules, TombstoneMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.record_anomalies import RecordAnomalies
-    from cleanerd.policy.rules import TombstoneMode
     from cleanerd.segments.pool import ReaderPool
 
 

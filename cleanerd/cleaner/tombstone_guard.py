@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cleanerd._kernel import FLAG_HAS_KEY, OffsetMap
-from cleanerd.cleaner.index import keyed_rows
+from cleanerd._kernel import FLAG_HAS_KEY, Chunk, OffsetMap
+from cleanerd.cleaner.index import ChunkDecoding, keyed_rows
 from cleanerd.cleaner.map_size import MAP_ENTRY_BYTES, MIN_MAP_BYTES
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import CONTROL
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd._kernel import Chunk
     from cleanerd.cleaner.evidence import SegmentEvidence
-    from cleanerd.cleaner.index import ChunkDecoding
     from cleanerd.cleaner.plan import CleaningPlan, Source
 
 OTHER_RECORD: Final = 2**38

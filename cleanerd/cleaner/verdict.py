@@ -10,14 +10,13 @@ from cleanerd.config.topic_keys import REMOTE_STORAGE, VENDORS_TIER
 from cleanerd.errors import DELETE_RECORDS
 from cleanerd.humanize import human_bytes
 from cleanerd.policy.cleanable import LimitedBy, is_eligible
-from cleanerd.segments.partition import TIER_SUFFIX
+from cleanerd.segments.partition import TIER_SUFFIX, PartitionLog
 
 if TYPE_CHECKING:
     from cleanerd.cleaner.rules_change import RulesChange
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.segments.cleanable_range import CleanableRange
     from cleanerd.segments.log_dir import LogDir
-    from cleanerd.segments.partition import PartitionLog
 
 NOT_STOPPED_CLEANLY: Final = (
     "the broker was not stopped cleanly: start and stop it once, or give --unclean to clean the log below the "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cleanerd.cleaner.index import keyed_rows
+from cleanerd.cleaner.index import ChunkDecoding, Contestants, keyed_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd._kernel import OffsetMap
-    from cleanerd.cleaner.index import ChunkDecoding, Contestants
 
 
 class WriteTimes:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from cleanerd.errors import CleanerdError, RefusedError, machine_error
 from cleanerd.humanize import counted
-from cleanerd.segments.log_dir import partition_names, read_log_dir
-from cleanerd.segments.partition import read_partition
+from cleanerd.segments.log_dir import LogDir, partition_names, read_log_dir
+from cleanerd.segments.partition import PartitionLog, read_partition
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.places import is_there
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cli.options import Common
-    from cleanerd.segments.log_dir import LogDir
-    from cleanerd.segments.partition import PartitionLog
 
 
 def adopt_state(common: Common, log_dir: Path, *, original: str | None) -> int:

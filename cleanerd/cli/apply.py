@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.cleaner.result import exit_code
+from cleanerd.cleaner.result import CleaningResult, exit_code
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.cli.clean import LOCK_WAIT_SECONDS
 from cleanerd.cli.each_dir import collected
@@ -13,11 +13,11 @@ from cleanerd.cli.results import print_results
 from cleanerd.cli.scope import select_in
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.host.clock import wall_ms
-from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
 from cleanerd.resolution.log_dirs import require_outside
 from cleanerd.resolution.long_away import long_away
 from cleanerd.segments.keep_dir import require_keep_dir
-from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.log_dir import LogDir, read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.swap.apply_staged import KeptPlanError, apply_partition, has_staged_work
 from cleanerd.swap.lock import LogDirLock
@@ -28,15 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
     from cleanerd.config.load import Settings
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
-    from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.resolution.selection import PartitionSelection
-    from cleanerd.segments.log_dir import LogDir
 
 
 _MOST_NAMED: Final = 20

@@ -8,29 +8,26 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from cleanerd.cli.key_options import find_terms
-from cleanerd.cli.output import Column
+from cleanerd.cli.output import Column, Output
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.humanize import counted, human_bytes, human_count
 from cleanerd.inspection.report import bytes_fields, time_of
 from cleanerd.segments.log_dir import LOG_START_CHECKPOINT, partition_names
-from cleanerd.verify.audit import LIVE, KeySearchResult, Occurrence, audit_place, files_of
+from cleanerd.verify.audit import LIVE, KeySearchResult, Occurrence, Term, audit_place, files_of
 from cleanerd.verify.audit import audit as search
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.log_dir import read_surroundings
-from cleanerd.verify.record_places import record_places
+from cleanerd.verify.record_places import RecordPlaces, record_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from cleanerd.cli.options import Common
-    from cleanerd.cli.output import Output
     from cleanerd.config.load import Settings
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.selection import PartitionSelection
-    from cleanerd.verify.audit import Term
-    from cleanerd.verify.record_places import RecordPlaces
     from cleanerd.verify.rules import KeyRules
 
 FOUND: Final = 1

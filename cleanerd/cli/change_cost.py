@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.change_cost import count_change
 from cleanerd.cleaner.rules_change import rules_change
-from cleanerd.cleaner.survey import survey
+from cleanerd.cleaner.survey import CleaningOptions, Survey, survey
 from cleanerd.errors import CleanerdError
 from cleanerd.resolution.partitions import OfflinePartitions
 from cleanerd.segments.partition import read_partition
@@ -15,7 +15,6 @@ from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.other_places import rules_of
 
 if TYPE_CHECKING:
-    from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.cli.each_dir import CleaningRequest
     from cleanerd.cli.output import Output
     from cleanerd.config.topic_config import TopicConfig

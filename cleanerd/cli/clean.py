@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     from cleanerd.broker.partition_snapshot import PartitionSnapshot
     from cleanerd.cleaner.cleaner import Progress
-    from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output

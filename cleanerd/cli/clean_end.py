@@ -17,8 +17,8 @@ from cleanerd.state.cleaner_checkpoint import CleanerdCheckpoint, StateStore
 from cleanerd.state.first_dirty_offset import clean_below, may_be_about
 from cleanerd.state.other_places import copied_point
 from cleanerd.verify.finding import Findings
-from cleanerd.verify.log_dir import read_surroundings
-from cleanerd.verify.rules import KAFKAS_RULES
+from cleanerd.verify.log_dir import Surroundings, read_surroundings
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from cleanerd.config.load import Settings
     from cleanerd.format.names import TopicPartition
     from cleanerd.spark.logs import Log
-    from cleanerd.verify.log_dir import Surroundings
-    from cleanerd.verify.rules import KeyRules
 
 
 class CleanEnds:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -22,9 +23,6 @@ from cleanerd.admin.peers import FoundDaemons, find_daemons, read_statuses
 from cleanerd.cli.commands import Subcommands
 from cleanerd.cli.options import Common, common_options, top_option
 from cleanerd.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DEFAULT_PORT: Final = 10280
 ANSWER_SECONDS: Final = 15.0

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, TypeAlias, cast
+from collections.abc import Mapping
+from typing import TypeAlias, cast
 
 import click
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 VerbTable: TypeAlias = "Mapping[str, tuple[str, str]]"
 """Command -> where its click command is (``module:name``), and its line in ``--help``; in the order of ``--help``."""

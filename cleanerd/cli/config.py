@@ -8,7 +8,7 @@ from cleanerd.cli.output import Column
 from cleanerd.config.check import contradictions, missing_paths
 from cleanerd.config.generate import generate as generate_file
 from cleanerd.config.keys import DAEMON_FIELDS, TOPIC_FIELDS, kind_of
-from cleanerd.config.load import read_settings
+from cleanerd.config.load import Settings, read_settings
 from cleanerd.config.unused import unused_note
 from cleanerd.errors import ConfigError
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from cleanerd.cli.options import Common
-    from cleanerd.config.load import Settings
 
 
 def show(common: Common, topic: str | None) -> None:

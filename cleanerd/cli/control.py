@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import click
 
@@ -12,10 +13,6 @@ from cleanerd.cli.selecting import daemons_partitions
 from cleanerd.daemon.control_client import find_control_socket, send_request
 from cleanerd.errors import RefusedError, worst_exit_code
 from cleanerd.humanize import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 POLL_SECONDS: Final = 0.2
 """Interval of ``trigger --wait`` between two queries for the result."""

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from cleanerd.doctor.check import check_host
-from cleanerd.doctor.findings import LEVELS, exit_code
+from cleanerd.doctor.findings import LEVELS, CheckResult, exit_code
 from cleanerd.humanize import counted
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cli.options import Common
-    from cleanerd.doctor.findings import CheckResult
 
 
 def doctor(common: Common, log_dirs: tuple[Path, ...]) -> int:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Self
 
 from cleanerd.broker.lock_file import broker_runs
 from cleanerd.errors import CleanerdError, as_cleanerd_error
-from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
 from cleanerd.resolution.checkpoint_pair import FirstReadings
-from cleanerd.segments.log_dir import LogDirMemory, read_log_dir
+from cleanerd.segments.log_dir import LogDir, LogDirMemory, read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
     from cleanerd.config.load import Settings
-    from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.resolution.selection import PartitionSelection
-    from cleanerd.segments.log_dir import LogDir
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd import __version__
 from cleanerd.broker.agent_attach import log_dirs_of_process
 from cleanerd.broker.lock_file import broker_process, is_held
-from cleanerd.cli.audit import FOUND, search_host, show_key
+from cleanerd.cli.audit import FOUND, HostSearch, search_host, show_key
 from cleanerd.cli.key_options import find_terms
 from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, system_error
 from cleanerd.format.names import parse_topic_partition_dir, uuid_to_base64
@@ -19,10 +19,10 @@ from cleanerd.humanize import counted
 from cleanerd.inspection.snapshots import search_snapshots
 from cleanerd.resolution.log_dirs import configured_log_dirs
 from cleanerd.segments.cleanable_range import log_end_offset
-from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.log_dir import LogDir, read_log_dir
 from cleanerd.segments.partition import read_partition
 from cleanerd.segments.reading import SegmentReader
-from cleanerd.state.erasure_requests import ErasureRequests, KeyHash, new_salt, read_request
+from cleanerd.state.erasure_requests import ErasureRequest, ErasureRequests, KeyHash, new_salt, read_request
 from cleanerd.verify.audit import LIVE
 from cleanerd.verify.certificate import OtherPlace, ReplicaStatement, Statement, create_key, read_key, signed
 from cleanerd.verify.searched_files import SearchedFiles
@@ -31,11 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
-    from cleanerd.cli.audit import HostSearch
     from cleanerd.cli.options import Common
     from cleanerd.config.load import Settings
-    from cleanerd.segments.log_dir import LogDir
-    from cleanerd.state.erasure_requests import ErasureRequest
 
 KEY_FILE: Final = "erasure.key"
 """The default key file, in the state directory."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import click
 
@@ -11,11 +12,6 @@ from cleanerd.cli.commands import Subcommands
 from cleanerd.cli.lazy_command import lazy_command
 from cleanerd.cli.options import common_options, now_option
 from cleanerd.cli.selecting import ExistingPath, existing_dirs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
 
 VALID_DAYS: Final = 90
 DEADLINE_DAYS: Final = 30

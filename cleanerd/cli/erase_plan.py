@@ -6,16 +6,16 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.cli.audit import search_host, show_key, warn_of_unsearched
+from cleanerd.cli.audit import HostSearch, search_host, show_key, warn_of_unsearched
 from cleanerd.cli.explain import ExplainRequest
 from cleanerd.cli.key_options import find_terms
-from cleanerd.cli.output import Column
+from cleanerd.cli.output import Column, Output
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.humanize import counted, human_ms
 from cleanerd.inspection.report import bytes_fields, time_of
-from cleanerd.policy.removal import bound_of
-from cleanerd.resolution.erasure_plan import outlook, removal_facts
+from cleanerd.policy.removal import RemovalFacts, Step, bound_of
+from cleanerd.resolution.erasure_plan import CopyOutlook, outlook, removal_facts
 from cleanerd.resolution.explanation import Explanation
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.erasure_requests import ErasureRequests
@@ -24,12 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from cleanerd.cli.audit import HostSearch
     from cleanerd.cli.options import Common
-    from cleanerd.cli.output import Output
     from cleanerd.config.load import Settings
-    from cleanerd.policy.removal import RemovalFacts, Step
-    from cleanerd.resolution.erasure_plan import CopyOutlook
     from cleanerd.verify.audit import Term
 
 _NO_BOUND: Final = "no bound"

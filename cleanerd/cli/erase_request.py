@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from cleanerd.admin.client_config import read_client_config
-from cleanerd.admin.cluster import Cluster, require_bootstrap
+from cleanerd.admin.cluster import Cluster, TopicFacts, require_bootstrap
 from cleanerd.cli.audit import show_key
 from cleanerd.cli.key_options import find_terms
 from cleanerd.cli.output import Column
@@ -32,7 +32,6 @@ from cleanerd.state.erasure_requests import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.admin.cluster import TopicFacts
     from cleanerd.cli.options import Common
     from cleanerd.config.load import Settings
 

@@ -10,7 +10,7 @@ import click
 from cleanerd.admin.client_config import read_client_config
 from cleanerd.admin.cluster import Cluster, require_bootstrap
 from cleanerd.cli.key_options import find_terms
-from cleanerd.cli.output import Column
+from cleanerd.cli.output import Column, Output
 from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, system_error, worst_exit_code
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.humanize import counted
@@ -19,17 +19,14 @@ from cleanerd.policy.replicas import MARGIN_MS
 from cleanerd.resolution.broker_facts import meta_of
 from cleanerd.segments.cluster_metadata import read_cluster_metadata
 from cleanerd.state.erasure_requests import read_request
-from cleanerd.verify.certificate import PREFIX, parse_public_key, read_certificate, require_cryptography
-from cleanerd.verify.erasure_proof import AssignedReplicas, Expected, judge
+from cleanerd.verify.certificate import PREFIX, Certificate, parse_public_key, read_certificate, require_cryptography
+from cleanerd.verify.erasure_proof import AssignedReplicas, Expected, Proof, judge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from cleanerd.cli.options import Common
-    from cleanerd.cli.output import Output
-    from cleanerd.verify.certificate import Certificate
-    from cleanerd.verify.erasure_proof import Proof
 
 NOT_PROVEN: Final = 1
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cleanerd.broker.mode import choose_mode
 from cleanerd.cleaner.staged_plan import describe_staged
 from cleanerd.cli.cleaning_options import options_from
-from cleanerd.cli.output import NONE_COMPACTED, Column
+from cleanerd.cli.output import NONE_COMPACTED, Column, Output
 from cleanerd.cli.scope import note_young_topics, print_config_warnings, select_in
 from cleanerd.cli.selecting import each_once
 from cleanerd.daemon.control_client import daemon_facts
@@ -28,7 +28,7 @@ from cleanerd.resolution.kafka_cleaner import kafka_cleaner
 from cleanerd.resolution.log_dirs import configured_log_dirs
 from cleanerd.resolution.partitions import partitions_of
 from cleanerd.resolution.shared_keys import SharedKeys
-from cleanerd.segments.log_dir import partition_names, read_log_dir
+from cleanerd.segments.log_dir import LogDir, partition_names, read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.quarantine import is_outdated
 
@@ -37,10 +37,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cli.options import Common
-    from cleanerd.cli.output import Output
     from cleanerd.config.load import Settings
     from cleanerd.format.names import TopicPartition
-    from cleanerd.segments.log_dir import LogDir
 
 
 _COMMANDS: Final = {"offline": "clean", "on-start": "stage", "live": "clean --live"}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleanerd.cli.output import Column
+from cleanerd.cli.output import Column, Output
 from cleanerd.errors import CleanerdError
 from cleanerd.inspection.directory import inspect_log_dir, inspect_partition
 from cleanerd.inspection.kinds import KINDS, UnknownFileError, decoder_of
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cli.options import Common
-    from cleanerd.cli.output import Output
 
 
 def inspect(

@@ -6,11 +6,9 @@ import functools
 import gc
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, cast
 
 
 class LazyCommand:

@@ -13,9 +13,9 @@ from cleanerd.cli.scope import select_in
 from cleanerd.errors import CleanerdError, RefusedError, worst_exit_code
 from cleanerd.host.clock import wall_ms
 from cleanerd.humanize import counted
-from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
 from cleanerd.resolution.long_away import long_away, require_replaceable
-from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.log_dir import LogDir, read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.moved_aside import record_aside_dir
 from cleanerd.swap.lock import LogDirLock
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from cleanerd.admin.cluster import LeaderAndIsr
     from cleanerd.cli.options import Common
     from cleanerd.format.names import TopicPartition
-    from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.resolution.selection import PartitionSelection
-    from cleanerd.segments.log_dir import LogDir
 
 LOCK_WAIT_SECONDS = 2.0
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from cleanerd.broker.mode import ModeChoice, choose_mode
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.planning import make_plan
-from cleanerd.cleaner.reclaimable import estimate_reclaimable
+from cleanerd.cleaner.reclaimable import Reclaimable, estimate_reclaimable
 from cleanerd.cleaner.refusals import refuse_live, refuse_split
-from cleanerd.cleaner.resources import disk_reserve_bytes
+from cleanerd.cleaner.resources import Resources, disk_reserve_bytes
 from cleanerd.cleaner.stage import require_space
 from cleanerd.cleaner.switch import compare
 from cleanerd.cli.change_cost import NO_COST, cost_of
@@ -35,10 +35,10 @@ from cleanerd.resolution.explanation import formats_of, repacked_notes
 from cleanerd.resolution.kafka_cleaner import kafka_cleaner
 from cleanerd.resolution.log_dirs import configured_log_dirs
 from cleanerd.resolution.obstacles import refuse_long_deletions, refuse_obstacles
-from cleanerd.resolution.partitions import partitions_of
+from cleanerd.resolution.partitions import Partitions, partitions_of
 from cleanerd.resolution.shared_keys import SharedKeys
 from cleanerd.segments.keep_dir import require_keep_dir
-from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.log_dir import LogDir, read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
 
 if TYPE_CHECKING:
@@ -47,16 +47,12 @@ if TYPE_CHECKING:
 
     from cleanerd.broker.partition_snapshot import PartitionSnapshot
     from cleanerd.cleaner.decide import SegmentDecision
-    from cleanerd.cleaner.reclaimable import Reclaimable
-    from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
     from cleanerd.config.load import Settings
     from cleanerd.format.names import TopicPartition
-    from cleanerd.resolution.partitions import Partitions
     from cleanerd.resolution.selection import PartitionSelection
-    from cleanerd.segments.log_dir import LogDir
 
 WORK_TO_DO = 10
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.cleaner.staged_plan import describe_staged, staged_json
 from cleanerd.cli.options import FEW_PARTITIONS
-from cleanerd.cli.output import NONE_COMPACTED, Column
+from cleanerd.cli.output import NONE_COMPACTED, Column, Output
 from cleanerd.config.fingerprint import describe_settings, fingerprint
 from cleanerd.humanize import counted, describe_reclaimable, human_bytes, human_change, human_count
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from cleanerd.broker.mode import ModeChoice
     from cleanerd.cleaner.record_anomalies import RecordAnomalies
     from cleanerd.cleaner.survey import Survey
-    from cleanerd.cli.output import Output
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.errors import CleanerdError
     from cleanerd.format.names import TopicPartition

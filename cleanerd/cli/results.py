@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.cli.output import NONE_COMPACTED, Column
+from cleanerd.cli.output import NONE_COMPACTED, Column, Output
 from cleanerd.humanize import counted, human_bytes, human_change, human_count, human_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cleanerd.cleaner.result import CleaningResult, RemovedRecords
-    from cleanerd.cli.output import Output
     from cleanerd.errors import CleanerdError
 
 _COLUMNS: Final = (

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cleanerd.config.topic_config import INTERNAL_TOPICS, NEVER_CLEANED
+from cleanerd.config.topic_config import INTERNAL_TOPICS, NEVER_CLEANED, TopicConfig
 from cleanerd.errors import CleanerdError
-from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.humanize import counted
-from cleanerd.resolution.broker_facts import METADATA_AGE_MS
+from cleanerd.resolution.broker_facts import METADATA_AGE_MS, BrokerFacts
 from cleanerd.resolution.broker_start import start_warnings
-from cleanerd.resolution.partitions import OfflinePartitions
-from cleanerd.resolution.selection import select
+from cleanerd.resolution.partitions import OfflinePartitions, Partitions
+from cleanerd.resolution.selection import PartitionSelection, select
 from cleanerd.resolution.zk_config_cache import NEVER_QUERIED, QUERY_HINT
-from cleanerd.segments.log_dir import partition_names
+from cleanerd.segments.log_dir import LogDir, partition_names
 from cleanerd.segments.remote import RemotePath
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 
@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cli.output import Output
     from cleanerd.config.load import Settings
-    from cleanerd.config.topic_config import TopicConfig
-    from cleanerd.format.names import TopicPartition
-    from cleanerd.resolution.broker_facts import BrokerFacts
-    from cleanerd.resolution.partitions import Partitions
-    from cleanerd.resolution.selection import PartitionSelection
     from cleanerd.resolution.targets import TargetPartition
-    from cleanerd.segments.log_dir import LogDir
 
 
 def note_missing_configs(output: Output, facts: BrokerFacts, log_dir: Path) -> None:

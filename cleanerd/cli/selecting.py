@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from cleanerd.errors import CleanerdError, ConfigError, system_error
-from cleanerd.format.names import METAVAR
+from cleanerd.format.names import METAVAR, TopicPartition
 from cleanerd.segments.remote import RemotePath, shown_url
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-    from cleanerd.format.names import TopicPartition
 
 F = TypeVar("F", bound="Callable[..., Any]")
 

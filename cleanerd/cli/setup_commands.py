@@ -5,8 +5,9 @@ This module loads neither NumPy, pydantic nor a Kafka client: see ``cleaning_com
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -14,10 +15,6 @@ from cleanerd.cli.commands import Subcommands
 from cleanerd.cli.lazy_command import lazy_command
 from cleanerd.cli.options import common_options
 from cleanerd.cli.selecting import log_dirs_argument
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 
 @click.group(cls=Subcommands)

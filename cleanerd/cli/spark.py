@@ -7,23 +7,19 @@ line. Small jobs on this machine can run without Spark.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from cleanerd.cli.commands import CommandGroup, VerbTable
-from cleanerd.cli.options import common_options
+from cleanerd.cli.options import Common, common_options
 from cleanerd.host.memory import local_mode
 from cleanerd.spark.driver_memory import a_session_fits
 from cleanerd.spark.launch import DEFAULT_MASTER, is_driver, is_local, require_packages, submit
 from cleanerd.spark.local_threshold import bytes_below, is_little, is_short
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from cleanerd.cli.options import Common
 
 COMMANDS: Final[VerbTable] = {
     "clean": ("cleanerd.cli.spark_clean:clean", "Stage a cleaning on many machines; cleanerd apply swaps it in."),

@@ -21,13 +21,13 @@ from cleanerd.cli.audit import (
 )
 from cleanerd.cli.clean_end import CleanEnds
 from cleanerd.cli.key_options import find_terms, search_options
-from cleanerd.cli.options import now_option
+from cleanerd.cli.options import Common, now_option
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.cli.selecting import ExistingPath, partition_option, strategy_option
 from cleanerd.cli.spark import spark_command
 from cleanerd.errors import CorruptionError
-from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.humanize import counted, human_bytes, human_count
 from cleanerd.inspection.report import bytes_fields
 from cleanerd.segments.log_dir import partition_names
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from cleanerd.cli.options import Common
     from cleanerd.config.load import Settings
-    from cleanerd.format.names import TopicPartition
     from cleanerd.spark.audit import AuditedPartition
     from cleanerd.spark.erasure import Erasure
     from cleanerd.verify.audit import Term

@@ -18,7 +18,7 @@ from cleanerd.cli.spark import spark_command
 from cleanerd.config.topic_config import resolve_topic_config
 from cleanerd.errors import CleanerdError
 from cleanerd.humanize import counted, human_count
-from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.segments.remote import RemotePath
 from cleanerd.spark.launch import require_packages
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from cleanerd.cli.options import Common
     from cleanerd.config.load import Settings
-    from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.spark.snapshot import SnapshotResult
     from cleanerd.spark.tables.merge import Merged
     from cleanerd.spark.tables.target import Delta, Iceberg

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, get_args
 
 import click
 
 from cleanerd.cli.options import FEW_PARTITIONS, Common, by_option, common_options, top_option
-from cleanerd.cli.output import NONE_COMPACTED, Column
+from cleanerd.cli.output import NONE_COMPACTED, Column, Output
 from cleanerd.cli.selecting import daemons_partitions
 from cleanerd.daemon.control_client import UNKNOWN, find_control_socket, send_request
 from cleanerd.daemon.view import PartitionPhase
@@ -20,11 +21,6 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.humanize import counted, describe_reclaimable, human_bytes, human_ms, user_name
 from cleanerd.inspection.report import time_of
 from cleanerd.resolution.selection import select
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from cleanerd.cli.output import Output
 
 
 def print_operations(output: Output, operations: Sequence[Mapping[str, Any]], limit: int | None) -> None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cleanerd.cli.each_dir import collected
-from cleanerd.cli.output import Column
+from cleanerd.cli.output import Column, Output
 from cleanerd.cli.scope import select_in
 from cleanerd.errors import CleanerdError, RefusedError, worst_exit_code
-from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.humanize import counted, human_bytes
-from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
 from cleanerd.resolution.log_dirs import require_outside
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cli.options import Common
-    from cleanerd.cli.output import Output
     from cleanerd.config.load import Settings
-    from cleanerd.format.names import TopicPartition
-    from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.resolution.selection import PartitionSelection
 
 LOCK_WAIT_SECONDS = 2.0

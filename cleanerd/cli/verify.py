@@ -11,7 +11,7 @@ import click
 
 from cleanerd.broker.lock_file import broker_runs
 from cleanerd.cli.clean_end import CleanEnds
-from cleanerd.cli.output import Column
+from cleanerd.cli.output import Column, Output
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.config.topic_config import resolve_producer_id_expiration_ms
 from cleanerd.errors import CleanerdError, CorruptionError, MachineError, as_cleanerd_error, worst_exit_code
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cli.options import Common
-    from cleanerd.cli.output import Output
     from cleanerd.config.load import Settings
     from cleanerd.resolution.selection import PartitionSelection
     from cleanerd.verify.log_dir import Surroundings

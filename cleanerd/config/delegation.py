@@ -8,15 +8,11 @@ prove nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
-from cleanerd.config.kafka_values import LONG_MAX, NumberRule, RatioRule, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cleanerd.config.kafka_values import ValueRule
+from cleanerd.config.kafka_values import LONG_MAX, NumberRule, RatioRule, ValueRule, shown
 
 RATIO: Final = "min.cleanable.dirty.ratio"
 MAX_LAG: Final = "max.compaction.lag.ms"

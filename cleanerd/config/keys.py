@@ -18,7 +18,7 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from cleanerd.config import strategy_keys
-from cleanerd.config.kafka_values import INT_MAX, LONG_MAX, NumberRule
+from cleanerd.config.kafka_values import INT_MAX, LONG_MAX, NumberRule, ValueRule
 from cleanerd.config.kinds import (
     Canary,
     CleanupPolicy,
@@ -55,8 +55,6 @@ from cleanerd.policy.windows import Windows
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
-
-    from cleanerd.config.kafka_values import ValueRule
 
 
 def key_of(field_name: str) -> str:

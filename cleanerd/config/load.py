@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -28,15 +29,10 @@ from cleanerd.config.sources import (
     from_files,
     from_options,
 )
-from cleanerd.config.topic_config import resolve_topic_config
+from cleanerd.config.topic_config import TopicConfig, resolve_topic_config
 from cleanerd.config.topic_keys import BROKER_KEYS
 from cleanerd.config.topic_patterns import is_glob, matches, strength
 from cleanerd.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from cleanerd.config.topic_config import TopicConfig
 
 DEFAULT_ORIGIN: Final = "default"
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import difflib
 import functools
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 from cleanerd.config.kafka_names import broker_names, topic_names
 from cleanerd.config.keys import DAEMON_FIELDS, TOPIC_FIELDS
 from cleanerd.config.topic_keys import TOPIC_RULES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 TOPICS: Final = "topics"
 """The table of topic settings, and the first part of their dotted names."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from pathlib import Path
+from typing import Final, TypeAlias
 
 from cleanerd.config.kafka_names import is_broker_name, topic_names
 from cleanerd.config.kafka_values import shown
@@ -24,10 +26,6 @@ from cleanerd.config.names import (
 )
 from cleanerd.config.topic_patterns import bad_topic_name
 from cleanerd.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
 
 ENVIRONMENT_PREFIX: Final = "CLEANERD_"
 OWN: Final = "cleanerd."

@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from cleanerd.config.kafka_values import LONG_MAX
 from cleanerd.errors import ConfigError
 from cleanerd.humanize import human_setting
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 STRATEGY: Final = "compaction.strategy"
 STRATEGY_HEADER: Final = "compaction.strategy.header"

@@ -6,17 +6,12 @@ A file instead of ``--set``, because TOML delimits a table's name even with dots
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from cleanerd.config.keys import DAEMON_FIELDS, kafka_text, kind_of
-from cleanerd.config.load import DEFAULT_ORIGIN
+from cleanerd.config.load import DEFAULT_ORIGIN, Settings
 from cleanerd.config.names import TOPICS
 from cleanerd.config.sources import ENVIRONMENT_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from cleanerd.config.load import Settings
 
 _ALWAYS = frozenset({"cleanerd.state.dir"})
 """Always written, because their defaults depend on the environment."""

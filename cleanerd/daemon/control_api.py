@@ -7,7 +7,7 @@ Operators' operations (pause, resume, trigger, retry, reload) are stored over a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -39,8 +39,6 @@ from cleanerd.state.document import Document
 from cleanerd.state.ignored_replicas import change_ignored_replicas, ignored_replicas
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from cleanerd.daemon.canary import Canary
     from cleanerd.daemon.configuration import Configuration
     from cleanerd.daemon.control import Handler, Peer

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from cleanerd.daemon.limits import pause_seconds
+from cleanerd.daemon.limits import DaemonLimits, pause_seconds
 from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cleanerd.daemon.limits import DaemonLimits
     from cleanerd.daemon.partition_scan import Key
     from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry

@@ -14,7 +14,7 @@ from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.discovery.scan_threads import MakeScanner, ScanThreads
 from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
-from cleanerd.daemon.status.log_messages import log_scan
+from cleanerd.daemon.status.log_messages import StandingWarnings, log_scan
 from cleanerd.daemon.with_timeout import within
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cleanerd.daemon.partition_scan import Key
     from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
-    from cleanerd.daemon.status.log_messages import StandingWarnings
     from cleanerd.daemon.status.publisher import Publisher
     from cleanerd.format.names import TopicPartition
     from cleanerd.host.clock import Clock

@@ -12,14 +12,11 @@ from __future__ import annotations
 import functools
 import re
 import string
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cleanerd.errors import CorruptionError
 from cleanerd.format.names import MAX_INT32, MAX_OFFSET, TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 VERSION = 0
 

@@ -8,11 +8,9 @@ after a single ``/``. Errors never show the text: it contains a password.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from typing import Final
 
 _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 _BLANK_OR_COMMENT: Final = re.compile(r"[\x00-\x20]+|/\*.*?(?:\*/|\Z)|/[^\r\n]*", re.DOTALL)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from cleanerd.errors import CorruptionError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _BLANK = " \t\f"
 _CONTROL_ESCAPES = {"t": "\t", "r": "\r", "n": "\n", "f": "\f"}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
 
 CLOCK_TICK_NS: Final = 10_000_000
 """A directory's time is that of the kernel's last tick, at most 10 ms ago: changes in one tick have equal times."""

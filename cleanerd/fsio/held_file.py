@@ -17,7 +17,8 @@ import socket
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.errors import LogDirBusyError
 from cleanerd.fsio.record_lock import query_holder, set_lock
@@ -30,9 +31,6 @@ from cleanerd.fsio.safe_open import (
 )
 from cleanerd.fsio.small_file import ignore_owner_errors
 from cleanerd.fsio.state_files import DAMAGE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DAEMON_FILE: Final = ".cleanerd-daemon.lock"
 COMMAND_LOCK_FILE: Final = ".cleanerd-verb.lock"

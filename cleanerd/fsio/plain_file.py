@@ -13,7 +13,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.fsio.safe_open import (
     MAX_SMALL_FILE_BYTES,
@@ -23,9 +24,6 @@ from cleanerd.fsio.safe_open import (
     opened_file,
     read_and_close,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LOG_DIR_FILES: Final = frozenset({
     ".kafka_cleanshutdown", ".lock", "cleaner-offset-checkpoint", "log-start-offset-checkpoint", "meta.properties",

@@ -16,11 +16,9 @@ import os
 import stat
 from contextlib import suppress
 from io import FileIO
-from typing import TYPE_CHECKING, Final, Literal
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import TracebackType
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal
 
 MAX_SMALL_FILE_BYTES: Final = 256 * 1024 * 1024
 """The limit for files that are read completely; a sparse one of a terabyte would fill the memory."""

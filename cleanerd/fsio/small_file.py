@@ -6,16 +6,14 @@ import contextlib
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 from cleanerd.errors import CleanerdError, kind_of
 from cleanerd.fsio.plain_file import read_plain, read_plain_at
 from cleanerd.fsio.safe_open import MAX_SMALL_FILE_BYTES
 from cleanerd.humanize import user_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _OWNER_ERRNOS: Final = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL})
 

@@ -10,19 +10,16 @@ import errno
 import fcntl
 import os
 import time
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from pathlib import Path
+from typing import Final, Self
 
 from cleanerd.fsio import safe_open
 from cleanerd.fsio.held_directories import HeldDirectory
 from cleanerd.fsio.safe_open import close_quietly
 from cleanerd.fsio.small_file import ignore_owner_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
 
 FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750

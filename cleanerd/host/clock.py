@@ -14,12 +14,10 @@ does no harm, so it is reported only if the difference is more than a day.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Final
 
 STEP_MS: Final = 60_000
 """A smaller step is a time server's correction and not a jump."""

@@ -12,12 +12,10 @@ import functools
 import os
 import re
 import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 MIB: Final = 1024 * 1024
 OWN_BYTES: Final = 96 * MIB

@@ -7,15 +7,11 @@ the setting that would give one; then the whole has no latest time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
-from cleanerd.policy.replicas import BY_CLOCK, MARGIN_MS, held_in_words
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from cleanerd.policy.replicas import ExpiryBound
+from cleanerd.policy.replicas import BY_CLOCK, MARGIN_MS, ExpiryBound, held_in_words
 
 NO_LIMIT_MS: Final = 2**63 - 1
 ERASURE_READING_MS: Final = 10_000

@@ -8,9 +8,9 @@ import uuid
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from cleanerd.admin.peers import Peers, find_daemons
+from cleanerd.admin.peers import PeerOffsets, PeerPoints, Peers, find_daemons
 from cleanerd.broker.command_line import overrides_of
 from cleanerd.cleaner.resources import Resources
 from cleanerd.config.topic_config import (
@@ -22,8 +22,8 @@ from cleanerd.config.topic_config import (
 )
 from cleanerd.config.topic_keys import INTERNAL_SEGMENT_BYTES, TOPIC_KEYS
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
-from cleanerd.format.meta import read_meta_properties
-from cleanerd.format.names import uuid_to_base64
+from cleanerd.format.meta import MetaProperties, read_meta_properties
+from cleanerd.format.names import TopicPartition, uuid_to_base64
 from cleanerd.fsio.plain_file import read_plain
 from cleanerd.host.memory import measured_lately, share_of
 from cleanerd.policy import legacy
@@ -37,7 +37,7 @@ from cleanerd.resolution.zk_config_cache import (
     was_left_behind,
 )
 from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
-from cleanerd.segments.log_dir import META_PROPERTIES, incoming_replicas
+from cleanerd.segments.log_dir import META_PROPERTIES, LogDir, incoming_replicas
 from cleanerd.state.delegations import Delegations
 from cleanerd.state.full_isr import remember_full_isr
 from cleanerd.state.ignored_replicas import ignored_replicas
@@ -46,14 +46,9 @@ from cleanerd.state.places import DirectoryPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from typing import Any
 
-    from cleanerd.admin.peers import PeerOffsets, PeerPoints
     from cleanerd.config.load import Settings
-    from cleanerd.format.meta import MetaProperties
-    from cleanerd.format.names import TopicPartition
     from cleanerd.fsio.state_files import UnreadableState
-    from cleanerd.segments.log_dir import LogDir
     from cleanerd.state.zk_topics import CachedTopic
 
 METADATA_AGE_MS = MARGIN_MS

@@ -14,7 +14,7 @@ from cleanerd.format.meta import read_partition_metadata
 from cleanerd.format.names import TopicPartition, broker_takes_dir, parse_future_dir, uuid_to_base64
 from cleanerd.fsio.plain_file import read_plain
 from cleanerd.humanize import counted
-from cleanerd.resolution.broker_facts import meta_of
+from cleanerd.resolution.broker_facts import BrokerFacts, meta_of
 from cleanerd.resolution.log_dirs import log_dirs_in
 from cleanerd.segments.partition import PARTITION_METADATA
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.segments.log_dir import LogDir
 
 _SHOWN: Final = 3

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.broker.lock_file import broker_runs
 from cleanerd.errors import CleanerdError
-from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.log_dir import LogDir, read_log_dir
 from cleanerd.segments.partition import read_partition
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.format.names import TopicPartition
-    from cleanerd.segments.log_dir import LogDir
 
 SETTLE_SECONDS = 10.0
 """Time between two readings: two intervals of ``replica.high.watermark.checkpoint.interval.ms``."""

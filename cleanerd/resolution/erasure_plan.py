@@ -15,11 +15,11 @@ from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import parse_header
 from cleanerd.host.memory import batch_bytes
 from cleanerd.policy.cleanable import LimitedBy
-from cleanerd.policy.removal import RemovalFacts, SegmentTimes, Step, steps_of_tombstone, steps_of_value
+from cleanerd.policy.removal import CleanedBy, RemovalFacts, SegmentTimes, Step, steps_of_tombstone, steps_of_value
 from cleanerd.policy.version import rank
 from cleanerd.segments.batch_file import read_batches
 from cleanerd.segments.reading import SegmentReader
-from cleanerd.verify.audit import LIVE
+from cleanerd.verify.audit import LIVE, Occurrence
 from cleanerd.verify.record_places import COPIED, MOVED_ASIDE
 
 if TYPE_CHECKING:
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.survey import Survey
     from cleanerd.config.load import Settings
-    from cleanerd.policy.removal import CleanedBy
     from cleanerd.resolution.explanation import Explanation
     from cleanerd.segments.segment import Segment
-    from cleanerd.verify.audit import Occurrence
     from cleanerd.verify.rules import KeyRules
 
 _OWN_LIMITS: Final = frozenset({LimitedBy.ACTIVE_SEGMENT, LimitedBy.MIN_COMPACTION_LAG})

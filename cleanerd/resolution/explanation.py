@@ -11,7 +11,7 @@ from cleanerd.cleaner.staged_plan import staged_json
 from cleanerd.cleaner.verdict import NotCleanedReason
 from cleanerd.config.fingerprint import fingerprint
 from cleanerd.errors import Cause, CleanerdError, CorruptionError, NoSpaceError, RefusedError, as_cleanerd_error
-from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, file_name
 from cleanerd.humanize import counted
 from cleanerd.policy.replicas import held_in_words
 from cleanerd.resolution.obstacles import refuse_obstacles
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.errors import NotCompactedError
-    from cleanerd.format.names import TopicPartition
     from cleanerd.state.cleaner_checkpoint import PartitionState, StateStore
 
 GLANCE_BYTES: Final = 4096

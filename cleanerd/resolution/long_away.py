@@ -14,14 +14,13 @@ from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.humanize import human_ms
 from cleanerd.policy.replicas import UNKNOWN_MS
 from cleanerd.segments.cleanable_range import log_end_offset
-from cleanerd.segments.partition import read_partition
+from cleanerd.segments.partition import PartitionLog, read_partition
 from cleanerd.segments.reading import SegmentReader
 
 if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.segments.log_dir import LogDir
-    from cleanerd.segments.partition import PartitionLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from cleanerd.broker.live_broker import RetryPolicy
 from cleanerd.broker.lock_file import held_by, worker_of
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cleaner.refusals import refuse_deletions
-from cleanerd.cleaner.resources import disk_reserve_bytes
+from cleanerd.cleaner.resources import Resources, disk_reserve_bytes
 from cleanerd.cleaner.stage import require_space
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.fsio.safe_open import close_quietly, open_named
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from cleanerd.broker.partition_snapshot import PartitionSnapshot
     from cleanerd.cleaner.cleaner import Cleaning
-    from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.survey import Survey
 
 

@@ -13,7 +13,7 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cleanerd.broker.live_broker import LiveBroker
 from cleanerd.broker.live_log import read_live
@@ -29,7 +29,6 @@ from cleanerd.segments.partition import read_partition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
-    from typing import Literal
 
     from cleanerd.broker.agent_facts import LogFacts
     from cleanerd.config.load import Settings

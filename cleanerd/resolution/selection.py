@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import difflib
 import heapq
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cleanerd.config.topic_config import INTERNAL_TOPICS, NEVER_CLEANED
 from cleanerd.config.topic_patterns import matches
 from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 _PATTERN: Final = frozenset("*?[")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cleanerd.errors import CleanerdError
-from cleanerd.format.names import SEGMENT_SUFFIX
+from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition
 from cleanerd.humanize import counted
 from cleanerd.segments.log_dir import partition_names
 from cleanerd.verify.records import new_hash_key, read_rows
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.config.topic_config import TopicConfig
-    from cleanerd.format.names import TopicPartition
 
 SAMPLE_BYTES: Final = 256 << 10
 SEGMENTS: Final = 4

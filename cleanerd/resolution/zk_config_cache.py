@@ -14,11 +14,7 @@ from cleanerd.config.topic_keys import TOPIC_KEYS
 from cleanerd.errors import CleanerdError
 from cleanerd.host.clock import wall_ms
 from cleanerd.humanize import human_ms
-from cleanerd.segments.log_dir import (
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-)
+from cleanerd.segments.log_dir import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LogDir
 from cleanerd.state.places import DirectoryPlaces
 from cleanerd.state.zk_topics import CachedTopic, CachedTopics, TopicCache
 
@@ -28,7 +24,6 @@ if TYPE_CHECKING:
     from cleanerd.admin.client_config import ClientConfig
     from cleanerd.admin.cluster import Cluster
     from cleanerd.config.load import Settings
-    from cleanerd.segments.log_dir import LogDir
 
 QUERY_INTERVAL_MS: Final = 5 * 60_000
 """A running broker is not queried more often, except for topics that it has not reported."""

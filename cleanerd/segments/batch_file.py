@@ -6,19 +6,17 @@ The cleaner reads through the kernel, see reading.py.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BufferedReader, RawIOBase
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import MAGIC_AT, Frame, parse_frame
 from cleanerd.fsio.plain_file import open_plain
 from cleanerd.fsio.safe_open import ClosedOnError, raw_file
 from cleanerd.segments.remote import RemotePath
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _FRAME_WITH_MAGIC: Final = MAGIC_AT + 1
 _BUFFER_BYTES: Final = 1024 * 1024

@@ -23,14 +23,13 @@ from cleanerd.policy.cleanable import (
 from cleanerd.segments.producers import read_producers
 from cleanerd.segments.same_file import read_companion
 from cleanerd.segments.torn_tail import decided_below
-from cleanerd.segments.wrong_time import wrong_time_in, wrong_unit
+from cleanerd.segments.wrong_time import WrongTime, wrong_time_in, wrong_unit
 
 if TYPE_CHECKING:
     from cleanerd.segments.partition import PartitionLog
     from cleanerd.segments.producers import ProducerState
     from cleanerd.segments.reading import SegmentReader
     from cleanerd.segments.segment import Segment
-    from cleanerd.segments.wrong_time import WrongTime
 
 
 LONG_MAX = 2**63 - 1

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.segments.log_dir import META_PROPERTIES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 
 def require_keep_dir(kept: Path, log_dirs: Sequence[Path]) -> None:

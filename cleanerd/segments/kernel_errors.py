@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from cleanerd import _kernel
 from cleanerd.errors import (
@@ -15,9 +16,6 @@ from cleanerd.errors import (
     MachineError,
     delete_segment_hint,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KERNEL_ERRORS: Final = (_kernel.CorruptLogError, _kernel.InvalidCallError, _kernel.KernelBugError, MemoryError)
 _REPORT: Final = "please report it; the log is unchanged"

@@ -8,7 +8,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from cleanerd.errors import ConfigError, CorruptionError, system_error
 from cleanerd.format import meta
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
-    from typing import Self
 
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"

@@ -8,13 +8,12 @@ from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import parse_header
 from cleanerd.format.index import read_offset_index
 from cleanerd.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX, file_name
-from cleanerd.format.record import records_of
+from cleanerd.format.record import Record, records_of
 from cleanerd.host.memory import batch_bytes
 from cleanerd.segments.batch_file import read_batches
 from cleanerd.segments.same_file import read_companion
 
 if TYPE_CHECKING:
-    from cleanerd.format.record import Record
     from cleanerd.segments.partition import PartitionLog
     from cleanerd.segments.segment import Segment
 

@@ -22,7 +22,7 @@ from cleanerd.format.control import ControlType
 from cleanerd.format.index import TXN_ENTRY
 from cleanerd.format.names import INDEX_SUFFIX, MAX_OFFSET, TXNINDEX_SUFFIX
 from cleanerd.segments.aborted_transactions import IndexEntries, end_of, read_aborted, read_entries
-from cleanerd.segments.producers import NONE, read_producers
+from cleanerd.segments.producers import NONE, ProducerState, read_producers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from cleanerd import _kernel
     from cleanerd.policy.transaction import AbortedTransactions
     from cleanerd.segments.partition import PartitionLog
-    from cleanerd.segments.producers import ProducerState
     from cleanerd.segments.reading import SegmentReader
 
 

@@ -18,7 +18,7 @@ from cleanerd.host.memory import worker_batch_bytes
 from cleanerd.segments.chunks import ChunkResult
 from cleanerd.verify.listing import NO_END, SegmentFile
 from cleanerd.verify.records import HASH_KEY_BYTES, NO_HORIZON, horizons
-from cleanerd.verify.rules import KAFKAS_RULES
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from cleanerd.verify.transactions import InvisibleRanges
 from cleanerd.verify.walk import Damage, walk
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
-
-    from cleanerd.verify.listing import SegmentFile
-    from cleanerd.verify.rules import KeyRules
 
 
 class RecordFact(IntFlag):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.fsio.state_files import (
@@ -22,10 +23,6 @@ from cleanerd.fsio.state_files import (
     set_aside,
 )
 from cleanerd.state.document import Document
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 FILE_NAME: Final = "delegations.json"
 

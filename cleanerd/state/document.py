@@ -8,9 +8,11 @@ one of :data:`DAMAGE`.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
@@ -30,10 +32,6 @@ from cleanerd.fsio.state_files import (
     read_state_file,
     write_state_file,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 T = TypeVar("T")
 

@@ -10,17 +10,14 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal
+from pathlib import Path
+from typing import Final, Literal
 
 from cleanerd.errors import CleanerdError, ConfigError, system_error
 from cleanerd.fsio.state_files import DAMAGE, NewerFormatError, describe_damage, set_aside
 from cleanerd.state.document import Document
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 FILE_NAME: Final = "erasures.json"
 SALT_BYTES: Final = 32

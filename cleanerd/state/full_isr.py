@@ -11,17 +11,13 @@ may be complete while one of the original's is away: that must not end the origi
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
-from cleanerd.policy.replicas import UNKNOWN_MS
+from cleanerd.policy.replicas import UNKNOWN_MS, ReplicaFacts
 from cleanerd.state.document import Document
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from cleanerd.policy.replicas import ReplicaFacts
 
 KEPT_MS: Final = 90 * 24 * 60 * 60_000
 """A topic without a full ISR for this long was deleted, or its cluster was."""

@@ -6,14 +6,12 @@ cannot be used, no broker is ignored, and tombstones wait.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.state.document import Document
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
 
 FILE_NAME: Final = "ignored-replicas.json"
 

@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.fsio.held_directories import HeldDirectory
 from cleanerd.fsio.safe_open import close_quietly, create, names_in, open_to_read, read_whole, write_all
 from cleanerd.fsio.small_file import ignore_owner_errors
@@ -30,7 +30,6 @@ from cleanerd.state.document import Document
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cleanerd.format.names import TopicPartition
     from cleanerd.segments.log_dir import LogDir
     from cleanerd.state.cleaner_checkpoint import StateStore
 

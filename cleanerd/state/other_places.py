@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.fsio.safe_open import MAX_FACTS_BYTES
 from cleanerd.fsio.state_files import DAMAGE, UnreadableState, read_state_file
-from cleanerd.state.cleaner_checkpoint import STATE, topic_part
+from cleanerd.state.cleaner_checkpoint import STATE, CleanerdCheckpoint, PartitionState, StateStore, topic_part
 from cleanerd.state.first_dirty_offset import may_descend_from
 from cleanerd.state.last_settings import first
 from cleanerd.state.places import PARTITIONS
@@ -14,7 +14,6 @@ from cleanerd.state.places import PARTITIONS
 if TYPE_CHECKING:
     from cleanerd.segments.log_dir import LogDir
     from cleanerd.segments.partition import PartitionLog
-    from cleanerd.state.cleaner_checkpoint import CleanerdCheckpoint, PartitionState, StateStore
 
 
 def rules_of(

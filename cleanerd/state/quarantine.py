@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.format.names import parse_file_name
-from cleanerd.state.cleaner_checkpoint import PartitionState, segment_at
+from cleanerd.state.cleaner_checkpoint import LastSegment, PartitionState, StateStore, segment_at
 
 if TYPE_CHECKING:
     from cleanerd.errors import CleanerdError
     from cleanerd.segments.log_dir import LogDir
     from cleanerd.segments.partition import PartitionLog
-    from cleanerd.state.cleaner_checkpoint import LastSegment, StateStore
 
 _POSITION: Final = " at byte "
 

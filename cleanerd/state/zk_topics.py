@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cleanerd.state.document import Document
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FILE_NAME: Final = "topics.json"
 KEPT_MS: Final = 7 * 24 * 60 * 60_000

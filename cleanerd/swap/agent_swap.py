@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from cleanerd.broker.agent_client import AgentLostError
-from cleanerd.broker.agent_facts import BrokerSegment
+from cleanerd.broker.agent_facts import BrokerSegment, LogFacts, SwapDone
 from cleanerd.broker.live_broker import UNCERTAIN, is_offline_log_dir
 from cleanerd.broker.live_log import RESTART
-from cleanerd.cleaner.manifest import Manifest, staged_name, write_manifest
+from cleanerd.cleaner.manifest import Manifest, StagedGroup, staged_name, write_manifest
 from cleanerd.cleaner.refusals import refuse_deletions
 from cleanerd.errors import (
     LATER,
@@ -33,7 +33,7 @@ from cleanerd.format.index import TXN_ENTRY
 from cleanerd.format.names import MAX_OFFSET, file_name
 from cleanerd.policy.transaction import AbortedTransactions
 from cleanerd.swap.signals import signals_wait
-from cleanerd.swap.swapping_broker import SWAP_SOURCES, SwapSources
+from cleanerd.swap.swapping_broker import SWAP_SOURCES, SwappingBroker, SwapSources
 from cleanerd.swap.unfinished import refuse_unfinished
 
 if TYPE_CHECKING:
@@ -41,15 +41,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd.broker.agent_facts import LogFacts, SwapDone
     from cleanerd.cleaner.cleaner import Cleaning
     from cleanerd.cleaner.decide import SegmentDecision
-    from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.stage import Staging
     from cleanerd.errors import CleanerdError
     from cleanerd.swap.files import PartitionFiles
-    from cleanerd.swap.swapping_broker import SwappingBroker
 
 _PAUSE_FACTOR: Final = 10
 """R-9: after a swap that delayed appends, the next one begins after this many times the delay."""

@@ -17,16 +17,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleanerd.cleaner.manifest import READY, STAGING, staging_path
+from cleanerd.cleaner.manifest import READY, STAGING, Manifest, ManifestGroup, staging_path
 from cleanerd.cleaner.result import CleaningResult
-from cleanerd.cleaner.rules_change import rules_change
+from cleanerd.cleaner.rules_change import RulesChange, rules_change
 from cleanerd.cleaner.survey import CleaningOptions, Survey, survey
 from cleanerd.cleaner.verdict import of_delegation
 from cleanerd.config.fingerprint import describe_fingerprint, fingerprint, parts_of
 from cleanerd.errors import CleanerdError, CorruptionError, MachineError, RefusedError, StalePlanError
-from cleanerd.format.names import SNAPSHOT_SUFFIX
+from cleanerd.format.names import SNAPSHOT_SUFFIX, TopicPartition
 from cleanerd.segments.kernel_errors import translated_kernel_errors
-from cleanerd.segments.partition import read_partition
+from cleanerd.segments.partition import PartitionLog, read_partition
 from cleanerd.segments.reading import SegmentReader
 from cleanerd.segments.torn_tail import decided_aborted
 from cleanerd.swap.backup import Backup, BackupPlace, require_keepable
@@ -43,13 +43,9 @@ from cleanerd.swap.signals import signals_wait
 from cleanerd.swap.validate import CurrentFacts, validate_plan
 
 if TYPE_CHECKING:
-    from cleanerd.cleaner.manifest import Manifest, ManifestGroup
-    from cleanerd.cleaner.rules_change import RulesChange
     from cleanerd.config.topic_config import TopicConfig
-    from cleanerd.format.names import TopicPartition
     from cleanerd.policy.transaction import AbortedTransactions
     from cleanerd.segments.log_dir import LogDir
-    from cleanerd.segments.partition import PartitionLog
     from cleanerd.swap.session import LockedDir
 
 _NAMES = frozenset({*SOURCE_SUFFIXES, SNAPSHOT_SUFFIX})

@@ -15,15 +15,15 @@ import os
 import stat
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
-from cleanerd.cleaner.manifest import KINDS, FileKind, staged_name
+from cleanerd.cleaner.manifest import KINDS, FileKind, StagedGroup, staged_name
 from cleanerd.errors import CleanerdError, RefusedError, StalePlanError
 from cleanerd.format.names import file_name, parse_file_name
 from cleanerd.fsio.state_files import opened
 from cleanerd.host.clock import wall_ms
 from cleanerd.segments.keep_dir import not_linkable, require_keep_dir
-from cleanerd.segments.log_dir import META_PROPERTIES
+from cleanerd.segments.log_dir import META_PROPERTIES, LogDir
 from cleanerd.swap.files import PartitionFiles
 from cleanerd.swap.kept_place import agree, delete_kept
 from cleanerd.swap.kept_segments import (
@@ -39,13 +39,10 @@ from cleanerd.swap.kept_segments import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
-    from typing import Self
 
-    from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.survey import Survey
     from cleanerd.policy.transaction import AbortedTransactions
-    from cleanerd.segments.log_dir import LogDir
     from cleanerd.segments.partition import PartitionLog
     from cleanerd.state.cleaner_checkpoint import StateStore
 

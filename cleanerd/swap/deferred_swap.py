@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from cleanerd.broker.lock_file import FileOwner
 from cleanerd.broker.partition_snapshot import PartitionSnapshot
 from cleanerd.cleaner.manifest import READY, Manifest, aborted_witnesses, staging_path, write_manifest
-from cleanerd.cleaner.result import worked_out
+from cleanerd.cleaner.result import CleaningResult, worked_out
 from cleanerd.errors import Cause, CleanerdError, StalePlanError
 from cleanerd.segments.partition import PartitionLog, read_partition
 from cleanerd.state.quarantine import forget_quarantine
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.cleaner import Cleaning
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.resources import Resources
-    from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition

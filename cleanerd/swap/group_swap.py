@@ -41,14 +41,13 @@ from cleanerd.format.names import (
     file_name,
     parse_file_name,
 )
-from cleanerd.swap.files import HERE
+from cleanerd.swap.files import HERE, PartitionFiles
 from cleanerd.swap.unfinished import refuse_unfinished, require_retirable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from cleanerd.cleaner.manifest import ManifestGroup
-    from cleanerd.swap.files import PartitionFiles
     from cleanerd.swap.journal import Journal
 
 _DEEPEST: Final = 8

@@ -12,23 +12,21 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cleanerd._kernel import OffsetMap, decode_chunk
+from cleanerd._kernel import Chunk, OffsetMap, decode_chunk
 from cleanerd.cleaner.evidence import legacy_rows
 from cleanerd.cleaner.map_size import MIN_VERSIONED_MAP_BYTES
 from cleanerd.cleaner.plan import new_hash_key
 from cleanerd.cleaner.tombstone_guard import visible_rows
 from cleanerd.policy.tombstone import tombstones
-from cleanerd.segments.reading import by_chunk, until_damage
+from cleanerd.segments.reading import Reading, SegmentReader, by_chunk, until_damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from cleanerd._kernel import Chunk
     from cleanerd.cleaner.resources import Resources
     from cleanerd.policy.rules import Rules
-    from cleanerd.segments.reading import Reading, SegmentReader
     from cleanerd.segments.segment import Segment
 
 OF_THE_LOG: Final = 2**38

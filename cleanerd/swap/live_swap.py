@@ -28,9 +28,9 @@ from cleanerd.errors import (
     RefusedError,
     StalePlanError,
 )
-from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, file_name
 from cleanerd.swap.agent_swap import Swapper
-from cleanerd.swap.backup import Backup
+from cleanerd.swap.backup import Backup, BackupPlace
 from cleanerd.swap.group_swap import drop_plans, drop_work, finish_plan, names_staged
 from cleanerd.swap.record_outcome import record_settings_only, require_below, save_clean_point
 from cleanerd.swap.strategy import SwapStrategy
@@ -46,12 +46,10 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions, Survey
-    from cleanerd.format.names import TopicPartition
     from cleanerd.segments.log_dir import LogDir
     from cleanerd.segments.partition import PartitionLog
     from cleanerd.segments.reading import SegmentReader
     from cleanerd.state.cleaner_checkpoint import StateStore
-    from cleanerd.swap.backup import BackupPlace
     from cleanerd.swap.files import PartitionFiles
     from cleanerd.swap.swapping_broker import SwappingBroker
 

@@ -13,7 +13,8 @@ import fcntl
 import os
 import time
 import weakref
-from typing import TYPE_CHECKING, Final, Self
+from pathlib import Path
+from typing import Final, Self
 
 from cleanerd.broker.lock_file import LOCK_FILE, held_by, neighbour_owner
 from cleanerd.errors import CleanerdError, LogDirBusyError
@@ -22,9 +23,6 @@ from cleanerd.fsio.record_lock import query_holder, set_lock
 from cleanerd.fsio.safe_open import ClosedOnError, close_quietly
 from cleanerd.fsio.small_file import unreadable
 from cleanerd.swap.files import set_owner
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MAX_WAIT_SECONDS: Final = 10.0
 """S-15: the longest wait for a held lock, whatever the caller requests."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.broker.partition_snapshot import PartitionSnapshot
 from cleanerd.cleaner.manifest import Manifest, write_manifest
-from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, file_name
 from cleanerd.segments.partition import read_partition
 from cleanerd.swap.backup import Backup, BackupPlace
 from cleanerd.swap.enter import enter_partition
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.config.topic_config import TopicConfig
-    from cleanerd.format.names import TopicPartition
     from cleanerd.swap.files import PartitionFiles
     from cleanerd.swap.session import LockedDir
 

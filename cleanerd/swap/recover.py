@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, READY, RESTORE, STAGING, Manifest, staging_path
+from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, READY, RESTORE, STAGING, Manifest, ManifestGroup, staging_path
 from cleanerd.errors import CleanerdError, CorruptionError, LogDirBusyError, UnsupportedLogError
 from cleanerd.format.names import CLEANED_SUFFIX, SWAP_SUFFIX
 from cleanerd.swap.group_swap import (
@@ -43,7 +43,6 @@ from cleanerd.swap.validate import has_fact
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cleanerd.cleaner.manifest import ManifestGroup
     from cleanerd.swap.files import PartitionFiles
 
 T = TypeVar("T")

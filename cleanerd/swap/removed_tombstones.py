@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cleanerd._kernel import FLAG_HAS_KEY, Chunk, OffsetMap, crc32c, decode_chunk
-from cleanerd.cleaner.manifest import FileFact, staging_path
+from cleanerd.cleaner.manifest import FileFact, Manifest, staging_path
 from cleanerd.cleaner.map_size import MAP_ENTRY_BYTES, MIN_MAP_BYTES
-from cleanerd.cleaner.plan import HASH_KEY_BYTES, uncleanable_sources
+from cleanerd.cleaner.plan import HASH_KEY_BYTES, Source, uncleanable_sources
 from cleanerd.errors import CleanerdError, StalePlanError
 from cleanerd.fsio.safe_open import raw_file
 from cleanerd.segments.reading import SegmentReader, by_chunk, until_damage
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from cleanerd.broker.lock_file import FileOwner
     from cleanerd.cleaner.cleaner import Cleaning
-    from cleanerd.cleaner.manifest import Manifest
-    from cleanerd.cleaner.plan import Source
     from cleanerd.cleaner.resources import Resources
     from cleanerd.segments.partition import PartitionLog
     from cleanerd.swap.files import PartitionFiles

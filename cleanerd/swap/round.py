@@ -16,13 +16,13 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from cleanerd.cleaner.cleaner import Cleaning
-from cleanerd.cleaner.result import CleaningResult, untouched, worked_out
+from cleanerd.cleaner.cleaner import Cleaning, Progress
+from cleanerd.cleaner.result import CleaningResult, Outcome, untouched, worked_out
 from cleanerd.errors import CleanerdError, SegmentGrowsError, TooManyPassesError, as_cleanerd_error
 from cleanerd.segments.kernel_errors import translated_kernel_errors
 from cleanerd.swap.deferred_swap import DeferredSwap
 from cleanerd.swap.files import PartitionFiles
-from cleanerd.swap.live_swap import LiveSwap
+from cleanerd.swap.live_swap import LiveDir, LiveSwap
 from cleanerd.swap.offline_swap import OfflineSwap
 from cleanerd.swap.record_outcome import not_cleaned
 
@@ -30,17 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from cleanerd.cleaner.cleaner import Progress
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.resources import Resources
-    from cleanerd.cleaner.result import Outcome
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
     from cleanerd.segments.log_dir import LogDir
     from cleanerd.segments.pool import ReaderPool
     from cleanerd.state.cleaner_checkpoint import StateStore
-    from cleanerd.swap.live_swap import LiveDir
     from cleanerd.swap.session import LockedDir
     from cleanerd.swap.strategy import SwapStrategy
 

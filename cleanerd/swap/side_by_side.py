@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from cleanerd.cleaner.cleaner import CleaningStopped
+from cleanerd.cleaner.cleaner import CleaningStopped, Progress
 from cleanerd.errors import MachineError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from cleanerd.cleaner.cleaner import Progress
 
 T = TypeVar("T")
 R = TypeVar("R")

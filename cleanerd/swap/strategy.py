@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.refusals import refuse_split
-from cleanerd.cleaner.resources import disk_reserve_bytes
+from cleanerd.cleaner.resources import Resources, disk_reserve_bytes
 from cleanerd.errors import CleanerdError
 from cleanerd.swap.group_swap import finish_plan
 from cleanerd.swap.recover import rollback_on_error
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.stage import Staging
     from cleanerd.cleaner.survey import CleaningOptions, Survey

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cleanerd.broker.agent_facts import request_swap
-from cleanerd.broker.live_broker import LiveBroker
+from cleanerd.broker.agent_facts import BrokerSegment, LogFacts, SwapDone, request_swap
+from cleanerd.broker.live_broker import LiveBroker, RetryPolicy
 from cleanerd.errors import NO_EVIDENCE, TOO_MANY, AgentRefusalError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.broker.agent_facts import BrokerSegment, LogFacts, SwapDone
     from cleanerd.broker.agent_pool import AgentPool
-    from cleanerd.broker.live_broker import RetryPolicy
     from cleanerd.format.names import TopicPartition
 
 _BYTES_PER_SECOND: Final = 20_000_000

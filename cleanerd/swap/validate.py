@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cleanerd._kernel import crc32c
-from cleanerd.cleaner.manifest import FileFact, staged_name
+from cleanerd.cleaner.manifest import FileFact, Manifest, ManifestGroup, staged_name
 from cleanerd.errors import StalePlanError, system_error
 from cleanerd.format.index import OFFSET_ENTRY
 from cleanerd.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX, file_name, parse_file_name
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Collection, Iterable
 
-    from cleanerd.cleaner.manifest import Manifest, ManifestGroup
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.policy.transaction import AbortedTransactions
     from cleanerd.segments.segment import BatchWitness, Witness

@@ -26,7 +26,7 @@ from cleanerd.daemon.registry.partition_entry import (
 from cleanerd.daemon.registry.pauses import NO_PAUSES, Pauses
 from cleanerd.daemon.registry.schedule import Candidate
 from cleanerd.daemon.registry.stale_scans import StaleScans
-from cleanerd.daemon.work.job import Backoff
+from cleanerd.daemon.work.job import Backoff, JobDone, JobReclaimable, Kind
 from cleanerd.errors import Cause
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from cleanerd.config.load import Settings
     from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, Work
     from cleanerd.daemon.view import CleanView, Trigger
-    from cleanerd.daemon.work.job import JobDone, JobReclaimable, Kind
     from cleanerd.policy.canary import CanaryBudget
     from cleanerd.policy.state_digest import StateDigest
 

@@ -28,7 +28,6 @@ from cleanerd.verify.listing import NO_END, Listing, SegmentFile, names_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cleanerd.spark.logs import Log
     from cleanerd.verify.rules import KeyRules
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.errors import RefusedError
-from cleanerd.spark.tables.files import other_columns
+from cleanerd.spark.tables.files import WrittenFile, other_columns
 from cleanerd.spark.values.decode_options import EXTRA
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cleanerd.format.names import TopicPartition
-    from cleanerd.spark.tables.files import WrittenFile
     from cleanerd.spark.tables.place import FilesPlace
     from cleanerd.spark.tables.remembered import TableState
 

@@ -6,16 +6,14 @@ import contextlib
 import os
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from cleanerd.errors import CleanerdError, MachineError, system_error
 from cleanerd.segments.remote import SEPARATOR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 PREFIX: Final = "cleanerd-"
 """The prefix of cleanerd's files."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.fsio.state_files import DAMAGE
 from cleanerd.verify.rules import KeyRules
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PROPERTY: Final = "cleanerd.snapshot"
 """Its name among the properties of a commit."""
