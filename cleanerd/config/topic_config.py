@@ -66,6 +66,13 @@ _PROVIDED_HINT: Final = (
 """The fix for a value from a broker's ``config.providers`` (KIP-297)."""
 
 
+_NAMES: Final = {
+    key: frozenset({key, *(synonym.name for synonym in rule.synonyms)})
+    | ({INTERNAL_SEGMENT_BYTES} if key == "segment.bytes" else set())
+    for key, rule in TOPIC_RULES.items()
+}
+"""The names that can set each topic key. A topic sets few keys, and only these are resolved."""
+
 CONNECT: Final = "--bootstrap-server HOST:PORT"
 """Used if no setting states how Kafka's tools reach the broker."""
 
@@ -156,6 +163,10 @@ class _Layers:
     broker: tuple[tuple[str, Mapping[str, str]], ...]
     settings: Mapping[str, tuple[str, str]]
 
+    def names(self) -> frozenset[str]:
+        """The keys that a layer sets."""
+        return frozenset(self.settings).union(*(values for _, values in self.broker))
+
     def text(self, key: str) -> tuple[str, str] | None:
         """Text and origin of a broker key in the merged broker layers."""
         for origin, values in self.broker:
@@ -217,12 +228,15 @@ def resolve_topic_config(
         raise RefusedError("the controllers' metadata log is never cleaned", where=topic)
     layers = _layers(broker_configs, broker_defaults, server_properties, settings_defaults)
     excluded = strategy_keys.is_excluded(topic, strategy_exclude)
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    for key in TOPIC_RULES:
-        values[key], origins[key] = _resolve_key(
-            topic, key, overrides, topic_configs or {}, topic_origin, layers, excluded=excluded
-        )
+    values: dict[str, Any] = {key: rule.default for key, rule in TOPIC_RULES.items()}
+    origins = dict.fromkeys(values, DEFAULT_ORIGIN)
+    fixed = strategy_keys.KEYS if topic in INTERNAL_TOPICS else ()
+    set_names = layers.names().union(overrides, topic_configs or (), fixed)
+    for key, names in _NAMES.items():
+        if not names.isdisjoint(set_names):
+            values[key], origins[key] = _resolve_key(
+                topic, key, overrides, topic_configs or {}, topic_origin, layers, excluded=excluded
+            )
     _apply_tiers(topic, topic_configs or {}, topic_origin, layers, values, origins)
     named = frozenset(key for key in strategy_keys.KEYS if key in overrides or key in (topic_configs or {}))
     warnings = strategy_keys.apply_fallbacks(topic, values, origins)
