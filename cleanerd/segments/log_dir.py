@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Self
 
-from cleanerd.errors import ConfigError, CorruptionError, system_error
+from cleanerd.errors import ConfigError, CorruptionError
 from cleanerd.format import meta
 from cleanerd.format.checkpoint import offset_in_checkpoint, read_offset_checkpoint
 from cleanerd.format.meta import MetaProperties, read_meta_properties
@@ -22,8 +22,8 @@ from cleanerd.format.names import (
     uuid_to_base64,
 )
 from cleanerd.fsio.directory_time import directory_time
-from cleanerd.fsio.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, close_quietly
-from cleanerd.fsio.small_file import read_small_file, unreadable
+from cleanerd.fsio.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, close_quietly, open_trusted_directory
+from cleanerd.fsio.small_file import read_small_file, read_small_file_at, unreadable
 from cleanerd.segments.remote import RemotePath
 
 if TYPE_CHECKING:
@@ -147,31 +147,37 @@ def read_log_dir(path: Path, memory: LogDirMemory | None = None) -> LogDir:
         CleanerdError: a file cannot be read.
     """
     try:
-        is_directory = path.is_dir()
-    except OSError as error:  # a parent directory may not be searchable
-        raise system_error("cannot be read", str(path), error) from error
-    if not is_directory:
+        directory = open_trusted_directory(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
         what = "is not a directory" if path.exists() else "does not exist"
-        raise ConfigError(what, where=str(path), hint="name a directory from the broker's log.dirs")
-    meta_bytes = read_small_file(path / META_PROPERTIES, max_bytes=MAX_IDENTITY_BYTES)
+        raise ConfigError(what, where=str(path), hint="name a directory from the broker's log.dirs") from error
+    except OSError as error:
+        raise unreadable("cannot be read", path, error) from error
+    try:
+        return _read(path, directory, memory or LogDirMemory())
+    finally:
+        close_quietly(directory)
+
+
+def _read(path: Path, directory: int, known: LogDirMemory) -> LogDir:
+    meta_bytes = read_small_file_at(META_PROPERTIES, directory, path / META_PROPERTIES, max_bytes=MAX_IDENTITY_BYTES)
     if meta_bytes is None:
         raise ConfigError(
             f"has no {META_PROPERTIES}, so it is not a broker's log directory",
             where=str(path),
             hint="name a directory from the broker's log.dirs, not a partition inside it",
         )
-    known = memory or LogDirMemory()
     entries = _scan(path)
     identity = read_meta_properties(meta_bytes, str(path / META_PROPERTIES))
-    high_watermarks = _checkpoint(path / HIGH_WATERMARK_CHECKPOINT, known)
+    high_watermarks = _checkpoint(path / HIGH_WATERMARK_CHECKPOINT, directory, known)
     return LogDir(
         path=path,
         place=_place(path, identity),
         meta=identity,
         partitions=known.partitions_of(_dirs(entries)),
-        cleaner_offsets=_checkpoint(path / CLEANER_CHECKPOINT, known) or {},
-        recovery_points=_checkpoint(path / RECOVERY_POINT_CHECKPOINT, known) or {},
-        log_start_offsets=_checkpoint(path / LOG_START_CHECKPOINT, known) or {},
+        cleaner_offsets=_checkpoint(path / CLEANER_CHECKPOINT, directory, known) or {},
+        recovery_points=_checkpoint(path / RECOVERY_POINT_CHECKPOINT, directory, known) or {},
+        log_start_offsets=_checkpoint(path / LOG_START_CHECKPOINT, directory, known) or {},
         high_watermarks=high_watermarks or {},
         has_high_watermarks=high_watermarks is not None,
         clean_shutdown=_is_there(path / CLEAN_SHUTDOWN),
@@ -287,8 +293,8 @@ def _partitions(names: Iterable[str]) -> tuple[TopicPartition, ...]:
     return tuple(found)
 
 
-def _checkpoint(path: Path, memory: LogDirMemory) -> dict[TopicPartition, int] | None:
-    data = read_small_file(path, max_bytes=MAX_FACTS_BYTES)
+def _checkpoint(path: Path, directory: int, memory: LogDirMemory) -> dict[TopicPartition, int] | None:
+    data = read_small_file_at(path.name, directory, path, max_bytes=MAX_FACTS_BYTES)
     try:
         return None if data is None else memory.checkpoint(path, data)
     except CorruptionError as error:
