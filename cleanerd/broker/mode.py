@@ -75,7 +75,7 @@ def choose_mode(
         return ModeChoice("offline", f"{NO_BROKER}{other_broker}")
     worker = worker_of(log_dir.path)
     if worker is not None:
-        return ModeChoice("offline", f"{NO_BROKER}; {worker} is at work there", worked_on=True)
+        return ModeChoice("offline", f"{NO_BROKER}; {worker} is running there", worked_on=True)
     socket = find_socket(configured, [log_dir.path, *others]) or find_socket(None, _of_its_broker(log_dir))
     if socket is None:
         return ModeChoice("on-start", "a broker runs on it without cleanerd's agent")

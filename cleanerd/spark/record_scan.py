@@ -271,7 +271,7 @@ def place_of(offset: int) -> tuple[int, int] | None:
     return None if offset >= 0 else divmod(-1 - offset, 1 << _POSITION_BITS)
 
 
-_READ_NOW: Final = "could be read at a second try: its task had less memory, or it was changed meanwhile"
+_READ_NOW: Final = "could be read at a second try: the task had less memory, or the file was changed"
 
 
 def reason_at(segment: SegmentFile, position: int) -> str:

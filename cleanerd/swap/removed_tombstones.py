@@ -163,7 +163,7 @@ def _checked(files: PartitionFiles, plan_id: str, keys_fact: KeysFact) -> bytes:
     name = _name(plan_id)
     is_whole = keys_fact.bytes > HASH_KEY_BYTES and (keys_fact.bytes - HASH_KEY_BYTES) % KEY_BYTES == 0
     if not is_whole or not has_fact(files, name, FileFact(keys_fact.bytes, keys_fact.crc32c)):
-        raise _stale(files, f"{name} is missing or not what was written")
+        raise _stale(files, f"{name} is missing or was changed")
     with BufferedReader(raw_file(files.open(name), "rb")) as file:
         return file.read(HASH_KEY_BYTES)
 

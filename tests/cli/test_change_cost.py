@@ -31,7 +31,7 @@ def test_the_cost_of_a_change_is_counted_before_it_happens(root: Path, shell: Sh
     assert unasked.code == 4
     assert reported in unasked.err, "there was no terminal for a question, but the number was printed"
     assert reported in shell("plan", path, "--exact", *QUIET).err
-    assert "plan --exact counts the keys" in shell("plan", path, *QUIET).err
+    assert "plan --exact counts the affected keys" in shell("plan", path, *QUIET).err
     before = keys(path / "orders-0")
     staged = shell("stage", path, "--force", "--change-strategy", *QUIET)
     assert (staged.code, reported in staged.err) == (0, True)

@@ -70,9 +70,9 @@ def test_a_broker_in_zookeeper_mode(root: Path, shell: Shell) -> None:
     answer = shell("doctor", path, "--json")
     assert not findings(answer, "KRaft metadata")
     ((level, what),) = findings(answer, "topics")
-    assert (level, "never been asked" in what) == ("warning", True)
+    assert (level, "never queried" in what) == ("warning", True)
     reported_by_plan = shell("plan", path).err
-    assert ("never been asked" in reported_by_plan, "__cluster_metadata-0" in reported_by_plan) == (True, False)
+    assert ("never queried" in reported_by_plan, "__cluster_metadata-0" in reported_by_plan) == (True, False)
     now_ms = time.time_ns() // 1_000_000
     reported = {"orders": CachedTopic("", {"cleanup.policy": "compact"}, now_ms)}
     TopicCache(root / "state").save(CachedTopics(CLUSTER_ID, 1, read_log_dir(path).place.name, now_ms, reported))

@@ -290,7 +290,7 @@ def test_the_printed_command_aborts_the_transaction(broker_43: StartBroker, shel
             time.sleep(0.1)
         raise AssertionError(found)
 
-    name, *words = shlex.split(requested(is_open=True).partition("if its producer is gone: ")[2])
+    name, *words = shlex.split(requested(is_open=True).partition("if its producer no longer runs: ")[2])
     assert (name, words[:2]) == ("kafka-transactions.sh", ["--bootstrap-server", broker.bootstrap])
     tool = ["java", "-cp", f"{broker.libs_dir}/*", "org.apache.kafka.tools.TransactionsCommand"]
     subprocess.run([*tool, *words], check=True, timeout=PATIENCE_SECONDS)

@@ -173,7 +173,9 @@ def test_a_topic_that_kafka_cleans_too(
     given = [word for each in settings for word in ("--set", each.format(root=root))]
     answer = shell("doctor", path, "--json", *given)
     found = [each for each in answer.json["findings"] if each["check"] == "tombstones"]
-    assert [(each["level"], "by the clock" in each["what"]) for each in found] == ([("note", True)] if message else [])
+    assert [(each["level"], "after delete.retention" in each["what"]) for each in found] == (
+        [("note", True)] if message else []
+    )
     assert all("cleanerd delegate orders" in each["fix"] for each in found)
 
 

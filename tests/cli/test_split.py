@@ -27,7 +27,7 @@ def test_plan_says_it(path: Path, shell: Shell) -> None:
     before = tree(path, without=())
     (row,) = shell("plan", path, "--exact", "--json", *OPTIONS).json["partitions"]
     assert row["action"] == "clean"
-    assert "segment 0 holds offsets" in " ".join(row["exact"]["notes"])
+    assert "segment 0 has offsets" in " ".join(row["exact"]["notes"])
     for command in (("plan", path, "--exact"), ("clean", path, "--dry-run")):
         answer = shell(*command, *OPTIONS)
         assert answer.code == 0

@@ -302,7 +302,7 @@ def test_another_state_directory(root: Path, shell: Shell) -> None:
     answer = undo(shell, path, "--keep-replaced", root / "kept")
     assert answer.code == 4
     message = " ".join(answer.err.split())
-    assert f"holds what a cleaning of orders-0 replaced, and {root}/state does not know of it" in message
+    assert f"has segments that a cleaning of orders-0 replaced, but {root}/state has no entry for them" in message
     assert "--set cleanerd.state.dir=DIR" in message
     assert keys(path / "orders-0") == CLEANED
     (root / "empty" / "orders-0").mkdir(parents=True)

@@ -216,7 +216,7 @@ QUARANTINE: Final[dict[str, Any]] = {
 AGENT_GONE: Final[dict[str, Any]] = {
     "where": "directory",
     "message": r"^a broker runs on it without cleanerd's agent: "
-    r"what is to be cleaned is staged for its next start \(cleanerd apply\)$",
+    r"cleanings are staged for its next start \(cleanerd apply\)$",
     "mode": "on-start",
     "readyz": "ready\n{other}: on-start: a broker runs on it without cleanerd's agent: cleanings are staged",
     "logged": "event=mode_changed log_dir={hurt} mode=on-start .*without cleanerd's agent",
@@ -316,7 +316,7 @@ FAILURES: Final = (
     Failure(
         "state files damaged",
         state_rubbish,
-        message=r"{state}/partitions/.*\.json: damaged .*set aside, counts as absent",
+        message=r"{state}/partitions/.*\.json: damaged .*set aside and ignored",
         logged=r"{state}/partitions/.*\.json: damaged",
         log_lines=(2, 2),  # a file each
         # The rules of a topic that Kafka's cleaner skips have to be named (U-6).

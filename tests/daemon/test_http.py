@@ -324,7 +324,7 @@ def test_a_refusal_says_what_to_do(own: Callable[[], frozenset[str]]) -> None:
     with serving(view(), listen="0.0.0.0:0", own_names=own) as served:
         reported = served.get("/metrics", headers={"Host": "evil.example", "X-Forwarded-Host": OWN})
     assert reported.status == 421, "X-Forwarded-Host is anybody's word"
-    assert "It answers to its addresses, localhost, broker-7, broker-7.kafka.svc." in reported.text
+    assert "It accepts its addresses, localhost, broker-7, broker-7.kafka.svc." in reported.text
     assert "cleanerd.http.hosts" in reported.text
     assert "evil" not in reported.text
 

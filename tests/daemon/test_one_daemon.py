@@ -161,7 +161,7 @@ def test_a_command_in_progress_is_not_a_broker(root: Path) -> None:
     with other_process(root, "lock = LogDirLock.acquire(path)") as pid:
 
         async def story(service: Service) -> None:
-            reported = f"no broker runs on it; cleanerd clean (process {pid}) is at work there"
+            reported = f"no broker runs on it; cleanerd clean (process {pid}) is running there"
             await until("it is distinguished", lambda: service.view().log_dirs[0].mode_reason == reported)
             assert service.view().log_dirs[0].mode == "offline"
             assert service.view().totals.cleans == {}

@@ -88,7 +88,7 @@ def test_an_archive_of_a_cleaned_archive(tmp_path: Path, capsys: Capsys) -> None
     assert code == 0
     assert files_of(cleaned_dir(tmp_path / "again")) == cleaned_twin(capsys, first)
     code, _, reported = archived(capsys, path, tmp_path / "out", tmp_path / "state")
-    assert (code, "holds an archive already (cleanerd-archive.json)" in reported) == (3, True)
+    assert (code, "has an archive already (cleanerd-archive.json)" in reported) == (3, True)
 
 
 def test_partitions_that_cannot_be_cleaned_are_left_out(tmp_path: Path, capsys: Capsys) -> None:
@@ -174,12 +174,12 @@ def test_places_that_are_refused(tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes").touch()
     code, _, reported = archived(capsys, path, tmp_path / "other", tmp_path / "state")
-    assert (code, "holds what is not an archive's (notes)" in reported) == (3, True)
+    assert (code, "has files that do not belong to an archive (notes)" in reported) == (3, True)
     code, _, reported = archived(capsys, path, tmp_path / "other" / "notes", tmp_path / "state")
     assert (code, "other/notes" in reported) == (1, True)
     for more in (("--shards", "2"), ("--keep-replaced", str(tmp_path))):
         code, _, reported = archived(capsys, path, tmp_path / "out", tmp_path / "state", *more)
-        assert (code, f"{more[0]} does not go with --output" in reported) == (2, True)
+        assert (code, f"{more[0]} cannot be used with --output" in reported) == (2, True)
     assert not (tmp_path / "out").exists()
 
 

@@ -78,7 +78,7 @@ def test_from_store_to_store(
     assert puts[-1].endswith(f"/cleaned/1/{MANIFEST}")
     assert all("/cleaned/1/" in path for path in puts)
     code, _, reported = archived(capsys, url, "s3a://archive/cleaned/1", state)
-    assert (code, "holds an archive already" in reported) == (3, True)
+    assert (code, "has an archive already" in reported) == (3, True)
 
 
 @pytest.mark.long
@@ -222,7 +222,7 @@ def test_two_runs_at_once(store: Store, url: str, capsys: Capsys, state: Path, m
     code, document, reported = archived(capsys, url, "s3://archive/both", state)
     assert code == RefusedError.exit_code
     assert (inner[1][0], document) in ((0, None), (0, document))
-    assert "another run has written its archive here meanwhile" in reported
+    assert "another run wrote its archive here at the same time" in reported
     (key,) = [key for key in keys(store, "both/") if key.endswith(MANIFEST)]
     body = json.loads(store.client.get_object(Bucket=s3.BUCKET, Key=key)["Body"].read())
     assert {key.split("/")[1] for key in keys(store, "both/run-")} == {body["run"]}
@@ -258,7 +258,7 @@ def test_refused(store: Store, url: str, capsys: Capsys, state: Path) -> None:
         words = ["spark", "clean", source, "--output", place, *CLEAN, *settings(state)]
         assert run(words) == ConfigError.exit_code
         reported = capsys.readouterr().err
-        assert "holds credentials" in reported
+        assert "contains credentials" in reported
         assert s3.SECRET not in reported
     code, _, reported = archived(capsys, "s3://archive/nothing", "s3://archive/x", state)
     assert (code, "no such directory" in reported) == (3, True)

@@ -189,8 +189,8 @@ def test_replicas_that_have_no_offset_in_common(
     assert run(["spark", "divergence", *paths]) == 0
     reported = capsys.readouterr().out
     assert "no offset in both" in reported
-    assert "1 pair of replicas with no offset that both have: not compared" in reported
-    assert "1 pair of replicas: no difference" in reported
+    assert "1 pair of replicas without a common offset: not compared" in reported
+    assert "1 pair of replicas: cleanings explain" in reported
 
 
 def test_damage_is_reported_with_its_place(spark: SparkSession, tmp_path: Path) -> None:

@@ -277,7 +277,7 @@ def test_a_cleaned_copy(store: OtherStore, tmp_path: Path, capsys: pytest.Captur
     (one,) = manifest_of(output)["log_dirs"]
     assert files_of(output / one["path"]) == cleaned_twin(capsys, log_dir)
     code, _, reported = archived(capsys, url, f"{store.root}/cleaned/1", tmp_path / "state")
-    assert (code, "holds an archive already" in reported) == (3, True)
+    assert (code, "has an archive already" in reported) == (3, True)
 
 
 def test_a_directory_is_removed(store: OtherStore) -> None:

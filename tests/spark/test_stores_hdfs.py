@@ -131,7 +131,7 @@ def test_refused(hdfs: HdfsCluster, root: str, log_dir: Path) -> None:
         read_rows(f"{root}/nothing")
     locked = put(log_dir, f"{root}/locked")
     hdfs.reported("lock")
-    with pytest.raises(ConfigError, match=rf"^{locked}/meta.properties: the store refuses: no credentials, wrong"):
+    with pytest.raises(ConfigError, match=rf"^{locked}/meta.properties: the store refuses access: credentials"):
         read_rows(locked)
 
 

@@ -352,12 +352,12 @@ def test_a_closed_directory_is_one_warning(found: tuple[LogDir, PartitionLog]) -
             return store.warnings
 
         state.chmod(0o700)
-        assert as_somebody(reported) == [f"{state}: cannot be read (Permission denied); counts as absent"]
+        assert as_somebody(reported) == [f"{state}: cannot be read (Permission denied); ignored"]
         for path in (state, *state.rglob("*")):
             path.chmod(0o755)
         hidden = StateStore(state).path(log_dir, logs[0])
         hidden.chmod(0)
-        assert as_somebody(reported)[0] == f"{hidden}: cannot be read (Permission denied); counts as absent"
+        assert as_somebody(reported)[0] == f"{hidden}: cannot be read (Permission denied); ignored"
 
 
 def test_rules_remembered_by_another_process_count(found: tuple[LogDir, PartitionLog], tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ def retention(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "reported"),
-    [(cleaned_by_another, "segment 5 is no longer what the cleaning left"), (retention, "log begins at offset 5 now")],
+    [(cleaned_by_another, "segment 5 was changed after the cleaning"), (retention, "log begins at offset 5 now")],
 )
 def test_an_entry_that_cannot_be_undone_is_refused(root: Path, change: Any, reported: str) -> None:
     """Said in clear words; nothing is changed, and nothing of what was kept is lost."""
@@ -371,6 +371,6 @@ def test_no_room_is_reported(root: Path) -> None:
         bytes_before = sum((root / NAME / f"{b:020d}.log").stat().st_size for b in (0, 2, 5, 7))
         result = clean_beside(agent, keep=BackupPlace(root.parent / "kept", none))
     assert result.outcome == "cleaned"
-    assert result.notes == ("what was replaced is not kept, and cannot be undone: as told",)
+    assert result.notes == ("the replaced segments are not kept, so the cleaning cannot be undone: as told",)
     assert requests == [bytes_before]
     assert not entries(root)

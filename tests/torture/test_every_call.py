@@ -144,7 +144,9 @@ def test_apply_with_a_state_directory_that_cannot_be_read(
             assert run(["apply", str(root), *words]) == 1
         output = capsys.readouterr()
         assert re.search(r"orders-0 +failed", output.out)
-        assert re.search(rf"{state}\S*{what}\S* cannot be read \(Input/output error\).*the plan is kept", output.err)
+        assert re.search(
+            rf"{state}\S*{what}\S* cannot be read \(Input/output error\).*the staged cleaning is kept", output.err
+        )
         assert sorted((root / "orders-0").rglob("*")) == before
         (state / "partitions").mkdir(exist_ok=True)
     (state / "delegations.json").write_text("{")  # one that makes no sense waits for somebody, as a setting does

@@ -62,7 +62,7 @@ def dir_mode(configured: Configured, choice: ModeChoice, away_ms: int) -> DirMod
         return DirMode("offline", f"{choice.reason}; it may be about to start", None)
     why = choice.reason if choice.mode != "live" else "cleanerd.mode is on-start"
     mode: PartitionMode = "offline" if choice.mode == "offline" else "on-start"
-    return DirMode(mode, f"{why}: what is to be cleaned is staged for its next start (cleanerd apply)", "stage")
+    return DirMode(mode, f"{why}: cleanings are staged for its next start (cleanerd apply)", "stage")
 
 
 @dataclass(frozen=True, slots=True)

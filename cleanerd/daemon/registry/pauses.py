@@ -42,7 +42,7 @@ def load_pauses(state_dir: Path) -> tuple[Pauses, str]:
     found = _DOCUMENT.read(state_dir)
     if isinstance(found, UnreadableState):
         if found.failed:
-            return NO_PAUSES, f"{found.where}: {found.reason}; nothing counts as paused"
+            return NO_PAUSES, f"{found.where}: {found.reason}; no partition is paused"
         return Pauses(everything=True), f"{found.where}: {found.reason}; everything is paused until cleanerd resume"
     return NO_PAUSES if found is None else Pauses(found.paused, frozenset(found.paused_partitions)), ""
 

@@ -53,7 +53,7 @@ def _text_at(log: Log, offset: int) -> str:
         key = key_at(log, offset)
     except CleanerdError:
         key = None
-    return "(gone meanwhile)" if key is None else shown(key)
+    return "(deleted since)" if key is None else shown(key)
 
 
 def key_at(log: Log, offset: int) -> bytes | None:
