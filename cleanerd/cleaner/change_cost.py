@@ -41,6 +41,6 @@ def count_change(
         return ""
     now, before = describe_fingerprint(change.now), describe_fingerprint(change.before)
     return (
-        f"{counted.differing:,} of {counted.keys:,} keys get another winner by {now} than by {before}, by which it "
-        "was last cleaned"
+        f"{counted.differing:,} of {counted.keys:,} keys get another record by {now} than by {before}, the "
+        "strategy of the last cleaning"
     )

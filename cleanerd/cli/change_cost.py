@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.segments.log_dir import LogDir
 
-NO_COST: Final = "its rules change; no key gets another winner"
+NO_COST: Final = "its compaction settings change, but no key gets another retained record"
 
 
 def print_costs(request: CleaningRequest) -> None:

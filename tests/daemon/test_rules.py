@@ -90,5 +90,5 @@ def test_a_strategy_in_the_settings_is_enough(root: Path, monkeypatch: pytest.Mo
         serve([*assignments(root), *words], story)
         events = [(each["event"], str(each.get("partition"))) for each in heard.entries]
         (line,) = [each for each in heard.entries if each["event"] == "strategy_changed"]
-        assert "keys get another winner by offset than by timestamp, by which it was last cleaned" in line["cost"]
+        assert "keys get another record by offset than by timestamp, the strategy of the last cleaning" in line["cost"]
         assert events.index(("strategy_changed", "orders-0")) < events.index(("cleaning_ended", "orders-0"))
