@@ -317,10 +317,10 @@ class Cleaning:
             return
         if (grown := -self.saved_bytes()) > 0:
             raise LogGrowsError(
-                f"cleaned, the log would be {human_bytes(grown)} larger: its batches cannot be packed again as well as "
-                "they are",
+                f"a cleaning would make the log {human_bytes(grown)} larger: its batches cannot be compressed as well "
+                "again",
                 where=self.plan.path,
-                hint="--force cleans it nevertheless",
+                hint="--force cleans it anyway",
             )
 
     def parts(self, rows: Group, source: int) -> list[Group]:

@@ -180,7 +180,7 @@ def read_document(data: bytes, where: str, document: Document[T]) -> T:
     try:
         return document.parse(data)
     except NewerFormatError as error:
-        hint = "a newer cleanerd staged this; use that one, or delete the staging directory"
+        hint = "a newer cleanerd staged this: use that release, or delete the staging directory"
         raise UnsupportedLogError(str(error), where=where, hint=hint) from None
     except DAMAGE as error:
         raise CorruptionError(str(error), where=where) from None

@@ -197,7 +197,7 @@ def with_map(plan: CleaningPlan, attempt: Callable[[MapUse], T], sizing: MapSizi
             try:
                 return _cut(plan, _cut_size(plan, size, full_at), attempt)
             except KeyFileError as error:
-                note = f"the keys were not cut to disk in {plan.map_dir}: {error}; they are read in several passes"
+                note = f"the keys were not written to disk in {plan.map_dir}: {error}; they are read in several passes"
         size = MapSize(size.bytes, min(size.shards, sizing.most_shards(plan)))
         try:
             offset_map = OffsetMap(size.bytes, load=plan.map_load, versions=plan.rules.versioned)
@@ -255,8 +255,8 @@ def _cut(plan: CleaningPlan, size: MapSize, attempt: Callable[[MapUse], T]) -> T
     with opened(plan.map_dir) as descriptor:
         require_room(descriptor, need, plan.map_reserve_bytes)
         note = (
-            f"the keys were cut to disk in {plan.map_dir}, about {human_bytes(need)} in {size.shards} parts: they do "
-            f"not fit {human_bytes(plan.map_bytes)} of memory"
+            f"the keys were written to disk in {plan.map_dir}, about {human_bytes(need)} in {size.shards} parts: they "
+            f"do not fit {human_bytes(plan.map_bytes)} of memory"
         )
         return attempt(MapUse((KeyFile(plan, descriptor, size.bytes, size.shards),), 1, note))
 

@@ -30,7 +30,7 @@ def refuse_live(cleaning: Cleaning, *, proves_by_markers: bool = True) -> None:
         raise RefusedError(
             f"the broker's agent is older and refuses a corrected transaction index: {cleaning.decision.index_note}",
             where=cleaning.plan.path,
-            hint="load the agent of this release with cleanerd attach, or clean it with cleanerd stage or offline",
+            hint="load this release with cleanerd agent attach, or clean it with cleanerd stage or offline",
         )
     segments = cleaning.decision.segments
     legacy = [segments[row].source.base for rows in cleaning.groups() for row in rows if segments[row].legacy_batches]

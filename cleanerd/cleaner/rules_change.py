@@ -73,11 +73,11 @@ class RulesChange:
     def reason(self) -> str:
         """Why the cleaning is refused, for the operator."""
         if self.unread is not None:
-            question = "whether {} is delegated" if self.is_of_delegation else "by which rules {} was last cleaned"
+            question = "whether {} is delegated" if self.is_of_delegation else "the strategy of the last cleaning of {}"
             return (
                 f"refused: {question.format(self.topic)} is unknown, because {self.unread}; "
                 f"these settings say {describe_fingerprint(self.now)} "
-                "(restore it, or remove it if these are the rules; or use --change-strategy)"
+                "(restore it, or remove it if these settings are right; or use --change-strategy)"
             )
         known = ["is delegated"] if self.delegated else []
         if self.before is not None and self.before != self.now:

@@ -57,4 +57,4 @@ def describe_staged(partition: Path) -> str:
         return ""
     old = found.expires_ms is not None and found.expires_ms <= time.time_ns() // 1_000_000
     what = "is too old to be applied" if old else "waits for the broker's next start (cleanerd apply)"
-    return f"a staged plan up to offset {found.bound_offset} {what}"
+    return f"a staged cleaning up to offset {found.bound_offset} {what}"

@@ -134,7 +134,7 @@ def _describe_loss(delegations: Delegations, cluster: Cluster, facts: TopicFacts
         known = " and by ".join(describe_fingerprint(fingerprint) for fingerprint in other)
         return f"{topic} was last cleaned by {known}; these settings say offset (was --config forgotten?): {end}"
     if unread and config.may_be_kept_away and not config.named.issuperset(RULES_NAMED):
-        return f"by which rules {topic} was last cleaned is unknown, because {unread[0]}: {end}"
+        return f"the strategy of the last cleaning of {topic} is unknown, because {unread[0]}: {end}"
     if topic in delegations.of_cluster(cluster.cluster_id()) and STRATEGY not in config.named:
         return (
             f"{topic} is delegated, and these settings do not say by which strategy it is cleaned (was --config "

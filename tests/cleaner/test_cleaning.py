@@ -71,7 +71,7 @@ def clean_and_check(world: GrowingLog, options: CleaningOptions, topic: TopicCon
     check_cleaned(before, after, rules)
     sources = [batch for base, batches in before.items() if base < rules.end for batch in batches]
     if len(newest(sources, rules)) > KEYS_OF_A_SHARD:
-        on_disk = any(note.startswith("the keys were cut to disk") for note in other.notes)
+        on_disk = any(note.startswith("the keys were written to disk") for note in other.notes)
         assert other.passes > 1 or on_disk, "the comparison is of something"
     changed = [base for base in after if inodes[f"{base:020d}.log"] != inode(world.partition, base)]
     if topic.segment_index_bytes > 1000:

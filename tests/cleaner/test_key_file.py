@@ -84,7 +84,7 @@ def _in_passes(plan: CleaningPlan, place: Path | str, why: str, sizing: MapSizin
     before = now_open()
     found = _decision(_on_disk(plan, place), sizing=sizing)
     assert found.passes > 1
-    assert found.map_note.startswith(f"the keys were not cut to disk in {place}: ")
+    assert found.map_note.startswith(f"the keys were not written to disk in {place}: ")
     assert found.map_note.endswith("; they are read in several passes")
     assert why in found.map_note
     assert _bits(found) == _bits(_decision(plan))
@@ -117,7 +117,7 @@ def test_the_same_decision(
         found = _decision(_on_disk(plan, path), workers=workers)
         in_memory = _decision(plan)
         assert (found.passes, in_memory.passes > 2, in_memory.map_note) == (1, True, "")
-        assert f"the keys were cut to disk in {path}, " in found.map_note
+        assert f"the keys were written to disk in {path}, " in found.map_note
         assert (_bits(found), found.map_entries) == (_bits(in_memory), in_memory.map_entries)
         times = [each.least_max_timestamps for each in found.segments]
         for ours, theirs in zip(times, in_memory.segments, strict=True):
@@ -182,7 +182,7 @@ def test_parts_that_do_not_fit_are_halved(tmp_path: Path, place: Path, shards: i
     plan = _plan(tmp_path)
     found = _decision(_on_disk(plan, place), sizing=_sized(shards))
     assert (found.passes, _bits(found)) == (1, _bits(_decision(plan)))
-    assert "the keys were cut to disk" in found.map_note
+    assert "the keys were written to disk" in found.map_note
 
 
 def test_a_switch_of_strategy_counts_with_keys_on_disk_too(tmp_path: Path, place: Path) -> None:

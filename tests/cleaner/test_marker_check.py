@@ -342,7 +342,7 @@ def test_an_older_agent(root: Path, name: str) -> None:
             return
         with pytest.raises(RefusedError, match="a COMMIT marker at offset 2") as caught:
             refuse_live(cleaning, proves_by_markers=False)
-    assert "cleanerd attach, or clean it with cleanerd stage or offline" in str(caught.value)
+    assert "agent attach, or clean it with cleanerd stage or offline" in str(caught.value)
 
 
 def test_an_index_that_stays_wrong(root: Path) -> None:

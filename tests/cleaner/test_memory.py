@@ -85,7 +85,7 @@ def _check(tmp_path: Path, size: int, superseded: float, map_bytes: int, *, leas
     )
     assert small.partition["outcome"] == ample.partition["outcome"] == "cleaned"
     assert int(str(small.partition["records_kept"])) >= least_keys
-    on_disk = "the keys were cut to disk" in str(small.partition["notes"])
+    on_disk = "the keys were written to disk" in str(small.partition["notes"])
     assert int(str(small.partition["passes"])) > 1 or on_disk
     assert ample.partition["passes"] == 1
     assert more < MOST_MORE_BYTES, "read buffers included"

@@ -162,6 +162,6 @@ def test_former_rules_that_cannot_be_read(cluster: Connected, cli: Cli, tmp_path
     (directory / "name-orders-0.json").write_text("{")
     code, _, err = cli("hand-back", "orders")
     assert code == 4
-    assert "by which rules orders was last cleaned is unknown, because" in err
+    assert "the strategy of the last cleaning of orders is unknown, because" in err
     assert str(directory / "name-orders-0.json") in err
     assert cli("hand-back", "orders", *OFFSET, "--set", "topics.orders.tombstone.mode=null")[0] == 0

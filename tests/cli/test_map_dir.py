@@ -43,13 +43,13 @@ def test_the_same_bytes(root: Path, shell: Shell) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
         reported = run("clean", copies[0], f"cleanerd.map.dir={place}")
         assert reported["passes"] == 1
-        assert any("the keys were cut to disk in" in str(note) and place in str(note) for note in _notes(reported))
+        assert any("the keys were written to disk in" in str(note) and place in str(note) for note in _notes(reported))
     failed = run("clean", copies[1], "cleanerd.map.dir=/dev/shm/")
     plain = run("clean", log.log_dir, "cleanerd.map.max.bytes=0")
     assert int(str(failed["passes"])) > 1
-    why = "the keys were not cut to disk in /dev/shm: tmpfs is memory itself"
+    why = "the keys were not written to disk in /dev/shm: tmpfs is memory itself"
     assert any(why in str(note) for note in _notes(failed))
-    assert not any("cut to disk" in str(note) for note in _notes(plain))
+    assert not any("written to disk" in str(note) for note in _notes(plain))
     for copy in copies:
         assert _segments(copy) == _segments(log.log_dir)
 

@@ -82,7 +82,7 @@ def test_a_plan_that_waits_is_reported(root: Path, shell: Shell) -> None:
     assert shell("plan", path, "--json", *COMPACT).json["partitions"][0]["staged"] is None
     stage(shell, path)
     for question in questions:
-        assert "staged plan up to offset 6" in reported(shell(*question, *COMPACT))
+        assert "staged cleaning up to offset 6" in reported(shell(*question, *COMPACT))
         assert "cleanerd apply" in reported(shell(*question, *COMPACT)) or "too old" in reported(
             shell(*question, *COMPACT)
         )

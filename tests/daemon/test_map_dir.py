@@ -47,7 +47,7 @@ def test_a_reload_brings_it(root: Path) -> None:
         assert "cleanerd.map.dir" in daemon.ask("reload")["changed"]
         view = daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 2)
         assert view["totals"]["key_passes"] == passes + 1
-        (reported,) = [note for note in view["history"][0]["result"]["notes"] if "cut to disk" in note]
-        assert reported.startswith("the keys were cut to disk in ")
+        (reported,) = [note for note in view["history"][0]["result"]["notes"] if "written to disk" in note]
+        assert reported.startswith("the keys were written to disk in ")
         assert place in reported
         assert not list(Path(place).iterdir())

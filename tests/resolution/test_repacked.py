@@ -50,7 +50,7 @@ def test_an_exact_plan_refuses_as_the_cleaning_does(capsys: pytest.CaptureFixtur
     path = make_log_dir(tmp_path / "logs", {NAME: Partition(well_packed_log())})
     refused, message = _printed(capsys, "plan", "--exact", path, *OPTIONS)
     assert refused == 4
-    assert "cleaned, the log would be" in message
+    assert "a cleaning would make the log" in message
     assert _printed(capsys, "clean", "--yes", path, *OPTIONS)[0] == 4
     assert _printed(capsys, "plan", "--exact", "--force", path, *OPTIONS)[0] == 0
 

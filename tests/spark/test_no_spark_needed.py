@@ -82,7 +82,7 @@ def test_what_its_rules_were_cannot_be_read(tmp_path: Path, log_dir: Path) -> No
     assert done.returncode == 4
     (row,) = json.loads(done.stdout)["partitions"]
     assert str(file.with_suffix("")) in row["reason"]
-    assert "by which rules orders was last cleaned is unknown" in row["reason"]
+    assert "the strategy of the last cleaning of orders is unknown" in row["reason"]
 
 
 @pytest.mark.long
