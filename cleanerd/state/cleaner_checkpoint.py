@@ -254,10 +254,10 @@ class StateStore:
             self._write(path, log_dir, log, replace(state, rules=rules))
         except OSError as error:
             what = (
-                "nothing was cleaned: it cannot be written down that the topic is cleaned by "
-                f"{describe_fingerprint(rules)}: {error.strerror}"
+                f"nothing was cleaned: the topic's strategy {describe_fingerprint(rules)} cannot be stored: "
+                f"{error.strerror}"
             )
-            hint = "make room in the state directory, or make it writable"
+            hint = "free space for the state directory, or make it writable"
             self._failed(path, f"{path}: cannot be written ({error.strerror})")
             raise machine_error(error)(what, where=str(path), hint=hint) from error
         self._clear_warning(path)

@@ -249,7 +249,7 @@ def test_a_lack_of_the_machine_is_no_quarantine(root: Path, monkeypatch: pytest.
             found = partition(service.view())
             assert (found.quarantine, service.view().totals.dead_workers) == (None, 0)
             assert f"{nowhere}" in found.reason
-            assert "cannot be handed over to Spark: No such file or directory" in found.reason
+            assert "cannot be offloaded to Spark: No such file or directory" in found.reason
             lacking.undo()
             spark.instead = []
             for tracked in service.fleet.partitions.values():

@@ -142,8 +142,8 @@ def test_nothing_is_replaced_when_the_rules_cannot_be_remembered(
     full()
     result = act(root, VERSIONED)
     assert (result.outcome, remembered(root)) == ("failed", None)
-    assert "it cannot be written down that the topic is cleaned by timestamp: No space left on device" in result.reason
-    assert "make room in the state directory, or make it writable" in result.reason
+    assert "the topic's strategy timestamp cannot be stored: No space left on device" in result.reason
+    assert "free space for the state directory, or make it writable" in result.reason
     assert first_keys(root) == {b"a", b"b", b"c"}
     if way == "live":
         return

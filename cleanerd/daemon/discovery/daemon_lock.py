@@ -51,7 +51,7 @@ class DaemonLock:
                 return replace(mode, reason=f"waits: {error.message}", work=None)
             except OSError as error:
                 what = f"{self._log_dir / DAEMON_FILE}: cannot be locked ({error.strerror})"
-                self.warnings = (f"{what}: nothing keeps a second daemon away from this directory",)
+                self.warnings = (f"{what}: a second daemon in this directory cannot be detected",)
         return mode
 
     def release(self) -> None:

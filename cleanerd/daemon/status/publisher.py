@@ -203,7 +203,7 @@ class Publisher:
         silent = time.monotonic() - self._round_ended_at
         backoff = self._configuration.settings.daemon.log_cleaner_backoff_ms / 1000
         if silent > max(STUCK_SECONDS, 4 * backoff):
-            return f"looking at the log directories has not ended for {silent:.0f} s: does a disk hang? (kernel log)"
+            return f"the scan of the log directories has not ended for {silent:.0f} s: a disk may hang (kernel log)"
         dirs = self._dirs()
         if dirs and not any(found.online for found in dirs):
             return f"no log directory can be read: {dirs[0].error}"

@@ -136,7 +136,7 @@ def _partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> Partit
 
 
 _NOT_BY_SPARK = (
-    "; it may have as many keys as cleanerd.spark.threshold.keys says, but is not handed over: what Spark stages "
+    "; it may have more keys than cleanerd.spark.threshold.keys, but is not offloaded: a cleaning staged by Spark "
     "cannot be swapped in live"
 )
 

@@ -88,7 +88,7 @@ class SparkOffload:
         try:
             self._require()
         except CleanerdError as error:
-            self._warnings.append(f"partitions are not handed over to Spark (cleanerd.spark.threshold.keys): {error}")
+            self._warnings.append(f"partitions are not offloaded to Spark (cleanerd.spark.threshold.keys): {error}")
             return None
         job.progress.phase("index", job.scan.dirty_bytes)
         with self._turn(job):
@@ -97,7 +97,7 @@ class SparkOffload:
             try:
                 return _carried_out(job, self._command)
             except OSError as error:  # no room for its files, or no more processes: not a fault of the log
-                what = f"cannot be handed over to Spark: {error.strerror or error}"
+                what = f"cannot be offloaded to Spark: {error.strerror or error}"
                 where = str(error.filename or tempfile.tempdir or "the temporary directory")
                 failure = machine_error(error)(what, where=where)
                 return CleaningResult.of_error(job.name, str(job.scan.log_dir.path), failure)
