@@ -235,7 +235,9 @@ class SparkCleaning(Cleaning):
     def removed_tombstone_keys(self) -> Iterator[NDArray[np.uint64]]:
         """As in :class:`Cleaning`; the executors find them, and this copies their files."""
         wanted = [(row, each.removed) for row, each in enumerate(self._stored) if each.removed is not None]
-        found = self._run_locally("keys of tombstones to remove", _portions(wanted, self._jobs.cores), write_removed_keys)
+        found = self._run_locally(
+            "keys of tombstones to remove", _portions(wanted, self._jobs.cores), write_removed_keys
+        )
         for row, _ in wanted:
             yield np.frombuffer(read_file(self.plan, found[row]), "<u8").astype(np.uint64)
 
