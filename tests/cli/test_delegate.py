@@ -148,7 +148,7 @@ def test_servers_that_are_none(servers: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for command, text in (("delegate", "alone cleans it"), ("hand-back", "asks first")):
+    for command, text in (("delegate", "alone cleans it"), ("hand-back", "you have to confirm")):
         assert run([command, "--help"]) == 0
         out: Any = " ".join(capsys.readouterr().out.split())
         assert text in out

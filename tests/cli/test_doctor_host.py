@@ -74,7 +74,7 @@ def test_where_a_map_may_be_a_file(tmp_path: Path) -> None:
     logs.mkdir()
     wrong = {
         "is not a directory": found(tmp_path / "file", "ext4"),
-        "memory itself": found(place, "tmpfs"),
+        "is in memory": found(place, "tmpfs"),
         "is not a local disk": found(place, "nfs4"),
         f"on the disk of {logs}": found(place, "ext4", logs),
     }

@@ -276,7 +276,7 @@ def test_changed_after_it_was_signed(cluster: Cluster) -> None:
     path.write_text(json.dumps(document))
     answer = cluster.verify()
     assert answer.code == 5
-    assert f"does not count: {path}: its signature is wrong" in answer.out
+    assert f"not accepted: {path}: its signature is wrong" in answer.out
     path.write_text(path.read_text()[:100])
     assert "is not a certificate of cleanerd" in cluster.verify().out
 
