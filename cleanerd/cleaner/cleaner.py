@@ -5,9 +5,10 @@
     index     dirty segments            -> offset map        which ordinal won each key
     decide    all segments + the map    -> keep bits         one bit per record, one action per batch
     group     outcomes                  -> groups            neighbours that become one segment
-    rewrite   a group + its bits        -> a staged segment  fsynced, read back and verified
+    rewrite   a group + its bits        -> its new log       in the staging directory
+    verify    the new log               -> a staged segment  read back, completed with indexes, flushed
 
-The caller of :meth:`Cleaning.staged_groups` swaps each group in before it takes the next (U-16), so that a cleaning
+``swap/round.py`` calls these steps, and swaps each group in before it rewrites the next (U-16), so that a cleaning
 needs extra disk space for one group only. Nothing here touches a file that a broker may read.
 """
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.log_file import LogFile
     from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.rewrite import WrittenSegment
     from cleanerd.segments.pool import ReaderPool
 
 
@@ -104,6 +106,9 @@ class Cleaning:
         self.passes_bytes: int | None = None
         self._decision: Decision | None = None
         self._groups: tuple[Group, ...] | None = None
+        self._pending: list[Group] = []
+        self._recordless = RecordlessRun(())
+        self._written: WrittenSegment | None = None
         self._output_sizes: tuple[tuple[int, int], ...] | None = None
 
     def decide(self) -> Decision:
@@ -227,7 +232,7 @@ class Cleaning:
         is split first, its output is an estimate.
 
         Raises:
-            CorruptionError, CleanerdError: as :meth:`staged_groups`.
+            CorruptionError, CleanerdError: as :meth:`rewrite`.
         """
         if self._output_sizes is None:
             waiting, sizes, segments = self.groups(), [], self.decision.segments
@@ -272,32 +277,59 @@ class Cleaning:
         behind = pool.workers > 1
         return Staging(self.plan, pool.reader.directory, reserve_bytes=reserve_bytes, behind=behind, lasting=lasting)
 
-    def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
-        """Stage and verify group after group, ascending; a group of more than ``most_sources`` is cut (U-36, D-02).
+    def pending_groups(self) -> Iterator[Group]:
+        """The groups to rewrite, ascending: :meth:`groups`, and the parts of those that are cut.
+
+        A group of more than ``most_sources`` is cut here (U-36, D-02), one with too large an output by :meth:`rewrite`.
+        """
+        self._pending = self.groups()
+        segments = self.decision.segments
+        self._recordless = RecordlessRun([segment.outcome.has_records for segment in segments])
+        to_read_bytes = sum(segments[row].source.segment.size_bytes for rows in self._pending for row in rows)
+        self.progress.phase("rewrite", to_read_bytes)
+        while self._pending:
+            group = self._pending.pop(0)
+            if len(group) > (most := self._recordless.sources_at_once(group, self.most_sources)):
+                self._cut(group, most)
+            else:
+                yield group
+
+    def members(self, group: Group) -> list[SegmentDecision]:
+        """The decisions about the sources of ``group``."""
+        return [self.decision.segments[row] for row in group]
+
+    def rewrite(self, group: Group, staging: Staging) -> bool:
+        """Write the new log of ``group``. False: it would be too large, so parts of the group are pending instead.
 
         Raises:
-            UnsupportedLogError, CorruptionError, CleanerdError: earlier groups stay swapped in.
+            UnsupportedLogError, CorruptionError, CleanerdError: it cannot be written; nothing is left of it.
         """
-        waiting = self.groups()
-        segments = self.decision.segments
-        run = RecordlessRun([segment.outcome.has_records for segment in segments])
-        self.progress.phase("rewrite", sum(segments[row].source.segment.size_bytes for rows in waiting for row in rows))
-        while waiting:
-            rows = waiting.pop(0)
-            if len(rows) > (most := run.sources_at_once(rows, self.most_sources)):
-                waiting[:0] = self.parts(rows, most)
-                continue
-            members = [segments[row] for row in rows]
-            started = time.monotonic()
-            try:
-                staged, oversized = stage_group(self.plan, self.pool, staging, members, self.progress)
-            except GroupTooLargeError as error:
-                waiting[:0] = self.parts(rows, error.source)
-                continue
-            self._require_saving(staged, members)
-            self.count(staged, members, oversized, time.monotonic() - started)
-            run.add(rows)
-            yield staged, members
+        started = time.monotonic()
+        try:
+            self._written = rewrite_members(self.plan, self.pool, staging, self.members(group), self.progress)
+        except GroupTooLargeError as error:
+            self._cut(group, error.source)
+            return False
+        self.totals.rewrite_seconds += time.monotonic() - started
+        return True
+
+    def verify(self, group: Group, staging: Staging) -> StagedGroup:
+        """Read back what :meth:`rewrite` wrote, and check it; then add its indexes and flush all of it.
+
+        Raises:
+            CorruptionError, CleanerdError: it cannot be used.
+            LogGrowsError: see :meth:`refuse_growth`.
+        """
+        written, self._written = self._written, None
+        if written is None:
+            raise AssertionError("nothing was rewritten")
+        started, members = time.monotonic(), self.members(group)
+        verify_members(self.pool, staging, members, written)
+        staged = staging.finish(members, written)
+        self._require_saving(staged, members)
+        self.count(staged, members, written.oversized, time.monotonic() - started)
+        self._recordless.add(group)
+        return staged
 
     def _require_saving(self, staged: StagedGroup, members: Sequence[SegmentDecision]) -> None:
         """Refuse to make the log larger when the cleaning only saves space (U-54).
@@ -323,6 +355,10 @@ class Cleaning:
                 hint="--force cleans it anyway",
             )
 
+    def _cut(self, group: Group, source: int) -> None:
+        """Take the parts of ``group`` next, see :meth:`parts`."""
+        self._pending[:0] = self.parts(group, source)
+
     def parts(self, rows: Group, source: int) -> list[Group]:
         """The parts of a group that is too large: cut before its row number ``source`` (U-17)."""
         segments = self.decision.segments
@@ -346,22 +382,24 @@ class Cleaning:
         self.totals.rewrite_seconds += seconds
 
 
-def stage_group(
-    plan: CleaningPlan,
-    pool: ReaderPool,
-    staging: Staging,
-    members: Sequence[SegmentDecision],
-    progress: Progress,
-) -> tuple[StagedGroup, int]:
-    """Write, read back and verify one group. Returns also how many batches exceed their limit (C-55).
+def rewrite_members(
+    plan: CleaningPlan, pool: ReaderPool, staging: Staging, members: Sequence[SegmentDecision], progress: Progress
+) -> WrittenSegment:
+    """Write the new log of one group; its indexes are only in the result.
 
     Raises:
         GroupTooLargeError: see ``rewrite_group``; nothing is left of it.
-        UnsupportedLogError, CorruptionError, CleanerdError: it cannot be staged.
+        UnsupportedLogError, CorruptionError, CleanerdError: it cannot be written.
     """
     expected_bytes = sum(member.outcome.output_bytes for member in members)
     with staging.log_file(members[0].source.base, expected_bytes) as output:
-        written = rewrite_group(plan, pool, members, _ProgressFile(output, progress), progress.advance)
+        return rewrite_group(plan, pool, members, _ProgressFile(output, progress), progress.advance)
+
+
+def verify_members(
+    pool: ReaderPool, staging: Staging, members: Sequence[SegmentDecision], written: WrittenSegment
+) -> None:
+    """Read the new log of one group back, and check it against the decision. Raises as ``verify_staged``."""
     with pool.for_directory(staging.path, staging.directory) as readers:
         verify_staged(
             readers,
@@ -371,7 +409,6 @@ def stage_group(
             last_offset=[member.last_written_offset for member in members if len(member.actions)][-1],
             ordered=all(member.ordered for member in members),
         )
-    return staging.finish(members, written), written.oversized
 
 
 class _NoOutput:

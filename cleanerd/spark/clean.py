@@ -51,15 +51,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from cleanerd.cleaner.decide import Decision, SegmentDecision
-    from cleanerd.cleaner.manifest import StagedGroup
+    from cleanerd.cleaner.decide import Decision
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.cleaner.stage import Staging
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.config.load import Settings
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
+    from cleanerd.policy.grouping import Group
     from cleanerd.resolution.selection import PartitionSelection
     from cleanerd.resolution.targets import TargetPartition
     from cleanerd.segments.pool import ReaderPool
@@ -245,7 +244,7 @@ class _InTurn(Cleaning):
         with self._turn:
             return super().decide()
 
-    def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
-        """Stage group after group, in this partition's turn."""
+    def pending_groups(self) -> Iterator[Group]:
+        """The groups; the turn lasts until the last one is staged."""
         with self._turn:
-            yield from super().staged_groups(staging)
+            yield from super().pending_groups()

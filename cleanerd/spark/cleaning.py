@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 
 from cleanerd.cleaner.cleaner import Cleaning, Progress
-from cleanerd.cleaner.decide import Decision, SegmentDecision, next_tombstone_removal_ms
+from cleanerd.cleaner.decide import Decision, next_tombstone_removal_ms
 from cleanerd.cleaner.map_size import MAP_ENTRY_BYTES, MIN_MAP_BYTES
 from cleanerd.cleaner.marker_check import corrected_by_markers
 from cleanerd.cleaner.record_anomalies import RecordAnomalies
@@ -75,6 +75,9 @@ class SparkCleaning(Cleaning):
         self._sizes = first_sizes(plan, shards=shards, cores=jobs.cores, split_bytes=split_bytes)
         self._bytes = sum(source.segment.size_bytes for source in plan.sources)
         self._stored: list[StoredDecision] = []
+        self._rewritten: dict[Group, StagedByTask] = {}
+        self._too_large: dict[Group, int] = {}
+        """Where to cut each group whose output would be too large."""
 
     def __enter__(self) -> Self:
         sweep(Path(self.plan.path), alone=is_claimed(self.plan.path))
@@ -203,34 +206,39 @@ class SparkCleaning(Cleaning):
             work_bytes=sum(split.bytes for split in splits),
         )
 
-    def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
-        """As in :class:`Cleaning`, but all groups are staged at once, then moved to their places, ascending."""
-        segments = self.decision.segments
-        staged: list[tuple[StagedByTask, list[SegmentDecision]]] = []
-        waiting = self.groups()
+    def rewrite(self, group: Group, staging: Staging) -> bool:
+        """As in :class:`Cleaning`; the first call has executors rewrite and verify all groups, in parallel."""
+        if not self._rewritten:
+            self._rewrite_by_tasks([group, *self._pending])
+        if group in self._too_large:
+            self._cut(group, self._too_large[group])
+            return False
+        rewritten = self._rewritten[group]
+        self._work.move(rewritten.attempt, rewritten.names, staging.directory)
+        return True
+
+    def verify(self, group: Group, staging: Staging) -> StagedGroup:  # noqa: ARG002
+        """The group, which its task has verified."""
+        rewritten = self._rewritten[group]
+        self.count(rewritten.group, self.members(group), rewritten.oversized, rewritten.seconds)
+        return rewritten.group
+
+    def _rewrite_by_tasks(self, waiting: list[Group]) -> None:
+        """Stage the groups in tasks; then the parts of those that are too large."""
         while waiting:
             groups = [(number, [self._stored[row] for row in rows]) for number, rows in enumerate(waiting)]
             function = functools.partial(rewrite, self._packed_plan, self._reserve_bytes)
-            work_bytes = sum(segments[row].source.segment.size_bytes for rows in waiting for row in rows)
+            work_bytes = sum(each.source.segment.size_bytes for rows in waiting for each in self.members(rows))
             found = results_of(self._jobs.run("rewrite", [[each] for each in groups], function, work_bytes=work_bytes))
             again: list[Group] = []
             for number, rows in enumerate(waiting):
-                each: StagedByTask | int = found[number]
-                if isinstance(each, int):
-                    again += self.parts(rows, each)
+                result: StagedByTask | int = found[number]
+                if isinstance(result, int):
+                    self._too_large[rows] = result
+                    again += self.parts(rows, result)
                 else:
-                    staged.append((each, [segments[row] for row in rows]))
+                    self._rewritten[rows] = result
             waiting = again
-        for moved, members in sorted(staged, key=lambda group: group[0].group.base):
-            yield self._moved(moved, members, staging)
-
-    def _moved(
-        self, staged: StagedByTask, members: list[SegmentDecision], staging: Staging
-    ) -> tuple[StagedGroup, list[SegmentDecision]]:
-        """Move and count a group that a task has staged."""
-        self._work.move(staged.attempt, staged.names, staging.directory)
-        self.count(staged.group, members, staged.oversized, staged.seconds)
-        return staged.group, members
 
     def removed_tombstone_keys(self) -> Iterator[NDArray[np.uint64]]:
         """As in :class:`Cleaning`; the executors find them, and this copies their files."""

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleanerd.cleaner.cleaner import NoProgress, stage_group
+from cleanerd.cleaner.cleaner import NoProgress, rewrite_members, verify_members
 from cleanerd.cleaner.index import ChunkDecoding
 from cleanerd.cleaner.rewrite import GroupTooLargeError
 from cleanerd.cleaner.tombstone_guard import removed_tombstone_keys
@@ -23,8 +23,10 @@ from cleanerd.spark.work import AttemptStaging, new_attempt, write_file
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.stage import Staging
     from cleanerd.segments.pool import ReaderPool
 
 
@@ -68,7 +70,7 @@ def _staged(
     directory = pool.reader.directory
     with AttemptStaging(plan, directory, attempt=attempt, reserve_bytes=reserve_bytes) as staging:
         try:
-            group, oversized = stage_group(plan, pool, staging, members, NoProgress())
+            group, oversized = stage_group(plan, pool, staging, members)
         except GroupTooLargeError as error:
             staging.discard()
             return error.source
@@ -76,6 +78,15 @@ def _staged(
             staging.discard()
             raise
     return StagedByTask(group, attempt, oversized, time.monotonic() - started)
+
+
+def stage_group(
+    plan: CleaningPlan, pool: ReaderPool, staging: Staging, members: Sequence[SegmentDecision]
+) -> tuple[StagedGroup, int]:
+    """Rewrite and verify one group. Returns also how many batches exceed their limit (C-55)."""
+    written = rewrite_members(plan, pool, staging, members, NoProgress())
+    verify_members(pool, staging, members, written)
+    return staging.finish(members, written), written.oversized
 
 
 def write_removed_keys(packed: bytes, segments: Sequence[tuple[int, str]]) -> Iterator[Row]:

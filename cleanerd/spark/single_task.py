@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.cleaner.decide import Decision, SegmentDecision
-    from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.cleaner.stage import Staging
+    from cleanerd.policy.grouping import Group
     from cleanerd.segments.pool import ReaderPool
 
 
@@ -53,7 +52,6 @@ class SingleTaskCleaning(SparkCleaning):
     def __init__(self, *arguments: Any, is_whole: bool, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._is_whole = is_whole
-        self._staged: list[StagedByTask] = []
 
     def _decide(self) -> Decision:
         if not self._is_whole:
@@ -68,17 +66,15 @@ class SingleTaskCleaning(SparkCleaning):
             self._is_whole = False
             return super()._decide()
         decision: Decision = found[0]
-        self._stored, self._staged = found[1:]
+        self._stored, staged = found[1:]
+        rows = {each.decision.source.base: row for row, each in enumerate(self._stored)}
+        firsts = [(rows[each.group.base], each) for each in staged]
+        self._rewritten = {range(first, first + len(each.group.sources)): each for first, each in firsts}
         return replace(decision, segments=tuple(each.decision for each in self._stored))
 
-    def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
-        """As in :class:`Cleaning`: the task has staged them; here they are moved to their places."""
-        if not self._is_whole:
-            yield from super().staged_groups(staging)
-            return
-        by_base = {segment.source.base: segment for segment in self.decision.segments}
-        for each in self._staged:
-            yield self._moved(each, [by_base[base] for base in each.group.sources], staging)
+    def pending_groups(self) -> Iterator[Group]:
+        """As in :class:`Cleaning`; those that the task has staged are cut already."""
+        return iter(self._rewritten) if self._is_whole else super().pending_groups()
 
     def removed_tombstone_keys(self) -> Iterator[NDArray[np.uint64]]:
         """As in :class:`Cleaning`; the task has found them."""
@@ -117,9 +113,12 @@ def _staged(cleaning: Cleaning, attempt: str, reserve_bytes: int) -> list[Staged
     ) as staging:
         try:
             oversized, seconds = 0, 0.0
-            for group, _ in cleaning.staged_groups(staging):
+            for group in cleaning.pending_groups():
+                if not cleaning.rewrite(group, staging):
+                    continue  # cut: its parts are next
+                output = cleaning.verify(group, staging)
                 more = totals.oversized - oversized, totals.rewrite_seconds - seconds
-                staged.append(StagedByTask(group, attempt, *more))
+                staged.append(StagedByTask(output, attempt, *more))
                 oversized, seconds = totals.oversized, totals.rewrite_seconds
         except BaseException:
             staging.discard()

@@ -12,6 +12,7 @@ cleaned segments that the decision depends on. Appended segments matter only for
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,11 +31,15 @@ from cleanerd.swap.unfinished import refuse_strange_staging, refuse_unfinished
 from cleanerd.swap.validate import CurrentFacts, validate_plan
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from cleanerd.cleaner.cleaner import Cleaning
+    from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.stage import Staging
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
@@ -64,6 +69,7 @@ class DeferredSwap(SwapStrategy):
         self._started_ms = time.time_ns() // 1_000_000
         self._is_read = False
         self._listed: PartitionLog | None = None
+        self._groups: list[StagedGroup] = []
 
     def enter(self, files: PartitionFiles) -> None:
         """A broker may run, but no replacement may be half done."""
@@ -79,44 +85,60 @@ class DeferredSwap(SwapStrategy):
         self._listed = read_partition(self.log_dir, self.name)
         return PartitionSnapshot(self.log_dir, self._listed, self._config)
 
-    def plan(self, reading: PartitionSnapshot, found: Survey, reader: SegmentReader) -> CleaningPlan:
+    def plan(self, snapshot: PartitionSnapshot, survey: Survey, reader: SegmentReader) -> CleaningPlan:
         """U-15: the old values stay readable until the plan is applied, or is too old for that."""
-        plan = super().plan(reading, found, reader)
+        plan = super().plan(snapshot, survey, reader)
         return replace(plan, delete_retention_ms=plan.delete_retention_ms + self.resources.plan_max_age_ms)
 
-    def record_settings(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+    def record_settings(self, files: PartitionFiles, survey: Survey, cleaning: Cleaning) -> None:
         """``apply`` does this: nothing is cleaned by these settings yet."""
 
-    def swap_groups(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """Stage all groups, then write ``ready.json``, and last the manifest, which makes them valid."""
-        plan = cleaning.plan
-        # At most one ready plan. We have the claim and nothing is half swapped, so other plans are not needed.
+    @contextmanager
+    def open_staging(self, files: PartitionFiles, survey: Survey, cleaning: Cleaning) -> Iterator[Staging]:
+        """Where the groups are staged, for one plan at most; the directory stays."""
+        # We have the claim and nothing is half swapped, so other plans are not needed.
         drop_plans(files, names_staged(files))
-        with self._staging(files, found, cleaning) as staging:
-            groups = tuple(staged for staged, _ in cleaning.staged_groups(staging))
-            witnesses = tuple(segment.witness for segment in cleaning.decision.segments)
-            manifest = replace(
-                Manifest.of(plan, groups, witnesses, self.resources.plan_max_age_ms),
-                created_ms=self._started_ms,
-                aborted=aborted_witnesses(plan.aborted, groups),
-            )
-            validate_plan(files, manifest, CurrentFacts.as_planned(plan), checksums=False)
-            ready = ReadyFile(
-                max(plan.end_offset, found.proven_offset) if found.moves_clean_point else None,
-                plan.rules.strategy,
-                worked_out(found, str(self.log_dir.path), cleaning, outcome="staged").to_json(),
-                None if self._keep_replaced is None else str(self._keep_replaced.resolve()),
-                stage_removed_keys(files, cleaning, _owner(files)),
-                self.options.change_strategy,
-            )
-            name = f"{staging_path(plan.plan_id)}/{READY}"
-            files.write(name, ready.to_json(), _owner(files))
-            files.fsync(name)
-            write_manifest(staging.directory, manifest, where=staging.path)
+        self._groups = []
+        with super().open_staging(files, survey, cleaning) as staging:
+            yield staging
 
-    def record_result(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
+    def swap_group(
+        self,
+        files: PartitionFiles,  # noqa: ARG002
+        cleaning: Cleaning,  # noqa: ARG002
+        staging: Staging,  # noqa: ARG002
+        staged: StagedGroup,
+        members: Sequence[SegmentDecision],  # noqa: ARG002
+    ) -> None:
+        """Only collect the group: ``apply`` swaps it."""
+        self._groups.append(staged)
+
+    def finish(self, files: PartitionFiles, survey: Survey, cleaning: Cleaning, staging: Staging) -> None:
+        """Write ``ready.json``, and last the manifest, which makes the plan valid."""
+        plan, groups = cleaning.plan, tuple(self._groups)
+        witnesses = tuple(segment.witness for segment in cleaning.decision.segments)
+        manifest = replace(
+            Manifest.of(plan, groups, witnesses, self.resources.plan_max_age_ms),
+            created_ms=self._started_ms,
+            aborted=aborted_witnesses(plan.aborted, groups),
+        )
+        validate_plan(files, manifest, CurrentFacts.as_planned(plan), checksums=False)
+        ready = ReadyFile(
+            max(plan.end_offset, survey.proven_offset) if survey.moves_clean_point else None,
+            plan.rules.strategy,
+            worked_out(survey, str(self.log_dir.path), cleaning, outcome="staged").to_json(),
+            None if self._keep_replaced is None else str(self._keep_replaced.resolve()),
+            stage_removed_keys(files, cleaning, _owner(files)),
+            self.options.change_strategy,
+        )
+        name = f"{staging_path(plan.plan_id)}/{READY}"
+        files.write(name, ready.to_json(), _owner(files))
+        files.fsync(name)
+        write_manifest(staging.directory, manifest, where=staging.path)
+
+    def record_result(self, survey: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
         """Only end a quarantine; the clean point is stored when the plan is applied."""
-        forget_quarantine(self.store, self.log_dir, found.log)
+        forget_quarantine(self.store, self.log_dir, survey.log)
         return replace(result, outcome="staged") if cleaning.groups() else result
 
     def translate_error(self, error: CleanerdError) -> CleanerdError:

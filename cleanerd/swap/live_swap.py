@@ -37,14 +37,16 @@ from cleanerd.swap.strategy import SwapStrategy
 from cleanerd.swap.unfinished import refuse_strange_staging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from cleanerd.broker.agent_facts import BrokerSegment, LogFacts
     from cleanerd.cleaner.cleaner import Cleaning
+    from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cleaner.stage import Staging
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.segments.log_dir import LogDir
     from cleanerd.segments.partition import PartitionLog
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
 class LiveDir:
     """A log directory of a running broker, with the resources of a cleaning in it.
 
-    ``read`` returns a partition as the broker reports it, or refuses it (U-23): ``resolution/partitions.py: ByBroker``.
+    ``read`` returns a partition as the broker reports it, or refuses it (U-23): see ``LivePartitions``.
     ``keep``: where segments that the broker replaces are kept for ``undo`` (S-40); None: nowhere. ``read_after``
     receives the partition after its cleaning, with the checkpoint that the broker received.
     """
@@ -69,7 +71,7 @@ class LiveDir:
     broker: SwappingBroker
     read: Callable[[TopicPartition], PartitionSnapshot]
     keep: BackupPlace | None = None
-    read_after: Callable[[PartitionSnapshot], None] = lambda _reading: None
+    read_after: Callable[[PartitionSnapshot], None] = lambda _snapshot: None
 
 
 class LiveSwap(SwapStrategy):
@@ -105,13 +107,13 @@ class LiveSwap(SwapStrategy):
     def read(self) -> PartitionSnapshot:
         """The partition with the broker's own offsets and settings."""
         self._is_read = True
-        reading = self._live.read(self.name)
-        self._facts = reading.broker
-        return reading
+        snapshot = self._live.read(self.name)
+        self._facts = snapshot.broker
+        return snapshot
 
-    def plan(self, reading: PartitionSnapshot, found: Survey, reader: SegmentReader) -> CleaningPlan:
+    def plan(self, snapshot: PartitionSnapshot, survey: Survey, reader: SegmentReader) -> CleaningPlan:
         """The plan, which also protects the producers that the broker knows (R192-1)."""
-        plan = super().plan(reading, found, reader)
+        plan = super().plan(snapshot, survey, reader)
         if brokers := list(self._broker.producers(self.name, plan.last_records.known)):
             plan = replace(plan, last_records=plan.last_records.also(brokers))
         return plan
@@ -121,30 +123,41 @@ class LiveSwap(SwapStrategy):
         refuse_live(cleaning, proves_by_markers=self._fetch_facts().proves_by_markers)
         self._swapper = Swapper(self._broker, files, self._fetch_facts(), cleaning, self.resources)
 
-    def record_settings(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+    def record_settings(self, files: PartitionFiles, survey: Survey, cleaning: Cleaning) -> None:
         """Start the backup for ``undo``."""
-        self._keep = self._keeper(files, found, cleaning)
-        super().record_settings(files, found, cleaning)
+        self._keep = self._keeper(files, survey, cleaning)
+        super().record_settings(files, survey, cleaning)
 
-    def swap_groups(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """Stage, verify and request each group, then the next one (U-16)."""
-        swapper = self._swaps()
-        swapper.wait_for_deletions(found.config.file_delete_delay_ms)
-        _flush(files, found.log, self._fetch_facts().recovery_point)
+    @contextmanager
+    def open_staging(self, files: PartitionFiles, survey: Survey, cleaning: Cleaning) -> Iterator[Staging]:
+        """Where the groups are staged, when the log is ready for swaps; removed after the last swap."""
+        self._swaps().wait_for_deletions(survey.config.file_delete_delay_ms)
+        _flush(files, survey.log, self._fetch_facts().recovery_point)
         if self._some_wait:
             drop_plans(files, names_staged(files))  # plans of `cleanerd stage` are outdated now
-        with self._staging(files, found, cleaning) as staging:
-            for staged, members in cleaning.staged_groups(staging):
-                with _keep_sources(self._keep, staged, swapper):
-                    swapper.swap(staging, staged, members)
-                self.swapped_group(staged, members)
-                swapper.require_no_half_swap(staged)
+        with super().open_staging(files, survey, cleaning) as staging:
+            yield staging
             # All groups are in the log. The next run deletes files that a crash of the machine restores.
             emptied = staging.empty()
         if not emptied:
             finish_plan(files, cleaning.plan.plan_id, lasting=False)
 
-    def _keeper(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> Backup | None:
+    def swap_group(
+        self,
+        files: PartitionFiles,  # noqa: ARG002
+        cleaning: Cleaning,  # noqa: ARG002
+        staging: Staging,
+        staged: StagedGroup,
+        members: Sequence[SegmentDecision],
+    ) -> None:
+        """Have the agent swap the group."""
+        swapper = self._swaps()
+        with _keep_sources(self._keep, staged, swapper):
+            swapper.swap(staging, staged, members)
+        self._count_swapped(staged, members)
+        swapper.require_no_half_swap(staged)
+
+    def _keeper(self, files: PartitionFiles, survey: Survey, cleaning: Cleaning) -> Backup | None:
         place = self._live.keep
         if place is None:
             return None
@@ -154,15 +167,15 @@ class LiveSwap(SwapStrategy):
         if no_room:
             self._swaps().notes += (f"the replaced segments are not kept, so the cleaning cannot be undone: {no_room}",)
             return None
-        return Backup.of_plan(place, self.log_dir, self.store, files, found, cleaning.plan)
+        return Backup.of_plan(place, self.log_dir, self.store, files, survey, cleaning.plan)
 
-    def record_result(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
+    def record_result(self, survey: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
         """Store cleanerd's checkpoint, then the broker's (U-10, A-20). Losing the second only costs work."""
         swapper = self._swaps()
         result.seconds["held"] = swapper.held_seconds
         if swapper.notes:
             result = replace(result, notes=(*result.notes, *swapper.notes))
-        notes = self._record_checkpoints(found, cleaning.plan, swapper, result)
+        notes = self._record_checkpoints(survey, cleaning.plan, swapper, result)
         return replace(result, notes=(*result.notes, *notes)) if notes else result
 
     def translate_error(self, error: CleanerdError) -> CleanerdError:
@@ -208,12 +221,12 @@ class LiveSwap(SwapStrategy):
         return self._swapper
 
     def _record_checkpoints(
-        self, found: Survey, plan: CleaningPlan, swapper: Swapper, result: CleaningResult
+        self, survey: Survey, plan: CleaningPlan, swapper: Swapper, result: CleaningResult
     ) -> tuple[str, ...]:
-        if not found.moves_clean_point:
-            self._record_settings_only(found, plan, swapper)
+        if not survey.moves_clean_point:
+            self._record_settings_only(survey, plan, swapper)
             return ()
-        offset = max(plan.end_offset, found.proven_offset)
+        offset = max(plan.end_offset, survey.proven_offset)
         try:
             facts = self._broker.log(self.name)
             log_dir, after = read_live(self.log_dir, self.name, facts, self._broker.patience)
@@ -228,22 +241,22 @@ class LiveSwap(SwapStrategy):
                 plan.fingerprint,
                 result,
                 last_base=self.last_base,
-                unproven_below=found.unproven_below,
+                unproven_below=survey.unproven_below,
             )
-            if plan.fingerprint == KAFKAS_FINGERPRINT and _should_send_checkpoint(offset, found.log, after):
+            if plan.fingerprint == KAFKAS_FINGERPRINT and _should_send_checkpoint(offset, survey.log, after):
                 self._send_checkpoint(facts, offset, held_as(last))
                 log_dir = replace(log_dir, cleaner_offsets={self.name: offset})
                 after = replace(after, cleaner_offset=offset)
             before = self._fetch_facts()
             if (facts.settings, facts.segment_size) == (before.settings, before.segment_size):
-                self._live.read_after(PartitionSnapshot(log_dir, after, found.config, running=True, broker=facts))
+                self._live.read_after(PartitionSnapshot(log_dir, after, survey.config, running=True, broker=facts))
         except CleanerdError as error:
             return (f"the clean point, or the broker's checkpoint, was not moved: {error}",)
         return ()
 
-    def _record_settings_only(self, found: Survey, plan: CleaningPlan, swapper: Swapper) -> None:
+    def _record_settings_only(self, survey: Survey, plan: CleaningPlan, swapper: Swapper) -> None:
         """Keep the checkpoint if the broker's segments below it are the reported ones."""
-        after, standing = found.log, found.standing
+        after, standing = survey.log, survey.standing
         if standing is not None:
             try:
                 _, after = read_live(self.log_dir, self.name, self._broker.log(self.name), self._broker.patience)

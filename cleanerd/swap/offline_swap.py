@@ -6,6 +6,7 @@ Kafka's ``cleaner-offset-checkpoint`` comes last: too low an entry costs work, t
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cleanerd.broker.partition_snapshot import PartitionSnapshot
@@ -24,12 +25,14 @@ from cleanerd.swap.strategy import SwapStrategy
 from cleanerd.swap.validate import CurrentFacts, validate_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from cleanerd.cleaner.cleaner import Cleaning
     from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cleaner.stage import Staging
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.swap.files import PartitionFiles
@@ -46,6 +49,8 @@ class OfflineSwap(SwapStrategy):
         self._locked = locked
         self._config = config
         self._keep: Backup | None = None
+        self._journal: Journal | None = None
+        self._is_validated = False
 
     def enter(self, files: PartitionFiles) -> None:
         """Complete or undo an interrupted swap (S-28)."""
@@ -58,58 +63,68 @@ class OfflineSwap(SwapStrategy):
     def split(
         self,
         files: PartitionFiles,
-        found: Survey,
+        survey: Survey,
         cleaning: Cleaning,
         overflowed: Sequence[SegmentDecision],
         *,
         grows: bool = False,
     ) -> tuple[str, ...]:
         """Split segments; no other process has them open."""
-        return split_segments(self._locked, files, cleaning, overflowed, found.config, grows=grows)
+        return split_segments(self._locked, files, cleaning, overflowed, survey.config, grows=grows)
 
-    def record_settings(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+    def record_settings(self, files: PartitionFiles, survey: Survey, cleaning: Cleaning) -> None:
         """Start the backup for ``undo``."""
-        self._keep = self._keeper(files, found, cleaning)
-        super().record_settings(files, found, cleaning)
+        self._keep = self._keeper(files, survey, cleaning)
+        super().record_settings(files, survey, cleaning)
 
-    def _keeper(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> Backup | None:
+    def _keeper(self, files: PartitionFiles, survey: Survey, cleaning: Cleaning) -> Backup | None:
         kept = self._locked.keep_replaced
         if kept is None:
             return None
-        return Backup.of_plan(BackupPlace(kept), self.log_dir, self.store, files, found, cleaning.plan)
+        return Backup.of_plan(BackupPlace(kept), self.log_dir, self.store, files, survey, cleaning.plan)
 
-    def swap_groups(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """Validate and swap each group, then stage the next one (U-16)."""
-        plan = cleaning.plan
-        journal = Journal(files, plan.plan_id)
-        first = True
-        with self._staging(files, found, cleaning) as staging:
-            for staged, members in cleaning.staged_groups(staging):
-                # The lock excludes other processes, so the plan's preconditions are checked before the first swap only,
-                # and a group that is done in the journal needs no manifest any more. All groups in each manifest would
-                # be quadratic.
-                witnesses = tuple(segment.witness for segment in (cleaning.decision.segments if first else members))
-                first = False
-                manifest = Manifest.of(plan, (staged,), witnesses, self.resources.plan_max_age_ms)
-                write_manifest(staging.directory, manifest, where=staging.path)
-                validate_plan(files, manifest, CurrentFacts.as_planned(plan), checksums=False)
-                if self._keep is not None:
-                    self._keep.keep(staged)
-                with signals_wait():
-                    swap_group(
-                        files, plan.plan_id, staged, journal, self._locked.lock, source_files=_source_files(members)
-                    )
-                self.swapped_group(staged, members)
-        finish_plan(files, plan.plan_id)
+    @contextmanager
+    def open_staging(self, files: PartitionFiles, survey: Survey, cleaning: Cleaning) -> Iterator[Staging]:
+        """Where the groups are staged; removed after the last swap."""
+        self._journal = Journal(files, cleaning.plan.plan_id)
+        self._is_validated = False
+        with super().open_staging(files, survey, cleaning) as staging:
+            yield staging
+        finish_plan(files, cleaning.plan.plan_id)
+
+    def swap_group(
+        self,
+        files: PartitionFiles,
+        cleaning: Cleaning,
+        staging: Staging,
+        staged: StagedGroup,
+        members: Sequence[SegmentDecision],
+    ) -> None:
+        """Validate the group, then swap it by renames."""
+        plan, journal = cleaning.plan, self._journal
+        if journal is None:
+            raise AssertionError("no group is staged yet")
+        # The lock excludes other processes, so the plan's preconditions are checked before the first swap only, and a
+        # group that is done in the journal needs no manifest any more. All groups in each manifest would be quadratic.
+        witnesses = tuple(each.witness for each in (members if self._is_validated else cleaning.decision.segments))
+        manifest = Manifest.of(plan, (staged,), witnesses, self.resources.plan_max_age_ms)
+        write_manifest(staging.directory, manifest, where=staging.path)
+        validate_plan(files, manifest, CurrentFacts.as_planned(plan), checksums=False)
+        self._is_validated = True
+        if self._keep is not None:
+            self._keep.keep(staged)
+        with signals_wait():
+            swap_group(files, plan.plan_id, staged, journal, self._locked.lock, source_files=_source_files(members))
+        self._count_swapped(staged, members)
 
     def _roll_back(self, files: PartitionFiles, plan: CleaningPlan) -> None:  # noqa: ARG002
         """Before the commit point of the first group the log is unchanged; after it recovery cleans up."""
         abandon(files)
 
-    def record_result(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
+    def record_result(self, survey: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
         """Store the clean point, then Kafka's checkpoint (U-10)."""
         after = read_partition(self.log_dir, self.name)
-        record_checkpoints(self._locked, found, cleaning.plan, after, result, last_base=self.last_base)
+        record_checkpoints(self._locked, survey, cleaning.plan, after, result, last_base=self.last_base)
         return result
 
 

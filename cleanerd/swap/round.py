@@ -49,12 +49,12 @@ def clean_partition(
     locked: LockedDir, name: TopicPartition, config: TopicConfig, options: CleaningOptions, progress: Progress
 ) -> CleaningResult:
     """Clean one partition of a stopped broker; only a signal or a bug raises."""
-    return _round(OfflineSwap(locked, name, config, options), progress)
+    return _clean(OfflineSwap(locked, name, config, options), progress)
 
 
 def clean_live(live: LiveDir, name: TopicPartition, options: CleaningOptions, progress: Progress) -> CleaningResult:
     """Clean one partition beside a running broker; only a signal or a bug raises."""
-    return _round(LiveSwap(live, name, options), progress)
+    return _clean(LiveSwap(live, name, options), progress)
 
 
 def stage_partition(
@@ -73,107 +73,134 @@ def stage_partition(
 
     ``keep_replaced``: where ``apply`` keeps the segments that it replaces.
     """
-    return _round(DeferredSwap(log_dir, store, resources, name, config, options, keep_replaced), progress, cleaning_of)
+    return _clean(DeferredSwap(log_dir, store, resources, name, config, options, keep_replaced), progress, cleaning_of)
 
 
-def _round(put: SwapStrategy, progress: Progress, cleaning_of: CleaningOf = Cleaning) -> CleaningResult:
+class _SegmentsSplitError(Exception):
+    """Segments were split first; the log has to be planned again. ``notes`` say which ones."""
+
+    def __init__(self, notes: tuple[str, ...]) -> None:
+        super().__init__(notes)
+        self.notes = notes
+
+
+def _clean(strategy: SwapStrategy, progress: Progress, cleaning_of: CleaningOf = Cleaning) -> CleaningResult:
     try:
-        with PartitionFiles(put.log_dir.path / str(put.name)) as files:
-            return _tries(put, files, progress, cleaning_of)
+        with PartitionFiles(strategy.log_dir.path / str(strategy.name)) as files:
+            return _retry_loop(strategy, files, progress, cleaning_of)
     except (CleanerdError, OSError) as caught:
-        return put.swapped.in_failed(not_cleaned(put.store, put.log_dir, put.name, caught))
+        return strategy.swapped.in_failed(not_cleaned(strategy.store, strategy.log_dir, strategy.name, caught))
 
 
-def _tries(put: SwapStrategy, files: PartitionFiles, progress: Progress, cleaning_of: CleaningOf) -> CleaningResult:
-    waits = put.waits()
+def _retry_loop(
+    strategy: SwapStrategy, files: PartitionFiles, progress: Progress, cleaning_of: CleaningOf
+) -> CleaningResult:
+    waits = strategy.waits()
     while True:
         try:
             with translated_kernel_errors(str(files.path)):
-                return _try(put, files, progress, cleaning_of)
+                return _attempt(strategy, files, progress, cleaning_of)
         except (CleanerdError, OSError) as caught:
-            error = put.translate_error(as_cleanerd_error(caught, str(files.path)))
+            error = strategy.translate_error(as_cleanerd_error(caught, str(files.path)))
             wait = next(waits, None) if error.plan_again else None
             if wait is None and error is caught:
                 raise  # raise without a chained context
             if wait is None:
                 raise error from caught
         time.sleep(wait)
-        put.before_retry(error)
+        strategy.before_retry(error)
 
 
-def _try(put: SwapStrategy, files: PartitionFiles, progress: Progress, cleaning_of: CleaningOf) -> CleaningResult:
-    put.enter(files)
-    reading = put.read()
-    found = first = reading.survey(put.store, put.options)
-    notes: tuple[str, ...] = ()
-    part: tuple[str, ...] = ()
-    if not found.to_clean:
-        return untouched(found, str(put.log_dir.path))
-    with put.resources.readers(str(found.log.path)) as pool:
+def _attempt(
+    strategy: SwapStrategy, files: PartitionFiles, progress: Progress, cleaning_of: CleaningOf
+) -> CleaningResult:
+    strategy.enter(files)
+    snapshot = strategy.read()
+    survey = first_survey = snapshot.survey(strategy.store, strategy.options)
+    split_notes: tuple[str, ...] = ()
+    end_note: tuple[str, ...] = ()
+    if not survey.to_clean:
+        return untouched(survey, str(strategy.log_dir.path))
+    with strategy.resources.readers(str(survey.log.path)) as pool:
         while True:
-            cleaning = cleaning_of(put.plan(reading, found, pool.reader), pool, progress)
-            cleaning.passes_bytes = put.resources.passes_bytes
+            plan = strategy.plan(snapshot, survey, pool.reader)
+            cleaning = cleaning_of(plan, pool, progress)
+            cleaning.passes_bytes = strategy.resources.passes_bytes
             try:
-                result = _carried_out_or_split(put, files, found, cleaning)
+                result = _decide_and_execute(strategy, files, survey, cleaning)
             except TooManyPassesError as error:
-                if put.resources.passes_bytes is None:
+                if strategy.resources.passes_bytes is None:
                     raise
-                found = reading.survey(put.store, replace(put.options, up_to_offset=error.end_offset))
-                part = (_ends_early(found),)
-                continue
-            if isinstance(result, CleaningResult):
+                survey = snapshot.survey(strategy.store, replace(strategy.options, up_to_offset=error.end_offset))
+                end_note = (_ends_early(survey),)
+            except _SegmentsSplitError as split:
+                # As in Kafka: split, then begin again with the current log (C-67).
+                split_notes += split.notes
+                snapshot = strategy.read()
+                survey = snapshot.survey(strategy.store, strategy.options)
+                end_note = ()
+                if not survey.to_clean:
+                    result = untouched(survey, str(strategy.log_dir.path))
+                    return replace(result, notes=(*split_notes, *result.notes))
+            else:
                 break
-            # As in Kafka: split, then begin again with the current log (C-67).
-            notes += result
-            reading = put.read()
-            found = reading.survey(put.store, put.options)
-            part = ()
-            if not found.to_clean:
-                left = untouched(found, str(put.log_dir.path))
-                return replace(left, notes=(*notes, *left.notes))
-        if found is not first:
-            before = len(first.log.segments) - 1
+        if survey is not first_survey:
             result = replace(
-                result, segments_before=before, notes=(*notes, *part, *result.notes), is_partial=bool(part)
+                result,
+                segments_before=len(first_survey.log.segments) - 1,
+                notes=(*split_notes, *end_note, *result.notes),
+                is_partial=bool(end_note),
             )
-        return put.record_result(found, cleaning, result)
+        return strategy.record_result(survey, cleaning, result)
 
 
-def _ends_early(found: Survey) -> str:
+def _ends_early(survey: Survey) -> str:
     return (
-        f"this cleaning ends at offset {found.end_offset} of {found.bounds.bound.offset}, so that other partitions get "
-        "a turn: more keys do not fit the passes that it may make (cleanerd.passes.bytes, "
+        f"this cleaning ends at offset {survey.end_offset} of {survey.bounds.bound.offset}, so that other partitions "
+        "get a turn: more keys do not fit the passes that it may make (cleanerd.passes.bytes, "
         "log.cleaner.dedupe.buffer.size). The next cleaning of the partition continues there"
     )
 
 
-def _carried_out_or_split(
-    put: SwapStrategy, files: PartitionFiles, found: Survey, cleaning: Cleaning
-) -> CleaningResult | tuple[str, ...]:
-    """The result; or, if segments had to be split first, notes about that: then plan the log again."""
+def _decide_and_execute(
+    strategy: SwapStrategy, files: PartitionFiles, survey: Survey, cleaning: Cleaning
+) -> CleaningResult:
+    """The result of carrying out the plan.
+
+    Raises:
+        _SegmentsSplitError: segments had to be split before that.
+        TooManyPassesError: see ``decide``.
+    """
     cleaning.decide()
     if overflowed := cleaning.overflowed():
-        return put.split(files, found, cleaning, overflowed)
+        raise _SegmentsSplitError(strategy.split(files, survey, cleaning, overflowed))
     try:
-        return _carried_out(put, files, found, cleaning)
+        return _execute(strategy, files, survey, cleaning)
     except SegmentGrowsError as error:
-        if not put.can_split:
+        if not strategy.can_split:
             raise
         # This is known only after rewriting it (U-55); earlier groups are in the log.
         too_large = [each for each in cleaning.decision.segments if each.source.base == error.base]
-        return put.split(files, found, cleaning, too_large, grows=True)
+        notes = strategy.split(files, survey, cleaning, too_large, grows=True)
+    raise _SegmentsSplitError(notes)
 
 
-def _carried_out(put: SwapStrategy, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> CleaningResult:
-    before = put.swapped  # swapped by earlier tries
-    put.check(files, cleaning)
-    cleaning.may_grow = found.may_grow(put.options)
+def _execute(strategy: SwapStrategy, files: PartitionFiles, survey: Survey, cleaning: Cleaning) -> CleaningResult:
+    swapped_before = strategy.swapped  # by earlier attempts
+    strategy.check(files, cleaning)
+    cleaning.may_grow = survey.may_grow(strategy.options)
     started = time.monotonic()
     if cleaning.groups():
-        put.record_settings(files, found, cleaning)
-        put.swap_groups(files, found, cleaning)
+        strategy.record_settings(files, survey, cleaning)
+        with strategy.open_staging(files, survey, cleaning) as staging:
+            for group in cleaning.pending_groups():
+                if not cleaning.rewrite(group, staging):
+                    continue  # too large: its parts are next (U-17)
+                staged = cleaning.verify(group, staging)
+                strategy.swap_group(files, cleaning, staging, staged, cleaning.members(group))
+            strategy.finish(files, survey, cleaning, staging)
     # Executors rewrite several groups at once, or before the first swap, so their seconds are not included.
     swap_seconds = max(0.0, time.monotonic() - started - cleaning.totals.rewrite_seconds)
     outcome: Outcome = "cleaned" if cleaning.totals.groups else "unchanged"
-    result = worked_out(found, str(put.log_dir.path), cleaning, outcome=outcome, swap_seconds=swap_seconds)
-    return before.in_done(result) if before.groups else result
+    result = worked_out(survey, str(strategy.log_dir.path), cleaning, outcome=outcome, swap_seconds=swap_seconds)
+    return swapped_before.in_done(result) if swapped_before.groups else result

@@ -114,13 +114,13 @@ class SwapStrategy(ABC):
     def read(self) -> PartitionSnapshot:
         """Read the partition's current state."""
 
-    def plan(self, reading: PartitionSnapshot, found: Survey, reader: SegmentReader) -> CleaningPlan:
-        return make_plan(reading.log_dir, found, self.resources, self.options, reader)
+    def plan(self, snapshot: PartitionSnapshot, survey: Survey, reader: SegmentReader) -> CleaningPlan:
+        return make_plan(snapshot.log_dir, survey, self.resources, self.options, reader)
 
     def split(
         self,
         files: PartitionFiles,
-        found: Survey,
+        survey: Survey,
         cleaning: Cleaning,
         overflowed: Sequence[SegmentDecision],
         *,
@@ -130,27 +130,47 @@ class SwapStrategy(ABC):
 
         Returns notes.
         """
-        del files, found, overflowed, grows
+        del files, survey, overflowed, grows
         refuse_split(cleaning)
         return ()
 
     def check(self, files: PartitionFiles, cleaning: Cleaning) -> None:  # noqa: B027 - mostly there is nothing
         """Refuse a cleaning that cannot be swapped in."""
 
-    def record_settings(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+    def record_settings(self, files: PartitionFiles, survey: Survey, cleaning: Cleaning) -> None:
         """Store the settings before the first swap: a process killed later stores nothing (U-6)."""
         del files
-        self.store.require_rules(self.log_dir, found.log, cleaning.plan.fingerprint)
+        self.store.require_rules(self.log_dir, survey.log, cleaning.plan.fingerprint)
+
+    @contextmanager
+    def open_staging(self, files: PartitionFiles, survey: Survey, cleaning: Cleaning) -> Iterator[Staging]:
+        """Where the groups, at least one, are staged; cleaned up at the end, and also if the block fails."""
+        reserve_bytes = disk_reserve_bytes(self.resources, survey.config, cleaning.plan.path)
+        back = partial(self._roll_back, files, cleaning.plan)
+        with cleaning.staging(reserve_bytes, lasting=self.lasting) as staging, rollback_on_error(back):
+            yield staging
 
     @abstractmethod
-    def swap_groups(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """Stage the groups, at least one, and swap them in, ascending."""
+    def swap_group(
+        self,
+        files: PartitionFiles,
+        cleaning: Cleaning,
+        staging: Staging,
+        staged: StagedGroup,
+        members: Sequence[SegmentDecision],
+    ) -> None:
+        """Swap in a verified group, whose sources are ``members``; the next one is above it."""
+
+    def finish(  # noqa: B027 - mostly there is nothing
+        self, files: PartitionFiles, survey: Survey, cleaning: Cleaning, staging: Staging
+    ) -> None:
+        """Called after the last group."""
 
     @abstractmethod
-    def record_result(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
+    def record_result(self, survey: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
         """Store how far the log is clean now; returns the completed result."""
 
-    def swapped_group(self, staged: StagedGroup, members: Sequence[SegmentDecision]) -> None:
+    def _count_swapped(self, staged: StagedGroup, members: Sequence[SegmentDecision]) -> None:
         """Count a group that is in the log, whatever happens to later groups."""
         self.last_base = staged.base
         self.swapped = self.swapped.plus(staged, members)
@@ -161,14 +181,6 @@ class SwapStrategy(ABC):
 
     def before_retry(self, error: CleanerdError) -> None:  # noqa: B027 - mostly there is nothing
         """Prepare another try after ``error``."""
-
-    @contextmanager
-    def _staging(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> Iterator[Staging]:
-        """Where the groups are staged; calls :meth:`_roll_back` if the block fails."""
-        reserve_bytes = disk_reserve_bytes(self.resources, found.config, cleaning.plan.path)
-        back = partial(self._roll_back, files, cleaning.plan)
-        with cleaning.staging(reserve_bytes, lasting=self.lasting) as staging, rollback_on_error(back):
-            yield staging
 
     def _roll_back(self, files: PartitionFiles, plan: CleaningPlan) -> None:
         """Clean up; groups that were swapped in stay."""

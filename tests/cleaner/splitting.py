@@ -28,5 +28,5 @@ def enough(*_arguments: object) -> None:
 def only_split(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop between the split and the cleaning, as Kafka does."""
     with monkeypatch.context() as patch:
-        patch.setattr(one_round, "_carried_out", enough)
+        patch.setattr(one_round, "_execute", enough)
         assert "enough" in clean(root, force(), config(index_interval_bytes=1)).reason

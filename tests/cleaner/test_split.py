@@ -172,7 +172,7 @@ def test_every_step(injector: Injector, monkeypatch: pytest.MonkeyPatch, kills: 
             root = make_log_dir(path / "logs", {NAME: overflowed()})
             injector.arm(step, kills=kills)
             with monkeypatch.context() as patch, suppress(Killed):
-                patch.setattr(one_round, "_carried_out", enough)
+                patch.setattr(one_round, "_execute", enough)
                 reason = clean(root, force()).reason
                 assert ("Input/output error" if injector.happened else "enough") in reason
             injector.disarm()

@@ -64,7 +64,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(one_round, "PartitionFiles", RecordingFiles)
         patch.setattr(split, "restore_group", restore_group)
-        patch.setattr(one_round, "_carried_out", enough)
+        patch.setattr(one_round, "_execute", enough)
         assert "enough" in clean(root, force(), config(index_interval_bytes=1)).reason
     ((files, first, start),) = seen
     new = State.read(place)

@@ -224,7 +224,7 @@ BESIDE_BROKERS = (
         "replaced-twice-at-once",
         "D-04",
         LIVE,
-        "        swapper.wait_for_deletions(found.config.file_delete_delay_ms)\n",
+        "        self._swaps().wait_for_deletions(survey.config.file_delete_delay_ms)\n",
         "",
         (f"{TESTS}::test_replaced_a_moment_ago",),
     ),

@@ -99,7 +99,7 @@ MOVING_LOGS = (
         "a-staged-partition-stays-in-quarantine",
         "OP-10",
         "cleanerd/swap/deferred_swap.py",
-        "        forget_quarantine(self.store, self.log_dir, found.log)\n",
+        "        forget_quarantine(self.store, self.log_dir, survey.log)\n",
         "",
         (f"{STAGED}::test_a_quarantine_ends_when_it_is_staged",),
     ),

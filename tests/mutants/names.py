@@ -119,7 +119,7 @@ NAMES = (
         "a-live-swap-on-top-of-one-that-stopped-half-way",
         "U-34",
         "cleanerd/swap/live_swap.py",
-        "                swapper.require_no_half_swap(staged)\n",
+        "        swapper.require_no_half_swap(staged)\n",
         "",
         ("tests/swap/test_live_answers.py::test_a_swap_that_stopped_half_way",),
     ),

@@ -89,7 +89,7 @@ RULES_MEMORY = (
         "rules-are-remembered-when-all-is-done",
         "U-6",
         "cleanerd/swap/round.py",
-        "        put.record_settings(files, found, cleaning)\n",
+        "        strategy.record_settings(files, survey, cleaning)\n",
         "",
         (
             "tests/swap/test_rules_remembered_first.py::test_killed_between_two_groups",
@@ -148,10 +148,10 @@ RULES_MEMORY = (
         "undo-sets-back-what-the-cleaning-remembered",
         "U-6",
         "cleanerd/swap/offline_swap.py",
-        "        self._keep = self._keeper(files, found, cleaning)\n"
-        "        super().record_settings(files, found, cleaning)\n",
-        "        super().record_settings(files, found, cleaning)\n"
-        "        self._keep = self._keeper(files, found, cleaning)\n",
+        "        self._keep = self._keeper(files, survey, cleaning)\n"
+        "        super().record_settings(files, survey, cleaning)\n",
+        "        super().record_settings(files, survey, cleaning)\n"
+        "        self._keep = self._keeper(files, survey, cleaning)\n",
         ("tests/cli/test_forgotten_config.py::test_undo_forgets_what_it_undid_and_no_more",),
     ),
     Mutant(
