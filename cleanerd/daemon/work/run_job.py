@@ -135,25 +135,32 @@ def run(job: CleaningJob, keeping: BackupLimits | None = None, agents: AgentPool
     ``keeping``: where replaced segments are kept. ``agents``: connections shared with other jobs and scans.
     """
     path = job.path / str(job.name)
-    listed = None
-    if (
-        job.kind not in {"live", "stage"} or job.scan.size_bytes >= SMALL_BYTES
-    ):  # otherwise the page cache does not matter; the work itself reports faults
-        with suppress(CleanerdError):  # the work itself reports faults
-            listed = read_partition(job.scan.log_dir, job.name)
-    cold = [] if listed is None else cold_segments(path, listed.segments[:-1])
+    log_before = _list_for_page_cache(job)
+    cold = [] if log_before is None else cold_segments(path, log_before.segments[:-1])
     marker = nullcontext() if job.in_flight is None else job.in_flight.working(job.scan.log_dir, job.name)
     try:
         with marker:
-            return _run(job, listed, keeping, agents)
+            return _run(job, log_before, keeping, agents)
     except CleaningStopped:
         return JobDone(job, job.clock.now_ms(), stopped=True)
     finally:
         drop(path, cold)
 
 
+def _list_for_page_cache(job: CleaningJob) -> PartitionLog | None:
+    """The segments before the job; None for a small cleaning, which the page cache does not notice.
+
+    None also after an error: the job meets it too, and reports it.
+    """
+    if job.kind in {"live", "stage"} and job.scan.size_bytes < SMALL_BYTES:
+        return None
+    with suppress(CleanerdError):
+        return read_partition(job.scan.log_dir, job.name)
+    return None
+
+
 def _run(
-    job: CleaningJob, listed: PartitionLog | None, keeping: BackupLimits | None, agents: AgentPool | None
+    job: CleaningJob, log_before: PartitionLog | None, keeping: BackupLimits | None, agents: AgentPool | None
 ) -> JobDone:
     if job.kind in {"live", "stage"}:
         _report_change(job)
@@ -170,7 +177,7 @@ def _run(
         if (
             job.kind in {"estimate", "digest", "verify"}
             or not error.consequence.remembered
-            or has_changed(job.scan.log_dir, job.name, listed)
+            or has_changed(job.scan.log_dir, job.name, log_before)
         ):
             return JobDone(job, job.clock.now_ms(), passing=str(error))
         return _failed(job, str(error), error)
