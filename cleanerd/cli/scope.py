@@ -105,12 +105,11 @@ def note_young_topics(output: Output, beside: Partitions, targets: Sequence[Targ
 
 
 def select_in(
-    words: Sequence[str], paths: Iterable[Path], *, also: Iterable[TopicPartition] = (), partial: bool = False
+    words: Sequence[str], paths: Iterable[Path], *, also: Iterable[TopicPartition] = ()
 ) -> PartitionSelection:
     """The partitions of these log directories, and of ``also``, that the words of ``--partition`` select.
 
-    If a directory cannot be listed, which the command reports, an unknown word may refer to it. ``partial``: allow
-    unknown words in any case.
+    If a directory cannot be listed, which the command reports, an unknown word may refer to it.
 
     Raises:
         ConfigError, RefusedError: see :func:`cleanerd.resolution.selection.select`.
@@ -118,6 +117,7 @@ def select_in(
     known = list(also)
     places = []
     links: list[str] = []
+    partial = False
     for path in paths if words else ():
         places.append(str(path))
         try:

@@ -70,13 +70,12 @@ class MemoryShare:
     """The shares of memory. ``map_bytes``: all offset maps together; ``batch_bytes``: one decompressed batch.
 
     ``facts_bytes``: the facts about one log's batches and records, which use the memory for large batches.
-    ``held_by_memory``: the memory sets that limit, not the setting. ``fits``: the limit can be kept.
+    ``fits``: the limit can be kept.
     """
 
     map_bytes: int
     batch_bytes: int
     facts_bytes: int
-    held_by_memory: bool
     fits: bool
 
 
@@ -102,7 +101,6 @@ def share_of(
         map_bytes=max(maps, threads * MIB),
         batch_bytes=min(max(batch, LEAST_BATCH_BYTES), max_unpacked_bytes),
         facts_bytes=max((left - maps) // threads - 2 * read_buffer_bytes - THREAD_BYTES, LEAST_FACTS_BYTES),
-        held_by_memory=batch < max_unpacked_bytes,
         fits=batch >= LEAST_BATCH_BYTES,
     )
 

@@ -123,14 +123,12 @@ STATE: Final = Document("", PartitionState)
 class StateStore:
     """The state directory. Reading does not raise: unusable files count as absent, see ``warnings``.
 
-    ``keeps_damaged``: a damaged file is not moved, for a reader that may change nothing. ``write``: as
-    :func:`write_state_file`. ``standing``: the current warnings, by file. ``failures``: the number of files that could
-    not be read or written, or were damaged.
+    ``keeps_damaged``: a damaged file is not moved, for a reader that may change nothing. ``standing``: the
+    current warnings, by file. ``failures``: the number of files that could not be read or written, or were damaged.
     """
 
-    def __init__(self, root: Path, *, keeps_damaged: bool = False, write: Callable[..., None] | None = None) -> None:
+    def __init__(self, root: Path, *, keeps_damaged: bool = False) -> None:
         self.root = root
-        self._write_file = write
         self._keeps_damaged = keeps_damaged
         self.warnings: list[str] = []
         self.standing: dict[Path, str] = {}
@@ -270,9 +268,8 @@ class StateStore:
             self.places.register(log_dir.place, owner)
             if state.cleaned_by is None:
                 self._set_aside_unreadable(path)
-            write_file = self._write_file or write_state_file
             data = STATE.to_bytes(state, topic=log.name.topic, partition=log.name.partition)
-            write_file(path, data, owner, self.root)
+            write_state_file(path, data, owner, self.root)
 
         self.in_place(f"{PARTITIONS}/{self.directory_name(log_dir)}", owner, write)
 

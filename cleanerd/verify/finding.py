@@ -90,9 +90,9 @@ class Findings:
         """Whether another error of ``kind`` would be stored: finding its place may be expensive."""
         return self.limit is None or self._counts[kind, Severity.ERROR] < self.limit
 
-    def count_error(self, kind: FindingKind, count: int = 1) -> None:
-        """Count errors without storing them."""
-        self._counts[kind, Severity.ERROR] += count
+    def count_error(self, kind: FindingKind) -> None:
+        """Count an error without storing it."""
+        self._counts[kind, Severity.ERROR] += 1
 
     def as_warnings(self, because: str) -> Findings:
         """A collector that reports findings as warnings, with the reason ``because``."""
