@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -39,17 +39,12 @@ def audit(
     partition: str,
     log_dirs: tuple[Path, ...],
     *,
-    keys: tuple[str, ...],
-    keys_file: Path | None,
-    key_prefixes: tuple[str, ...],
-    value_parts: tuple[str, ...],
-    as_hex: bool,
-    as_base64: bool,
     expect_absent: bool,
+    **search_terms: Any,
 ) -> int:
     """Run ``cleanerd audit``; its options are in ``reading_commands.py``."""
     log_dirs = common.log_dirs(log_dirs)
-    terms = find_terms(keys, keys_file, key_prefixes, value_parts, as_hex=as_hex, as_base64=as_base64)
+    terms = find_terms(**search_terms)
     if not terms:
         raise click.UsageError("no key to find: give --key, --keys-file, --key-prefix or --value-contains")
     host = search_host(common, common.load_settings(), partition, log_dirs, terms)

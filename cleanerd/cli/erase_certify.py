@@ -91,7 +91,7 @@ def certify(
 ) -> int:
     """Run ``cleanerd erase certify``; its options are in ``erase_commands.py``."""
     log_dirs = common.log_dirs(log_dirs)
-    (term,) = find_terms((key,), None, (), (), as_hex=as_hex, as_base64=as_base64)
+    (term,) = find_terms(keys=(key,), as_hex=as_hex, as_base64=as_base64)
     settings = common.load_settings()
     requests = ErasureRequests(settings.daemon.cleanerd_state_dir)
     request = _request(requests, request_file, topic, term.data)

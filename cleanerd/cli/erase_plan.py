@@ -43,7 +43,7 @@ def plan(
 ) -> int:
     """Run ``cleanerd erase plan``; its options are in ``erase_commands.py``."""
     log_dirs = common.log_dirs(log_dirs)
-    (term,) = find_terms((key,), None, (), (), as_hex=as_hex, as_base64=as_base64)
+    (term,) = find_terms(keys=(key,), as_hex=as_hex, as_base64=as_base64)
     settings = common.load_settings()
     host = search_host(common, settings, topic, log_dirs, [term])
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms

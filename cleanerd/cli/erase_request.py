@@ -53,7 +53,7 @@ def request(
     yes: bool,
 ) -> None:
     """Run ``cleanerd erase request``; its options are in ``erase_commands.py``."""
-    (term,) = find_terms((key,), None, (), (), as_hex=as_hex, as_base64=as_base64)
+    (term,) = find_terms(keys=(key,), as_hex=as_hex, as_base64=as_base64)
     settings = common.load_settings()
     client = read_client_config(command_config or settings.daemon.cleanerd_command_config)
     servers = require_bootstrap(bootstrap or settings.daemon.bootstrap_servers, client)

@@ -74,7 +74,7 @@ def _expected(
 ) -> Expected:
     data = None
     if key is not None:
-        (term,) = find_terms((key,), None, (), (), as_hex=as_hex, as_base64=as_base64)
+        (term,) = find_terms(keys=(key,), as_hex=as_hex, as_base64=as_base64)
         data = term.data
     if request_file is None:
         if topic is None or data is None or since_ms is None:

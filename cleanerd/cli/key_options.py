@@ -25,11 +25,11 @@ def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def find_terms(
-    keys: tuple[str, ...],
-    keys_file: Path | None,
-    key_prefixes: tuple[str, ...],
-    value_parts: tuple[str, ...],
     *,
+    keys: tuple[str, ...],
+    keys_file: Path | None = None,
+    key_prefixes: tuple[str, ...] = (),
+    value_parts: tuple[str, ...] = (),
     as_hex: bool,
     as_base64: bool,
 ) -> tuple[Term, ...]:

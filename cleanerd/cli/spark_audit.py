@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -79,13 +79,8 @@ def audit(
     now_ms: int | None,
     examples: int,
     digest_key: str | None,
-    keys: tuple[str, ...],
-    keys_file: Path | None,
-    key_prefixes: tuple[str, ...],
-    value_parts: tuple[str, ...],
-    as_hex: bool,
-    as_base64: bool,
     expect_absent: bool,
+    **search_terms: Any,
 ) -> int:
     """Check the cleaned logs in AFTER against BEFORE: lost, stale, resurrected, duplicated or altered records.
 
@@ -94,7 +89,7 @@ def audit(
     such records: live, replaced, kept or staged.
     """
     settings = common.load_settings()
-    terms = find_terms(keys, keys_file, key_prefixes, value_parts, as_hex=as_hex, as_base64=as_base64)
+    terms = find_terms(**search_terms)
     if terms:
         return _erasure(common, settings, dirs, terms, limit=examples, expect_absent=expect_absent)
     if expect_absent:
