@@ -16,6 +16,14 @@ STATES = "tests/spark/test_source_states.py"
 
 SPARK_SOURCE = (
     Mutant(
+        "spark-results-may-be-functions",
+        "SP-6",
+        "cleanerd/spark/task_runner.py",
+        "        if isinstance(found, type) and (is_dataclass(found) or issubclass(found, tuple | Enum | PurePath)):\n",
+        "        if found is not None:\n",
+        ("tests/spark/test_clean_pieces.py::test_results_are_values",),
+    ),
+    Mutant(
         "source-does-not-read-on-for-markers",
         "U-12",
         VISIBLE,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import PosixPath
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,9 +19,22 @@ from cleanerd.cleaner.cleaner import NoProgress
 from cleanerd.errors import CorruptionError, MachineError, RefusedError, UnsupportedLogError
 from cleanerd.spark.blocks import KeyRows, NumberSpool, bits_row, combined, set_bits, shard_of
 from cleanerd.spark.jobs import Jobs
+from cleanerd.spark.record_pairs import PairFindings
+from cleanerd.spark.record_scan import RecordFact
 from cleanerd.spark.rows import WINNERS, Row, error_of, error_row, pack, unpack, value_in
+from cleanerd.spark.task_runner import received
 
 HASHES = arrays.arrays(np.uint64, st.integers(0, 40).map(lambda count: 2 * count))
+
+
+@pytest.mark.parametrize("harm", [("os", "system"), ("pathlib", "os.system"), ("cleanerd.verify.listing", "size_of")])
+def test_results_are_values(harm: tuple[str, str]) -> None:
+    """SP-6: a task's result cannot have the driver call anything."""
+    value = {"work": PairFindings(), "at": [PosixPath("a"), RecordFact.OPEN, frozenset({1})]}
+    assert received(pickle.dumps(value)) == value
+    module, name = (f"\x8c{chr(len(each))}{each}".encode("latin-1") for each in harm)
+    with pytest.raises(errors.CleanerdError, match="not a value"):
+        received(b"\x80\x04" + module + name + b"\x93.")
 
 
 @pytest.mark.parametrize("dense", [False, True])
