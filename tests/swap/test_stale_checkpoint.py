@@ -87,7 +87,7 @@ def test_an_old_checkpoint_of_a_disabled_cleaner_is_not_believed(root: Path) -> 
         assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 8}
         result = clean_beside(agent)
         assert (result.outcome, result.first_dirty_offset) == ("cleaned", 0)
-        assert any("all of the log is dirty" in note for note in result.notes)
+        assert any("the whole log is dirty" in note for note in result.notes)
         assert (offsets_of(root, b"x"), offsets_of(root, b"z")) == ([6], [10])
 
 
