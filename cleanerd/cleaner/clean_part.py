@@ -14,7 +14,7 @@ import numpy as np
 from cleanerd.cleaner.bits import BitColumn
 from cleanerd.cleaner.chunk_rows import ChunkRows
 from cleanerd.cleaner.evidence import SegmentEvidence
-from cleanerd.cleaner.index import ChunkDecoding, Contestants, Keys, Winners, keyed_rows
+from cleanerd.cleaner.index import ChunkDecoding, Contestants, KeyPass, Winners, keyed_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class CleanPart:
     """The segments below the first dirty offset, and the clean beginning of the segment that contains it.
 
-    ``contestants``: the records that competed in the last walk; ``ordinals``: the number of their ordinals.
+    ``contestants``: the records that competed in the last pass; ``ordinals``: the number of their ordinals.
     """
 
     def __init__(self, plan: CleaningPlan, room: MetadataBudget) -> None:
@@ -39,7 +39,7 @@ class CleanPart:
         self.contestants: list[Contestants] = []
         self.ordinals = 0
 
-    def walk(self, decoder: ChunkDecoding, keys: Keys, dirty: Sequence[SegmentEvidence]) -> None:
+    def add_all(self, decoder: ChunkDecoding, key_pass: KeyPass, dirty: Sequence[SegmentEvidence]) -> None:
         """Have all clean records compete; ``dirty`` is the evidence of the dirty segments.
 
         Raises:
@@ -50,12 +50,12 @@ class CleanPart:
         every = decoder.segments([evidence.source for evidence in self.evidence])
         for evidence, chunks in zip(self.evidence, every, strict=True):
             if is_first:
-                self._first_walk(chunks, evidence, keys)
+                self._read_first(chunks, evidence, key_pass)
             else:
-                self._walk(chunks, evidence, evidence.records, keys)
+                self._read_again(chunks, evidence, evidence.records, key_pass)
         for evidence in dirty:
             if evidence.dirty_from > 0:
-                self._walk(decoder.chunks(evidence.source), evidence, evidence.dirty_from, keys)
+                self._read_again(decoder.chunks(evidence.source), evidence, evidence.dirty_from, key_pass)
 
     def take_winners(self, found: Winners) -> None:
         """Store which clean records won and which have a key of the dirty section, after all have competed."""
@@ -68,7 +68,7 @@ class CleanPart:
                 won = found.clean[rows]
                 evidence.won = won.copy() if evidence.won is None else evidence.won | won
 
-    def _first_walk(self, chunks: Iterator[Chunk], evidence: SegmentEvidence, keys: Keys) -> None:
+    def _read_first(self, chunks: Iterator[Chunk], evidence: SegmentEvidence, key_pass: KeyPass) -> None:
         """Read a clean segment for the first time."""
         superseded = BitColumn()
         for chunk in chunks:
@@ -78,15 +78,15 @@ class CleanPart:
             # Records below the log start are no candidates (U-2).
             below = min(max(evidence.unjudged_records - record, 0), len(chunk.records))
             rows = ChunkRows(below, len(chunk.records), excluded)
-            superseded.append(keys.meet(chunk, self.ordinals + record, keyed_rows(chunk, rows)))
+            superseded.append(key_pass.add_clean(chunk, self.ordinals + record, keyed_rows(chunk, rows)))
         self._done(evidence, superseded, evidence.records)
 
-    def _walk(self, chunks: Iterator[Chunk], evidence: SegmentEvidence, records: int, keys: Keys) -> None:
+    def _read_again(self, chunks: Iterator[Chunk], evidence: SegmentEvidence, records: int, key_pass: KeyPass) -> None:
         """Read the first ``records`` of a segment again, or a few more; ``chunks`` are the whole segment."""
         superseded = BitColumn()
         for known in evidence.replay(chunks):
             mask = keyed_rows(known.chunk, known.rows(evidence.unjudged_records, records))
-            superseded.append(keys.meet(known.chunk, self.ordinals + known.record, mask))
+            superseded.append(key_pass.add_clean(known.chunk, self.ordinals + known.record, mask))
             if records < evidence.records and superseded.count >= records:
                 break
         self._done(evidence, superseded, records)

@@ -97,8 +97,6 @@ class SegmentDecision:
         """[b] uint8: the batch actions for a rewrite.
 
         ``ends_group``: this is the group's last non-empty source. ``alone``: the group retains no other batch.
-
-        ``alone``: no other batch of the group stays.
         """
         if ends_group and len(self.actions):
             return end_of_group(self.actions, self.closing_alone if alone else self.closing)
@@ -140,7 +138,7 @@ def decide(plan: CleaningPlan, decoder: ChunkDecoding, sizing: MapSizing = SIZIN
 
     Raises:
         CorruptionError: a segment is damaged; see ``corrected_by_markers``.
-        DisorderedLogError: see ``settle_disorder``.
+        DisorderedLogError: see ``resolve_disorder``.
         TooManyPassesError, CleanerdError: see ``with_map``.
     """
     started = time.monotonic()
@@ -180,13 +178,13 @@ def _gather(plan: CleaningPlan, decoder: ChunkDecoding, use: MapUse) -> _Evidenc
     entries = 0
     utilization = 0.0
     index_seconds = 0.0
-    for keys in use.walks:
+    for key_pass in use.passes:
         started = time.monotonic()
-        index.build(decoder, keys)
+        index.build(decoder, key_pass)
         index_seconds += time.monotonic() - started
-        clean_part.walk(decoder, keys, index.evidence)
+        clean_part.add_all(decoder, key_pass, index.evidence)
         everyone = [*clean_part.contestants, *index.contestants]
-        found = keys.settle(decoder, Contest(everyone, clean_part.ordinals, index.ordinals))
+        found = key_pass.decide(decoder, Contest(everyone, clean_part.ordinals, index.ordinals))
         clean_part.take_winners(found)
         index.take_winners(found.dirty)
         entries += found.entries
@@ -195,7 +193,7 @@ def _gather(plan: CleaningPlan, decoder: ChunkDecoding, use: MapUse) -> _Evidenc
     return _Evidence(
         segments=(*clean_part.evidence, *index.evidence),
         winners=(*[None] * len(clean_part.evidence), *winners),
-        passes=use.passes,
+        passes=use.count,
         map_note=use.note,
         oddities=index.oddities,
         map_entries=entries,

@@ -77,8 +77,8 @@ class Contest:
 class Winners:
     """Bitmaps by ordinal: the ``dirty`` records that won their key, and the ``clean`` ones, None under ``offset``.
 
-    ``held``: clean records whose key occurs in the dirty section; None if ``Keys.meet`` returned them. ``entries``:
-    distinct keys. ``utilization``: of the map when it was fullest, 0 to 1.
+    ``held``: clean records whose key occurs in the dirty section; None if ``KeyPass.add_clean`` returned them.
+    ``entries``: distinct keys. ``utilization``: of the map when it was fullest, 0 to 1.
     """
 
     dirty: NDArray[np.uint64]
@@ -88,10 +88,10 @@ class Winners:
     utilization: float
 
 
-class DirtyKeys(Protocol):
-    """Lets the dirty records compete for their keys."""
+class DirtyKeySink(Protocol):
+    """Takes the dirty records, which compete for their keys."""
 
-    def put(self, chunk: _kernel.Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
+    def add_dirty(self, chunk: _kernel.Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
         """Let the dirty records of ``mask`` [n] compete (C-20: tombstones too, null keys never).
 
         Raises:
@@ -99,16 +99,16 @@ class DirtyKeys(Protocol):
         """
 
 
-class Keys(DirtyKeys, Protocol):
-    """Decides keys in one walk over the log: first all dirty records compete, then all clean ones."""
+class KeyPass(DirtyKeySink, Protocol):
+    """Decides keys in one pass over the log, which adds first all dirty records, then all clean ones."""
 
-    def meet(self, chunk: _kernel.Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def add_clean(self, chunk: _kernel.Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Let the clean records of ``mask`` [n] compete.
 
-        Returns [n] bool: known to have a key of the dirty section.
+        Returns [n] bool: which are known to be superseded; all False if only :meth:`decide` knows.
         """
 
-    def settle(self, decoder: ChunkDecoding, contest: Contest) -> Winners:
+    def decide(self, decoder: ChunkDecoding, contest: Contest) -> Winners:
         """The winners, after all records have competed."""
 
 
@@ -138,12 +138,12 @@ class ChunkDecoding:
             # At once: if an index is wrong, the parts that it defines look damaged.
             reading, part = until_damage(reading), part or SegmentPart(0, segment.size_bytes)
         parts = self._pool.parts(segment, self._chunk_bytes) if part is None else [part]
-        yield from self._translate_errors(self._pool.chunks(segment, parts, lambda _: reading, guessed=part is None))
+        yield from self._with_progress(self._pool.chunks(segment, parts, lambda _: reading, guessed=part is None))
 
     def segments(self, sources: Sequence[Source]) -> Iterator[Iterator[_kernel.Chunk]]:
         """The chunks of each segment; consume them before the next segment's."""
         for chunks in self._pool.segments(self._stretches(sources)):
-            yield self._translate_errors(chunks)
+            yield self._with_progress(chunks)
 
     def _stretches(self, sources: Sequence[Source]) -> Iterator[SegmentRange[_kernel.Chunk]]:
         reading = gathered(self._begin, chunk_bytes=self._chunk_bytes)
@@ -153,7 +153,8 @@ class ChunkDecoding:
             parts = self._pool.parts(source.segment, self._chunk_bytes, bytes_behind)
             yield SegmentRange(source.segment, parts, lambda _: reading, guessed=True)
 
-    def _translate_errors(self, chunks: Iterator[_kernel.Chunk]) -> Iterator[_kernel.Chunk]:
+    def _with_progress(self, chunks: Iterator[_kernel.Chunk]) -> Iterator[_kernel.Chunk]:
+        """The chunks; reports the bytes of each after the caller has used it."""
         for chunk in chunks:
             yield chunk
             self._progress(chunk.consumed)
@@ -188,11 +189,11 @@ class DirtyIndex:
         self._end_ordinal = FIRST_DIRTY_ORDINAL
         self._winners: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
 
-    def build(self, decoder: ChunkDecoding, keys: DirtyKeys) -> None:
-        """Let every record of the dirty range compete for its key; the first walk stores the evidence.
+    def build(self, decoder: ChunkDecoding, sink: DirtyKeySink) -> None:
+        """Let every record of the dirty range compete for its key; the first pass stores the evidence.
 
         Raises:
-            OffsetMapFullError: see ``Keys.put``.
+            OffsetMapFullError: see ``DirtyKeySink.add_dirty``.
             CorruptionError: see ``SegmentEvidence.add``.
         """
         sources = dirty_sources(self._plan)
@@ -201,10 +202,10 @@ class DirtyIndex:
             if is_first:
                 self.evidence.append(SegmentEvidence(self._plan, source))
                 self.first_ordinals.append(self._end_ordinal)
-                self._put_segment(chunks, keys, row)
+                self._add_segment(chunks, sink, row)
                 self._end_ordinal += (self.evidence[row].records + 63) // 64 * 64
             else:
-                self._put_again(chunks, keys, row)
+                self._add_again(chunks, sink, row)
 
     @property
     def ordinals(self) -> int:
@@ -212,7 +213,7 @@ class DirtyIndex:
         return self._end_ordinal - FIRST_DIRTY_ORDINAL
 
     def take_winners(self, winners: NDArray[np.uint64]) -> None:
-        """Add the winners of a walk, after the clean section has competed (R280-10)."""
+        """Add the winners of a pass, after the clean section has competed (R280-10)."""
         self._winners = self._winners | winners if len(self._winners) else winners
 
     @property
@@ -225,20 +226,20 @@ class DirtyIndex:
         first = (self.first_ordinals[row] - FIRST_DIRTY_ORDINAL) // 64
         return self._winners[first : first + (self.evidence[row].records + 63) // 64]
 
-    def _put_segment(self, chunks: Iterator[_kernel.Chunk], keys: DirtyKeys, row: int) -> None:
+    def _add_segment(self, chunks: Iterator[_kernel.Chunk], sink: DirtyKeySink, row: int) -> None:
         evidence = self.evidence[row]
         for chunk in chunks:
             self._room.reserve(evidence.source, chunk)
             ordinal = self.first_ordinals[row] + evidence.records
             mask = keyed_rows(chunk, evidence.add(chunk))
             self.oddities.add(chunk, mask)
-            keys.put(chunk, ordinal, mask)
+            sink.add_dirty(chunk, ordinal, mask)
 
-    def _put_again(self, chunks: Iterator[_kernel.Chunk], keys: DirtyKeys, row: int) -> None:
+    def _add_again(self, chunks: Iterator[_kernel.Chunk], sink: DirtyKeySink, row: int) -> None:
         evidence = self.evidence[row]
         for known in evidence.replay(chunks):
             mask = keyed_rows(known.chunk, known.rows(evidence.dirty_from, evidence.dirty_to))
-            keys.put(known.chunk, self.first_ordinals[row] + known.record, mask)
+            sink.add_dirty(known.chunk, self.first_ordinals[row] + known.record, mask)
 
 
 def dirty_sources(plan: CleaningPlan) -> list[Source]:

@@ -1,6 +1,6 @@
-"""Keys on disk, for a log with more keys than its offset map holds (U-43): one walk instead of one per shard.
+"""Keys on disk, for a log with more keys than its offset map holds (U-43): one pass instead of one per shard.
 
-The walk over the log writes a row for each record that competes: key hash, ordinal, version. The hash assigns each row
+The pass over the log writes a row for each record that competes: key hash, ordinal, version. The hash assigns each row
 to a shard. Then the shards are decided one by one with the map in memory, their rows in the order of the log. So the
 result is the same as with passes, and the cost is proportional to the records.
 
@@ -84,7 +84,7 @@ class _Stretch:
 
 
 class KeyFile:
-    """The keys of one walk in an open file, by ``shards``.
+    """The keys of one pass in an open file, by ``shards``.
 
     ``map_bytes``: memory of the map, and of the rows until they are written. ``rows_read`` and ``bytes_written`` count
     for the statistics.
@@ -104,47 +104,44 @@ class KeyFile:
         self.bytes_written = 0
         self.rows_read = 0
 
-    def put(self, chunk: Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
-        """Let the dirty records of ``mask`` [n] compete. See ``Keys.put``."""
+    def add_dirty(self, chunk: Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
+        """Store the dirty records of ``mask`` [n]."""
         self._add(chunk, first_ordinal, mask)
 
-    def meet(self, chunk: Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Let the clean records of ``mask`` [n] compete, after all dirty ones.
-
-        [n]: all False; :meth:`settle` finds them.
-        """
+    def add_clean(self, chunk: Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Store the clean records of ``mask`` [n], after all dirty ones. Returns all False: :meth:`decide` knows."""
         if self._dirty_stretches < 0:
             self._write()
             self._dirty_stretches = len(self._stretches)
         self._add(chunk, first_ordinal, mask)
         return np.zeros(len(mask), dtype=np.bool_)
 
-    def settle(self, _decoder: ChunkDecoding, contest: Contest) -> Winners:
+    def decide(self, _decoder: ChunkDecoding, contest: Contest) -> Winners:
         """Decide all shards.
 
         Raises:
             KeyFileError: the rows cannot be read as they were written.
         """
         self._write()
-        decided = _Decided(self._plan, contest, self._map_bytes)
+        decided = _ShardDecisions(self._plan, contest, self._map_bytes)
         stretches = self._stretches
         clean_from = len(stretches) if self._dirty_stretches < 0 else self._dirty_stretches
         for shard in range(self._shards):
-            self._decide(decided, (stretches[:clean_from], stretches[clean_from:]), shard, shard, self._shards)
+            self._decide_shard(decided, (stretches[:clean_from], stretches[clean_from:]), shard, shard, self._shards)
         return decided.winners()
 
-    def _decide(
-        self, decided: _Decided, stretches: tuple[Sequence[_Stretch], ...], part: int, shard: int, shards: int
+    def _decide_shard(
+        self, decided: _ShardDecisions, stretches: tuple[Sequence[_Stretch], ...], part: int, shard: int, shards: int
     ) -> None:
         """Decide one shard, which is in part ``part`` of the file; in two halves if its keys do not fit the map."""
         dirty, clean = stretches
-        if not decided.put(self._read(dirty, part), shard, shards):
+        if not decided.add_dirty(self._read(dirty, part), shard, shards):
             if shards >= self._shards << MOST_SPLITS:
                 raise KeyFileError("the keys are not dealt out evenly")
             for half in (2 * shard, 2 * shard + 1):
-                self._decide(decided, stretches, part, half, 2 * shards)
+                self._decide_shard(decided, stretches, part, half, 2 * shards)
             return
-        decided.meet(self._read(clean, part), shard, shards)
+        decided.add_clean(self._read(clean, part), shard, shards)
         if decided.keeps_times:
             decided.take_over(chain(self._read(dirty, part), self._read(clean, part)), shard, shards)
         decided.take_winners()
@@ -206,7 +203,7 @@ class KeyFile:
             yield words.view(np.uint64)
 
 
-class _Decided:
+class _ShardDecisions:
     """Decides one shard after the other with the map; has the bitmaps of all."""
 
     def __init__(self, plan: CleaningPlan, contest: Contest, map_bytes: int) -> None:
@@ -222,14 +219,14 @@ class _Decided:
         self._entries = 0
         self._fullest = 0
 
-    def put(self, stretches: Iterator[NDArray[np.uint64]], shard: int, shards: int) -> bool:
+    def add_dirty(self, stretches: Iterator[NDArray[np.uint64]], shard: int, shards: int) -> bool:
         """Put a shard's dirty rows into the map; False: it is full."""
         self._map.clear()
         return all(
             self._map.put_rows(rows, shard=shard, shards=shards) == len(rows) // self._width for rows in stretches
         )
 
-    def meet(self, stretches: Iterator[NDArray[np.uint64]], shard: int, shards: int) -> None:
+    def add_clean(self, stretches: Iterator[NDArray[np.uint64]], shard: int, shards: int) -> None:
         """Compare the clean rows with the map (C-45.3, R280-10)."""
         for rows in stretches:
             met = self._map.meet_rows(rows, shard=shard, shards=shards)

@@ -3,7 +3,7 @@
 A small map is quicker to fill, because more of it is in the CPU's caches. So a large one is sized by an estimate; if
 that was too low, phase 1 starts over with the allowed memory, and then with more shards. None of this changes a result.
 
-If the keys do not fit the memory, one walk writes them to disk (U-43, ``cleaner/key_file.py``). If that is impossible
+If the keys do not fit the memory, one pass writes them to disk (U-43, ``cleaner/key_file.py``). If that is impossible
 or costs more, each shard is a pass over the whole log, and the cost of all passes grows with the square of the keys.
 While other partitions wait, the bytes of all passes are limited, and a cleaning ends at the offset where the keys fill
 that many passes (D-11), as Kafka's cleaner ends where its map is full.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from cleanerd.cleaner.index import ChunkDecoding, Contest, Keys
+    from cleanerd.cleaner.index import ChunkDecoding, Contest, KeyPass
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.policy.rules import Rules
 
@@ -67,13 +67,13 @@ class MapSize:
 
 @dataclass(frozen=True, slots=True)
 class MapUse:
-    """The ``walks`` over the log that decide all keys, as many as ``passes``.
+    """The ``passes`` over the log that decide all keys, and their ``count``.
 
     ``note``: that the keys were on disk, or why not; empty if they fit the map.
     """
 
-    walks: Iterable[Keys]
-    passes: int
+    passes: Iterable[KeyPass]
+    count: int
     note: str = ""
 
 
@@ -93,7 +93,7 @@ class MapPass:
             offset_map.clear()
             yield cls(rules, offset_map, shard, shards)
 
-    def put(self, chunk: Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
+    def add_dirty(self, chunk: Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
         """Put the shard's dirty keys into the map; raises OffsetMapFullError if they do not fit."""
         records = chunk.records
         version, present = self.rules.ranking.versions(records) if self.rules.versioned else (None, None)
@@ -109,7 +109,7 @@ class MapPass:
         if dealt_with < len(mask):
             raise OffsetMapFullError(int(records.offset[dealt_with]))
 
-    def meet(self, chunk: Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def add_clean(self, chunk: Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which clean records have a key of the map. Under ``offset`` these are superseded; by version they compete."""
         hashes = chunk.records.key_hash
         if not self.rules.versioned:
@@ -119,8 +119,8 @@ class MapPass:
             hashes, first_ordinal, mask, version=version, has_version=present, shard=self.shard, shards=self.shards
         )
 
-    def settle(self, decoder: ChunkDecoding, contest: Contest) -> Winners:
-        """The winners in the map. If batches keep write times, another walk passes these on (U-65)."""
+    def decide(self, decoder: ChunkDecoding, contest: Contest) -> Winners:
+        """The winners in the map. If batches keep write times, another reading of the log passes these on (U-65)."""
         if self.rules.keeps_write_time:
             take_over(decoder, self.offset_map, contest.contestants, self.shard, self.shards)
         versioned = self.rules.versioned
@@ -244,7 +244,7 @@ def _cut_size(plan: CleaningPlan, size: MapSize, full_at: int) -> MapSize:
 
 
 def _cut(plan: CleaningPlan, size: MapSize, attempt: Callable[[MapUse], T]) -> T:
-    """One walk that cuts the keys to disk.
+    """One pass that cuts the keys to disk.
 
     Raises:
         KeyFileError: it cannot be done.

@@ -169,22 +169,22 @@ class _State:
         return StateDigest(self.begin_offset, self.end_offset, f"{self.total:032x}", self.keys)
 
 
-class _GridKeys:
+class _GridPass:
     """The keys of one pass, with the winners at each grid offset.
 
     ``repeated_from``: the first record whose key has an earlier record; None: there is none. No earlier cleaning, by
     any broker, has covered it, because it would have removed one of the two.
     """
 
-    def __init__(self, keys: MapPass, states: Sequence[_State]) -> None:
-        self._keys = keys
+    def __init__(self, map_pass: MapPass, states: Sequence[_State]) -> None:
+        self._map_pass = map_pass
         self._states = states
         self._passed = 0
         self._ordinals = 0
         self.repeated_from: int | None = None
 
-    def put(self, chunk: _kernel.Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
-        """As ``Keys.put``; a chunk that contains a grid offset is added in parts."""
+    def add_dirty(self, chunk: _kernel.Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
+        """As in ``MapPass``; a chunk that contains a grid offset is added in parts."""
         offsets = chunk.records.offset
         self._note_repeated(chunk, mask)
         for state in self._states:
@@ -196,12 +196,12 @@ class _GridKeys:
             row = int(np.searchsorted(offsets, end))
             below = mask.copy()
             below[row:] = False
-            self._keys.put(chunk, first_ordinal, below)
+            self._map_pass.add_dirty(chunk, first_ordinal, below)
             self._ordinals = first_ordinal - FIRST_DIRTY_ORDINAL + row
             self._pass()
             mask = mask.copy()
             mask[:row] = False
-        self._keys.put(chunk, first_ordinal, mask)
+        self._map_pass.add_dirty(chunk, first_ordinal, mask)
         self._ordinals = first_ordinal - FIRST_DIRTY_ORDINAL + len(offsets)
 
     def _note_repeated(self, chunk: _kernel.Chunk, mask: NDArray[np.bool_]) -> None:
@@ -209,7 +209,9 @@ class _GridKeys:
             return
         hashes = chunk.records.key_hash
         rows = np.flatnonzero(mask)
-        is_known = self._keys.offset_map.contains(hashes, mask, shard=self._keys.shard, shards=self._keys.shards)[rows]
+        is_known = self._map_pass.offset_map.contains(
+            hashes, mask, shard=self._map_pass.shard, shards=self._map_pass.shards
+        )[rows]
         words = hashes[2 * rows]
         order = np.argsort(words, kind="stable")
         is_known[order[1:][words[order[1:]] == words[order[:-1]]]] = True
@@ -222,7 +224,7 @@ class _GridKeys:
             self._pass()
 
     def _pass(self) -> None:
-        bits = self._keys.offset_map.winners(FIRST_DIRTY_ORDINAL, self._ordinals)
+        bits = self._map_pass.offset_map.winners(FIRST_DIRTY_ORDINAL, self._ordinals)
         self._states[self._passed].add_winners(bits)
         self._passed += 1
 
@@ -235,10 +237,10 @@ def _walk(plan: CleaningPlan, decoder: ChunkDecoding, use: MapUse, states: Seque
     index, known_from = DirtyIndex(plan, MetadataBudget(plan)), states[-1].end_offset
     for state in states:
         state.winners = np.zeros(0, np.uint64)
-    for keys in use.walks:
-        if not isinstance(keys, MapPass):
+    for key_pass in use.passes:
+        if not isinstance(key_pass, MapPass):
             raise TypeError("keys on disk, although the plan names no directory")
-        noting = _GridKeys(keys, states)
+        noting = _GridPass(key_pass, states)
         index.build(decoder, noting)
         noting.finish()
         known_from = min(known_from, known_from if noting.repeated_from is None else noting.repeated_from)

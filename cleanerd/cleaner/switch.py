@@ -84,9 +84,9 @@ def _winners(
     def attempt(use: MapUse) -> DirtyIndex:
         index = DirtyIndex(plan, MetadataBudget(plan))
         decoder = ChunkDecoding(plan, pool, advance)
-        for keys in use.walks:
-            index.build(decoder, keys)
-            index.take_winners(keys.settle(decoder, Contest((), 0, index.ordinals)).dirty)
+        for key_pass in use.passes:
+            index.build(decoder, key_pass)
+            index.take_winners(key_pass.decide(decoder, Contest((), 0, index.ordinals)).dirty)
         return index
 
     index = with_map(plan, attempt, sizing)

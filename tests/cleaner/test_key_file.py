@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cleanerd.cleaner.decide import Decision
-    from cleanerd.cleaner.index import Keys
+    from cleanerd.cleaner.index import KeyPass
     from cleanerd.cleaner.map_size import MapUse
     from cleanerd.cleaner.plan import CleaningPlan
 
@@ -204,7 +204,7 @@ def test_the_cost_is_linear(tmp_path: Path, place: Path) -> None:
         log_bytes = [0]
         with ReaderPool(plan.path, workers=1, chunk_bytes=MIB) as pool:
             decoder = ChunkDecoding(plan, pool, log_bytes.append)
-            keys = with_map(plan, lambda use: _walk(plan, decoder, next(iter(use.walks))))
+            keys = with_map(plan, lambda use: _walk(plan, decoder, next(iter(use.passes))))
         assert isinstance(keys, KeyFile)
         return plan.end_offset, sum(log_bytes), keys.bytes_written, keys.rows_read
 
@@ -214,10 +214,10 @@ def test_the_cost_is_linear(tmp_path: Path, place: Path) -> None:
     assert many[3] <= 1.1 * many[0], "each row is read once"
 
 
-def _walk(plan: CleaningPlan, decoder: ChunkDecoding, keys: Keys) -> Keys:
+def _walk(plan: CleaningPlan, decoder: ChunkDecoding, keys: KeyPass) -> KeyPass:
     index = DirtyIndex(plan, MetadataBudget(plan))
     index.build(decoder, keys)
-    keys.settle(decoder, Contest((), 0, index.ordinals))
+    keys.decide(decoder, Contest((), 0, index.ordinals))
     return keys
 
 
@@ -375,7 +375,7 @@ def test_passes_begin_with_an_empty_map(tmp_path: Path) -> None:
     shards: list[tuple[int, int]] = []
 
     def attempt(use: MapUse) -> None:
-        for each in use.walks:
+        for each in use.passes:
             assert isinstance(each, MapPass)
             shards.append((each.shard, each.shards))
 
