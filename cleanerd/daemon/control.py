@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 import structlog
 
 from cleanerd.daemon.log_events import LogEvent
-from cleanerd.daemon.with_timeout import within
+from cleanerd.daemon.with_timeout import with_timeout
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.fsio.safe_open import close_quietly
 
@@ -167,11 +167,11 @@ class ControlServer:
             return
         self._clients.add(task)
         try:
-            while line := await within(IDLE_SECONDS, _line(reader)):
+            while line := await with_timeout(IDLE_SECONDS, _line(reader)):
                 answer = await self._answer(line, peer)
                 writer.write(_encoded(answer))
                 # Do not wait for a client that does not read.
-                await within(IDLE_SECONDS, writer.drain())
+                await with_timeout(IDLE_SECONDS, writer.drain())
                 if line == _TOO_LONG:
                     return
         except (TimeoutError, OSError, ValueError, asyncio.CancelledError):

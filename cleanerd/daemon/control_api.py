@@ -25,7 +25,7 @@ from cleanerd.daemon.registry.partition_entry import OperatorOutcome, PartitionE
 from cleanerd.daemon.registry.pauses import save_pauses
 from cleanerd.daemon.status.partition_status import standing_of
 from cleanerd.daemon.status.view_parts import explain_answer
-from cleanerd.daemon.with_timeout import within
+from cleanerd.daemon.with_timeout import with_timeout
 from cleanerd.daemon.workers import WorkerDiedError
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError, system_error
 from cleanerd.format.names import METAVAR, TopicPartition, parse_topic_partition_dir
@@ -423,7 +423,7 @@ class ControlApi:
         if there.is_set():
             return True
         try:
-            await within(self._limits.write_seconds, there.wait())
+            await with_timeout(self._limits.write_seconds, there.wait())
         except TimeoutError:
             return False
         return True

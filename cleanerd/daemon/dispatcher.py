@@ -117,7 +117,7 @@ class Dispatcher:
             return
         now_ms, limits = self._tools.clock.now_ms(), self._limits()
         candidates = self._queue.pass_over_all(now_ms)
-        self._closed.passed(candidates, self._fleet.partitions, now_ms, window_open=limits.window_open)
+        self._closed.exclude_closed_time(candidates, self._fleet.partitions, now_ms, window_open=limits.window_open)
         if any(job.alone for job in self.running.values()):
             return
         if not self._begin_chosen(candidates, limits):

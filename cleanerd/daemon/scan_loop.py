@@ -15,7 +15,7 @@ from cleanerd.daemon.discovery.scan_threads import MakeScanner, ScanThreads
 from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.status.log_messages import StandingWarnings, log_scan
-from cleanerd.daemon.with_timeout import within
+from cleanerd.daemon.with_timeout import with_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -114,7 +114,7 @@ class ScanLoop:
             else:
                 self._publisher.soon()
             with contextlib.suppress(TimeoutError):
-                await within(max(0.0, next_full - time.monotonic()), self._wake.wait())
+                await with_timeout(max(0.0, next_full - time.monotonic()), self._wake.wait())
                 await asyncio.sleep(min(self._limits.debounce_seconds, backoff))
 
     async def watch(self) -> None:

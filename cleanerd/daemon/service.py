@@ -48,7 +48,7 @@ from cleanerd.daemon.status.publisher import Publisher
 from cleanerd.daemon.status.replica_differences import ReplicaDifferences
 from cleanerd.daemon.status.trend import TrendRing
 from cleanerd.daemon.superseded_by_reload import is_overtaken
-from cleanerd.daemon.with_timeout import within
+from cleanerd.daemon.with_timeout import with_timeout
 from cleanerd.daemon.work.backup_limits import SWEEP_SECONDS, BackupLimits
 from cleanerd.daemon.work.run_job import run
 from cleanerd.daemon.work.spark_offload import SparkOffload
@@ -298,7 +298,7 @@ class Service:
         await self._control.stop()
         if self._http is not None:
             with contextlib.suppress(TimeoutError):
-                await within(HANG_UP_SECONDS, self._http.stop())
+                await with_timeout(HANG_UP_SECONDS, self._http.stop())
         self.publisher.publish()
         self._trend.save()
         if self.publisher.ready:  # otherwise most of the stored estimates were not used yet
@@ -306,7 +306,7 @@ class Service:
         self._save_time()
         if self._written is not None:
             with contextlib.suppress(TimeoutError, WorkerDiedError):
-                await within(WRITE_SECONDS, self._written)
+                await with_timeout(WRITE_SECONDS, self._written)
         self._end_threads()
         await asyncio.gather(*tasks, return_exceptions=True)
         held_directories.close_all()

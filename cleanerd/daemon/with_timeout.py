@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def within(seconds: float, awaited: Awaitable[T]) -> T:
+async def with_timeout(seconds: float, awaited: Awaitable[T]) -> T:
     """The result of ``awaited``, which is cancelled when it takes longer.
 
     Not ``asyncio.wait_for``: before Python 3.12 that can lose a cancellation that comes just after the awaited result,

@@ -26,7 +26,7 @@ def waited(closed_hours: int, open_hours: int) -> int:
             now_ms += 15_000
             found = fleet.candidates(now_ms)
             assert window_open or choose(found, (), CLOSED) == []
-            windows.passed(found, fleet.partitions, now_ms, window_open=window_open)
+            windows.exclude_closed_time(found, fleet.partitions, now_ms, window_open=window_open)
     (last,) = fleet.candidates(now_ms)
     return last.waiting_ms
 
@@ -50,7 +50,7 @@ def test_overdue_partitions_do_not_count_as_waiting_for_the_window() -> None:
     fleet, windows = fleet_with(), ClosedWindows()
     fleet.partitions[KEY].requested = True
     for now_ms in (NOW, NOW + HOUR_MS):
-        windows.passed(fleet.candidates(now_ms), fleet.partitions, now_ms, window_open=False)
+        windows.exclude_closed_time(fleet.candidates(now_ms), fleet.partitions, now_ms, window_open=False)
     (requested,) = fleet.candidates(NOW + HOUR_MS)
     assert requested.waiting_ms == HOUR_MS
 
@@ -58,7 +58,7 @@ def test_overdue_partitions_do_not_count_as_waiting_for_the_window() -> None:
 def test_a_clock_that_goes_back_puts_nothing_off() -> None:
     fleet, windows = fleet_with(), ClosedWindows()
     for now_ms in (NOW, NOW - HOUR_MS, NOW - HOUR_MS + 1000):
-        windows.passed(fleet.candidates(now_ms), fleet.partitions, now_ms, window_open=False)
+        windows.exclude_closed_time(fleet.candidates(now_ms), fleet.partitions, now_ms, window_open=False)
     assert fleet.partitions[KEY].waiting_since_ms == NOW - HOUR_MS + 1000
 
 

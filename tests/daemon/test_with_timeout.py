@@ -7,12 +7,12 @@ import contextlib
 
 import pytest
 
-from cleanerd.daemon.with_timeout import within
+from cleanerd.daemon.with_timeout import with_timeout
 
 
 def test_a_result_in_time_is_returned() -> None:
     async def story() -> None:
-        assert await within(60, asyncio.sleep(0, "it")) == "it"
+        assert await with_timeout(60, asyncio.sleep(0, "it")) == "it"
 
     asyncio.run(story())
 
@@ -21,7 +21,7 @@ def test_a_wait_that_takes_too_long_is_cancelled() -> None:
     async def story() -> None:
         late = asyncio.get_running_loop().create_future()
         with pytest.raises(TimeoutError):
-            await within(0.01, late)
+            await with_timeout(0.01, late)
         assert late.cancelled()
 
     asyncio.run(story())
@@ -35,7 +35,7 @@ def test_a_task_ends_although_what_it_waits_for_comes_at_that_moment(turns: int)
         while True:
             woken.clear()
             with contextlib.suppress(TimeoutError):
-                await within(3600, woken.wait())
+                await with_timeout(3600, woken.wait())
 
     async def story() -> None:
         woken = asyncio.Event()

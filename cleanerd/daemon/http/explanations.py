@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from cleanerd.daemon.with_timeout import within
+from cleanerd.daemon.with_timeout import with_timeout
 
 AT_ONCE: Final = 2
 
@@ -38,7 +38,7 @@ class Explanations:
             task.add_done_callback(lambda ended: self._forget(name, ended))
         self._clients[name] = self._clients.get(name, 0) + 1
         try:
-            return await within(seconds, asyncio.shield(task))
+            return await with_timeout(seconds, asyncio.shield(task))
         finally:
             if self._tasks.get(name) is task:
                 self._clients[name] -= 1

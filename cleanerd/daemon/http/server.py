@@ -33,7 +33,7 @@ from cleanerd.daemon.http.metrics import DEFAULT_PARTITIONS_MAX, Exposition
 from cleanerd.daemon.http.page_files import PageFile, PageFiles
 from cleanerd.daemon.http.status_body import StatusBody, encode
 from cleanerd.daemon.log_events import LogEvent
-from cleanerd.daemon.with_timeout import within
+from cleanerd.daemon.with_timeout import with_timeout
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.humanize import as_utf8
 
@@ -192,7 +192,7 @@ class HttpServer:
         self._explanations.stop()
         self._handler.pre_shutdown()
         with contextlib.suppress(TimeoutError):
-            await within(_STOP_SECONDS, self._handler.shutdown(_STOP_SECONDS))
+            await with_timeout(_STOP_SECONDS, self._handler.shutdown(_STOP_SECONDS))
         await self._connections.stop()
         await self._server.wait_closed()
         self._thread.shutdown(wait=False, cancel_futures=True)

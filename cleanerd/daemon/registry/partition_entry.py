@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 RESTAGE_AFTER_MS: Final = 3_600_000
 """A plan that waits for a restart is not replaced earlier, however much was written since."""
 
-IN_VAIN: Final = "not cleaned a third time without new records: its clean point cannot be stored (see the warnings)"
+NO_PROGRESS: Final = "not cleaned a third time without new records: its clean point cannot be stored (see the warnings)"
 
 FIRST_SHARE: Final = 0.5
 """The reclaimable part of the dirty bytes that is assumed before any cleaning."""
@@ -287,7 +287,7 @@ def is_in_vain(tracked: PartitionEntry, job: CleaningJob) -> bool:
 def is_news(tracked: PartitionEntry, scan: PartitionScan) -> bool:
     """Whether the reason for its wait - nothing new, or an outdated scan - no longer holds."""
     before = tracked.scan
-    if before is None or tracked.hold.reason not in {"", IN_VAIN}:
+    if before is None or tracked.hold.reason not in {"", NO_PROGRESS}:
         return False
     return (before.clean_offset, before.bound_offset) != (scan.clean_offset, scan.bound_offset)
 
@@ -333,7 +333,7 @@ def note_done(
     elif result is None or result.is_done:
         tracked.quarantine = None
         if is_in_vain(tracked, job):
-            tracked.hold = tracked.hold.extended(IN_VAIN, done.ended_ms, hold)
+            tracked.hold = tracked.hold.extended(NO_PROGRESS, done.ended_ms, hold)
         else:
             tracked.release()
     return None if result is None else _note_result(tracked, done, result, backoff, hold)

@@ -154,12 +154,12 @@ def _rank(candidate: Candidate) -> tuple[int, float, str, int, str]:
 
 
 class ClosedWindows:
-    """Receives each pass over all partitions; has no clock of its own."""
+    """Excludes the time without an open cleaning window from how long partitions wait; has no clock of its own."""
 
     def __init__(self) -> None:
         self._closed_ms: int | None = None
 
-    def passed(
+    def exclude_closed_time(
         self,
         candidates: Iterable[Candidate],
         partitions: Mapping[Key, PartitionEntry],
@@ -167,7 +167,10 @@ class ClosedWindows:
         *,
         window_open: bool,
     ) -> None:
-        """``candidates``: the ``partitions`` that would be cleaned; their wait since the last pass is ignored."""
+        """Called in each pass: if the window was closed in the last one, the time since then does not count.
+
+        ``candidates``: the ``partitions`` that would be cleaned.
+        """
         before, self._closed_ms = self._closed_ms, None if window_open else now_ms
         if before is None:
             return
