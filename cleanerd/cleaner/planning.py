@@ -21,7 +21,10 @@ from cleanerd.segments.torn_tail import decided_aborted, decided_below
 if TYPE_CHECKING:
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.config.topic_config import TopicConfig
+    from cleanerd.policy.producer import LastRecords
     from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.partition import PartitionLog
     from cleanerd.segments.reading import SegmentReader
 
 SPAN_SHARE_OF_RETENTION: Final = 10
@@ -33,29 +36,15 @@ def make_plan(
 ) -> CleaningPlan:
     """Make the plan, with everything that the decision depends on.
 
-    Raises:
-        CorruptionError: the producer state cannot be rebuilt from the log.
+    Raises CorruptionError: the producer state cannot be rebuilt from the log.
     """
-    log, config, bound = found.log, found.config, found.bounds.bound.offset
+    log, config = found.log, found.config
+    first_dirty, bound = found.bounds.first_dirty_offset, found.bounds.bound.offset
     may_be_torn = not log_dir.clean_shutdown
     torn_from = log.recovery_point if may_be_torn else None
-    producers = found.bounds.producers
-    last_records, damaged_snapshots = read_last_records(
-        log,
-        reader,
-        now_ms=options.now_ms,
-        expiration_ms=resources.producer_id_expiration_ms,
-        torn_from=torn_from,
-        memory_bytes=resources.facts_bytes,
-        known=producers if producers and producers.is_of_all(log, found.log_end_offset, torn_from) else None,
-    )
-    sources = tuple(
-        Source(segment, log.end_of(row))
-        for row, segment in enumerate(log.segments[:-1])
-        if segment.base < found.end_offset
-    )
+    last_records, damaged_snapshots = _read_last_records(found, resources, options, reader, torn_from)
+    sources = _sources(log, found.end_offset)
     rules = rules_of(config)
-    deletes = "delete" in config.cleanup_policy and config.retention_ms >= 0
     return CleaningPlan(
         plan_id=(resources.new_plan_id or new_plan_id)(),
         name=log.name,
@@ -68,8 +57,8 @@ def make_plan(
         log_start_offset=log.log_start_offset,
         lasting_start_offset=log.log_start_offset if log.lasting_start_offset is None else log.lasting_start_offset,
         proven_offset=found.proven_offset,
-        unproven_below=min(found.unproven_below, found.bounds.first_dirty_offset),
-        first_dirty_offset=found.bounds.first_dirty_offset,
+        unproven_below=min(found.unproven_below, first_dirty),
+        first_dirty_offset=first_dirty,
         end_offset=found.end_offset,
         bound_offset=bound,
         # A checkpoint may have raised the bound: data below it was decided by an earlier cleaning.
@@ -80,24 +69,15 @@ def make_plan(
         expiry_ms=found.expiry.expiry_ms(options.now_ms),
         expires_below=found.expiry.below_offset,
         waits=found.expiry.waits,
-        delete_retention_ms=config.delete_retention_ms
-        + max(options.clock_doubt_ms, found.expiry.begin_ms(options.now_ms) - options.now_ms),
+        delete_retention_ms=_delete_retention_ms(found, options),
         last_records=last_records,
         producers_expired_ms=options.now_ms + resources.producer_id_expiration_ms,
         aborted=decided_aborted(log, reader, bound, may_be_torn=may_be_torn),
-        legacy_horizon_ms=legacy_horizon_ms(
-            sources, found.bounds.first_dirty_offset, config.delete_retention_ms, found.expiry.at_ms
-        ),
+        legacy_horizon_ms=legacy_horizon_ms(sources, first_dirty, config.delete_retention_ms, found.expiry.at_ms),
         # A v0 or v1 tombstone has no flag, so as v2 it would not be a tombstone (R87-2).
         convert_legacy=resources.convert_legacy and rules.tombstone_mode != "flag",
         max_message_bytes=config.max_message_bytes,
-        limits=GroupLimits(
-            segment_bytes=config.segment_bytes,
-            index_bytes=config.segment_index_bytes,
-            index_interval_bytes=config.index_interval_bytes,
-            max_span_ms=config.retention_ms // SPAN_SHARE_OF_RETENTION if deletes else None,
-            most_bytes=resources.most_segment_bytes,
-        ),
+        limits=_group_limits(config, resources),
         hash_key=(resources.new_hash_key or new_hash_key)(),
         map_bytes=resources.map_bytes,
         map_load=resources.map_load,
@@ -109,4 +89,43 @@ def make_plan(
         facts_bytes=resources.facts_bytes,
         origins=tuple(sorted({**config.origins, "cleanerd.broker.version": resources.profile_origin}.items())),
         notes=tuple(f"producer snapshot ignored: {damage}" for damage in damaged_snapshots),
+    )
+
+
+def _read_last_records(
+    found: Survey, resources: Resources, options: CleaningOptions, reader: SegmentReader, torn_from: int | None
+) -> tuple[LastRecords, tuple[str, ...]]:
+    """The last records of the log's producers (R192-1), and damaged snapshots; as the survey read them, if it did."""
+    producers = found.bounds.producers
+    return read_last_records(
+        found.log,
+        reader,
+        now_ms=options.now_ms,
+        expiration_ms=resources.producer_id_expiration_ms,
+        torn_from=torn_from,
+        memory_bytes=resources.facts_bytes,
+        known=producers if producers and producers.is_of_all(found.log, found.log_end_offset, torn_from) else None,
+    )
+
+
+def _sources(log: PartitionLog, end_offset: int) -> tuple[Source, ...]:
+    """The closed segments with records below ``end_offset``."""
+    rows = enumerate(log.segments[:-1])
+    return tuple(Source(segment, log.end_of(row)) for row, segment in rows if segment.base < end_offset)
+
+
+def _delete_retention_ms(found: Survey, options: CleaningOptions) -> int:
+    """How long after ``now_ms`` a new horizon is: it begins late enough for the clock's doubt and the replicas."""
+    doubt_ms = max(options.clock_doubt_ms, found.expiry.begin_ms(options.now_ms) - options.now_ms)
+    return found.config.delete_retention_ms + doubt_ms
+
+
+def _group_limits(config: TopicConfig, resources: Resources) -> GroupLimits:
+    deletes = "delete" in config.cleanup_policy and config.retention_ms >= 0
+    return GroupLimits(
+        segment_bytes=config.segment_bytes,
+        index_bytes=config.segment_index_bytes,
+        index_interval_bytes=config.index_interval_bytes,
+        max_span_ms=config.retention_ms // SPAN_SHARE_OF_RETENTION if deletes else None,
+        most_bytes=resources.most_segment_bytes,
     )

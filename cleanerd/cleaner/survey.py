@@ -64,14 +64,13 @@ class Survey:
     """The survey of one partition.
 
     Up to ``proven_offset`` the log is clean, by cleanerd's checkpoint or Kafka's; below ``unproven_below`` only by
-    Kafka's (U-50). ``moves_clean_point`` is false when ``--first-dirty`` left out a part that nothing proves clean:
+    Kafka's (U-50). ``moves_checkpoint`` is false when ``--first-dirty`` left out a part that nothing proves clean:
     then the log is not clean up to ``end_offset`` afterwards, and no checkpoint may say so. ``verdict``: why not to
     clean now. ``notes`` for the operator in any case (repairs of C-03, outdated state). ``change``: it would be cleaned
-    by other rules than before. ``state``: its stored state, if any. ``standing``: the checkpoint in it, if it fits the
-    log. ``holds``: the open transaction that limits the cleaning (OP-14). ``expiry``: up to which delete horizon
-    tombstones may be removed (U-70). ``tombstones_kept``: how many tombstones and markers of the clean section are
-    still to be removed, as the last cleaning counted them; None: unknown.
-    ``log_end_offset``: of the whole log.
+    by other rules than before. ``state``: its stored state, if any. ``valid_checkpoint``: the checkpoint in it, if it
+    describes the log. ``open_transaction``: the one that limits the cleaning (OP-14). ``expiry``: up to which delete
+    horizon tombstones may be removed (U-70). ``tombstones_kept``: how many tombstones and markers of the clean section
+    are still to be removed, as the last cleaning counted them; None: unknown. ``log_end_offset``: of the whole log.
     """
 
     log: PartitionLog
@@ -82,13 +81,13 @@ class Survey:
     first_dirty_origin: str
     proven_offset: int
     unproven_below: int
-    moves_clean_point: bool
+    moves_checkpoint: bool
     verdict: NotCleanedReason | None
     notes: tuple[str, ...]
     change: RulesChange | None = None
     state: PartitionState | None = None
-    standing: CleanerdCheckpoint | None = None
-    holds: OpenTransaction | None = None
+    valid_checkpoint: CleanerdCheckpoint | None = None
+    open_transaction: OpenTransaction | None = None
     expiry: ExpiryBound = BY_CLOCK
     tombstones_kept: int | None = None
 
@@ -141,23 +140,9 @@ def survey_log(
     """As :func:`survey`, for a log that was listed already."""
     with SegmentReader.open(str(log.path), chunk_bytes=256 * 1024, at_once=False) as reader:
         may_be_torn = options.unclean and not log_dir.clean_shutdown
-        try:
-            log_end = log_end_offset(log, reader, may_be_torn=may_be_torn)
-        except CorruptionError as error:
-            if not log_dir.clean_shutdown:  # a killed broker leaves a torn end and repairs it at its start
-                error.hint = error.hint or NOT_STOPPED_CLEANLY
-            raise
-        state = store.load(log_dir, log)
-        change = rules_change(config, rules_of(store, log_dir, log, state))
-        refused = of_rules(None if options.change_strategy else change) is not None
-        point = None if state is None else state.clean_point
-        outdated = None if point is None else still_valid(point, log, log_end)
-        proven, origin, notes = _clean_point(log, log_end, point, outdated, config, refused=refused)
-        first = proven
-        if options.from_start:
-            first, origin = log.log_start_offset, "--from-start"
-        elif options.first_dirty_offset is not None:
-            first, origin = _requested_limit(options.first_dirty_offset, log, log_end), "--first-dirty"
+        log_end = _read_log_end(log_dir, log, reader, may_be_torn=may_be_torn)
+        stored = _read_stored_state(log_dir, log, log_end, config, store, options)
+        first, origin = _first_dirty_offset(log, log_end, stored, options)
         bounds = read_bounds(
             log,
             reader,
@@ -169,61 +154,139 @@ def survey_log(
             reads_batches=not options.indexes_only,
             facts_bytes=options.facts_bytes,
         )
-        holds = _holding_transaction(log, reader, bounds, config)
-    end = _end_offset(log.name, bounds, options)
-    removal_end = min(end, _limit_of_clean_section(log, bounds))
-    if options.tombstone_removal and end <= first:
-        end = removal_end
-    standing = point if outdated is None else None
-    expiry = replace(expiry_bound(config, log, options, proven), log_end=log_end)
-    against = verdict(
-        log,
-        log_dir,
-        config,
-        bounds,
-        end,
-        now_ms=options.now_ms,
-        force=options.force,
-        unclean=options.unclean,
-        tombstone_removal=options.tombstone_removal,
-        change=None if options.change_strategy else change,
-    )
-    kept = _tombstones_kept(state, first)
-    if expiry.missing and not expiry.are_back:
-        notes.append(f"{held_in_words(expiry, at_most=kept)}: {ways_out(expiry, log.name)}")
-    elif expiry.missing or expiry.peers:
-        notes.append(held_in_words(expiry, at_most=kept))
-    if against is not None and against.rule in bounds.bound.limits and options.up_to_offset is None:
-        against = _unless_removal_is_due(against, log, state, first, removal_end, options, expiry)
-        end = removal_end if against is None else end
-    if holds is not None and against is not None and against.rule == LimitedBy.OPEN_TRANSACTION:
-        against = replace(against, reason=f"{against.reason}; {holds.describe(options.now_ms)}", changes=holds.remedy)
-    elif holds is not None and options.now_ms - holds.since_ms > HANGS_MS:  # younger ones are normal
-        text = holds.describe(options.now_ms)
-        notes.append(
-            f"offsets from {holds.first_offset} on are not cleaned: {text}. They can be cleaned {holds.remedy}"
-        )
-    if bounds.wrong_time is not None:
-        notes.append(bounds.wrong_time.note)
+        transaction = _limiting_transaction(log, reader, bounds, config)
+    expiry = replace(expiry_bound(config, log, options, stored.proven_offset), log_end=log_end)
+    end_offset, reason = _end_or_reason(log_dir, log, config, stored, bounds, expiry, options)
+    if transaction is not None and reason is not None and reason.rule == LimitedBy.OPEN_TRANSACTION:
+        text = f"{reason.reason}; {transaction.describe(options.now_ms)}"
+        reason, transaction_note = replace(reason, reason=text, changes=transaction.remedy), []
+    else:
+        transaction_note = _hanging(transaction, options.now_ms)
+    tombstones_kept = _tombstones_kept(stored.state, first)
     return Survey(
         log=log,
         config=config,
         bounds=bounds,
-        end_offset=end,
+        end_offset=end_offset,
         log_end_offset=log_end,
         first_dirty_origin=origin,
-        proven_offset=proven,
-        unproven_below=unproven_below(standing, proven),
-        moves_clean_point=first <= proven,
-        verdict=against,
-        notes=(*notes, *_foreign(log)),
-        change=change,
-        state=state,
-        standing=standing,
-        holds=holds,
+        proven_offset=stored.proven_offset,
+        unproven_below=unproven_below(stored.valid_checkpoint, stored.proven_offset),
+        moves_checkpoint=first <= stored.proven_offset,
+        verdict=reason,
+        notes=(
+            *stored.notes,
+            *_waits_for_replicas(log, expiry, tombstones_kept),
+            *transaction_note,
+            *([] if bounds.wrong_time is None else [bounds.wrong_time.note]),
+            *_foreign(log),
+        ),
+        change=stored.change,
+        state=stored.state,
+        valid_checkpoint=stored.valid_checkpoint,
+        open_transaction=transaction,
         expiry=expiry,
-        tombstones_kept=kept,
+        tombstones_kept=tombstones_kept,
     )
+
+
+def _read_log_end(log_dir: LogDir, log: PartitionLog, reader: SegmentReader, *, may_be_torn: bool) -> int:
+    try:
+        return log_end_offset(log, reader, may_be_torn=may_be_torn)
+    except CorruptionError as error:
+        if not log_dir.clean_shutdown:  # a killed broker leaves a torn end and repairs it at its start
+            error.hint = error.hint or NOT_STOPPED_CLEANLY
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredState:
+    """What earlier cleanings stored about a log, by cleanerd or Kafka.
+
+    ``change``: the rules differ from those of the last cleaning. ``valid_checkpoint``: cleanerd's, if it describes the
+    log. ``proven_offset``: up to there the log is proven clean, by the checkpoint ``origin``.
+    """
+
+    state: PartitionState | None
+    change: RulesChange | None
+    valid_checkpoint: CleanerdCheckpoint | None
+    proven_offset: int
+    origin: str
+    notes: list[str]
+
+
+def _read_stored_state(
+    log_dir: LogDir, log: PartitionLog, log_end: int, config: TopicConfig, store: StateStore, options: CleaningOptions
+) -> _StoredState:
+    state = store.load(log_dir, log)
+    change = rules_change(config, rules_of(store, log_dir, log, state))
+    refused = of_rules(None if options.change_strategy else change) is not None
+    checkpoint = None if state is None else state.clean_point
+    outdated = None if checkpoint is None else still_valid(checkpoint, log, log_end)
+    proven, origin, notes = _proven_offset(log, log_end, checkpoint, outdated, config, refused=refused)
+    return _StoredState(state, change, checkpoint if outdated is None else None, proven, origin, notes)
+
+
+def _first_dirty_offset(
+    log: PartitionLog, log_end: int, stored: _StoredState, options: CleaningOptions
+) -> tuple[int, str]:
+    """Where the dirty section begins, and which option or checkpoint says so."""
+    if options.from_start:
+        return log.log_start_offset, "--from-start"
+    if options.first_dirty_offset is not None:
+        return _requested_limit(options.first_dirty_offset, log, log_end), "--first-dirty"
+    return stored.proven_offset, stored.origin
+
+
+def _end_or_reason(
+    log_dir: LogDir,
+    log: PartitionLog,
+    config: TopicConfig,
+    stored: _StoredState,
+    bounds: CleanableRange,
+    expiry: ExpiryBound,
+    options: CleaningOptions,
+) -> tuple[int, NotCleanedReason | None]:
+    """Up to where to clean, and why not to clean; None: nothing is against it."""
+    end_offset = _end_offset(log.name, bounds, options)
+    removal_end = min(end_offset, _limit_of_clean_section(log, bounds))
+    if options.tombstone_removal and end_offset <= bounds.first_dirty_offset:
+        end_offset = removal_end
+    reason = verdict(
+        log,
+        log_dir,
+        config,
+        bounds,
+        end_offset,
+        now_ms=options.now_ms,
+        force=options.force,
+        unclean=options.unclean,
+        tombstone_removal=options.tombstone_removal,
+        change=None if options.change_strategy else stored.change,
+    )
+    if reason is not None and reason.rule in bounds.bound.limits and options.up_to_offset is None:
+        first = bounds.first_dirty_offset
+        reason = _unless_removal_is_due(reason, log, stored.state, first, removal_end, options, expiry)
+        return (removal_end if reason is None else end_offset), reason
+    return end_offset, reason
+
+
+def _waits_for_replicas(log: PartitionLog, expiry: ExpiryBound, tombstones_kept: int | None) -> list[str]:
+    """A note about replicas for which tombstones wait, if there are any (U-70)."""
+    if not expiry.missing and not expiry.peers:
+        return []
+    text = held_in_words(expiry, at_most=tombstones_kept)
+    return [f"{text}: {ways_out(expiry, log.name)}" if expiry.missing and not expiry.are_back else text]
+
+
+def _hanging(transaction: OpenTransaction | None, now_ms: int) -> list[str]:
+    """A note about an open transaction that limits the cleaning for long; younger ones are normal."""
+    if transaction is None or now_ms - transaction.since_ms <= HANGS_MS:
+        return []
+    text = transaction.describe(now_ms)
+    return [
+        f"offsets from {transaction.first_offset} on are not cleaned: {text}. They can be cleaned {transaction.remedy}"
+    ]
 
 
 def _tombstones_kept(state: PartitionState | None, first_dirty_offset: int) -> int | None:
@@ -243,7 +306,7 @@ def expiry_bound(config: TopicConfig, log: PartitionLog, options: CleaningOption
     return lowest([replicas.bound(log.name.partition, options.now_ms, options.ignored_replicas, clean_offset)])
 
 
-def _holding_transaction(
+def _limiting_transaction(
     log: PartitionLog, reader: SegmentReader, bounds: CleanableRange, config: TopicConfig
 ) -> OpenTransaction | None:
     """OP-14: the open transaction that limits the cleaning, if any."""
@@ -253,7 +316,7 @@ def _holding_transaction(
 
 
 def _unless_removal_is_due(
-    against: NotCleanedReason,
+    reason: NotCleanedReason,
     log: PartitionLog,
     state: PartitionState | None,
     first_dirty_offset: int,
@@ -272,15 +335,15 @@ def _unless_removal_is_due(
         with SegmentReader.open(str(log.path)) as reader:
             due_ms = next_tombstone_removal_ms(reader, clean, expiry.expiry_ms(options.now_ms), waits=expiry.waits)
     else:
-        return against
+        return reason
     if expiry.holds(due_ms, options.now_ms):
-        return replace(against, reason=f"{against.reason}; {held_in_words(expiry)}")
+        return replace(reason, reason=f"{reason.reason}; {held_in_words(expiry)}")
     if due_ms is None or due_ms > options.now_ms or end_offset <= log.segments[0].base:
-        return against
+        return reason
     if options.force:
         return None
-    reason = "tombstones or markers are past their delete horizon (clean --force removes them)"
-    return replace(against, reason=f"{against.reason}; {reason}")
+    removable = "tombstones or markers are past their delete horizon (clean --force removes them)"
+    return replace(reason, reason=f"{reason.reason}; {removable}")
 
 
 def _limit_of_clean_section(log: PartitionLog, bounds: CleanableRange) -> int:
@@ -297,10 +360,10 @@ def _requested_limit(offset: int, log: PartitionLog, log_end: int) -> int:
     return offset
 
 
-def _clean_point(
+def _proven_offset(
     log: PartitionLog,
     log_end: int,
-    point: CleanerdCheckpoint | None,
+    checkpoint: CleanerdCheckpoint | None,
     outdated: str | None,
     config: TopicConfig,
     *,
@@ -308,8 +371,8 @@ def _clean_point(
 ) -> tuple[int, str, list[str]]:
     """Up to where the log is proven clean, by which checkpoint, and notes (C-02, C-03, U-10).
 
-    ``point``: cleanerd's checkpoint, ``outdated``: why it no longer describes the log. ``refused``: the current rules
-    are refused, so their effect does not matter.
+    ``checkpoint``: cleanerd's, ``outdated``: why it no longer describes the log. ``refused``: the current rules are
+    refused, so their effect does not matter.
 
     Kafka's checkpoint is used if the topic has Kafka's rules. A change of rules alone does not make the clean section
     dirty (R280-11).
@@ -320,26 +383,26 @@ def _clean_point(
     if kafka.repair:
         notes.append(f"cleaner-offset-checkpoint: {kafka.repair}")
     believed = None if kafka.repair else theirs
-    clean = clean_below(point, believed, is_valid=outdated is None)
+    clean = clean_below(checkpoint, believed, is_valid=outdated is None)
     offset = log.log_start_offset if clean is None else clean
     origin = "log start offset" if clean is None else "cleaner-offset-checkpoint"
-    if point is None:
+    if checkpoint is None:
         return offset, origin, notes
     if outdated is not None:
         note = f"cleanerd's own clean point is outdated: {outdated}"
-        if theirs is not None and not is_news(theirs, point):
-            ending = "too, as cleanerd wrote it" if theirs == point.offset else "as it did before that"
+        if theirs is not None and not is_news(theirs, checkpoint):
+            ending = "too, as cleanerd wrote it" if theirs == checkpoint.offset else "as it did before that"
             notes += [note, f"cleaner-offset-checkpoint says {theirs} {ending}: the whole log is dirty"]
         else:
             notes.append(f"{note}, for example because the broker cleaned it since; {origin} is used")
         return offset, origin, notes
-    if not refused and point.fingerprint != fingerprint(config):
-        changed = describe_changes(point.fingerprint, fingerprint(config))
+    if not refused and checkpoint.fingerprint != fingerprint(config):
+        changed = describe_changes(checkpoint.fingerprint, fingerprint(config))
         notes.append(
             f"the topic was cleaned with other settings before ({changed}). Keys without new records stay as they are; "
             "--from-start cleans them by the new settings too"
         )
-    return offset, "cleanerd's own state" if offset == point.offset else origin, notes
+    return offset, "cleanerd's own state" if offset == checkpoint.offset else origin, notes
 
 
 def _end_offset(name: TopicPartition, bounds: CleanableRange, options: CleaningOptions) -> int:

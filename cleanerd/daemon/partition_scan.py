@@ -181,7 +181,7 @@ def scan_result(
         closed=last_closed(found.log),
         quarantine_outdated=state is not None and is_outdated(state, found.log),
         has_wrong_times=bounds.wrong_time is not None,
-        open_since_ms=None if found.holds is None else found.holds.since_ms,
+        open_since_ms=None if found.open_transaction is None else found.open_transaction.since_ms,
         may_remove_tombstones=found.may_remove_tombstones,
         expiry=found.expiry,
         digest_range=(max(found.log.active.base, bounds.first_dirty_offset), found.log.high_watermark),

@@ -87,14 +87,7 @@ def read_bounds(
         LimitedBy.HIGH_WATERMARK: log.high_watermark,
         LimitedBy.RECOVERY_POINT: log.recovery_point,
     }
-    # The broker reports the high watermark if no transaction below it is open.
-    open_offset = None if log.last_stable_offset == log.high_watermark else log.last_stable_offset
-    producers = None
-    if log.last_stable_offset is None:
-        torn_from = log.recovery_point if may_be_torn else None
-        below = decided_below(log, may_be_torn=may_be_torn)
-        producers = read_producers(log, reader, below=below, torn_from=torn_from, memory_bytes=facts_bytes)
-        open_offset = producers.first_open_offset()
+    open_offset, producers = _first_open_offset(log, reader, may_be_torn=may_be_torn, facts_bytes=facts_bytes)
     if open_offset is not None:
         limits[LimitedBy.OPEN_TRANSACTION] = open_offset
     rows = segment_range(bases[:-1], first_dirty_offset, log.active.base)
@@ -103,23 +96,11 @@ def read_bounds(
     if min_lag_ms > 0:
         # Data above another limit is not cleaned, and may be torn.
         readable_end = min(limits.values()) if reads_batches else -1
-        ages = (
-            (
-                bases[row],
-                _largest_timestamp_ms(
-                    log, sealed[row], reader if bases[row + 1] <= readable_end else None, old_ms=now_ms - min_lag_ms
-                ),
-            )
-            for row in rows
-        )
-        young = too_young(ages, now_ms, min_lag_ms)
+        young = _first_too_young(log, reader, rows, readable_end, now_ms=now_ms, min_lag_ms=min_lag_ms)
         if young is not None:
             limits[LimitedBy.MIN_COMPACTION_LAG] = young[0]
     firsts = [] if max_lag_ms == LONG_MAX else [_first_timestamp_ms(reader, segment) for segment in dirty]
     due_ms = due_at_ms(firsts, max_lag_ms)
-    times = list(zip(dirty, firsts, strict=False))
-    if young is not None:
-        times += [(each, young[1]) for each in dirty if each.base == young[0]]
     limit = first_uncleanable_offset(limits, bases, first_dirty_offset)
     return CleanableRange(
         first_dirty_offset=first_dirty_offset,
@@ -128,9 +109,57 @@ def read_bounds(
         overdue_ms=0 if due_ms is None else max(0, now_ms - due_ms),
         young_since_ms=None if young is None else young[1],
         overdue_at_ms=due_ms,
-        wrong_time=next((_wrong_time(log, reader, each, now_ms) for each, ms in times if wrong_unit(ms, now_ms)), None),
+        wrong_time=_first_wrong_time(log, reader, dirty, firsts, young, now_ms),
         producers=producers,
     )
+
+
+def _first_open_offset(
+    log: PartitionLog, reader: SegmentReader, *, may_be_torn: bool, facts_bytes: int | None
+) -> tuple[int | None, ProducerState | None]:
+    """Where the first open transaction begins, None: none is open; and the producer state, if that was needed."""
+    if log.last_stable_offset is not None:
+        # The broker reports the high watermark if no transaction below it is open.
+        return (None if log.last_stable_offset == log.high_watermark else log.last_stable_offset), None
+    torn_from = log.recovery_point if may_be_torn else None
+    below = decided_below(log, may_be_torn=may_be_torn)
+    producers = read_producers(log, reader, below=below, torn_from=torn_from, memory_bytes=facts_bytes)
+    return producers.first_open_offset(), producers
+
+
+def _first_too_young(
+    log: PartitionLog, reader: SegmentReader, rows: range, readable_end: int, *, now_ms: int, min_lag_ms: int
+) -> tuple[int, int] | None:
+    """Base and largest timestamp of the first segment in ``rows`` that ``min.compaction.lag.ms`` excludes.
+
+    Segments that end above ``readable_end`` are judged without their batches.
+    """
+    segments, old_ms = log.segments, now_ms - min_lag_ms
+    ages = (
+        (
+            segments[row].base,
+            _largest_timestamp_ms(
+                log, segments[row], reader if segments[row + 1].base <= readable_end else None, old_ms=old_ms
+            ),
+        )
+        for row in rows
+    )
+    return too_young(ages, now_ms, min_lag_ms)
+
+
+def _first_wrong_time(
+    log: PartitionLog,
+    reader: SegmentReader,
+    dirty: list[Segment],
+    firsts: list[int],
+    young: tuple[int, int] | None,
+    now_ms: int,
+) -> WrongTime | None:
+    """The first dirty batch with a time in another unit, among those whose time sets a limit."""
+    times = list(zip(dirty, firsts, strict=False))
+    if young is not None:
+        times += [(each, young[1]) for each in dirty if each.base == young[0]]
+    return next((_wrong_time(log, reader, each, now_ms) for each, ms in times if wrong_unit(ms, now_ms)), None)
 
 
 def _wrong_time(log: PartitionLog, reader: SegmentReader, segment: Segment, now_ms: int) -> WrongTime | None:

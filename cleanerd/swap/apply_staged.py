@@ -2,7 +2,7 @@
 
 ::
 
-    recover, keeping the plan -> validate the whole of it -> per group, ascending: swap -> clean point -> checkpoint
+    recover, keeping the plan -> validate all of it -> per group, ascending: swap -> both checkpoints
 
 A plan that no longer fits is discarded and the broker starts with the old log: a :class:`StalePlanError` in the result.
 An interrupted swap continues where it was, if the rest still fits.
@@ -150,7 +150,7 @@ def _apply(
         )
     else:
         record_settings_only(
-            locked.store, locked.log_dir, after, fingerprint_of_plan, found.standing, last_base=last_base
+            locked.store, locked.log_dir, after, fingerprint_of_plan, found.valid_checkpoint, last_base=last_base
         )
     return result
 

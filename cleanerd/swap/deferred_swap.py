@@ -124,7 +124,7 @@ class DeferredSwap(SwapStrategy):
         )
         validate_plan(files, manifest, CurrentFacts.as_planned(plan), checksums=False)
         ready = ReadyFile(
-            max(plan.end_offset, survey.proven_offset) if survey.moves_clean_point else None,
+            max(plan.end_offset, survey.proven_offset) if survey.moves_checkpoint else None,
             plan.rules.strategy,
             worked_out(survey, str(self.log_dir.path), cleaning, outcome="staged").to_json(),
             None if self._keep_replaced is None else str(self._keep_replaced.resolve()),
@@ -137,7 +137,7 @@ class DeferredSwap(SwapStrategy):
         write_manifest(staging.directory, manifest, where=staging.path)
 
     def record_result(self, survey: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
-        """Only end a quarantine; the clean point is stored when the plan is applied."""
+        """Only end a quarantine; cleanerd's checkpoint is stored when the plan is applied."""
         forget_quarantine(self.store, self.log_dir, survey.log)
         return replace(result, outcome="staged") if cleaning.groups() else result
 

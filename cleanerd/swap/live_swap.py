@@ -32,7 +32,7 @@ from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, file_name
 from cleanerd.swap.agent_swap import Swapper
 from cleanerd.swap.backup import Backup, BackupPlace
 from cleanerd.swap.group_swap import drop_plans, drop_work, finish_plan, names_staged
-from cleanerd.swap.record_outcome import record_settings_only, require_below, save_clean_point
+from cleanerd.swap.record_outcome import record_settings_only, require_below, save_checkpoint
 from cleanerd.swap.strategy import SwapStrategy
 from cleanerd.swap.unfinished import refuse_strange_staging
 
@@ -223,7 +223,7 @@ class LiveSwap(SwapStrategy):
     def _record_checkpoints(
         self, survey: Survey, plan: CleaningPlan, swapper: Swapper, result: CleaningResult
     ) -> tuple[str, ...]:
-        if not survey.moves_clean_point:
+        if not survey.moves_checkpoint:
             self._record_settings_only(survey, plan, swapper)
             return ()
         offset = max(plan.end_offset, survey.proven_offset)
@@ -232,8 +232,8 @@ class LiveSwap(SwapStrategy):
             log_dir, after = read_live(self.log_dir, self.name, facts, self._broker.patience)
             last = require_below(after, offset)
             if held_as(last) != swapper.segment_below(offset):
-                return (f"the broker changed segment {last.base} after the swap: the clean point was not moved",)
-            save_clean_point(
+                return (f"the broker changed segment {last.base} after the swap: cleanerd's checkpoint was not moved",)
+            save_checkpoint(
                 self.store,
                 log_dir,
                 after,
@@ -251,20 +251,20 @@ class LiveSwap(SwapStrategy):
             if (facts.settings, facts.segment_size) == (before.settings, before.segment_size):
                 self._live.read_after(PartitionSnapshot(log_dir, after, survey.config, running=True, broker=facts))
         except CleanerdError as error:
-            return (f"the clean point, or the broker's checkpoint, was not moved: {error}",)
+            return (f"cleanerd's checkpoint, or the broker's, was not moved: {error}",)
         return ()
 
     def _record_settings_only(self, survey: Survey, plan: CleaningPlan, swapper: Swapper) -> None:
         """Keep the checkpoint if the broker's segments below it are the reported ones."""
-        after, standing = survey.log, survey.standing
-        if standing is not None:
+        after, checkpoint = survey.log, survey.valid_checkpoint
+        if checkpoint is not None:
             try:
                 _, after = read_live(self.log_dir, self.name, self._broker.log(self.name), self._broker.patience)
-                if held_as(require_below(after, standing.offset)) != swapper.segment_below(standing.offset):
-                    standing = None
+                if held_as(require_below(after, checkpoint.offset)) != swapper.segment_below(checkpoint.offset):
+                    checkpoint = None
             except CleanerdError:
-                standing = None
-        record_settings_only(self.store, self.log_dir, after, plan.fingerprint, standing, last_base=self.last_base)
+                checkpoint = None
+        record_settings_only(self.store, self.log_dir, after, plan.fingerprint, checkpoint, last_base=self.last_base)
 
     def _send_checkpoint(self, facts: LogFacts, offset: int, clean: BrokerSegment) -> None:
         """A-20: send the checkpoint, again if needed: the broker's cleaner checks every compacted log now and then.

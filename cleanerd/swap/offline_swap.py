@@ -122,7 +122,7 @@ class OfflineSwap(SwapStrategy):
         abandon(files)
 
     def record_result(self, survey: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
-        """Store the clean point, then Kafka's checkpoint (U-10)."""
+        """Store cleanerd's checkpoint, then Kafka's (U-10)."""
         after = read_partition(self.log_dir, self.name)
         record_checkpoints(self._locked, survey, cleaning.plan, after, result, last_base=self.last_base)
         return result

@@ -35,22 +35,24 @@ if TYPE_CHECKING:
 
 def record_checkpoints(
     locked: LockedDir,
-    found: Survey,
+    survey: Survey,
     plan: CleaningPlan,
     after: PartitionLog,
     result: CleaningResult,
     *,
     last_base: int | None,
 ) -> None:
-    """Store the clean point, then Kafka's checkpoint (U-10). ``last_base``: see :func:`save_clean_point`."""
-    if found.moves_clean_point:
+    """Store cleanerd's checkpoint, then Kafka's (U-10). ``last_base``: see :func:`save_checkpoint`."""
+    if survey.moves_checkpoint:
         # The part that was clean above the end of this cleaning (--cleanable-to) still is.
-        offset = max(plan.end_offset, found.proven_offset)
+        offset = max(plan.end_offset, survey.proven_offset)
         record_clean(
-            locked, after, offset, plan.fingerprint, result, last_base=last_base, unproven_below=found.unproven_below
+            locked, after, offset, plan.fingerprint, result, last_base=last_base, unproven_below=survey.unproven_below
         )
     else:
-        record_settings_only(locked.store, locked.log_dir, after, plan.fingerprint, found.standing, last_base=last_base)
+        record_settings_only(
+            locked.store, locked.log_dir, after, plan.fingerprint, survey.valid_checkpoint, last_base=last_base
+        )
 
 
 def record_clean(
@@ -65,10 +67,10 @@ def record_clean(
 ) -> None:
     """Store that the log is clean up to ``offset`` by the compaction settings of ``fingerprint``.
 
-    ``last_base``, ``unproven_below``: see :func:`save_clean_point`. Kafka's checkpoint is about Kafka's rules, so it
+    ``last_base``, ``unproven_below``: see :func:`save_checkpoint`. Kafka's checkpoint is about Kafka's rules, so it
     does not change if others were used (U-10).
     """
-    save_clean_point(
+    save_checkpoint(
         locked.store,
         locked.log_dir,
         after,
@@ -95,7 +97,7 @@ def require_below(log: PartitionLog, offset: int) -> Segment:
     return found
 
 
-def save_clean_point(
+def save_checkpoint(
     store: StateStore,
     log_dir: LogDir,
     after: PartitionLog,
@@ -114,7 +116,7 @@ def save_clean_point(
         StalePlanError: the cleaned segments do not exist any more.
     """
     last = require_below(after, offset)
-    point = CleanerdCheckpoint(
+    checkpoint = CleanerdCheckpoint(
         offset=offset,
         leader_epoch=after.leader_epoch_at(offset - 1),
         fingerprint=fingerprint,
@@ -125,7 +127,7 @@ def save_clean_point(
         unproven_below=unproven_after(unproven_below, result.first_dirty_offset, result.end_offset),
     )
     state = PartitionState(
-        clean_point=point,
+        clean_point=checkpoint,
         quarantine=None,
         last_result={**result.to_json(), "finished_ms": time.time_ns() // 1_000_000},
         next_tombstone_removal_ms=result.next_tombstone_removal_ms,
@@ -147,33 +149,33 @@ def record_settings_only(
     log_dir: LogDir,
     after: PartitionLog,
     fingerprint: str,
-    standing: CleanerdCheckpoint | None,
+    checkpoint: CleanerdCheckpoint | None,
     *,
     last_base: int | None,
 ) -> None:
     """Store the rules of a cleaning that moves no checkpoint, because it chose retained records too (U-6).
 
-    ``standing``: the checkpoint that described the log before. Its files identify it, and they may have been replaced;
-    without them the next cleaning would begin at the log's start. ``last_base``: see :func:`save_clean_point`.
+    ``checkpoint``: the one that described the log before. Its files identify it, and they may have been replaced;
+    without them the next cleaning would begin at the log's start. ``last_base``: see :func:`save_checkpoint`.
     """
     state = store.load(log_dir, after) or PartitionState(None, None, None)
-    if standing is not None and state.clean_point == standing:
-        state = replace(state, clean_point=_with_files_of(after, standing, last_base))
+    if checkpoint is not None and state.clean_point == checkpoint:
+        state = replace(state, clean_point=_with_files_of(after, checkpoint, last_base))
     # The cleaning set horizons that are unknown here.
     store.save(
         log_dir, after, replace(state, rules=fingerprint, next_tombstone_removal_ms=None, removal_known_below=None)
     )
 
 
-def _with_files_of(log: PartitionLog, point: CleanerdCheckpoint, last_base: int | None) -> CleanerdCheckpoint:
+def _with_files_of(log: PartitionLog, checkpoint: CleanerdCheckpoint, last_base: int | None) -> CleanerdCheckpoint:
     """The checkpoint with the current files: the clean part stays clean, although a segment above it may be new."""
-    last, output = last_below(log, point.offset), point.last_output
+    last, output = last_below(log, checkpoint.offset), checkpoint.last_output
     if last is None:
-        return point
+        return checkpoint
     if last_base is None and output is not None:
         last_base = output.base
     output = None if last_base is None else segment_at(log, last_base)
-    return replace(point, last_segment=LastSegment.of(last), last_output=output)
+    return replace(checkpoint, last_segment=LastSegment.of(last), last_output=output)
 
 
 def not_cleaned(
@@ -204,7 +206,7 @@ def _is_gone(path: Path) -> bool:
 
 
 def _record_quarantine(store: StateStore, log_dir: LogDir, name: TopicPartition, met: CleanerdError) -> None:
-    """Store why the partition could not be cleaned; its clean point does not change."""
+    """Store why the partition could not be cleaned; its checkpoint does not change."""
     try:
         log = read_partition(log_dir, name)
     except CleanerdError:

@@ -75,8 +75,8 @@ HINTS = (
         "what-may-be-torn-is-read-for-its-age",
         "U-51",
         BOUNDS,
-        "reader if bases[row + 1] <= readable_end else None",
-        "reader if reads_batches else None",
+        "reader if segments[row + 1].base <= readable_end else None",
+        "reader if readable_end >= 0 else None",
         ("tests/segments/test_cleanable_range.py::test_what_may_be_torn_is_not_read_for_its_age",),
     ),
     Mutant(

@@ -80,8 +80,10 @@ RULES_MEMORY = (
         "first-dirty-remembers-no-rules",
         "U-6",
         "cleanerd/swap/record_outcome.py",
-        "        record_settings_only("
-        "locked.store, locked.log_dir, after, plan.fingerprint, found.standing, last_base=last_base)\n",
+        "        record_settings_only(\n"
+        "            locked.store, locked.log_dir, after, plan.fingerprint, survey.valid_checkpoint, "
+        "last_base=last_base\n"
+        "        )\n",
         "        pass\n",
         ("tests/cli/test_forgotten_config.py::test_a_named_return_to_kafkas_rules_is_remembered",),
     ),
