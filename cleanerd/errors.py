@@ -308,9 +308,9 @@ class AgentRefusalError(RefusedError):
     """The agent refused ``operation``.
 
     ``code`` is its reason, ``done`` the bases of groups that it had swapped. For a swap, any other code than those of
-    :data:`LATER`, :data:`PLAN_AGAIN` and :data:`NOT_HERE`, :data:`IO_ERROR` and :data:`LOG_DIR_FAILED`, means that the
-    staged files are wrong, a fault of cleanerd: another try would repeat it. For other operations the agent has not
-    checked the staged files, so no fault of the log is known.
+    :data:`LATER`, :data:`REPLAN_CODES`, :data:`UNAVAILABLE_CODES`, :data:`IO_ERROR` and :data:`LOG_DIR_FAILED` means
+    that the staged files are wrong, a fault of cleanerd: another try would repeat it. For other operations the agent
+    has not checked the staged files, so no fault of the log is known.
     """
 
     def __init__(

@@ -3,6 +3,8 @@
 The page's last table has a word, its replacement, and the places that it is held out of: ``names`` (modules, classes,
 functions, parameters, variables), ``text`` (strings, also of the status page, and config/), ``prose`` (docstrings and
 comments), ``docs`` (README, docs/).
+
+Names in docstrings and comments that the code does not have are found too, as after a rename.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ import io
 import re
 import sys
 import tokenize
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 GLOSSARY = "docs/glossary.md"
@@ -25,6 +28,15 @@ TEXTS = ("config/**/*.toml", "config/**/*.yml", "cleanerd/daemon/http/page/*.js"
 DOCS = ("README.md", "docs/*.md")
 PLACES = ("names", "text", "prose", "docs")
 QUOTED = re.compile(r'"[^"\n]*"')
+CODE_NAME = re.compile(
+    r"``([A-Za-z]\w*(?:\.\w+)*)(?:\(\))?``|:\w+:`[.~]?(\w+(?:\.\w+)*)`|(?<!`)`([A-Z]\w+(?:\.\w+)*)`(?!`)"
+)
+OTHER_LANGUAGES = ("kernel/src/**/*.rs", "agent/src/**/*.java")
+NAMES_OF_OTHERS = frozenset({
+    "bash_source", "zsh_source", "fish_source", "wait_for", "Partition", "deleteRecordsOnLeader", "StreamTokenizer",
+    "pushFilters", "offsetsForTimes",
+})  # fmt: skip
+"""Names of Kafka, Spark, Java and others that docstrings may use too."""
 PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 
@@ -117,12 +129,33 @@ def _files(root: Path) -> Iterator[tuple[Path, list[Piece]]]:
             yield path, [Piece(place, 1, text)]
 
 
+def stale_names(root: Path, files: Sequence[tuple[Path, list[Piece]]]) -> Iterator[tuple[Path, int, str]]:
+    """Names in docstrings and comments that occur nowhere else: with path and line."""
+    python = [
+        (path, [part for part in parts if part.place == "prose"]) for path, parts in files if path.suffix == ".py"
+    ]
+    sources = [path for path, _ in python] + [path for pattern in OTHER_LANGUAGES for path in root.glob(pattern)]
+    words = Counter(word for path in sources for word in re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    words.subtract(word for _, parts in python for part in parts for word in re.findall(r"\w+", part.text))
+    known = {word for word, count in words.items() if count > 0} | {path.stem for path in sources} | NAMES_OF_OTHERS
+    for path, parts in python:
+        for part in parts:
+            for match in CODE_NAME.finditer(part.text):
+                is_code = match[1] is None or re.search(r"_|[a-z][A-Z]", match[1])
+                if is_code and not known.issuperset((match[1] or match[2] or match[3]).split(".")):
+                    yield path, part.line + part.text.count("\n", 0, match.start()), match[0]
+
+
 def check(root: Path) -> list[str]:
-    """``file:line word -> use`` for each forbidden word below ``root``, by file and line."""
+    """``file:line word -> use`` for each forbidden word or stale name below ``root``, by file and line."""
     words = forbidden((root / GLOSSARY).read_text(encoding="utf-8"))
     held = {place: [(word.pattern, word.use) for word in words if place in word.places] for place in PLACES}
-    found = []
-    for path, parts in _files(root):
+    files = list(_files(root))
+    found = [
+        (str(path.relative_to(root)), line, name, "a name that the code has")
+        for path, line, name in stale_names(root, files)
+    ]
+    for path, parts in files:
         for part in parts:
             for pattern, use in held[part.place]:
                 for match in pattern.finditer(part.text):

@@ -2,8 +2,8 @@
 
 ::
 
-    look_loop    every log.cleaner.backoff.ms, or on inotify events: scan the log directories (a thread each)
-                 -> merge into the fleet -> choose -> hand jobs to the workers -> publish a new DaemonView
+    scan_loop    every log.cleaner.backoff.ms, or on inotify events: scan the log directories (a thread each)
+                 -> merge into the registry -> choose -> hand jobs to the workers -> publish a new DaemonView
     dispatcher   workers clean, stage or work out what a cleaning would save; when one is done its partition is
                  scanned again
     signals      SIGTERM, SIGINT: stop between two chunks; SIGHUP: read the settings again

@@ -400,7 +400,7 @@ def broker_facts(
     Beside a ``running`` broker the newest metadata is left out, because it may be uncommitted (U-23). Its command line
     overrides its server.properties (U-24). ``younger``: also read it, into a second result. ``silent``: directories
     that do not answer, in which nothing is read. ``read_metadata``: reads the metadata log, for callers that cache it;
-    not with ``younger``. ``query_topics``: as :func:`zk_topics_of`.
+    not with ``younger``. ``query_topics``: as :func:`cached_topic_configs`.
 
     Raises:
         CorruptionError, CleanerdError: the metadata log or server.properties exists but cannot be read.

@@ -57,6 +57,17 @@ def test_forbidden_words_are_found_by_place(tmp_path: Path) -> None:
     ]
 
 
+def test_names_that_the_code_does_not_have_are_found(tmp_path: Path) -> None:
+    """After a rename: a docstring may only name what is in the code, in a string, or of others (``wait_for``)."""
+    root = _tree(tmp_path)
+    module = '"""As :func:`old_name` and ``new_name``, ``OldClass.run``, `NewClass`; not ``orders``, ``wait_for``."""\n'
+    (root / "cleanerd/told.py").write_text(f"{module}\n\ndef new_name(): ...\n\n\nclass NewClass: ...\n")
+    assert [line for line in check(root) if "the code" in line] == [
+        "cleanerd/told.py:1 :func:`old_name` -> a name that the code has",
+        "cleanerd/told.py:1 ``OldClass.run`` -> a name that the code has",
+    ]
+
+
 def test_an_unknown_place_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nowhere"):
         check(_tree(tmp_path, PAGE.replace("names, text", "nowhere")))

@@ -101,7 +101,7 @@ class LogDirScan:
     them that settings leave to Kafka, and why (U-11). ``error``: the directory cannot be read; its earlier state stays.
     ``facts``: None while its broker is unknown. ``jobs_ended``: see `ScanContext`. ``taken``: the other daemon that
     manages the directory. ``suspects``: the partitions that a killed process was cleaning. ``resolved``: configurations
-    by topic, to read a partition as the broker reports it (`ByBroker`).
+    by topic, to read a partition as the broker reports it (`LivePartitions`).
     """
 
     path: Path

@@ -43,7 +43,7 @@ Kind = Literal["live", "stage", "observe", "horizons", "drop", "estimate", "dige
 
 
 class ExternalStager(Protocol):
-    """Another process that may stage a partition: Spark (`HandOver`)."""
+    """Another process that may stage a partition: Spark (`SparkOffload`)."""
 
     def stage(self, job: CleaningJob, resources: Resources, options: CleaningOptions) -> CleaningResult | None:
         """Have it staged; None if the worker has to stage it."""
