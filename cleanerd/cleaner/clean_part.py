@@ -32,9 +32,9 @@ class CleanPart:
     ``contestants``: the records that competed in the last pass; ``ordinals``: the number of their ordinals.
     """
 
-    def __init__(self, plan: CleaningPlan, room: MetadataBudget) -> None:
+    def __init__(self, plan: CleaningPlan, budget: MetadataBudget) -> None:
         self._plan = plan
-        self._room = room
+        self._budget = budget
         self.evidence = [SegmentEvidence(plan, s) for s in plan.sources if s.end <= plan.first_dirty_offset]
         self.contestants: list[Contestants] = []
         self.ordinals = 0
@@ -72,7 +72,7 @@ class CleanPart:
         """Read a clean segment for the first time."""
         superseded = BitColumn()
         for chunk in chunks:
-            self._room.reserve(evidence.source, chunk)
+            self._budget.reserve(evidence.source, chunk)
             record = evidence.records
             excluded = evidence.add(chunk).excluded
             # Records below the log start are no candidates (U-2).

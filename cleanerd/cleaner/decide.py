@@ -172,9 +172,9 @@ class _Evidence:
 
 
 def _gather(plan: CleaningPlan, decoder: ChunkDecoding, use: MapUse) -> _Evidence:
-    room = MetadataBudget(plan)
-    index = DirtyIndex(plan, room)
-    clean_part = CleanPart(plan, room)
+    budget = MetadataBudget(plan)
+    index = DirtyIndex(plan, budget)
+    clean_part = CleanPart(plan, budget)
     entries = 0
     utilization = 0.0
     index_seconds = 0.0

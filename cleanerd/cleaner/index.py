@@ -180,9 +180,9 @@ class ChunkDecoding:
 class DirtyIndex:
     """The dirty segments of a plan: their evidence, their ordinals, and the retained records so far."""
 
-    def __init__(self, plan: CleaningPlan, room: MetadataBudget) -> None:
+    def __init__(self, plan: CleaningPlan, budget: MetadataBudget) -> None:
         self._plan = plan
-        self._room = room
+        self._budget = budget
         self.evidence: list[SegmentEvidence] = []
         self.first_ordinals: list[int] = []
         self.oddities = RecordAnomalies(plan.rules, plan.now_ms)
@@ -229,7 +229,7 @@ class DirtyIndex:
     def _add_segment(self, chunks: Iterator[_kernel.Chunk], sink: DirtyKeySink, row: int) -> None:
         evidence = self.evidence[row]
         for chunk in chunks:
-            self._room.reserve(evidence.source, chunk)
+            self._budget.reserve(evidence.source, chunk)
             ordinal = self.first_ordinals[row] + evidence.records
             mask = keyed_rows(chunk, evidence.add(chunk))
             self.oddities.add(chunk, mask)

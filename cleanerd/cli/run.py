@@ -38,7 +38,11 @@ def run_daemon(common: Common) -> int:
         partitions_max=settings.daemon.cleanerd_metrics_partitions_max,
     )
     service = Service(
-        settings, partial(reread, common), http=http, hand_over=SparkOffload(require_spark), more_warnings=lost_lines
+        settings,
+        partial(reread, common),
+        http=http,
+        spark_offload=SparkOffload(require_spark),
+        more_warnings=lost_lines,
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         number = runner.run(service.run())

@@ -57,8 +57,8 @@ class JobTools:
     in_flight: InFlightMarkers
     clock: Clock
     throttle: Throttle
-    hand_over: SparkOffload
-    keeping: BackupLimits
+    spark_offload: SparkOffload
+    backup_limits: BackupLimits
     agents: AgentPool
     run: RunJob = run
 
@@ -215,7 +215,7 @@ class Dispatcher:
             backoff=self._fleet.settings.backoff,
             clock=tools.clock,
             resolved=found.resolved,
-            hand_over=tools.hand_over,
+            spark_offload=tools.spark_offload,
             in_flight=tools.in_flight,
             alone=tracked.suspect is not None,
         )
@@ -233,7 +233,9 @@ class Dispatcher:
         key = tracked.key
         try:
             done = await self.workers.submit(
-                lambda: self._canary.run(job, lambda: self._tools.run(job, self._tools.keeping, self._tools.agents))
+                lambda: self._canary.run(
+                    job, lambda: self._tools.run(job, self._tools.backup_limits, self._tools.agents)
+                )
             )
         except WorkerDiedError as error:
             _log.exception(LogEvent.WORKER_DIED, partition=str(job.name))

@@ -94,7 +94,7 @@ _log = structlog.get_logger()
 class Service:
     """The daemon.
 
-    ``reread`` reads the settings again; ``hand_over`` offloads to Spark; ``more_warnings``: of the caller. ``http``
+    ``reread`` reads the settings again; ``spark_offload`` offloads to Spark; ``more_warnings``: of the caller. ``http``
     makes the server from HOST:PORT, the current view and ``explain``. Tests replace the rest: ``limits``; ``clock`` and
     ``store``, by default those of the state directory; ``run_job``; ``scanner`` and ``watcher``, which make the scanner
     of a log directory and the watcher of changes.
@@ -107,7 +107,7 @@ class Service:
         *,
         http: Callable[..., HttpServer] | None = None,
         notifier: Notifier | None = None,
-        hand_over: SparkOffload | None = None,
+        spark_offload: SparkOffload | None = None,
         more_warnings: Callable[[], list[str]] = list,
         limits: DaemonLimits = DAEMON_LIMITS,
         clock: Clock | None = None,
@@ -121,9 +121,9 @@ class Service:
         self._cluster: ClusterComparison | None = None
         store = store or StateStore(daemon.cleanerd_state_dir)
         self._clock = clock = clock or read_clock(daemon.cleanerd_state_dir, store.warnings)
-        in_flight, hand_over = InFlightMarkers(store), hand_over or SparkOffload()
+        in_flight, spark_offload = InFlightMarkers(store), spark_offload or SparkOffload()
         self._throttle = Throttle(Rates.of(settings))
-        self._keeping = BackupLimits(store, clock)
+        self._backup_limits = BackupLimits(store, clock)
         self._sweeper = WorkerPool(1, "cleanerd-sweeper")
         workers = WorkerPool(daemon.log_cleaner_threads, "cleanerd-worker")
         pauses, unreadable = load_pauses(daemon.cleanerd_state_dir)
@@ -143,7 +143,7 @@ class Service:
             self.fleet,
             counters,
             workers,
-            JobTools(store, in_flight, clock, self._throttle, hand_over, self._keeping, agents, run=run_job),
+            JobTools(store, in_flight, clock, self._throttle, spark_offload, self._backup_limits, agents, run=run_job),
             self.canary,
             rescan=self._rescan,
             note_scan=self._scan_ended,
@@ -158,7 +158,12 @@ class Service:
             self.fleet,
             self.dispatcher.running,
             counters,
-            lambda: [*warnings.passed(), *hand_over.pop_warnings(), *self._keeping.pop_warnings(), *more_warnings()],
+            lambda: [
+                *warnings.passed(),
+                *spark_offload.pop_warnings(),
+                *self._backup_limits.pop_warnings(),
+                *more_warnings(),
+            ],
             self._trend,
             ReplicaDifferences(self.fleet, lambda: peers.digests),
             canary=self.canary.view,
@@ -360,7 +365,7 @@ class Service:
             log_dirs, settings = self.configuration.log_dirs, self.configuration.settings
             if settings.daemon.cleanerd_keep_replaced_dir:
                 try:
-                    await self._sweeper.submit(partial(self._keeping.sweep, log_dirs, settings))
+                    await self._sweeper.submit(partial(self._backup_limits.sweep, log_dirs, settings))
                 except WorkerDiedError:  # a minute later a thread may be available
                     _log.exception(LogEvent.PRUNING_FAILED)
             if self.publisher.ready:

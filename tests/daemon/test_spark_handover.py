@@ -64,7 +64,7 @@ class Spark:
     """
 
     def __init__(self, base: Path, program: str, require: Callable[[], object] = lambda: None) -> None:
-        self.hand_over = SparkOffload(require, self._command)
+        self.offload = SparkOffload(require, self._command)
         self.commands: list[list[str]] = []
         self.settings: list[Any] = []
         self.instead: list[str] = []
@@ -133,7 +133,7 @@ def test_spark_goes_by_our_clock(root: Path) -> None:
             threshold(root, cleanerd_mode="on-start"),
             story,
             clock=clock,
-            hand_over=spark.hand_over,
+            spark_offload=spark.offload,
             limits=SETTLES_SOON,
         )
     (command,) = spark.commands
@@ -157,7 +157,7 @@ def test_partitions_from_the_key_limit_on_go_to_spark(root: Path, keys: int | st
         assert service.view().warnings == ()
 
     with held(root):
-        serve(settings, story, hand_over=spark.hand_over, limits=SETTLES_SOON)
+        serve(settings, story, spark_offload=spark.offload, limits=SETTLES_SOON)
     assert len(spark.commands) == handed
     for command, reported in zip(spark.commands, spark.settings, strict=True):
         assert command[3:7] == ["spark", "clean", str(root), "--partition"]
@@ -196,7 +196,7 @@ def test_its_process_group_ends_with_the_cleaning(root: Path, how: str) -> None:
             assert partition(service.view()).quarantine is None
 
     with held(root):
-        serve(settings, story, hand_over=spark.hand_over, limits=SETTLES_SOON)
+        serve(settings, story, spark_offload=spark.offload, limits=SETTLES_SOON)
     assert time.monotonic() - began < PATIENCE_SECONDS / 2  # it hangs for ever by itself
     while any(lives(int(pid)) for pid in pids.read_text().split()):  # what was killed takes a moment to be gone
         assert time.monotonic() - began < PATIENCE_SECONDS
@@ -226,7 +226,7 @@ def test_its_failure_is_a_failed_job(root: Path, program: str, reason: str) -> N
         assert found.retry_at_ms == found.since_ms + 60_000
 
     with held(root):
-        serve(threshold(root), story, hand_over=spark.hand_over, limits=SETTLES_SOON)
+        serve(threshold(root), story, spark_offload=spark.offload, limits=SETTLES_SOON)
     assert len(spark.commands) == 1
 
 
@@ -257,7 +257,7 @@ def test_a_lack_of_the_machine_is_no_quarantine(root: Path, monkeypatch: pytest.
             await until("staged", lambda: outcomes(service.view()) == ["failed", "staged"])
 
         with held(root):
-            serve(threshold(root), story, hand_over=spark.hand_over, limits=SETTLES_SOON)
+            serve(threshold(root), story, spark_offload=spark.offload, limits=SETTLES_SOON)
     assert len(spark.commands) == 1
 
 
@@ -291,7 +291,7 @@ def test_without_spark_the_worker_stages(root: Path) -> None:
         assert "not installed: pyspark (pip install" in service.view().warnings[0]
 
     with held(root):
-        serve(threshold(root), story, hand_over=spark.hand_over, limits=SETTLES_SOON)
+        serve(threshold(root), story, spark_offload=spark.offload, limits=SETTLES_SOON)
     assert spark.commands == []
 
 
@@ -313,12 +313,12 @@ def test_live_and_observe_hand_nothing_over(root: Path) -> None:
         assert "Spark" not in partition(service.view()).reason or service.dispatcher.running
 
     with broker(root):
-        serve(threshold(root, 5, cleanerd_mode="observe"), observed, hand_over=spark.hand_over, limits=SETTLES_SOON)
+        serve(threshold(root, 5, cleanerd_mode="observe"), observed, spark_offload=spark.offload, limits=SETTLES_SOON)
         for keys in (8, 9):
             save_pauses(root.parent / "state", Pauses(everything=True))
-            serve(threshold(root, keys), paused, hand_over=spark.hand_over, limits=SETTLES_SOON)
+            serve(threshold(root, keys), paused, spark_offload=spark.offload, limits=SETTLES_SOON)
         save_pauses(root.parent / "state", NO_PAUSES)
-        serve(threshold(root, 5), cleaned, hand_over=spark.hand_over, limits=SETTLES_SOON)
+        serve(threshold(root, 5), cleaned, spark_offload=spark.offload, limits=SETTLES_SOON)
     assert "cleanerd.spark.threshold.keys" in reasons[0]
     assert "swapped in live" in reasons[0]
     assert "Spark" not in reasons[1]
@@ -342,7 +342,10 @@ def test_one_driver_at_a_time_and_forced_by_trigger(root: Path) -> None:
     with held(root):
         ratio = "topics.orders.min.cleanable.dirty.ratio=1"
         serve(
-            [*threshold(root, 1, log_cleaner_threads="2"), ratio], story, hand_over=spark.hand_over, limits=SETTLES_SOON
+            [*threshold(root, 1, log_cleaner_threads="2"), ratio],
+            story,
+            spark_offload=spark.offload,
+            limits=SETTLES_SOON,
         )
     assert len(spark.commands) == 2
     assert all("--force" in command for command in spark.commands)

@@ -200,7 +200,7 @@ def daemon_hands_over(root: Path, named: str) -> CleaningResult:
     settings = load_settings([], ["cleanerd.spark.threshold.keys=1"], {})
     job = job_of(root, "stage")
     facts = SimpleNamespace(resources=lambda **_: resources(), settings=settings, metadata_dir=None)
-    job = replace(job, facts=cast("BrokerFacts", facts), hand_over=SparkOffload(command=command))
+    job = replace(job, facts=cast("BrokerFacts", facts), spark_offload=SparkOffload(command=command))
     result = of_job(run_job.run(job), named)
     assert result.reason.startswith("by Spark: ")
     assert isinstance(result.error, ReportedError)

@@ -55,8 +55,8 @@ class CleaningJob:
 
     ``before``: its quarantine so far, None without one; ``socket``: the agent's, if live. ``clock``: the time that its
     deletions use. ``resolved``: configurations from scans of the directory. ``in_flight``: records that it runs.
-    ``alone``: no other job runs, because a process was killed while it cleaned this partition. ``hand_over``: stages it
-    instead. ``started_ms`` of a verification: when the cleaning began.
+    ``alone``: no other job runs, because a process was killed while it cleaned this partition. ``spark_offload``:
+    stages it instead. ``started_ms`` of a verification: when the cleaning began.
     """
 
     name: TopicPartition
@@ -74,7 +74,7 @@ class CleaningJob:
     backoff: Backoff
     clock: Clock
     resolved: dict[str, ResolvedTopics] | None = None
-    hand_over: ExternalStager | None = None
+    spark_offload: ExternalStager | None = None
     in_flight: InFlightMarkers | None = None
     alone: bool = False
 

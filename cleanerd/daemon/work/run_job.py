@@ -129,10 +129,10 @@ YIELDING: Final = RetryPolicy(plans=2, deletion_seconds=0.0)
 _log = structlog.get_logger()
 
 
-def run(job: CleaningJob, keeping: BackupLimits | None = None, agents: AgentPool | None = None) -> JobDone:
+def run(job: CleaningJob, backup_limits: BackupLimits | None = None, agents: AgentPool | None = None) -> JobDone:
     """Run a job in a worker's thread.
 
-    ``keeping``: where replaced segments are kept. ``agents``: connections shared with other jobs and scans.
+    ``backup_limits``: where replaced segments are kept. ``agents``: connections shared with other jobs and scans.
     """
     path = job.path / str(job.name)
     log_before = _list_for_page_cache(job)
@@ -140,7 +140,7 @@ def run(job: CleaningJob, keeping: BackupLimits | None = None, agents: AgentPool
     marker = nullcontext() if job.in_flight is None else job.in_flight.working(job.scan.log_dir, job.name)
     try:
         with marker:
-            return _run(job, log_before, keeping, agents)
+            return _run(job, log_before, backup_limits, agents)
     except CleaningStopped:
         return JobDone(job, job.clock.now_ms(), stopped=True)
     finally:
@@ -160,12 +160,12 @@ def _list_for_page_cache(job: CleaningJob) -> PartitionLog | None:
 
 
 def _run(
-    job: CleaningJob, log_before: PartitionLog | None, keeping: BackupLimits | None, agents: AgentPool | None
+    job: CleaningJob, log_before: PartitionLog | None, backup_limits: BackupLimits | None, agents: AgentPool | None
 ) -> JobDone:
     if job.kind in {"live", "stage"}:
         _report_change(job)
         readings: list[PartitionSnapshot] = []
-        result = _cleaned(job, keeping, agents, readings.append)
+        result = _cleaned(job, backup_limits, agents, readings.append)
         if result.outcome == "quarantined":
             return replace(_failed(job, result.reason, result.error), result=result)
         return JobDone(job, job.clock.now_ms(), result=result, after=_job_result(job, readings))
@@ -232,13 +232,13 @@ def _job_result(job: CleaningJob, readings: Sequence[PartitionSnapshot]) -> Scan
 
 def _cleaned(
     job: CleaningJob,
-    keeping: BackupLimits | None,
+    backup_limits: BackupLimits | None,
     agents: AgentPool | None,
     read_after: Callable[[PartitionSnapshot], None],
 ) -> CleaningResult:
     log_dir = job.scan.log_dir
     try:
-        keep = None if keeping is None else keeping.place(log_dir, job.facts.settings)
+        keep = None if backup_limits is None else backup_limits.place(log_dir, job.facts.settings)
     except (CleanerdError, OSError) as caught:
         return not_cleaned(job.store, log_dir, job.name, caught)
     return _clean_live(job, keep, agents, read_after) if job.kind == "live" else _stage(job, keep)
@@ -263,8 +263,8 @@ def _clean_live(
 def _stage(job: CleaningJob, keep: BackupPlace | None) -> CleaningResult:
     resources = _resources(job)
     options = _options(job, resources)
-    if job.hand_over is not None and keep is None:  # Spark cannot keep replaced segments
-        handed = job.hand_over.stage(job, resources, options)
+    if job.spark_offload is not None and keep is None:  # Spark cannot keep replaced segments
+        handed = job.spark_offload.stage(job, resources, options)
         if handed is not None:
             return handed
     return stage_partition(
