@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cleanerd.cli.output import Column
 from cleanerd.config.check import contradictions, missing_paths
 from cleanerd.config.generate import generate as generate_file
-from cleanerd.config.keys import DAEMON_FIELDS, TOPIC_FIELDS, kind_of
+from cleanerd.config.keys import DAEMON_FIELDS, TOPIC_FIELDS, kafka_text, kind_of
 from cleanerd.config.load import Settings, read_settings
 from cleanerd.config.unused import unused_note
 from cleanerd.errors import ConfigError
@@ -92,11 +92,13 @@ def _rows(settings: Settings) -> Iterator[tuple[str, str, str]]:
 def _show_topic(common: Common, settings: Settings, topic: str) -> None:
     overrides = settings.topic_overrides(topic)
     if common.output.as_json:
-        rows = [{"key": key, "value": text, "origin": origin} for key, (text, origin) in overrides.items()]
+        rows = [
+            {"key": key, "value": kafka_text(value), "origin": origin} for key, (value, origin) in overrides.items()
+        ]
         common.output.json({"topic": topic, "settings": rows})
     elif overrides:
         columns = [Column("KEY"), Column("VALUE"), Column("ORIGIN")]
-        common.output.table(columns, [(key, text, origin) for key, (text, origin) in overrides.items()])
+        common.output.table(columns, [(key, kafka_text(value), origin) for key, (value, origin) in overrides.items()])
     else:
         common.output.note(f"nothing is set for {topic}: its configuration in the cluster decides")
 

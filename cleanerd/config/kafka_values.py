@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
@@ -26,6 +26,13 @@ _HEADER_NAME_BYTES: Final = 1024
 def shown(text: str) -> str:
     """A value in quotes for a message, shortened if necessary."""
     return repr(text if len(text) <= 80 else f"{text[:77]}...")
+
+
+class ConfigValue(NamedTuple):
+    """A key's value, parsed, and the source that sets it."""
+
+    value: Any
+    origin: str
 
 
 class ValueRule(Protocol):

@@ -12,10 +12,10 @@ The daemon's keys: which log directories, when, how fast, and its addresses.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 from annotated_types import Ge, Le
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from cleanerd.config import strategy_keys
 from cleanerd.config.kafka_values import INT_MAX, LONG_MAX, NumberRule, ValueRule
@@ -444,11 +444,12 @@ class DaemonSettings(ServiceSettings):
         "directory's lock.",
     )
 
-    @model_validator(mode="after")
-    def _lags_do_not_cross(self) -> Self:
+    @property
+    def contradiction(self) -> str:
+        """Which keys contradict each other, although each value is valid; empty for none."""
         if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
-            raise ValueError("log.cleaner.min.compaction.lag.ms is above log.cleaner.max.compaction.lag.ms")
-        return self
+            return "log.cleaner.min.compaction.lag.ms is above log.cleaner.max.compaction.lag.ms"
+        return ""
 
 
 def _topic_kind(key: str, rule: ValueRule) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -11,19 +11,17 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from cleanerd.config.kafka_values import shown
+from cleanerd.config.kafka_values import ConfigValue, shown
 from cleanerd.config.keys import (
     DAEMON_FIELDS,
     TOPIC_FIELDS,
     DaemonSettings,
     TopicSettings,
-    kafka_text,
     valid_values,
 )
 from cleanerd.config.names import TOPICS
 from cleanerd.config.sources import (
     Assignment,
-    IgnoredVariable,
     UnsupportedKey,
     from_environment,
     from_files,
@@ -43,10 +41,10 @@ SERVICE_STATE_DIR: Final = Path("/var/lib/cleanerd")
 
 @dataclass(frozen=True, slots=True)
 class TopicTable:
-    """The settings of one topic name or glob: key -> (typed value, origin)."""
+    """The settings of one topic name or glob."""
 
     name: str
-    values: Mapping[str, tuple[Any, str]]
+    values: Mapping[str, ConfigValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +67,24 @@ class Settings:
         """The typed value of a broker-level key."""
         return getattr(self.daemon, key.replace(".", "_"))
 
-    def topic_overrides(self, topic: str) -> dict[str, tuple[str, str]]:
-        """The settings of ``topic``: key -> (Kafka's text, origin), for ``resolve_topic_config(overrides=...)``.
+    def topic_overrides(self, topic: str) -> dict[str, ConfigValue]:
+        """The settings of ``topic``, for ``resolve_topic_config(overrides=...)``.
 
         For each key the table with the longest literal match decides: the topic's own name, then the glob with the most
         literal characters, then the last one. The kind of source matters only for equal tables.
         """
-        overrides: dict[str, tuple[str, str]] = {}
+        overrides: dict[str, ConfigValue] = {}
         matching = [table for table in self.tables if matches(table.name, topic)]
         for table in sorted(matching, key=lambda table: strength(table.name)):
             for key, (value, origin) in table.values.items():
                 source = f'{origin} {TOPICS}."{table.name}"' if is_glob(table.name) else origin
-                overrides[key] = (kafka_text(value), source)
+                overrides[key] = ConfigValue(value, source)
         return overrides
 
-    def broker_defaults(self) -> dict[str, tuple[str, str]]:
+    def broker_defaults(self) -> dict[str, ConfigValue]:
         """Kafka's broker-level keys that were set explicitly, for ``resolve_topic_config(settings_defaults=...)``."""
         return {
-            key: (kafka_text(self.value(key)), f"{origin} {key}")
+            key: ConfigValue(self.value(key), f"{origin} {key}")
             for key, origin in self.origins.items()
             if key in BROKER_KEYS and origin != DEFAULT_ORIGIN
         }
@@ -135,33 +133,34 @@ def read_settings(
     """As :func:`load_settings`, but with every fault; the settings only if there is none."""
     environment = os.environ if environ is None else environ
     problems: list[ConfigError] = []
-    daemon: dict[str, tuple[str, str]] = {_STATE_DIR: (str(default_state_dir(environment)), DEFAULT_ORIGIN)}
-    tables: dict[str, dict[str, tuple[Any, str]]] = {}
+    daemon = {_STATE_DIR: ConfigValue(default_state_dir(environment), DEFAULT_ORIGIN)}
+    tables: dict[str, dict[str, ConfigValue]] = {}
     unused: list[UnsupportedKey] = []
     stray: list[str] = []
     for source in (from_files(config_paths), from_environment(environment), from_options(assignments)):
         for found in source:
-            value = _checked(found) if isinstance(found, Assignment) else found
-            if isinstance(value, ConfigError):
-                problems.append(value)
+            if isinstance(found, Assignment):
+                value = _parse(found)
+                if isinstance(value, ConfigError):
+                    problems.append(value)
+                elif found.topic is None:
+                    daemon[found.key] = value
+                else:
+                    # Removed and added again: the tables keep the order of their last mention.
+                    tables[found.topic] = {**tables.pop(found.topic, {}), found.key: value}
+            elif isinstance(found, ConfigError):
+                problems.append(found)
             elif isinstance(found, UnsupportedKey):
                 unused.append(found)
-            elif isinstance(found, IgnoredVariable):
+            else:
                 stray.append(found.text)
-            elif isinstance(found, Assignment) and found.topic is None:
-                daemon[found.key] = (found.text, found.origin)
-            elif isinstance(found, Assignment):
-                # Removed and added again: the tables keep the order of their last mention.
-                topic = str(found.topic)
-                tables[topic] = {**tables.pop(topic, {}), found.key: (value, found.origin)}
     if problems:
         return None, problems
-    try:
-        model = DaemonSettings.model_validate({key: text for key, (text, _) in daemon.items()})
-    except ValidationError as error:
-        # Each value is valid by itself, so the combination is wrong.
-        return None, [_contradiction(error, daemon)]
-    origins = {key: daemon[key][1] if key in daemon else DEFAULT_ORIGIN for key in DAEMON_FIELDS}
+    model = DaemonSettings.model_construct(**{key: found.value for key, found in daemon.items()})
+    if model.contradiction:
+        named = (f"{key} from {found.origin}" for key, found in daemon.items() if key in model.contradiction)
+        return None, [ConfigError(model.contradiction, where="; ".join(named))]
+    origins = {key: daemon[key].origin if key in daemon else DEFAULT_ORIGIN for key in DAEMON_FIELDS}
     frozen = (TopicTable(name, MappingProxyType(values)) for name, values in tables.items())
     return Settings(model, MappingProxyType(origins), tuple(frozen), tuple(unused), tuple(stray)), []
 
@@ -183,8 +182,8 @@ def default_state_dir(environ: Mapping[str, str], service_dir: Path = SERVICE_ST
     return base / "cleanerd"
 
 
-def _checked(assignment: Assignment) -> Any:
-    """The typed value, or a ConfigError with key, value, allowed values, and origin."""
+def _parse(assignment: Assignment) -> ConfigValue | ConfigError:
+    """The value with its origin, or an error with key, text, allowed values, and place."""
     model, fields = (DaemonSettings, DAEMON_FIELDS) if assignment.topic is None else (TopicSettings, TOPIC_FIELDS)
     try:
         settings = model.model_validate({assignment.key: assignment.text})
@@ -198,10 +197,4 @@ def _checked(assignment: Assignment) -> Any:
         return ConfigError(
             f"{assignment.key}{about} is {shown(assignment.text)}, must be {allowed}", where=assignment.where()
         )
-    return getattr(settings, assignment.key.replace(".", "_"))
-
-
-def _contradiction(error: ValidationError, daemon: Mapping[str, tuple[str, str]]) -> ConfigError:
-    message = str(error.errors()[0]["ctx"]["error"])
-    origins: Iterable[str] = (f"{key} from {origin}" for key, (_, origin) in daemon.items() if key in message)
-    return ConfigError(message, where="; ".join(origins))
+    return ConfigValue(getattr(settings, assignment.key.replace(".", "_")), assignment.origin)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, cast
 
 from cleanerd.config import delegation, strategy_keys
 from cleanerd.config.delegation import Delegation
-from cleanerd.config.kafka_values import INT_MAX, NumberRule, shown
+from cleanerd.config.kafka_values import INT_MAX, ConfigValue, NumberRule, shown
 from cleanerd.config.strategy_keys import DEFAULT_EXCLUDE, EXCLUDE_KEY, STRATEGY
 from cleanerd.config.topic_keys import (
     BROKER_ONLY_RULES,
@@ -31,15 +31,16 @@ from cleanerd.config.topic_keys import (
     REMOTE_STORAGE,
     TOPIC_RULES,
     VENDORS_TIER,
-    Synonym,
+    rule_of_broker_key,
 )
 from cleanerd.errors import ConfigError, RefusedError
 
 if TYPE_CHECKING:
     import uuid
     from collections.abc import Mapping
-    from collections.abc import Set as AbstractSet
 
+    from cleanerd.config.kafka_values import ValueRule
+    from cleanerd.config.topic_keys import Synonym
     from cleanerd.fsio.state_files import UnreadableState
 
 INTERNAL_TOPICS: Final = frozenset(
@@ -161,7 +162,7 @@ class _Layers:
     """The broker's configuration, in the order of precedence, each layer with its name."""
 
     broker: tuple[tuple[str, Mapping[str, str]], ...]
-    settings: Mapping[str, tuple[str, str]]
+    settings: Mapping[str, ConfigValue]
 
     def names(self) -> frozenset[str]:
         """The keys that a layer sets."""
@@ -174,26 +175,29 @@ class _Layers:
                 return values[key], f"{origin} {key}"
         return None
 
-    def first(self, synonyms: tuple[Synonym, ...], *, only_settings: bool = False) -> tuple[object, str] | None:
+    def first(self, synonyms: tuple[Synonym, ...], *, only_settings: bool = False) -> ConfigValue | None:
         """The value of the first synonym that the broker sets; else of the first that cleanerd's settings set."""
-        for lookup in (self.settings.get,) if only_settings else (self.text, self.settings.get):
-            for synonym in synonyms:
-                found = lookup(synonym.name)
-                if found is not None:
-                    text, origin = found
-                    return _read(synonym, text, origin), origin
+        for synonym in () if only_settings else synonyms:
+            found = self.text(synonym.name)
+            if found is not None:
+                value = _parse(synonym.name, synonym.value, *found)
+                return ConfigValue(synonym.in_topic_unit(value), found[1])
+        for synonym in synonyms:
+            if synonym.name in self.settings:
+                value, origin = self.settings[synonym.name]
+                return ConfigValue(synonym.in_topic_unit(value), origin)
         return None
 
 
 def resolve_topic_config(
     topic: str,
     *,
-    overrides: Mapping[str, tuple[str, str]],
+    overrides: Mapping[str, ConfigValue],
     topic_configs: Mapping[str, str] | None,
     broker_configs: Mapping[str, str] | None = None,
     broker_defaults: Mapping[str, str] | None = None,
     server_properties: Mapping[str, str] | None = None,
-    settings_defaults: Mapping[str, tuple[str, str]] | None = None,
+    settings_defaults: Mapping[str, ConfigValue] | None = None,
     strategy_exclude: tuple[str, ...] = DEFAULT_EXCLUDE,
     saved: Mapping[str, str] | None = None,
     saved_unread: UnreadableState | None = None,
@@ -204,14 +208,13 @@ def resolve_topic_config(
     """The effective configuration of ``topic``.
 
     Args:
-        topic: the topic's name.
-        overrides: cleanerd's own topic keys for this topic: key -> (text, origin).
+        overrides: cleanerd's own topic keys for this topic, see :func:`read_key`.
         topic_configs: the topic's configuration from KRaft metadata, empty when it sets nothing; None without metadata,
             or if the topic is not in it.
         broker_configs: dynamic configuration of the broker that owns the log directory.
         broker_defaults: cluster-wide dynamic defaults.
         server_properties: the broker's file.
-        settings_defaults: cleanerd's broker-level keys that were set explicitly: key -> (text, origin).
+        settings_defaults: cleanerd's broker-level keys that were set explicitly.
         strategy_exclude: globs of topics that a broker-level default strategy does not reach (U-5).
         saved: the effective values of the keys that ``cleanerd delegate`` changed, from before; None when it did not.
         saved_unread: state files that could show a delegation but cannot be read.
@@ -227,49 +230,23 @@ def resolve_topic_config(
     if topic in NEVER_CLEANED:
         raise RefusedError("the controllers' metadata log is never cleaned", where=topic)
     layers = _layers(broker_configs, broker_defaults, server_properties, settings_defaults)
-    excluded = strategy_keys.is_excluded(topic, strategy_exclude)
-    values: dict[str, Any] = {key: rule.default for key, rule in TOPIC_RULES.items()}
-    origins = dict.fromkeys(values, DEFAULT_ORIGIN)
-    fixed = strategy_keys.KEYS if topic in INTERNAL_TOPICS else ()
-    set_names = layers.names().union(overrides, topic_configs or (), fixed)
-    for key, names in _NAMES.items():
-        if not names.isdisjoint(set_names):
-            values[key], origins[key] = _resolve_key(
-                topic, key, overrides, topic_configs or {}, topic_origin, layers, excluded=excluded
-            )
-    _apply_tiers(topic, topic_configs or {}, topic_origin, layers, values, origins)
-    named = frozenset(key for key in strategy_keys.KEYS if key in overrides or key in (topic_configs or {}))
-    warnings = strategy_keys.apply_fallbacks(topic, values, origins)
-    if warnings:
-        named -= {STRATEGY}  # the operator did not set the fallback
-    why_needed = _delegation_reason(values)
-    verdict = delegation.delegation_of(
-        topic,
-        why_needed,
-        topic_configs,
-        broker_lag=layers.text(delegation.BROKER_MAX_LAG),
-        properties_known=server_properties is not None,
-        assumed=assume_delegated,
-    )
-    if topic_configs is not None and delegation.is_delegated(topic_configs) and (why_needed or saved is not None):
-        _apply_delegated_keys(topic, overrides, layers, saved or {}, values, origins)
-    elif topic_configs is not None and delegation.is_delegated(topic_configs) and STRATEGY not in named:
-        warnings += (delegation.HINT.format(topic=topic),)
-    warnings += _crossed_lags(topic, values, origins, overrides.keys() | (topic_configs or {}).keys())
-    warnings += strategy_keys.cautions(topic, values, origins)
+    found = _Resolution(topic, overrides, topic_configs, topic_origin, layers)
+    found.resolve(excluded=strategy_keys.is_excluded(topic, strategy_exclude))
+    verdict = found.delegation(properties_known=server_properties is not None, assumed=assume_delegated)
+    found.finish(saved)
     return TopicConfig(
         topic=topic,
         policy_known=topic_configs is not None or "cleanup.policy" in overrides,
-        origins=MappingProxyType(origins),
-        warnings=warnings,
-        delegation=verdict if why_needed else Delegation("not needed"),
-        named=named,
+        origins=MappingProxyType(found.origins),
+        warnings=found.warnings,
+        delegation=verdict if found.delegation_reason else Delegation("not needed"),
+        named=found.named,
         delegated_here=saved is not None,
         delegations_unread=saved_unread,
         may_be_kept_away=topic_configs is None or delegation.is_delegated(topic_configs),
         is_kept_away=verdict.state == "delegated",
         connect=connect,
-        **{key.replace(".", "_"): value for key, value in values.items()},
+        **{key.replace(".", "_"): value for key, value in found.values.items()},
     )
 
 
@@ -278,7 +255,7 @@ def resolve_producer_id_expiration_ms(
     broker_configs: Mapping[str, str] | None = None,
     broker_defaults: Mapping[str, str] | None = None,
     server_properties: Mapping[str, str] | None = None,
-    settings_defaults: Mapping[str, tuple[str, str]] | None = None,
+    settings_defaults: Mapping[str, ConfigValue] | None = None,
 ) -> tuple[int, str]:
     """``producer.id.expiration.ms`` (R192-2), which is not a topic key, and its origin.
 
@@ -289,6 +266,16 @@ def resolve_producer_id_expiration_ms(
     rule = BROKER_ONLY_RULES[PRODUCER_EXPIRATION]
     value, origin = layers.first(rule.synonyms) or (rule.default, DEFAULT_ORIGIN)
     return cast("int", value), origin
+
+
+def read_key(key: str, text: str, origin: str, topic: str | None = None) -> ConfigValue:
+    """The value of a topic key or broker key, in that key's unit. ``topic``: for the message.
+
+    Raises:
+        ConfigError: a value that Kafka would reject.
+    """
+    rule = TOPIC_RULES[key].value if key in TOPIC_RULES else rule_of_broker_key(key)[0]
+    return ConfigValue(_parse(key, rule, text, origin, topic), origin)
 
 
 def require_known_policy(config: TopicConfig) -> None:
@@ -313,7 +300,7 @@ def _layers(
     broker_configs: Mapping[str, str] | None,
     broker_defaults: Mapping[str, str] | None,
     server_properties: Mapping[str, str] | None,
-    settings_defaults: Mapping[str, tuple[str, str]] | None,
+    settings_defaults: Mapping[str, ConfigValue] | None,
 ) -> _Layers:
     broker = (
         (BROKER_ORIGIN, broker_configs or {}),
@@ -323,121 +310,148 @@ def _layers(
     return _Layers(broker, settings_defaults or {})
 
 
-def _resolve_key(
-    topic: str,
-    key: str,
-    overrides: Mapping[str, tuple[str, str]],
-    topic_configs: Mapping[str, str],
-    topic_origin: str,
-    layers: _Layers,
-    *,
-    excluded: bool,
-) -> tuple[object, str]:
-    rule = TOPIC_RULES[key]
-    if key in strategy_keys.KEYS and topic in INTERNAL_TOPICS:
-        return rule.default, INTERNAL_ORIGIN
-    own = Synonym(key, rule.value)
-    if key in overrides:
-        text, origin = overrides[key]
-        return _read(own, text, origin, topic), origin
-    if key == "segment.bytes" and INTERNAL_SEGMENT_BYTES in topic_configs:
-        # 4.x: the topic's internal key has precedence over segment.bytes and the broker's; it has no synonym and no
-        # minimum.
-        own = Synonym(INTERNAL_SEGMENT_BYTES, NumberRule(1, INT_MAX))
-    if own.name in topic_configs:
-        # A running broker reports this key for every topic, set or not, so do not name it then.
-        is_plain = own.name == key or topic_origin == RUNNING_ORIGIN
-        origin = topic_origin if is_plain else f"{topic_origin} {own.name}"
-        return _read(own, topic_configs[own.name], topic_origin, topic), origin
-    default = layers.first(rule.synonyms)
-    if default is None:
-        return rule.default, DEFAULT_ORIGIN
-    # The header alone does not select a strategy: a topic with strategy `header` may take its name from the default.
-    return (rule.default, EXCLUDE_KEY) if key == STRATEGY and excluded else default
+class _Resolution:
+    """The keys of one topic while they are resolved: their values and origins, and the warnings about them.
 
-
-def _apply_tiers(
-    topic: str,
-    topic_configs: Mapping[str, str],
-    topic_origin: str,
-    layers: _Layers,
-    values: dict[str, Any],
-    origins: dict[str, str],
-) -> None:
-    """S-49: a topic is tiered if any source says so: cleanerd's settings, the topic, or a vendor's setting.
-
-    So cleanerd's settings can declare a topic tiered, but cannot override a tiered one.
+    ``named``: the keys of strategy and tombstones that are set for the topic. ``delegation_reason``: the setting that
+    Kafka's cleaner would not follow, as ``key=value``; empty if it decides as cleanerd does.
     """
-    for key in (REMOTE_STORAGE, VENDORS_TIER):
-        value, origin = _resolve_key(topic, key, {}, topic_configs, topic_origin, layers, excluded=False)
-        if value and not values[REMOTE_STORAGE]:
-            values[REMOTE_STORAGE] = True
-            origins[REMOTE_STORAGE] = origin if key in origin or key == REMOTE_STORAGE else f"{origin} {key}"
-    del values[VENDORS_TIER]
+
+    def __init__(
+        self,
+        topic: str,
+        overrides: Mapping[str, ConfigValue],
+        topic_configs: Mapping[str, str] | None,
+        topic_origin: str,
+        layers: _Layers,
+    ) -> None:
+        self._topic = topic
+        self._overrides = overrides
+        self._known_configs = topic_configs
+        self._topic_configs = topic_configs or {}
+        self._is_delegated = delegation.is_delegated(self._topic_configs)
+        self._topic_origin = topic_origin
+        self._layers = layers
+        self._on_topic = overrides.keys() | self._topic_configs.keys()
+        self.named = frozenset(strategy_keys.KEYS & self._on_topic)
+        self.values: dict[str, Any] = {key: rule.default for key, rule in TOPIC_RULES.items()}
+        self.origins = dict.fromkeys(self.values, DEFAULT_ORIGIN)
+        self.warnings: tuple[str, ...] = ()
+        self.delegation_reason = ""
+
+    def resolve(self, *, excluded: bool) -> None:
+        """Find each key's value. ``excluded``: no default strategy reaches the topic (U-5)."""
+        fixed = strategy_keys.KEYS if self._topic in INTERNAL_TOPICS else ()
+        set_names = self._layers.names().union(self._on_topic, fixed)
+        for key, names in _NAMES.items():
+            if not names.isdisjoint(set_names):
+                self.values[key], self.origins[key] = self._overrides_or(key, excluded=excluded)
+        self._apply_tiers()
+        self.warnings = strategy_keys.apply_fallbacks(self._topic, self.values, self.origins)
+        if self.warnings:
+            self.named -= {STRATEGY}  # the operator did not set the fallback
+        for key, kafkas in ((STRATEGY, "offset"), (strategy_keys.TOMBSTONE_MODE, "null")):
+            if not self.delegation_reason and self.values[key] != kafkas:
+                self.delegation_reason = f"{key}={self.values[key]}"
+
+    def delegation(self, *, properties_known: bool, assumed: bool) -> Delegation:
+        """Whether the broker's cleaner skips the topic (U-8)."""
+        return delegation.delegation_of(
+            self._topic,
+            self.delegation_reason,
+            self._known_configs,
+            broker_lag=self._layers.text(delegation.BROKER_MAX_LAG),
+            properties_known=properties_known,
+            assumed=assumed,
+        )
+
+    def finish(self, saved: Mapping[str, str] | None) -> None:
+        """Apply what depends on the delegation, and check the combination. ``saved``: from before the delegation."""
+        if self._is_delegated and (self.delegation_reason or saved is not None):
+            self._apply_delegated_keys(saved or {})
+        elif self._is_delegated and STRATEGY not in self.named:
+            self.warnings += (delegation.HINT.format(topic=self._topic),)
+        self.warnings += self._crossed_lags()
+        self.warnings += strategy_keys.cautions(self._topic, self.values, self.origins)
+
+    def _overrides_or(self, key: str, *, excluded: bool) -> ConfigValue:
+        """The value that cleanerd's settings give the topic; else what the broker would use."""
+        if key in strategy_keys.KEYS and self._topic in INTERNAL_TOPICS:
+            return ConfigValue(TOPIC_RULES[key].default, INTERNAL_ORIGIN)
+        return self._overrides[key] if key in self._overrides else self._without_override(key, excluded=excluded)
+
+    def _without_override(self, key: str, *, excluded: bool = False) -> ConfigValue:
+        rule, name, value_rule, origin = TOPIC_RULES[key], key, TOPIC_RULES[key].value, self._topic_origin
+        if key == "segment.bytes" and INTERNAL_SEGMENT_BYTES in self._topic_configs:
+            # 4.x: the topic's internal key has precedence over segment.bytes and the broker's; it has no synonym and no
+            # minimum.
+            name, value_rule = INTERNAL_SEGMENT_BYTES, NumberRule(1, INT_MAX)
+        if name in self._topic_configs:
+            value = _parse(name, value_rule, self._topic_configs[name], origin, self._topic)
+            # A running broker reports this key for every topic, set or not, so do not name it then.
+            is_plain = name == key or origin == RUNNING_ORIGIN
+            return ConfigValue(value, origin if is_plain else f"{origin} {name}")
+        default = self._layers.first(rule.synonyms)
+        if default is None:
+            return ConfigValue(rule.default, DEFAULT_ORIGIN)
+        # The header alone does not select a strategy: a topic with strategy `header` may take its name from the
+        # default.
+        return ConfigValue(rule.default, EXCLUDE_KEY) if key == STRATEGY and excluded else default
+
+    def _apply_tiers(self) -> None:
+        """S-49: a topic is tiered if any source says so: cleanerd's settings, the topic, or a vendor's setting.
+
+        So cleanerd's settings can declare a topic tiered, but cannot override a tiered one.
+        """
+        for key in (REMOTE_STORAGE, VENDORS_TIER):
+            value, origin = self._without_override(key)
+            if value and not self.values[REMOTE_STORAGE]:
+                self.values[REMOTE_STORAGE] = True
+                self.origins[REMOTE_STORAGE] = origin if key in origin or key == REMOTE_STORAGE else f"{origin} {key}"
+        del self.values[VENDORS_TIER]
+
+    def _apply_delegated_keys(self, saved: Mapping[str, str]) -> None:
+        """U-9: ratio and lag of a delegated topic make the broker's cleaner skip it.
+
+        They do not time cleanerd's cleanings. cleanerd's own settings decide, else what ``delegate`` found before it
+        changed them, else Kafka's defaults.
+        ``min.compaction.lag.ms`` does not change, because delegation does not set it and readers rely on it.
+        """
+        for key in (delegation.RATIO, delegation.MAX_LAG):
+            if key in self._overrides:
+                continue
+            found = self._layers.first(TOPIC_RULES[key].synonyms, only_settings=True)
+            if found is None and key in saved:
+                found = read_key(key, saved[key], SAVED_ORIGIN, self._topic)
+            self.values[key], self.origins[key] = found or (TOPIC_RULES[key].default, DEFAULT_ORIGIN)
+
+    def _crossed_lags(self) -> tuple[str, ...]:
+        """U-48: if a default makes the lags cross, no cleaning is delayed, as in Kafka.
+
+        Records that are too new wait; the deadline passes.
+
+        Raises:
+            ConfigError: both are set for the topic itself, which no broker accepts.
+        """
+        least, most, topic = "min.compaction.lag.ms", "max.compaction.lag.ms", self._topic
+        if self.values[least] <= self.values[most]:
+            return ()
+        values = f"{self.values[least]}, above {most} {self.values[most]} ({self.origins[most]})"
+        crossed = f"{least} of topic {topic} is {values}"
+        if {least, most} <= self._on_topic:
+            _reject(crossed, self.origins[least])
+        cured = f"set {most} of the topic to {self.values[least]} or more"
+        late = f"it is cleaned up to records of that age, so the deadline of {most} cannot be kept"
+        return (f"{crossed}: {late}; {cured}",)
 
 
-def _delegation_reason(values: Mapping[str, Any]) -> str:
-    """The setting that Kafka's cleaner would not follow, as ``key=value``; empty if it decides as cleanerd does."""
-    for key, kafkas in ((STRATEGY, "offset"), (strategy_keys.TOMBSTONE_MODE, "null")):
-        if values[key] != kafkas:
-            return f"{key}={values[key]}"
-    return ""
-
-
-def _apply_delegated_keys(
-    topic: str,
-    overrides: Mapping[str, tuple[str, str]],
-    layers: _Layers,
-    saved: Mapping[str, str],
-    values: dict[str, Any],
-    origins: dict[str, str],
-) -> None:
-    """U-9: ratio and lag of a delegated topic make the broker's cleaner skip it; they do not time cleanerd's cleanings.
-
-    cleanerd's own settings decide, else what ``delegate`` found before it changed them, else Kafka's defaults.
-    ``min.compaction.lag.ms`` does not change, because delegation does not set it and readers rely on it.
-    """
-    for key in (delegation.RATIO, delegation.MAX_LAG):
-        if key in overrides:
-            continue
-        rule = TOPIC_RULES[key]
-        found = layers.first(rule.synonyms, only_settings=True)
-        if found is None and key in saved:
-            found = _read(Synonym(key, rule.value), saved[key], SAVED_ORIGIN, topic), SAVED_ORIGIN
-        values[key], origins[key] = found or (rule.default, DEFAULT_ORIGIN)
-
-
-def _read(synonym: Synonym, text: str, origin: str, topic: str | None = None) -> object:
+def _parse(key: str, rule: ValueRule, text: str, origin: str, topic: str | None = None) -> object:
     try:
-        value = synonym.value.read(text)
+        return rule.read(text)
     except ValueError as error:
         about = f" of topic {topic}" if topic else ""
         hint = _PROVIDED_HINT if _PROVIDED in text else None
-        _reject(f"{synonym.name}{about} is {shown(text)}, must be {error}", origin, hint)
-    if synonym.factor != 1 and isinstance(value, int):
-        # -1 means no limit, in every unit.
-        value = value * synonym.factor if value >= 0 else -1
-    return value
-
-
-def _crossed_lags(
-    topic: str, values: Mapping[str, Any], origins: Mapping[str, str], on_topic: AbstractSet[str]
-) -> tuple[str, ...]:
-    """U-48: if a default makes the lags cross, no cleaning is delayed, as in Kafka.
-
-    Records that are too new wait; the deadline passes.
-
-    Raises:
-        ConfigError: both are set for the topic itself, which no broker accepts.
-    """
-    least, most = "min.compaction.lag.ms", "max.compaction.lag.ms"
-    if values[least] <= values[most]:
-        return ()
-    crossed = f"{least} of topic {topic} is {values[least]}, above {most} {values[most]} ({origins[most]})"
-    if {least, most} <= on_topic:
-        _reject(crossed, origins[least])
-    cured = f"set {most} of the topic to {values[least]} or more"
-    return (f"{crossed}: it is cleaned up to records of that age, so the deadline of {most} cannot be kept; {cured}",)
+        _reject(f"{key}{about} is {shown(text)}, must be {error}", origin, hint)
 
 
 def _reject(message: str, origin: str, hint: str | None = None) -> NoReturn:

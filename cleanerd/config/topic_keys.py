@@ -40,6 +40,10 @@ class Synonym:
     value: ValueRule
     factor: int = 1
 
+    def in_topic_unit(self, value: object) -> object:
+        """The broker key's value in the topic key's unit; -1 means no limit, in every unit."""
+        return value * self.factor if isinstance(value, int) and self.factor != 1 and value >= 0 else value
+
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:

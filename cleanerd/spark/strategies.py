@@ -17,7 +17,7 @@ from cleanerd.config.strategy_keys import (
     TOMBSTONE_MODE,
     WINNER_RETENTION,
 )
-from cleanerd.config.topic_config import NEVER_CLEANED, resolve_topic_config
+from cleanerd.config.topic_config import INTERNAL_TOPICS, NEVER_CLEANED, read_key, resolve_topic_config
 from cleanerd.errors import ConfigError
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 
@@ -53,9 +53,9 @@ class Strategies:
             ConfigError: the given values contradict each other.
         """
         keys = self.by_topic.get(topic, self.default)
-        if not keys or topic in NEVER_CLEANED:
+        if not keys or topic in NEVER_CLEANED | INTERNAL_TOPICS:
             return KAFKAS_RULES
-        overrides = {key: (text, _ORIGIN) for key, text in keys.items()}
+        overrides = {key: read_key(key, text, _ORIGIN, topic) for key, text in keys.items()}
         return KeyRules.of(resolve_topic_config(topic, overrides=overrides, topic_configs=None))
 
 

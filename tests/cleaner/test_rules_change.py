@@ -14,7 +14,7 @@ from cleanerd.config.fingerprint import (
     describe_settings,
     fingerprint,
 )
-from cleanerd.config.topic_config import resolve_topic_config
+from cleanerd.config.topic_config import read_key, resolve_topic_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,9 +33,9 @@ def config(
     """``own``: set for the topic in cleanerd's settings; ``broker``: for all topics."""
     return resolve_topic_config(
         "stock",
-        overrides={key: (value, "--set") for key, value in (own or {}).items()},
+        overrides={key: read_key(key, value, "--set") for key, value in (own or {}).items()},
         topic_configs={"cleanup.policy": "compact"},
-        settings_defaults={key: (value, "file x") for key, value in (broker or {}).items()},
+        settings_defaults={key: read_key(key, value, "file x") for key, value in (broker or {}).items()},
         saved={} if delegated else None,
     )
 

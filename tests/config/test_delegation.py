@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cleanerd.config.topic_config import TopicConfig, resolve_topic_config
+from cleanerd.config.topic_config import TopicConfig, read_key, resolve_topic_config
 
 RATIO, LAG = "min.cleanable.dirty.ratio", "max.compaction.lag.ms"
 BROKER_LAG = "log.cleaner.max.compaction.lag.ms"
@@ -17,6 +17,9 @@ TIMESTAMP = {"compaction.strategy": ("timestamp", "--set")}
 def resolve(**layers: Any) -> TopicConfig:
     layers.setdefault("overrides", TIMESTAMP)
     layers.setdefault("topic_configs", {})
+    for layer in ("overrides", "settings_defaults"):
+        if layer in layers:
+            layers[layer] = {key: read_key(key, *found, "orders") for key, found in layers[layer].items()}
     return resolve_topic_config("orders", **layers)
 
 

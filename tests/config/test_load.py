@@ -120,13 +120,13 @@ def test_an_empty_variable_is_none(tmp_path: Path, variable: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("assignment", "topic", "key", "text"),
+    ("assignment", "topic", "key", "value"),
     [
-        ("topics.a.b.cleanup.policy=compact", "a.b", "cleanup.policy", "compact"),
-        ("topics.orders.delete.retention.ms=1h", "orders", "delete.retention.ms", "3600000"),
-        ("topics.orders.segment.bytes=1MiB", "orders", "segment.bytes", "1048576"),
-        ("topics.orders.cleanup.policy=delete,compact", "orders", "cleanup.policy", "compact,delete"),
-        ("topics.orders.cleanup.policy=Compact", "orders", "cleanup.policy", "compact"),
+        ("topics.a.b.cleanup.policy=compact", "a.b", "cleanup.policy", frozenset({"compact"})),
+        ("topics.orders.delete.retention.ms=1h", "orders", "delete.retention.ms", 3_600_000),
+        ("topics.orders.segment.bytes=1MiB", "orders", "segment.bytes", 1_048_576),
+        ("topics.orders.cleanup.policy=delete,compact", "orders", "cleanup.policy", frozenset({"compact", "delete"})),
+        ("topics.orders.cleanup.policy=Compact", "orders", "cleanup.policy", frozenset({"compact"})),
         ("topics.orders.compaction.strategy=", "orders", "compaction.strategy", "offset"),
         ("topics.orders.compaction.strategy.header= v ", "orders", "compaction.strategy.header", "v"),
         (
@@ -136,12 +136,12 @@ def test_an_empty_variable_is_none(tmp_path: Path, variable: str) -> None:
             "varlong",
         ),
         ("topics.compaction.strategy.header.tombstone.header=d", "compaction.strategy.header", "tombstone.header", "d"),
-        (" topics.orders.min.cleanable.dirty.ratio =0.25", "orders", "min.cleanable.dirty.ratio", "0.25"),
+        (" topics.orders.min.cleanable.dirty.ratio =0.25", "orders", "min.cleanable.dirty.ratio", 0.25),
     ],
 )
-def test_set_for_a_topic(assignment: str, topic: str, key: str, text: str) -> None:
-    """What goes to resolve_topic_config is Kafka's text: plain numbers in Kafka's unit."""
-    assert load(assignment).topic_overrides(topic) == {key: (text, "--set")}
+def test_set_for_a_topic(assignment: str, topic: str, key: str, value: object) -> None:
+    """Each value is read once, into Kafka's unit."""
+    assert load(assignment).topic_overrides(topic) == {key: (value, "--set")}
 
 
 def test_quoted_table_names_are_not_cut_again(toml: Path) -> None:
@@ -150,7 +150,7 @@ def test_quoted_table_names_are_not_cut_again(toml: Path) -> None:
     settings = load(files=(toml,))
     assert set(settings.topic_overrides("orders.delete")) == {"retention.ms"}
     assert settings.topic_overrides("orders") == {}
-    assert settings.topic_overrides("payments")["cleanup.policy"] == ("compact", f"file {toml}")
+    assert settings.topic_overrides("payments")["cleanup.policy"] == (frozenset({"compact"}), f"file {toml}")
     assert set(load("topics.orders.delete.retention.ms=1h").topic_overrides("orders")) == {"delete.retention.ms"}
 
 
@@ -162,23 +162,23 @@ def test_longest_literal_match_wins_key_by_key(toml: Path) -> None:
         '[topics."o*"]\n"segment.bytes" = 3000\n"min.compaction.lag.ms" = 3\n"index.interval.bytes" = 3\n'
     )
     settings = load("topics.*.segment.bytes=4000", "topics.*.max.message.bytes=4", files=(toml,))
-    values = {key: text for key, (text, _) in settings.topic_overrides("orders.v1").items()}
+    values = {key: value for key, (value, _) in settings.topic_overrides("orders.v1").items()}
     assert values == {
-        "segment.bytes": "1000",
-        "min.compaction.lag.ms": "2",
-        "index.interval.bytes": "3",
-        "max.message.bytes": "4",
+        "segment.bytes": 1000,
+        "min.compaction.lag.ms": 2,
+        "index.interval.bytes": 3,
+        "max.message.bytes": 4,
     }
-    assert settings.topic_overrides("orders.v2")["segment.bytes"] == ("2000", f'file {toml} topics."orders*"')
-    assert settings.topic_overrides("other")["segment.bytes"] == ("3000", f'file {toml} topics."o*"')
-    assert settings.topic_overrides("payments")["segment.bytes"] == ("4000", '--set topics."*"')
+    assert settings.topic_overrides("orders.v2")["segment.bytes"] == (2000, f'file {toml} topics."orders*"')
+    assert settings.topic_overrides("other")["segment.bytes"] == (3000, f'file {toml} topics."o*"')
+    assert settings.topic_overrides("payments")["segment.bytes"] == (4000, '--set topics."*"')
 
 
 def test_of_equally_long_matches_the_last_mentioned_wins() -> None:
     settings = load("topics.a*.segment.bytes=100", "topics.*b.segment.bytes=200")
-    assert settings.topic_overrides("ab")["segment.bytes"][0] == "200"
+    assert settings.topic_overrides("ab")["segment.bytes"][0] == 200
     again = load("topics.a*.segment.bytes=100", "topics.*b.segment.bytes=200", "topics.a*.segment.bytes=300")
-    assert again.topic_overrides("ab")["segment.bytes"][0] == "300"
+    assert again.topic_overrides("ab")["segment.bytes"][0] == 300
 
 
 UNKNOWN = [
@@ -300,8 +300,8 @@ def test_only_explicit_broker_level_keys_stand_in_for_the_brokers() -> None:
     """U-24: our own defaults must not look like something that was said."""
     assert load("cleanerd.state.dir=/x", "log.cleaner.dedupe.buffer.size=2MiB").broker_defaults() == {}
     assert load("log.retention.hours=7d", "message.max.bytes=1MiB").broker_defaults() == {
-        "log.retention.hours": ("168", "--set log.retention.hours"),
-        "message.max.bytes": ("1048576", "--set message.max.bytes"),
+        "log.retention.hours": (168, "--set log.retention.hours"),
+        "message.max.bytes": (1_048_576, "--set message.max.bytes"),
     }
 
 

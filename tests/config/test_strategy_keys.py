@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from cleanerd.config.fingerprint import fingerprint, fingerprint_differences
-from cleanerd.config.topic_config import TopicConfig, resolve_topic_config
+from cleanerd.config.topic_config import TopicConfig, read_key, resolve_topic_config
 from cleanerd.errors import ConfigError
 
 
 def resolve(topic: str = "orders", **layers: Any) -> TopicConfig:
+    for layer in ("overrides", "settings_defaults"):
+        if layer in layers:
+            layers[layer] = {key: read_key(key, *found, topic) for key, found in layers[layer].items()}
     return resolve_topic_config(
         topic, overrides=layers.pop("overrides", {}), topic_configs=layers.pop("topic_configs", {}), **layers
     )

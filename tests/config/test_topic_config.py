@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from cleanerd.config.kafka_values import ConfigValue
 from cleanerd.config.topic_config import (
     DEFAULT_ORIGIN,
     INTERNAL_TOPICS,
     TopicConfig,
+    read_key,
     require_known_policy,
     resolve_producer_id_expiration_ms,
     resolve_topic_config,
@@ -23,6 +25,9 @@ from cleanerd.format.config_keys import ALLOWED_KEYS
 
 
 def resolve(topic: str = "orders", **layers: Any) -> TopicConfig:
+    for layer in ("overrides", "settings_defaults"):
+        if layer in layers:
+            layers[layer] = {key: read_key(key, *found, topic) for key, found in layers[layer].items()}
     return resolve_topic_config(
         topic, overrides=layers.pop("overrides", {}), topic_configs=layers.pop("topic_configs", {}), **layers
     )
@@ -377,7 +382,7 @@ def test_only_the_allow_list_is_read() -> None:
             6,
             "cluster-wide default producer.id.expiration.ms",
         ),
-        ({"settings_defaults": {"producer.id.expiration.ms": ("7", "--set")}}, 7, "--set"),
+        ({"settings_defaults": {"producer.id.expiration.ms": ConfigValue(7, "--set")}}, 7, "--set"),
     ],
 )
 def test_producer_id_expiration(layers: dict[str, Any], value: int, origin: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.resources import Resources
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.config.topic_config import resolve_topic_config
+from cleanerd.config.topic_config import read_key, resolve_topic_config
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from cleanerd.format.names import TopicPartition
 from cleanerd.segments.log_dir import read_log_dir
@@ -131,7 +131,7 @@ def clean_ours(
     settings = {"cleanup.policy": "compact", "retention.ms": "-1", **history.config}
     config = resolve_topic_config(
         NAME.topic,
-        overrides={key: (value, "test") for key, value in settings.items()},
+        overrides={key: read_key(key, value, "test") for key, value in settings.items()},
         topic_configs=None,
         assume_delegated=True,
     )

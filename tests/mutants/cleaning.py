@@ -358,8 +358,8 @@ CLEANING = (
         "lags-that-cross-by-a-default-stop-a-topic",
         "U-48",
         "cleanerd/config/topic_config.py",
-        "if {least, most} <= on_topic:",
-        "if {least, most} & on_topic:",
+        "if {least, most} <= self._on_topic:",
+        "if {least, most} & self._on_topic:",
         ("tests/config/test_topic_config.py::test_lags_that_cross_by_a_default",),
     ),
     Mutant(

@@ -223,7 +223,7 @@ MOVING_LOGS = (
         "settings-take-tiers-back",
         "S-49",
         "cleanerd/config/topic_config.py",
-        "if value and not values[REMOTE_STORAGE]:",
+        "if value and not self.values[REMOTE_STORAGE]:",
         "if value and key == VENDORS_TIER:",
         ("tests/config/test_topic_config.py::test_tiered_is_what_anything_calls_so",),
     ),

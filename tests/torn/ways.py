@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 from cleanerd.cleaner.cleaner import NoProgress
 from cleanerd.cleaner.resources import Resources
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.config.topic_config import TopicConfig, resolve_topic_config
+from cleanerd.config.topic_config import TopicConfig, read_key, resolve_topic_config
 from cleanerd.daemon.work import run_job
 from cleanerd.daemon.work.job import Backoff, CleaningJob
 from cleanerd.errors import StalePlanError
@@ -59,7 +59,7 @@ def config_of(strategy: str) -> TopicConfig:
     }
     if strategy == "header":
         settings["compaction.strategy.header"] = "version"
-    overrides = {key: (value, "topic") for key, value in settings.items()}
+    overrides = {key: read_key(key, value, "topic") for key, value in settings.items()}
     return resolve_topic_config(NAME.topic, overrides=overrides, topic_configs=None, assume_delegated=True)
 
 
