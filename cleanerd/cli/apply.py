@@ -13,11 +13,10 @@ from cleanerd.cli.results import print_results
 from cleanerd.cli.scope import select_in
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.host.clock import wall_ms
-from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
+from cleanerd.resolution.log_dir_session import LogDirSession
 from cleanerd.resolution.log_dirs import require_outside
 from cleanerd.resolution.long_away import long_away
 from cleanerd.segments.keep_dir import require_keep_dir
-from cleanerd.segments.log_dir import LogDir, read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.swap.apply_staged import KeptPlanError, apply_partition, has_staged_work
 from cleanerd.swap.lock import LogDirLock
@@ -33,7 +32,9 @@ if TYPE_CHECKING:
     from cleanerd.config.load import Settings
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
+    from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.resolution.selection import PartitionSelection
+    from cleanerd.segments.log_dir import LogDir
 
 
 _MOST_NAMED: Final = 20
@@ -78,12 +79,12 @@ def _apply_dir(
     unclean: bool,
     kept: Path | None,
 ) -> list[CleaningResult]:
+    store = StateStore(settings.daemon.cleanerd_state_dir)
     # Before the lock: a wrong directory must not get a lock file.
-    read_log_dir(path)
+    session = LogDirSession.open(settings, store, path, paths)
     with LogDirLock.acquire(path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
-        log_dir = read_log_dir(path)
-        facts = broker_facts(settings, log_dir, [other for other in paths if other != path])
-        store = StateStore(settings.daemon.cleanerd_state_dir)
+        session = session.refreshed()
+        log_dir, facts = session.log_dir, session.facts
         locked = LockedDir(log_dir, lock, store, facts.resources(), keep_replaced=kept)
         options = CleaningOptions(time.time_ns() // 1_000_000, force=True, unclean=unclean, indexes_only=True)
         results = []

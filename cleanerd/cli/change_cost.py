@@ -9,9 +9,7 @@ from cleanerd.cleaner.change_cost import count_change
 from cleanerd.cleaner.rules_change import rules_change
 from cleanerd.cleaner.survey import CleaningOptions, Survey, survey
 from cleanerd.errors import CleanerdError
-from cleanerd.resolution.partitions import OfflinePartitions
 from cleanerd.segments.partition import read_partition
-from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.other_places import rules_of
 
 if TYPE_CHECKING:
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.segments.log_dir import LogDir
+    from cleanerd.state.cleaner_checkpoint import StateStore
 
 NO_COST: Final = "its compaction settings change, but no key gets another retained record"
 
@@ -31,13 +30,13 @@ def print_costs(request: CleaningRequest) -> None:
     Costs a listing of each partition, and two readings of the changed ones. The cleaning itself reports errors.
     """
     output, options = request.output, request.options
-    store = StateStore(request.settings.daemon.cleanerd_state_dir, keeps_damaged=True)
+    store = request.store.read_only()
     if store.rules.is_empty():
         return  # no cleaning is remembered, so no rules can differ
     for session in request.opened[0]:
         try:
             log_dir, facts = session.log_dir, session.facts
-            targets = OfflinePartitions(log_dir, facts).admitted(request.wanted)
+            targets = session.on_disk().admitted(request.wanted)
         except CleanerdError:
             continue
         options_now = replace(options, unclean=options.unclean or session.running)

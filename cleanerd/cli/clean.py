@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cleanerd.broker.mode import NO_BROKER, choose_mode
+from cleanerd.broker.mode import NO_BROKER
 from cleanerd.cleaner.result import CleaningResult, exit_code
 from cleanerd.cli.agent_build import warn_of_another_build
 from cleanerd.cli.bars import Bars
@@ -18,7 +18,7 @@ from cleanerd.cli.change_cost import print_costs
 from cleanerd.cli.clean_question import clean_question
 from cleanerd.cli.cleaning_options import options_from, save_time
 from cleanerd.cli.crash_aware_order import CrashAwareOrder
-from cleanerd.cli.each_dir import CleaningRequest, LogDirSession
+from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.plan import preview
 from cleanerd.cli.results import print_notes, print_results
 from cleanerd.cli.scope import (
@@ -31,9 +31,8 @@ from cleanerd.cli.scope import (
 )
 from cleanerd.config.topic_config import INTERNAL_TOPICS
 from cleanerd.errors import CleanerdError, RefusedError
-from cleanerd.resolution.broker_facts import broker_facts
-from cleanerd.resolution.log_dirs import configured_log_dirs, require_outside
-from cleanerd.resolution.partitions import LivePartitions, OfflinePartitions
+from cleanerd.resolution.log_dirs import require_outside
+from cleanerd.resolution.partitions import LivePartitions
 from cleanerd.swap.backup import BackupPlace, require_keepable
 from cleanerd.swap.kept_segments import KeptSegments
 from cleanerd.swap.live_swap import LiveDir
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
+    from cleanerd.resolution.log_dir_session import LogDirSession
     from cleanerd.resolution.targets import TargetPartition
 
 
@@ -66,10 +66,10 @@ def clean_dir_live(
         RefusedError: no broker runs on it, or none with an agent that can.
         CleanerdError: the broker's configuration cannot be read.
     """
-    output, settings, others = request.output, request.settings, session.others
-    log_dir = session.refresh()
+    output, session = request.output, session.refreshed(running=True)
+    log_dir = session.log_dir
     note_skipped_links(output, log_dir)
-    choice = choose_mode(log_dir, [*others, *configured_log_dirs(settings)], settings.daemon.cleanerd_agent_socket)
+    choice = session.choose_mode()
     if choice.mode == "offline":
         hint = "clean it without --live" if choice.reason == NO_BROKER else "without --live only while no broker runs"
     else:
@@ -77,9 +77,9 @@ def clean_dir_live(
     if choice.mode != "live" or choice.socket is None or choice.info is None:
         raise RefusedError(f"cannot be cleaned live: {choice.reason}", where=str(log_dir.path), hint=hint)
     warn_of_another_build(output, choice.info)
-    facts = broker_facts(settings, log_dir, others, running=True)
+    facts = session.facts
     warn_start_obstacles(output, log_dir, facts)
-    resources = replace(facts.resources(), workers=settings.daemon.log_cleaner_threads)
+    resources = replace(facts.resources(), workers=request.settings.daemon.log_cleaner_threads)
     reported: set[str] = set()
     with (connect or SwappingBroker)(choice.socket) as broker:
         partitions = LivePartitions(log_dir, facts, broker, INTERNAL_TOPICS)
@@ -152,13 +152,13 @@ def _clean_dir(request: CleaningRequest, session: LogDirSession) -> list[Cleanin
     output = request.output
     with LogDirLock.acquire(session.path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
         # Use only the facts that are read under the lock.
-        log_dir = session.refresh()
+        session = session.refreshed()
+        log_dir, facts = session.log_dir, session.facts
         note_skipped_links(output, log_dir)
-        facts = broker_facts(request.settings, log_dir, session.others)
         note_missing_configs(output, facts, session.path)
         warn_start_obstacles(output, log_dir, facts)
         locked = LockedDir(log_dir, lock, request.store, facts.resources(), keep_replaced=request.kept)
-        targets = OfflinePartitions(log_dir, facts).admitted(request.wanted)
+        targets = session.on_disk().admitted(request.wanted)
         print_config_warnings(output, [target.config for target in targets])
         turns = CrashAwareOrder(request.store, log_dir, request.wanted, output)
         threads = request.settings.daemon.log_cleaner_threads

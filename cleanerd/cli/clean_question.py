@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleanerd.broker.mode import choose_mode
 from cleanerd.errors import CleanerdError
 from cleanerd.humanize import counted, human_bytes
-from cleanerd.resolution.log_dirs import configured_log_dirs
-from cleanerd.resolution.partitions import opened_partitions
-from cleanerd.state.cleaner_checkpoint import StateStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,16 +28,13 @@ def clean_question(request: CleaningRequest, *, live: bool) -> str | None:
 
 
 def _to_clean(request: CleaningRequest, *, live: bool) -> Iterator[Survey]:
-    settings = request.settings
-    store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
-    configured = configured_log_dirs(settings)
+    store = request.store.read_only()
     for session in request.opened[0]:
-        places = [*session.others, *configured]
         try:
-            choice = choose_mode(session.log_dir, places, settings.daemon.cleanerd_agent_socket)
+            choice = session.choose_mode()
             if choice.mode != ("live" if live else "offline"):
                 continue  # the cleaning will be refused
-            with opened_partitions(session.log_dir, session.facts, choice) as partitions:
+            with session.partitions(choice, request.output.note, request.first) as partitions:
                 for target in partitions.targets(request.wanted):
                     try:
                         found = partitions.read(target.name).survey(store, request.options)

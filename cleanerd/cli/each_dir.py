@@ -1,4 +1,4 @@
-"""The log directories of a command: each is opened once, and an unusable one does not stop the others."""
+"""The log directories of a command, one after the other: an unusable one does not stop the others."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
-from cleanerd.broker.lock_file import broker_runs
 from cleanerd.errors import CleanerdError, as_cleanerd_error
-from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
 from cleanerd.resolution.checkpoint_pair import FirstReadings
-from cleanerd.segments.log_dir import LogDir, LogDirMemory, read_log_dir
+from cleanerd.resolution.log_dir_session import LogDirSession
 from cleanerd.state.cleaner_checkpoint import StateStore
 
 if TYPE_CHECKING:
@@ -24,37 +22,6 @@ if TYPE_CHECKING:
     from cleanerd.cli.output import Output
     from cleanerd.config.load import Settings
     from cleanerd.resolution.selection import PartitionSelection
-
-
-@dataclass(frozen=True)
-class LogDirSession:
-    """One log directory of a command, as it was when the command began.
-
-    ``others``: the other log directories, which may belong to the same broker. The cleaning itself reads the directory
-    a second time: under the lock, or beside the broker. ``memory`` is what the readings of this directory found.
-    """
-
-    settings: Settings
-    log_dir: LogDir
-    others: Sequence[Path]
-    memory: LogDirMemory
-
-    @property
-    def path(self) -> Path:
-        return self.log_dir.path
-
-    @cached_property
-    def running(self) -> bool:
-        return broker_runs(self.path)
-
-    @cached_property
-    def facts(self) -> BrokerFacts:
-        """The facts about its broker. Raises CleanerdError."""
-        return broker_facts(self.settings, self.log_dir, self.others, running=self.running)
-
-    def refresh(self) -> LogDir:
-        """The log directory, read again. Raises CleanerdError."""
-        return read_log_dir(self.path, self.memory)
 
 
 @dataclass(frozen=True)
@@ -83,7 +50,7 @@ class CleaningRequest:
         options: CleaningOptions,
         kept: Path | None,
     ) -> Self:
-        """The request, with the memory from the settings."""
+        """The request, with the state directory from the settings."""
         store = StateStore(settings.daemon.cleanerd_state_dir)
         return cls(common.output, settings, paths, wanted, options, store, kept)
 
@@ -94,9 +61,7 @@ class CleaningRequest:
         failures: list[CleanerdError] = []
         for path in self.paths:
             with collected(failures, self.output):
-                memory = LogDirMemory()
-                others = [other for other in self.paths if other != path]
-                sessions.append(LogDirSession(self.settings, read_log_dir(path, memory), others, memory))
+                sessions.append(LogDirSession.open(self.settings, self.store, path, self.paths))
         return sessions, failures
 
     def each(

@@ -17,7 +17,6 @@ from cleanerd.inspection.report import bytes_fields, time_of
 from cleanerd.policy.removal import RemovalFacts, Step, bound_of
 from cleanerd.resolution.erasure_plan import CopyOutlook, outlook, removal_facts
 from cleanerd.resolution.explanation import Explanation
-from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.erasure_requests import ErasureRequests
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def _facts(
         return None, "delete it by hand"
     request = ExplainRequest(output, settings, log_dirs, path.name, now_ms)
     try:
-        request.explain_in(read_log_dir(path.parent))
+        request.explain_in(request.open(path.parent))
     except CleanerdError as error:
         return None, str(error)
     for answer in request.answers:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from cleanerd.broker.mode import choose_mode
 from cleanerd.cleaner.staged_plan import describe_staged
 from cleanerd.cli.cleaning_options import options_from
 from cleanerd.cli.output import NONE_COMPACTED, Column, Output
@@ -25,10 +24,9 @@ from cleanerd.resolution.explanation import (
 )
 from cleanerd.resolution.explanation import explain as explain_reading
 from cleanerd.resolution.kafka_cleaner import kafka_cleaner
-from cleanerd.resolution.log_dirs import configured_log_dirs
-from cleanerd.resolution.partitions import partitions_of
+from cleanerd.resolution.log_dir_session import LogDirSession
 from cleanerd.resolution.shared_keys import SharedKeys
-from cleanerd.segments.log_dir import LogDir, partition_names, read_log_dir
+from cleanerd.segments.log_dir import partition_names
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.quarantine import is_outdated
 
@@ -48,10 +46,10 @@ def explain(common: Common, partition: str, log_dirs: tuple[Path, ...], now_ms: 
     """Run ``cleanerd explain``; its options are in ``cleaning_commands.py``."""
     log_dirs = common.log_dirs(log_dirs)
     request = ExplainRequest(common.output, common.load_settings(), log_dirs, partition, now_ms)
-    directories = [read_log_dir(path) for path in log_dirs]
-    holders = [each for each in directories if request.wanted.names.intersection(partition_names(each.path))]
-    for directory in holders or directories:
-        request.explain_in(directory)
+    sessions = [request.open(path) for path in log_dirs]
+    holders = [each for each in sessions if request.wanted.names.intersection(partition_names(each.path))]
+    for session in holders or sessions:
+        request.explain_in(session)
     request.print_answers()
     return worst_exit_code({error.exit_code for error in request.failures}, some_done=bool(request.answers))
 
@@ -84,19 +82,20 @@ class ExplainRequest:
         self.kafka_cleans = True
         """Whether the cleaner of the last directory's broker may work (OP-13)."""
 
-    def explain_in(self, directory: LogDir) -> None:
-        """Explain each of the partitions in ``directory``.
+    def open(self, path: Path) -> LogDirSession:
+        """Read a log directory. Raises CleanerdError."""
+        return LogDirSession.open(self.settings, self.store, path, self.paths)
+
+    def explain_in(self, session: LogDirSession) -> None:
+        """Explain each of the partitions in a log directory.
 
         Raises:
             CleanerdError: a partition was named, and it cannot be read.
         """
-        others = [path for path in self.paths if path != directory.path]
-        choice = choose_mode(
-            directory, [*others, *configured_log_dirs(self.settings)], self.settings.daemon.cleanerd_agent_socket
-        )
+        choice = session.choose_mode()
         command = _COMMANDS[choice.mode]
-        here = partition_names(directory.path)
-        with partitions_of(self.settings, directory, others, choice, self.output.note, self.first) as partitions:
+        here = partition_names(session.path)
+        with session.partitions(choice, self.output.note, self.first) as partitions:
             named = sorted(self.wanted.named.intersection(here))
             for name in named or [target.name for target in partitions.targets(self.wanted)]:
                 try:
@@ -107,7 +106,7 @@ class ExplainRequest:
                         partitions.facts.resources(),
                         counts_held=self.is_one,
                     )
-                    daemon = daemon_facts(self.settings, directory.path, name)
+                    daemon = daemon_facts(self.settings, session.path, name)
                     found = answer.found
                     self.shared_keys.add_topic(name, found.log.path, found.config, self.paths)
                     found = replace(found, notes=found.notes + self.shared_keys.notes(name))

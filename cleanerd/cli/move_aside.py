@@ -13,9 +13,8 @@ from cleanerd.cli.scope import select_in
 from cleanerd.errors import CleanerdError, RefusedError, worst_exit_code
 from cleanerd.host.clock import wall_ms
 from cleanerd.humanize import counted
-from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
+from cleanerd.resolution.log_dir_session import LogDirSession
 from cleanerd.resolution.long_away import long_away, require_replaceable
-from cleanerd.segments.log_dir import LogDir, read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.moved_aside import record_aside_dir
 from cleanerd.swap.lock import LogDirLock
@@ -29,7 +28,9 @@ if TYPE_CHECKING:
     from cleanerd.admin.cluster import LeaderAndIsr
     from cleanerd.cli.options import Common
     from cleanerd.format.names import TopicPartition
+    from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.resolution.selection import PartitionSelection
+    from cleanerd.segments.log_dir import LogDir
 
 LOCK_WAIT_SECONDS = 2.0
 
@@ -65,10 +66,12 @@ class _MoveRequest:
         Raises:
             CleanerdError: the directory is in use, or cannot be read.
         """
-        read_log_dir(path)  # before the lock: a directory that is not a log directory must not get a lock file
+        state_dir = self.settings.daemon.cleanerd_state_dir
+        # Before the lock: a wrong directory must not get a lock file.
+        session = LogDirSession.open(self.settings, StateStore(state_dir), path, self.paths)
         with LogDirLock.acquire(path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
-            log_dir = read_log_dir(path)
-            facts = broker_facts(self.settings, log_dir, [other for other in self.paths if other != path])
+            session = session.refreshed()
+            log_dir, facts = session.log_dir, session.facts
             names = self._allowed(log_dir, facts)
             if not names:
                 return
@@ -78,10 +81,9 @@ class _MoveRequest:
             question = f"Move {what} from {path} to {place}? The broker fetches all their data again."
             if not self.output.confirm(question, yes=self.yes):
                 raise click.Abort
-            state_dir = self.settings.daemon.cleanerd_state_dir
             if self.to is not None:
                 record_aside_dir(state_dir, place)
-            locked = LockedDir(log_dir, lock, StateStore(state_dir), facts.resources())
+            locked = LockedDir(log_dir, lock, session.store, facts.resources())
             for name in names:
                 with collected(self.failures, self.output):
                     self.moved.append((name, move_aside(locked, name, place)))

@@ -7,7 +7,6 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cleanerd.broker.mode import ModeChoice, choose_mode
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.reclaimable import Reclaimable, estimate_reclaimable
@@ -33,18 +32,17 @@ from cleanerd.errors import CleanerdError, UnsupportedLogError, as_cleanerd_erro
 from cleanerd.resolution.checkpoint_pair import FirstReadings
 from cleanerd.resolution.explanation import formats_of, repacked_notes
 from cleanerd.resolution.kafka_cleaner import kafka_cleaner
-from cleanerd.resolution.log_dirs import configured_log_dirs
+from cleanerd.resolution.log_dir_session import LogDirSession
 from cleanerd.resolution.obstacles import refuse_long_deletions, refuse_obstacles
-from cleanerd.resolution.partitions import Partitions, partitions_of
 from cleanerd.resolution.shared_keys import SharedKeys
 from cleanerd.segments.keep_dir import require_keep_dir
-from cleanerd.segments.log_dir import LogDir, read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from cleanerd.broker.mode import ModeChoice
     from cleanerd.broker.partition_snapshot import PartitionSnapshot
     from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.survey import CleaningOptions, Survey
@@ -52,7 +50,9 @@ if TYPE_CHECKING:
     from cleanerd.cli.output import Output
     from cleanerd.config.load import Settings
     from cleanerd.format.names import TopicPartition
+    from cleanerd.resolution.partitions import Partitions
     from cleanerd.resolution.selection import PartitionSelection
+    from cleanerd.segments.log_dir import LogDir
 
 WORK_TO_DO = 10
 
@@ -112,26 +112,23 @@ def preview(
     Raises:
         CleanerdError: a log directory or the configuration cannot be read, or ``kept`` cannot be used.
     """
-    log_dirs = [read_log_dir(path) for path in paths]
+    store = StateStore(settings.daemon.cleanerd_state_dir)
+    sessions = [LogDirSession.open(settings, store, path, paths) for path in paths]
     if kept is not None:
         require_keep_dir(kept, paths)
     note_server_properties(common.output, settings)
-    store = StateStore(settings.daemon.cleanerd_state_dir)
     rows: list[PlanRow] = []
     modes: dict[Path, ModeChoice] = {}
     first, shared_keys = FirstReadings(), SharedKeys()
-    for log_dir in log_dirs:
-        others = [other for other in paths if other != log_dir.path]
-        note_skipped_links(common.output, log_dir)
-        modes[log_dir.path] = choice = choose_mode(
-            log_dir, [*others, *configured_log_dirs(settings)], settings.daemon.cleanerd_agent_socket
-        )
-        with partitions_of(settings, log_dir, others, choice, common.output.note, first) as partitions:
+    for session in sessions:
+        note_skipped_links(common.output, session.log_dir)
+        modes[session.path] = choice = session.choose_mode()
+        with session.partitions(choice, common.output.note, first) as partitions:
             _print_mode_note(common.output, partitions, choice)
-            if not partitions.facts.knows_replicas and log_dir is log_dirs[0]:
+            if not partitions.facts.knows_replicas and session is sessions[0]:
                 common.output.note(partitions.facts.replicas_note)
             if note := kafka_cleaner(partitions.facts, choice.info).note:
-                common.output.note(f"{log_dir.path}: {note}")
+                common.output.note(f"{session.path}: {note}")
             resources = replace(partitions.facts.resources(), workers=settings.daemon.log_cleaner_threads)
             targets = partitions.targets(wanted)
             request = _PlanRequest(
@@ -151,7 +148,7 @@ def preview(
             )
             if choice.mode == "on-start" and not wanted:
                 note_young_topics(common.output, partitions, targets)
-            daemon = daemon_facts(settings, log_dir.path)
+            daemon = daemon_facts(settings, session.path)
             rows += [replace(request.row(each.name), daemon=daemon.get(str(each.name))) for each in targets]
     rows = [row.with_notes(shared_keys.notes(row.name)) for row in rows]
     print_config_warnings(common.output, [row.found.config for row in rows if row.found is not None])

@@ -13,14 +13,12 @@ from cleanerd.cli.bars import Bars
 from cleanerd.cli.change_cost import print_costs
 from cleanerd.cli.cleaning_options import options_from, save_time
 from cleanerd.cli.crash_aware_order import CrashAwareOrder
-from cleanerd.cli.each_dir import CleaningRequest, LogDirSession
+from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.results import print_notes, print_results
 from cleanerd.cli.scope import note_young_topics, print_config_warnings, select_in, warn_start_obstacles
 from cleanerd.errors import CleanerdError
 from cleanerd.humanize import counted, human_ms
-from cleanerd.resolution.broker_facts import broker_facts
 from cleanerd.resolution.log_dirs import require_outside
-from cleanerd.resolution.partitions import BesideBrokerPartitions, OfflinePartitions
 from cleanerd.swap.backup import require_keepable
 from cleanerd.swap.kept_segments import KeptSegments
 from cleanerd.swap.record_outcome import not_cleaned
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from cleanerd.cli.options import Common
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
+    from cleanerd.resolution.log_dir_session import LogDirSession
     from cleanerd.resolution.targets import TargetPartition
     from cleanerd.segments.log_dir import LogDir
     from cleanerd.state.cleaner_checkpoint import StateStore
@@ -122,19 +121,13 @@ def stage_all(
 def _stage_dir(stager_of: StagerOf, request: CleaningRequest, session: LogDirSession) -> list[CleaningResult]:
     output, store = request.output, request.store
     running = broker_runs(session.path)
-    earlier = None
-    if running:
-        earlier, log_dir = request.first.read_twice(session.path, output.note, session.others)
-    else:
-        log_dir = session.refresh()
-    facts = broker_facts(request.settings, log_dir, session.others, running=running, younger=running)
+    session = session.settled(output.note, request.first) if running else session.refreshed()
+    log_dir, facts = session.log_dir, session.facts
     warn_start_obstacles(output, log_dir, facts)
-    partitions = (
-        OfflinePartitions(log_dir, facts) if earlier is None else BesideBrokerPartitions(log_dir, facts, earlier)
-    )
+    partitions = session.on_disk()
     resources = replace(facts.resources(), workers=request.settings.daemon.log_cleaner_threads)
     targets = partitions.targets(request.wanted)
-    if earlier is not None and not request.wanted:
+    if running and not request.wanted:
         note_young_topics(output, partitions, targets)
     print_config_warnings(output, [target.config for target in targets])
     turns = CrashAwareOrder(store, log_dir, request.wanted, output)

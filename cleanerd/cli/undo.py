@@ -16,7 +16,7 @@ from cleanerd.cli.scope import select_in
 from cleanerd.errors import CleanerdError, RefusedError, worst_exit_code
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.humanize import counted, human_bytes
-from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
+from cleanerd.resolution.log_dir_session import LogDirSession
 from cleanerd.resolution.log_dirs import require_outside
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cli.options import Common
     from cleanerd.config.load import Settings
+    from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.resolution.selection import PartitionSelection
 
 LOCK_WAIT_SECONDS = 2.0
@@ -118,12 +119,12 @@ def _undo_dir(
     *,
     hide_later: bool,
 ) -> list[UndoResult]:
+    store = StateStore(settings.daemon.cleanerd_state_dir)
     # Before the lock: a wrong directory must not get a lock file.
-    read_log_dir(path)
+    session = LogDirSession.open(settings, store, path, paths)
     with LogDirLock.acquire(path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
-        log_dir = read_log_dir(path)
-        store = StateStore(settings.daemon.cleanerd_state_dir)
-        facts = broker_facts(settings, log_dir, [other for other in paths if other != path])
+        session = session.refreshed()
+        log_dir, facts = session.log_dir, session.facts
         locked = LockedDir(log_dir, lock, store, facts.resources())
         results = []
         entries = entries_of(undoable, log_dir)

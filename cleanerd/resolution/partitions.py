@@ -9,31 +9,27 @@ Reasons against cleaning a compacted partition are refused here, with the same m
 
 from __future__ import annotations
 
-import contextlib
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from cleanerd.broker.live_broker import LiveBroker
 from cleanerd.broker.live_log import read_live
-from cleanerd.broker.mode import SINGLE_TRY, ModeChoice
 from cleanerd.broker.partition_snapshot import PartitionSnapshot
-from cleanerd.config.topic_config import INTERNAL_TOPICS, NEVER_CLEANED, TopicConfig
+from cleanerd.config.topic_config import NEVER_CLEANED, TopicConfig
 from cleanerd.errors import AgentUnavailableError, CleanerdError, RefusedError
-from cleanerd.resolution.broker_facts import METADATA_AGE_MS, BrokerFacts, being_moved, broker_facts
+from cleanerd.resolution.broker_facts import METADATA_AGE_MS, BrokerFacts, being_moved
 from cleanerd.resolution.selection import EVERYTHING, PartitionSelection
 from cleanerd.resolution.targets import TargetPartition, require_compacted, topic_id_of
 from cleanerd.segments.partition import read_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from cleanerd.broker.agent_facts import LogFacts
-    from cleanerd.config.load import Settings
+    from cleanerd.broker.live_broker import LiveBroker
     from cleanerd.format.names import TopicPartition
-    from cleanerd.resolution.checkpoint_pair import EarlierReading, FirstReadings
+    from cleanerd.resolution.checkpoint_pair import EarlierReading
     from cleanerd.segments.log_dir import LogDir
 
 
@@ -251,41 +247,3 @@ def _refuse_unfit(name: TopicPartition, facts: LogFacts) -> None:
         raise RefusedError("it keeps segments in remote storage", where=str(name))
     if facts.deleted:
         raise RefusedError("it is being deleted", where=str(name))
-
-
-@contextlib.contextmanager
-def partitions_of(
-    settings: Settings,
-    log_dir: LogDir,
-    others: Sequence[Path],
-    choice: ModeChoice,
-    notify: Callable[[str], None],
-    first: FirstReadings,
-) -> Iterator[Partitions]:
-    """The partitions of ``log_dir``, by the mode that ``choice`` found.
-
-    ``others``: log directories of the same broker. ``notify`` gets a line before the wait between two readings (S-03).
-    ``first``: shared by all log directories, so that they wait together.
-
-    Raises:
-        CleanerdError: the broker's configuration cannot be read, or its directory not a second time.
-    """
-    if choice.mode == "on-start":
-        earlier, log_dir = first.read_twice(log_dir.path, notify, others)
-        yield BesideBrokerPartitions(
-            log_dir, broker_facts(settings, log_dir, others, running=True, younger=True), earlier
-        )
-        return
-    facts = broker_facts(settings, log_dir, others, running=choice.mode == "live")
-    with opened_partitions(log_dir, facts, choice) as partitions:
-        yield partitions
-
-
-@contextlib.contextmanager
-def opened_partitions(log_dir: LogDir, facts: BrokerFacts, choice: ModeChoice) -> Iterator[Partitions]:
-    """The partitions of a live or offline log directory, by ``choice``, with known ``facts`` about its broker."""
-    if choice.mode == "live" and choice.socket is not None:
-        with LiveBroker(choice.socket, SINGLE_TRY) as broker:
-            yield LivePartitions(log_dir, facts, broker, INTERNAL_TOPICS)
-    else:
-        yield OfflinePartitions(log_dir, facts)

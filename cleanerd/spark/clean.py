@@ -29,9 +29,7 @@ from cleanerd.broker.lock_file import broker_runs
 from cleanerd.cleaner.cleaner import Cleaning, Progress
 from cleanerd.cleaner.resources import Resources, disk_reserve_bytes
 from cleanerd.errors import CleanerdError, RefusedError
-from cleanerd.resolution.broker_facts import broker_facts
-from cleanerd.resolution.partitions import OfflinePartitions
-from cleanerd.segments.log_dir import LogDir, read_log_dir
+from cleanerd.resolution.log_dir_session import LogDirSession
 from cleanerd.spark.jobs import Jobs, in_time
 from cleanerd.spark.launch import is_local
 from cleanerd.spark.local_threshold import bytes_below
@@ -61,6 +59,7 @@ if TYPE_CHECKING:
     from cleanerd.policy.grouping import Group
     from cleanerd.resolution.selection import PartitionSelection
     from cleanerd.resolution.targets import TargetPartition
+    from cleanerd.segments.log_dir import LogDir
     from cleanerd.segments.pool import ReaderPool
 
 MOST_AT_ONCE: Final = 32
@@ -149,11 +148,10 @@ def stage_log_dir(
             where=str(path),
             hint="use the command cleanerd spark clean, or stop the broker",
         )
-    log_dir = read_log_dir(path)
-    facts = broker_facts(settings, log_dir, others)
     store = StateStore(settings.daemon.cleanerd_state_dir)
+    opened = LogDirSession.open(settings, store, path, others)
+    log_dir, facts, partitions = opened.log_dir, opened.facts, opened.on_disk()
     in_flight = InFlightMarkers(store)
-    partitions = OfflinePartitions(log_dir, facts)
     targets = partitions.targets(wanted)
     stager = SparkStager.of(session, shards, [path / str(target.name) for target in targets], stage)
     reads = threading.Lock()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from cleanerd.config.fingerprint import KAFKAS_FINGERPRINT, describe_fingerprint
 from cleanerd.errors import machine_error
@@ -138,6 +138,12 @@ class StateStore:
         self.places = DirectoryPlaces(root)
         self._made: set[str] = set()
         self._directories: dict[str, Path] = {}
+
+    def read_only(self) -> Self:
+        """The same state directory for questions: no damaged file is moved, and warnings are counted apart."""
+        store = type(self)(self.root, keeps_damaged=True)
+        store.rules, store.places = self.rules, self.places
+        return store
 
     def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
         """The partition's file: by place (U-46) and topic id; a re-created topic has a new one (S-51)."""

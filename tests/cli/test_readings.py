@@ -72,3 +72,15 @@ def test_the_batches_are_read_once_for_their_producers(root: Path, shell: Shell)
     assert answer.code == 0, answer.err
     active = f"{6:020d}.log"
     assert found[active] == 3, "its end, its producers, and whether it is still the same file before the swap"
+
+
+def test_a_command_finds_its_state_once(root: Path, shell: Shell) -> None:
+    """The counted change, the question and the cleaning share one store: its place in the state is read once."""
+    path = make(root)
+    settings = ("--force", "--set", "topics.orders.cleanup.policy=compact")
+    assert shell("clean", path, *settings, "--yes").code == 0
+    with readings() as found:
+        answer = shell("clean", path, *settings, typed="y\n")
+    assert answer.code == 0, answer.err
+    assert found["place"] == 1
+    assert {name: found[name] for name in CHECKPOINTS} == dict.fromkeys(CHECKPOINTS, 2)

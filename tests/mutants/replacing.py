@@ -30,8 +30,8 @@ REPLACING = (
         "a-reading-from-before-the-lock-decides",
         "S-16",
         "cleanerd/cli/clean.py",
-        "under the lock.\n        log_dir = session.refresh()",
-        "under the lock.\n        log_dir = session.log_dir",
+        "under the lock.\n        session = session.refreshed()",
+        "under the lock.\n        session = replace(session, running=False)",
         ("tests/cli/test_readings.py::test_a_log_directory_is_read_twice",),
     ),
     Mutant(
