@@ -394,13 +394,11 @@ def broker_facts(
 ) -> BrokerFacts:
     """Collect the facts about ``log_dir``'s broker.
 
-    The metadata log may be in any of its log directories (``others``), or where its server.properties says. Directories
-    of other brokers among ``others`` are ignored. If two of them have a metadata log, one was left behind when
-    ``metadata.log.dir`` changed: the longer one is used. In ZooKeeper mode a log left behind by a migration is ignored.
-    Beside a ``running`` broker the newest metadata is left out, because it may be uncommitted (U-23). Its command line
-    overrides its server.properties (U-24). ``younger``: also read it, into a second result. ``silent``: directories
-    that do not answer, in which nothing is read. ``read_metadata``: reads the metadata log, for callers that cache it;
-    not with ``younger``. ``query_topics``: as :func:`cached_topic_configs`.
+    ``others``: directories that may belong to the same broker; those of other brokers are ignored. Beside a ``running``
+    broker the newest metadata is left out, because it may be uncommitted (U-23). Its command line overrides its
+    server.properties (U-24). ``younger``: also read it, into a second result. ``silent``: directories that do not
+    answer, in which nothing is read. ``read_metadata``: reads the metadata log, for callers that cache it; not with
+    ``younger``. ``query_topics``: as :func:`cached_topic_configs`.
 
     Raises:
         CorruptionError, CleanerdError: the metadata log or server.properties exists but cannot be read.
@@ -408,58 +406,86 @@ def broker_facts(
     """
     properties_path = settings.daemon.cleanerd_broker_properties
     properties = None if properties_path is None else _server_properties(properties_path, log_dir, running=running)
-    metadata_path = Path((properties or {}).get("metadata.log.dir", "").strip())
-    listed = [path for path in (metadata_path, *log_dirs_in(properties or {})) if path not in silent]
-    places = dict.fromkeys((*others, *(path for path in listed if path.is_absolute() and path != log_dir.path)))
-    own = [log_dir.path, *(path for path in places if _is_of_broker(log_dir, path))]
-    found = _metadata_logs(settings.daemon.cleanerd_metadata_log_dir, own, log_dir)
+    own, siblings = _log_dirs(log_dir, others, properties or {}, silent)
     # By a clock that jumped ahead nothing would be new (U-42); the cleaning itself reports an untrusted clock.
     now_ms = read_clock(settings.daemon.cleanerd_state_dir, []).now_ms()
-    only_before_ms = now_ms - METADATA_AGE_MS if running else None
     read = read_metadata or partial(read_cluster_metadata, younger=younger, margin_ms=METADATA_AGE_MS)
-    copies = [(read(path, only_before_ms=only_before_ms), path.parent) for path in found]
-    metadata, metadata_dir = max(copies, key=lambda copy: copy[0].as_of, default=(None, None))
-    if metadata is not None and was_left_behind(log_dir, metadata.as_of_ms):
-        metadata = metadata_dir = None
-    state_dir = settings.daemon.cleanerd_state_dir
-    delegations = Delegations(state_dir)
-    warnings: list[str] = []
-    full_isr: Mapping[str, Mapping[int, int]] = {}
-    if metadata is not None:
-        place = DirectoryPlaces(state_dir).name_of(log_dir.place)
-        full_isr = remember_full_isr(state_dir, place, metadata.replicas, now_ms, warnings)
-    ignored = ignored_replicas(state_dir, log_dir.meta.cluster_id, warnings)
-    warnings += [
-        f"no tombstone waits for broker {each}: cleanerd ignore-replica --revoke {each} ends that"
-        for each in sorted(ignored)
-    ]
+    found = _metadata_logs(settings.daemon.cleanerd_metadata_log_dir, own, log_dir)
+    only_before_ms = now_ms - METADATA_AGE_MS if running else None
+    metadata, metadata_dir = _newest(log_dir, [(read(path, only_before_ms=only_before_ms), path) for path in found])
     zookeeper = metadata is None and is_zookeeper_mode(log_dir)
     reported = query_topics(settings, log_dir, running=running) if zookeeper else ReportedTopics({}, ())
-    peer_answers = peers or Peers()
-    points = None if metadata is None else peer_points(settings, log_dir, peer_answers)
-    if peer_answers.warning:
-        warnings.append(peer_answers.warning)
-    saved = {topic: entry.effective for topic, entry in delegations.of_cluster(log_dir.meta.cluster_id).items()}
-    return BrokerFacts(
+    facts = BrokerFacts(
         metadata=metadata,
         node_id=log_dir.meta.node_id,
         server_properties=properties,
         settings=settings,
-        saved=saved,
-        saved_unread=delegations.unread,
-        warnings=(*delegations.warnings, *warnings, *reported.warnings),
+        warnings=reported.warnings,
         metadata_dir=metadata_dir,
-        log_dirs=tuple(own),
-        siblings=_siblings(log_dir, own, [*others, *(listed if log_dir.path in listed else ())]),
+        log_dirs=own,
+        siblings=siblings,
         zookeeper=zookeeper,
         zk_topics=reported.topics,
-        full_isr=full_isr,
-        ignored_replicas=ignored,
         cluster_id=log_dir.meta.cluster_id,
-        peers=points,
-        peer_log_ends=peer_answers.log_ends,
         has_hidden_metadata=running and metadata is None and not zookeeper,
     )
+    return _with_state(_with_peers(facts, log_dir, peers or Peers()), log_dir, now_ms)
+
+
+def _log_dirs(
+    log_dir: LogDir, others: Sequence[Path], properties: Mapping[str, str], silent: Collection[Path]
+) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """The broker's log directories that may have its metadata log, and those that it uses beside ``log_dir``."""
+    metadata_path = Path(properties.get("metadata.log.dir", "").strip())
+    listed = [path for path in (metadata_path, *log_dirs_in(properties)) if path not in silent]
+    places = dict.fromkeys((*others, *(path for path in listed if path.is_absolute() and path != log_dir.path)))
+    own = (log_dir.path, *(path for path in places if _is_of_broker(log_dir, path)))
+    return own, _siblings(log_dir, own, [*others, *(listed if log_dir.path in listed else ())])
+
+
+def _newest(
+    log_dir: LogDir, copies: Sequence[tuple[ClusterMetadata, Path]]
+) -> tuple[ClusterMetadata, Path] | tuple[None, None]:
+    """The metadata, and the directory of its log.
+
+    If two directories have a metadata log, one was left behind when ``metadata.log.dir`` changed: the longer one is
+    used. In ZooKeeper mode a log left behind by a migration is ignored.
+    """
+    metadata, path = max(copies, key=lambda copy: copy[0].as_of, default=(None, None))
+    if metadata is None or path is None or was_left_behind(log_dir, metadata.as_of_ms):
+        return None, None
+    return metadata, path.parent
+
+
+def _with_state(facts: BrokerFacts, log_dir: LogDir, now_ms: int) -> BrokerFacts:
+    """Add what the state directory knows: delegations, when ISRs were full, ignored replicas."""
+    state_dir = facts.settings.daemon.cleanerd_state_dir
+    delegations = Delegations(state_dir)
+    warnings: list[str] = []
+    full_isr: Mapping[str, Mapping[int, int]] = {}
+    if facts.metadata is not None:
+        place = DirectoryPlaces(state_dir).name_of(log_dir.place)
+        full_isr = remember_full_isr(state_dir, place, facts.metadata.replicas, now_ms, warnings)
+    ignored = ignored_replicas(state_dir, facts.cluster_id, warnings)
+    warnings += [
+        f"no tombstone waits for broker {each}: cleanerd ignore-replica --revoke {each} ends that"
+        for each in sorted(ignored)
+    ]
+    return replace(
+        facts,
+        saved={topic: entry.effective for topic, entry in delegations.of_cluster(facts.cluster_id).items()},
+        saved_unread=delegations.unread,
+        warnings=(*delegations.warnings, *warnings, *facts.warnings),
+        full_isr=full_isr,
+        ignored_replicas=ignored,
+    )
+
+
+def _with_peers(facts: BrokerFacts, log_dir: LogDir, peers: Peers) -> BrokerFacts:
+    """Add what the daemons of the cluster's other brokers report (U-79)."""
+    points = None if facts.metadata is None else peer_points(facts.settings, log_dir, peers)
+    warnings = (peers.warning, *facts.warnings) if peers.warning else facts.warnings
+    return replace(facts, warnings=warnings, peers=points, peer_log_ends=peers.log_ends)
 
 
 def peer_points(settings: Settings, log_dir: LogDir, peers: Peers) -> PeerPoints | None:
