@@ -36,7 +36,7 @@ def print_costs(request: CleaningRequest) -> None:
     for session in request.opened[0]:
         try:
             log_dir, facts = session.log_dir, session.facts
-            targets = session.on_disk().admitted(request.wanted)
+            targets = session.on_disk.admitted(request.wanted)
         except CleanerdError:
             continue
         options_now = replace(options, unclean=options.unclean or session.running)

@@ -158,7 +158,7 @@ def _clean_dir(request: CleaningRequest, session: LogDirSession) -> list[Cleanin
         note_missing_configs(output, facts, session.path)
         warn_start_obstacles(output, log_dir, facts)
         locked = LockedDir(log_dir, lock, request.store, facts.resources(), keep_replaced=request.kept)
-        targets = session.on_disk().admitted(request.wanted)
+        targets = session.on_disk.admitted(request.wanted)
         print_config_warnings(output, [target.config for target in targets])
         turns = CrashAwareOrder(request.store, log_dir, request.wanted, output)
         threads = request.settings.daemon.log_cleaner_threads

@@ -124,7 +124,7 @@ def _stage_dir(stager_of: StagerOf, request: CleaningRequest, session: LogDirSes
     session = session.settled(output.note, request.first) if running else session.refreshed()
     log_dir, facts = session.log_dir, session.facts
     warn_start_obstacles(output, log_dir, facts)
-    partitions = session.on_disk()
+    partitions = session.on_disk
     resources = replace(facts.resources(), workers=request.settings.daemon.log_cleaner_threads)
     targets = partitions.targets(request.wanted)
     if running and not request.wanted:

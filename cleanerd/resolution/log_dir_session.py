@@ -80,6 +80,7 @@ class LogDirSession:
         places = [*self.others, *configured_log_dirs(self.settings)]
         return choose_mode(self.log_dir, places, self.settings.daemon.cleanerd_agent_socket)
 
+    @cached_property
     def on_disk(self) -> OfflinePartitions:
         """The partitions, without a query to the broker. Raises CleanerdError: the facts cannot be read."""
         if self.earlier is not None:
@@ -97,11 +98,11 @@ class LogDirSession:
         """
         running = choice.mode == "live"
         if choice.mode == "on-start":
-            yield self.settled(notify, first).on_disk()
+            yield self.settled(notify, first).on_disk
             return
         session = self if self.running == running else replace(self, running=running)
         if not running or choice.socket is None:
-            yield session.on_disk()
+            yield session.on_disk
             return
         with LiveBroker(choice.socket, SINGLE_TRY) as broker:
             yield LivePartitions(session.log_dir, session.facts, broker, INTERNAL_TOPICS)

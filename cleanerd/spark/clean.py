@@ -150,7 +150,7 @@ def stage_log_dir(
         )
     store = StateStore(settings.daemon.cleanerd_state_dir)
     opened = LogDirSession.open(settings, store, path, others)
-    log_dir, facts, partitions = opened.log_dir, opened.facts, opened.on_disk()
+    log_dir, facts, partitions = opened.log_dir, opened.facts, opened.on_disk
     in_flight = InFlightMarkers(store)
     targets = partitions.targets(wanted)
     stager = SparkStager.of(session, shards, [path / str(target.name) for target in targets], stage)
