@@ -18,7 +18,6 @@ from cleanerd.cli.output import Column
 from cleanerd.config.delegation import is_delegated
 from cleanerd.config.fingerprint import KAFKAS_FINGERPRINT, describe_fingerprint, describe_settings
 from cleanerd.config.strategy_keys import STRATEGY
-from cleanerd.config.topic_config import TopicConfig, resolve_topic_config
 from cleanerd.fsio.state_files import UnreadableState
 from cleanerd.state.delegations import Delegations
 from cleanerd.state.last_settings import LastSettings
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cli.options import Common
     from cleanerd.config.load import Settings
+    from cleanerd.config.topic_config import TopicConfig
 
 
 def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run: bool, yes: bool) -> None:
@@ -41,7 +41,7 @@ def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run
             facts is not None
             and not dry_run
             and not is_delegated(facts.topic_level_configs)
-            and _config(settings, facts).is_kafkas
+            and settings.topic_config(facts.topic, facts.topic_level_configs).is_kafkas
         ):
             question = (
                 f"{topic} is cleaned by offset with null tombstones. It needs delegation only if tombstones must "
@@ -69,7 +69,7 @@ def hand_back(common: Common, topic: str, *, command_config: Path | None, dry_ru
     unseen = {} if saved is None else {key: change.before for key, change in saved.changes.items()}
     with _by_hand(settings, client, topic, unseen), _cluster(settings, client) as cluster:
         facts = cluster.topic(topic)
-        config = None if facts is None else _config(settings, facts)
+        config = None if facts is None else settings.topic_config(facts.topic, facts.topic_level_configs)
         loss = "" if facts is None or config is None else _describe_loss(delegations, cluster, facts, config)
         if loss:
             common.output.warning(loss)
@@ -141,21 +141,6 @@ def _describe_loss(delegations: Delegations, cluster: Cluster, facts: TopicFacts
             "forgotten?): the broker's cleaner will keep the highest offset of every key"
         )
     return ""
-
-
-def _config(settings: Settings, facts: TopicFacts) -> TopicConfig:
-    """The part of the topic's configuration that decides whether Kafka's cleaner would clean it as cleanerd does.
-
-    Raises:
-        ConfigError: an unknown value.
-    """
-    return resolve_topic_config(
-        facts.topic,
-        overrides=settings.topic_overrides(facts.topic),
-        topic_configs=facts.topic_level_configs,
-        settings_defaults=settings.broker_defaults(),
-        strategy_exclude=settings.daemon.cleanerd_strategy_exclude,
-    )
 
 
 def _print_outcome(common: Common, outcome: DelegateResult, delegations: Delegations, *, dry_run: bool) -> None:

@@ -14,7 +14,7 @@ from cleanerd.cli.key_options import find_terms
 from cleanerd.cli.output import Column
 from cleanerd.client.erasure import KeyEraser
 from cleanerd.client.rules import TopicRules
-from cleanerd.config.topic_config import INTERNAL_TOPICS, resolve_topic_config
+from cleanerd.config.topic_config import INTERNAL_TOPICS
 from cleanerd.errors import ConfigError, RefusedError, system_error
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.humanize import counted
@@ -117,13 +117,7 @@ def _rules(settings: Settings, topic: str, facts: TopicFacts | None) -> TopicRul
             where=topic,
             hint="set cleanup.policy=compact, or wait for retention.ms",
         )
-    config = resolve_topic_config(
-        topic,
-        overrides=settings.topic_overrides(topic),
-        topic_configs=facts.topic_level_configs,
-        settings_defaults=settings.broker_defaults(),
-        strategy_exclude=settings.daemon.cleanerd_strategy_exclude,
-    )
+    config = settings.topic_config(topic, facts.topic_level_configs)
     return TopicRules.of_config(
         {
             "compaction.strategy": config.compaction_strategy,

@@ -15,7 +15,6 @@ from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.cli.selecting import existing_dirs, partition_option
 from cleanerd.cli.spark import spark_command
-from cleanerd.config.topic_config import resolve_topic_config
 from cleanerd.errors import CleanerdError
 from cleanerd.humanize import counted, human_count
 from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
@@ -115,11 +114,9 @@ def delete_retention(settings: Settings, log_dirs: Sequence[Path], note: Callabl
     def of_topic(topic: str) -> int:
         if known:
             return min(facts.topic_config(topic).delete_retention_ms for facts in known)
-        overrides, defaults = settings.topic_overrides(topic), settings.broker_defaults()
-        found = resolve_topic_config(
-            topic, overrides=overrides, topic_configs=None, settings_defaults=defaults
-        ).delete_retention_ms
-        if _KEY not in overrides and _OF_BROKER not in defaults and not noted:
+        found = settings.topic_config(topic).delete_retention_ms
+        is_set = _KEY in settings.topic_overrides(topic) or _OF_BROKER in settings.broker_defaults()
+        if not is_set and not noted:
             noted.append(topic)
             note(
                 f"{_KEY} of {topic} is not known here, and treated as {found} ms: where it is lower, deleted keys can "

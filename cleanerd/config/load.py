@@ -89,8 +89,8 @@ class Settings:
             if key in BROKER_KEYS and origin != DEFAULT_ORIGIN
         }
 
-    def topic_config(self, topic: str) -> TopicConfig:
-        """The topic's configuration by these settings alone; the topic's own configuration is not read.
+    def topic_config(self, topic: str, topic_configs: Mapping[str, str] | None = None, **sources: Any) -> TopicConfig:
+        """The topic's configuration by these settings, and by what else is known, as in :func:`resolve_topic_config`.
 
         Raises:
             ConfigError: an unknown value.
@@ -99,9 +99,10 @@ class Settings:
         return resolve_topic_config(
             topic,
             overrides=self.topic_overrides(topic),
-            topic_configs=None,
+            topic_configs=topic_configs,
             settings_defaults=self.broker_defaults(),
             strategy_exclude=self.daemon.cleanerd_strategy_exclude,
+            **sources,
         )
 
 

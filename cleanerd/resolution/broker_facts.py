@@ -18,7 +18,6 @@ from cleanerd.config.topic_config import (
     TOPIC_ORIGIN,
     TopicConfig,
     resolve_producer_id_expiration_ms,
-    resolve_topic_config,
 )
 from cleanerd.config.topic_keys import INTERNAL_SEGMENT_BYTES, TOPIC_KEYS
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
@@ -190,31 +189,25 @@ class BrokerFacts:
         }
 
     def _own_config(self, topic: str, effective: Mapping[str, str] | None, segment_bytes: int) -> TopicConfig:
+        sources: dict[str, Any]
         if effective is not None:
             known = {key: value for key, value in effective.items() if key in TOPIC_KEYS}
-            return resolve_topic_config(
-                topic,
-                overrides=self.settings.topic_overrides(topic),
-                topic_configs={**known, INTERNAL_SEGMENT_BYTES: str(segment_bytes)},
-                topic_origin=RUNNING_ORIGIN,
-                settings_defaults=self.settings.broker_defaults(),
-                strategy_exclude=self.settings.daemon.cleanerd_strategy_exclude,
-                saved=self.saved.get(topic),
-                saved_unread=self.saved_unread,
-                connect=self.connect,
-            )
-        return resolve_topic_config(
+            topic_configs: Mapping[str, str] | None = {**known, INTERNAL_SEGMENT_BYTES: str(segment_bytes)}
+            sources = {"topic_origin": RUNNING_ORIGIN}
+        else:
+            topic_configs = self._of_topic(topic)
+            sources = {
+                "topic_origin": ORIGIN if topic in self.zk_topics else TOPIC_ORIGIN,
+                "assume_delegated": self.settings.daemon.cleanerd_delegation == "assumed",
+                **self._broker_layers(),
+            }
+        return self.settings.topic_config(
             topic,
-            overrides=self.settings.topic_overrides(topic),
-            topic_configs=self._of_topic(topic),
-            topic_origin=ORIGIN if topic in self.zk_topics else TOPIC_ORIGIN,
-            settings_defaults=self.settings.broker_defaults(),
-            strategy_exclude=self.settings.daemon.cleanerd_strategy_exclude,
+            topic_configs,
             saved=self.saved.get(topic),
             saved_unread=self.saved_unread,
-            assume_delegated=self.settings.daemon.cleanerd_delegation == "assumed",
             connect=self.connect,
-            **self._broker_layers(),
+            **sources,
         )
 
     def require_same_topic(self, name: TopicPartition, topic_id: uuid.UUID | None) -> None:
