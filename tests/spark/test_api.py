@@ -199,6 +199,7 @@ def test_rules_as_keys_and_back() -> None:
     assert Strategies.of({}, "timestamp").rules("t") == KeyRules("timestamp")
     assert Strategies.of({"t": "offset"}, "timestamp").rules("t") == KAFKAS_RULES
     assert Strategies.of({}).rules("__cluster_metadata") == KAFKAS_RULES
+    assert Strategies.of({}, "timestamp").rules("__consumer_offsets") == KAFKAS_RULES
 
 
 @pytest.mark.long
