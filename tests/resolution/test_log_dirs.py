@@ -45,7 +45,7 @@ def test_log_directories_that_depend_on_where_the_broker_was_started(
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={named.format(tmp_path)}\n")
     reported = f"cleanerd.broker.properties={properties}"
-    with pytest.raises(ConfigError, match=r"log\.dirs names data, which is relative to the broker's working directory"):
+    with pytest.raises(ConfigError, match=r"log\.dirs names data, which is relative to the broker"):
         log_dirs_of(settings(tmp_path, reported))
     assert log_dirs_of(settings(tmp_path, reported, f"cleanerd.log.dirs={tmp_path}/c")) == (tmp_path / "c",)
 
