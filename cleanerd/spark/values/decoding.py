@@ -183,5 +183,5 @@ def over_limit(limit: int, more: str) -> CorruptionError:
     return CorruptionError(
         f"more than {limit} keys or values cannot be decoded; {more}",
         where="undecodedLimit",
-        hint="check the schema, or raise undecodedLimit (--undecoded-limit)",
+        hint="check the schema, or raise undecodedLimit, --undecoded-limit",
     )
