@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from cleanerd.format.names import broker_takes_dir, uuid_to_base64
 from cleanerd_lab.demo.broker import BrokerError
+from tests.brokers.ledger import Partition
+from tests.brokers.node import cleanerd
+from tests.brokers.readers import read_with_librdkafka
 from tests.cli.clean_log_dirs import COMPACT, NOW, dirty, good, make, write_metadata
 from tests.kafka.fixtures import produce
 from tests.support.log_dirs import CLUSTER_ID, make_log_dir, tree, with_directory_id
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from tests.cli.clean_log_dirs import Answer, Shell
     from tests.kafka.fixtures import StartBroker
 
+MOVED = f"t-0.{'0123456789abcdef' * 2}-future"
 FUTURE = f"orders-0.{'0123456789abcdef' * 2}-future"
 ID = uuid.UUID("32453738-4541-3537-3035-324434333642")
 COMPACTED = {"orders": {"cleanup.policy": "compact"}}
@@ -191,6 +196,31 @@ def _identity(home: Path, other: Path) -> None:
     (home / "meta.properties").write_text("".join(f"{row}\n" for row in lines if not row.startswith("directory.id")))
 
 
+def _empty_identity(home: Path, _other: Path) -> None:
+    (home / "t-0" / "partition.metadata").write_bytes(b"")
+
+
+def _write_identity(home: Path, _other: Path) -> None:
+    """By the words of the way out."""
+    lines = re.findall(r"'([a-z_]+: \S+)'", _obstacle(home)["fix"])
+    (home / "t-0" / "partition.metadata").write_text("\n".join(lines))
+
+
+def _another_cluster(_home: Path, other: Path) -> None:
+    meta = other / "meta.properties"
+    meta.write_text(re.sub(r"(?m)^cluster\.id=.*", "cluster.id=another", meta.read_text()))
+
+
+def _obstacle(home: Path) -> dict[str, str]:
+    """What ``doctor`` says about the broker's next start."""
+    properties = home.parent / "server.properties"
+    found = cleanerd("doctor", [home], home.parent / "state", "--set", f"cleanerd.broker.properties={properties}")
+    assert found.document is not None, found.stderr
+    (obstacle,) = (each for each in found.document["findings"] if each["check"] == "broker start")
+    assert obstacle["level"] == "warning"
+    return dict(obstacle)
+
+
 STATES: dict[str, tuple[Callable[[Path, Path], object], Callable[[Path, Path], object]]] = {
     "lost+found": (lambda home, _: (home / "lost+found").mkdir(), lambda home, _: (home / "lost+found").rmdir()),
     "cleaner": _zeros("cleaner-offset-checkpoint"),
@@ -200,7 +230,18 @@ STATES: dict[str, tuple[Callable[[Path, Path], object], Callable[[Path, Path], o
         lambda _, other: shutil.rmtree(other / "t-0"),
     ),
     "identity": (lambda home, _: (home / "meta.properties").write_bytes(bytes(90)), _identity),
+    "future": (
+        lambda home, _: shutil.copytree(home / "t-0", home / MOVED),
+        lambda home, _: shutil.rmtree(home / MOVED),
+    ),
+    "no topic id": (lambda home, _: (home / "t-0" / "partition.metadata").unlink(), _write_identity),
+    "empty topic id": (_empty_identity, _write_identity),
+    "cluster": (_another_cluster, lambda *_: None),
 }
+"""By name: how the state is made, and the way out; of ``cluster``, the directory leaves log.dirs."""
+STARTING: Final = frozenset({"cleaner", "epochs", "no topic id"})
+"""In these the broker may start: it gives the log directory up, or the partition."""
+WITH_OBSTACLE: Final = frozenset({"lost+found", "twice", "future", "no topic id", "empty topic id", "cluster"})
 
 
 @pytest.mark.kafka
@@ -208,24 +249,38 @@ STATES: dict[str, tuple[Callable[[Path, Path], object], Callable[[Path, Path], o
 @pytest.mark.long
 @pytest.mark.parametrize("state", STATES)
 def test_the_way_out_works(broker_43: StartBroker, state: str) -> None:
-    """U-60: a real broker does not start, or gives the directory of its metadata up; with the way out it starts."""
+    """U-60: a real broker does not start, or sets something aside; with the way out it starts, with every record."""
     broker = broker_43(log_dirs=2)
     home = _with_a_topic(broker)
     (other,) = (path for path in broker.log_dirs if path != home)
     broker.stop()
+    saved = {path: path.with_suffix(".saved") for path in broker.log_dirs}
+    for path, copy in saved.items():
+        shutil.copytree(path, copy)
     spoil, mend = STATES[state]
     spoil(home, other)
+    if state in WITH_OBSTACLE:
+        assert _obstacle(home)["fix"]
     try:
         broker.start()
     except BrokerError:
         pass
     else:
-        assert str(home) in broker.log_text()
-        assert "has failed" in broker.log_text() or "Malformed line" in broker.log_text()
-        broker.stop()
+        said = broker.log_text()
+        assert state in STARTING
+        assert any(words in said for words in ("has failed", "Malformed line", "-stray")), said[-4000:]
+        assert str(home) in said
     broker.kill()
+    for path, copy in saved.items():
+        shutil.rmtree(path)
+        copy.rename(path)
+    spoil(home, other)
     mend(home, other)
+    if state == "cluster":
+        broker.log_dirs = (home,)
     broker.start()
+    (read,) = read_with_librdkafka(broker.bootstrap, [Partition("t", 0)]).partitions.values()
+    assert [record.value for record in read.records] == [b"1"]
 
 
 def _with_a_topic(broker: Broker) -> Path:
