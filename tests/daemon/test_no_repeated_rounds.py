@@ -45,17 +45,17 @@ if TYPE_CHECKING:
 def read_only_state(root: Path) -> StateStore:
     """The state directory of ``root``: it remembers by which rules the topic is cleaned, and nothing more."""
 
-    def refuse(*_args: Any) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
     class ReadOnly(StateStore):
+        def in_place(self, *_args: Any) -> None:
+            raise OSError(errno.EROFS, "Read-only file system")
+
         def recheck(self) -> None:
-            """Each look asks the disk whether that is over, and this disk would say so."""
+            """Each scan checks whether the disk can be written again, and this disk would be."""
 
     log_dir = read_log_dir(root)
     log = read_partition(log_dir, log_dir.partitions[0])
     StateStore(root.parent / "state").require_rules(log_dir, log, "strategy=timestamp;tombstone.mode=null")
-    return ReadOnly(root.parent / "state", write=refuse)
+    return ReadOnly(root.parent / "state")
 
 
 def horizon_without_tombstone() -> Partition:
