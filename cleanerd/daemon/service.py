@@ -118,7 +118,8 @@ class Service:
     ) -> None:
         daemon = settings.daemon
         self.configuration = Configuration(settings, reread)
-        self._cluster: ClusterComparison | None = None
+        self._others: list[DaemonAnswer] | None = None
+        self._cluster: tuple[DaemonView, list[DaemonAnswer], ClusterComparison] | None = None
         store = store or StateStore(daemon.cleanerd_state_dir)
         self._clock = clock = clock or read_clock(daemon.cleanerd_state_dir, store.warnings)
         in_flight, spark_offload = InFlightMarkers(store), spark_offload or SparkOffload()
@@ -200,19 +201,28 @@ class Service:
         self._http: HttpServer | None = None
         if http is not None and daemon.cleanerd_http_listen is not None:
             host, port = daemon.cleanerd_http_listen
-            self._http = http(f"{host}:{port}", self.view, self.control_api.explain, cluster=lambda: self._cluster)
+            self._http = http(f"{host}:{port}", self.view, self.control_api.explain, cluster=self._compare)
 
     def view(self) -> DaemonView:
         """The current view; costs nothing."""
         return self.publisher.view
 
     def _peers_answered(self, answers: Mapping[str, Any]) -> None:
-        """Update this daemon on the page ``/cluster``; called in a scan's thread."""
-        view = self.view()
+        """Keep the answers of the other daemons for ``/cluster``; called in a scan's thread."""
+        self._others = [DaemonAnswer.of(*each) for each in answers.items()]
+
+    def _compare(self) -> ClusterComparison | None:
+        """This daemon as it is now beside the others' last answers, once for each view; called in a thread."""
+        view, others, known = self.view(), self._others, self._cluster
+        if others is None:
+            return None
+        if known is not None and known[0] is view and known[1] is others:
+            return known[2]
         own = DaemonAnswer(view.host, view.to_json())
         cluster_id = next((each.cluster_id for each in view.log_dirs if each.cluster_id is not None), None)
-        others = [DaemonAnswer.of(*each) for each in answers.items()]
-        self._cluster = compare(of_one_cluster([own, *others], cluster_id))
+        found = compare(of_one_cluster([own, *others], cluster_id))
+        self._cluster = view, others, found
+        return found
 
     async def run(self) -> int:
         """Run until a signal comes; returns its number.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.daemon.http.server import HttpServer
 from cleanerd_lab.demo.ports import free_port
-from tests.daemon.service import assignments, serve, until
+from tests.daemon.service import asking, assignments, serve, until
 from tests.daemon.serving import serving
 from tests.daemon.views import log_dir as log_dir_view
 from tests.daemon.views import partition, view
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def test_two_daemons(root: Path) -> None:
-    """The other one is asked by the scan; the page is made of what it answered then."""
+    """OP-25: the scan asks the other one. This daemon is shown as it is now, not as it was before that scan ended."""
     make_log_dir(root, {"orders-0": two_groups()})
     created = topic("orders", ID1), partition_record(ID1, 0, [1, 2], [1, 2])
     log_of(root / "__cluster_metadata-0", (0, created), (90, (NO_OP,)))
@@ -50,6 +50,10 @@ def test_two_daemons(root: Path) -> None:
             assert service.view().has_peers, "the status page links to it"
             assert 'href="./"' in page, "and back"
             assert "2 daemons of 2 answered" in page
+            assert "not ready" not in page
+            assert "paused" not in page
+            await asking(root)("pause")
+            assert "paused" in await asyncio.to_thread(text)
             assert "not delegated (1):" in page
 
         listen = f"127.0.0.1:{port}"

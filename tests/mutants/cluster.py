@@ -93,4 +93,12 @@ CLUSTER = (
         "if not found.cluster_id:",
         ("tests/admin/test_peers.py::test_daemons_that_are_found_by_a_port",),
     ),
+    Mutant(
+        "the-cluster-page-shows-an-old-view-of-its-own-daemon",
+        "OP-25",
+        "cleanerd/daemon/service.py",
+        "        if known is not None and known[0] is view and known[1] is others:\n",
+        "        if known is not None and known[1] is others:\n",
+        ("tests/daemon/test_cluster_page.py::test_two_daemons",),
+    ),
 )

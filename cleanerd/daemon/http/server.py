@@ -284,13 +284,13 @@ class HttpServer:
         return _packed(request, body.plain, headers, zipped=body.zipped)
 
     async def _cluster_page(self, _request: web.BaseRequest) -> web.Response:
-        found = self._cluster()
+        found = await self._in_thread(self._cluster)
         lines = [_NO_CLUSTER] if found is None else comparison_lines(found)
         page = _CLUSTER_PAGE.format(text=html.escape(as_utf8("\n".join(lines))))
         return web.Response(text=page, content_type="text/html")
 
     async def _cluster_json(self, request: web.BaseRequest) -> web.Response:
-        found = self._cluster()
+        found = await self._in_thread(self._cluster)
         if found is None:
             return _error(404, _NO_CLUSTER, hint="see cleanerd.cluster.peers")
         return _json(request, {"schema": 1, **found.to_json()})
