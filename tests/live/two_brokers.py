@@ -1,4 +1,4 @@
-"""Two brokers of one release, with cleanerd's agent in each: the first is the controller as well."""
+"""Two brokers of one release, or more, with cleanerd's agent in each: the first is the controller as well."""
 
 from __future__ import annotations
 
@@ -33,27 +33,37 @@ LOST: Final = b"acknowledged by one broker, which died"
 
 
 @contextmanager
-def two_brokers(
+def some_brokers(
+    count: int,
     jars: KafkaJars,
     work_dir: Path,
     *,
     log_dirs: int = 1,
     properties: Mapping[str, str] | None = None,
-    jvm_args: tuple[Sequence[str], Sequence[str]] | None = None,
-) -> Iterator[tuple[Broker, Broker]]:
-    """Both are started, and ended afterwards; both may come and go in between. ``jvm_args``: of another agent."""
+    jvm_args: Sequence[Sequence[str]] = (),
+) -> Iterator[tuple[Broker, ...]]:
+    """All are started, and ended afterwards; each may come and go in between. ``jvm_args``: of other agents."""
     shared: dict[str, Any] = {"version": jars.version, "log_dirs": log_dirs}
-    one, two = jvm_args or (with_agent(), with_agent())
+    one, *others = jvm_args or [with_agent() for _ in range(count)]
     given = dict(properties or {})
-    first = Broker(jars.libs, work_dir / "first", properties=given, jvm_args=one, **shared)
-    second = beside(first, 2, work_dir / "second", properties=given, jvm_args=two, **shared)
+    first = Broker(jars.libs, work_dir / "1", properties=given, jvm_args=one, **shared)
+    nodes = [first]
+    for number, arguments in enumerate(others, 2):
+        nodes.append(beside(first, number, work_dir / str(number), properties=given, jvm_args=arguments, **shared))
     try:
-        first.start()
-        second.start()
-        yield first, second
+        for node in nodes:
+            node.start()
+        yield tuple(nodes)
     finally:
-        second.kill()
-        first.kill()
+        for node in reversed(nodes):
+            node.kill()
+
+
+@contextmanager
+def two_brokers(jars: KafkaJars, work_dir: Path, **more: Any) -> Iterator[tuple[Broker, Broker]]:
+    """As `some_brokers`."""
+    with some_brokers(2, jars, work_dir, **more) as (first, second):
+        yield first, second
 
 
 def replicas(broker: Broker, topic: str, partition: int) -> list[int]:
