@@ -155,7 +155,7 @@ class Canary:
         if tracked is not None and tracked.failed is not None:
             self._not_verified(log, tracked.failed.reason)
             return None
-        if tracked is None or tracked.scan is None or self._fleet.is_stale(tracked.key):
+        if tracked is None or tracked.scan is None or tracked.key in self._fleet.stale:
             return None
         if _topic_id(tracked.scan) != log.topic_id:
             self._strike_off(log, "its topic was created again")

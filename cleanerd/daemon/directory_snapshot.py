@@ -32,10 +32,9 @@ class DirectorySnapshot:
     """The state of a partition at its last scan.
 
     ``files``: the hash of the listing; ``active``: the log's end then, base offset and bytes. ``settled``: only a
-    change there, or time (``again_ms``), can change the result. ``jobs_ended``: how many jobs had ended when a job
-    scanned it at its end; results of earlier scans are ignored. ``settings``: those of such a job; None for scans.
-    ``since``: the log was not truncated after this moment. ``expiry``: up to which delete horizon tombstones could be
-    removed; ``next_tombstone_removal_ms``: the next horizon, if known.
+    change there, or time (``again_ms``), can change the result. ``settings``: those of the job that scanned it at its
+    end; None for other scans. ``since``: the log was not truncated after this moment. ``expiry``: up to which delete
+    horizon tombstones could be removed; ``next_tombstone_removal_ms``: the next horizon, if known.
     """
 
     mtime_ns: int
@@ -45,7 +44,6 @@ class DirectorySnapshot:
     settled: bool
     again_ms: int
     active: tuple[int, int] | None
-    jobs_ended: int = 0
     settings: Settings | None = None
     since: float = field(default_factory=time.monotonic)
     expiry: ExpiryBound = BY_CLOCK

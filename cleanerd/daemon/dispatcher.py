@@ -66,8 +66,9 @@ class JobTools:
 class Dispatcher:
     """``running``: the jobs of the workers.
 
-    ``rescan`` scans a partition whose job has ended; ``note_scan`` receives the job's own scan. ``changed`` is called
-    when the view changes; ``broke`` receives a bug of the daemon: it must not continue with inconsistent state.
+    ``rescan`` scans a partition whose job has ended; ``job_ended`` receives the job's own scan if it is used, else
+    None. ``changed`` is called when the view changes; ``broke`` receives a bug of the daemon: it must not continue with
+    inconsistent state.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Dispatcher:
         canary: Canary,
         *,
         rescan: Callable[[PartitionEntry], Awaitable[None]],
-        note_scan: Callable[[Path, TopicPartition, DirectorySnapshot], None],
+        job_ended: Callable[[Path, TopicPartition, DirectorySnapshot | None], None],
         changed: Callable[[], None],
         broke: Callable[[BaseException], None],
         limits: DaemonLimits = DAEMON_LIMITS,
@@ -92,7 +93,7 @@ class Dispatcher:
         self._tools = tools
         self._canary = canary
         self._rescan_partition = rescan
-        self._note_scan = note_scan
+        self._job_ended = job_ended
         self._changed = changed
         self._broke = broke
         self.running: dict[Key, CleaningJob] = {}
@@ -242,22 +243,27 @@ class Dispatcher:
             del self.running[key]
             self._canary.ended(key, None)
             self._fleet.died(key, f"unexpected error: {error}", self._tools.clock.now_ms())
+            self._job_ended(job.path, job.name, None)
         else:
             del self.running[key]
             self._canary.ended(key, done)
             self._counters.add(done, self._fleet.finished(done))
             log_done(done)
-            if self._fleet.apply_job_scan(done, self._tools.clock.now_ms()) and done.after is not None:
-                ended = self._fleet.stale_scans.jobs_ended
-                seen = replace(done.after.seen, jobs_ended=ended, settings=job.facts.settings)
-                self._note_scan(job.path, job.name, seen)
+            self._job_ended(job.path, job.name, self._snapshot_of(done))
         self._changed()
         if self._ending.is_set():
             return
-        if self._fleet.is_stale(key) and not await self._rescan(tracked):
+        if key in self._fleet.stale and not await self._rescan(tracked):
             return
         self._go_on()
         self._changed()
+
+    def _snapshot_of(self, done: JobDone) -> DirectorySnapshot | None:
+        """The directory as the job scanned it at its end; None: another scan has to follow."""
+        key = str(done.job.path), done.job.name
+        if done.after is None or key not in self._fleet.partitions or key in self._fleet.stale:
+            return None
+        return replace(done.after.seen, settings=done.job.facts.settings)
 
     async def _rescan(self, tracked: PartitionEntry) -> bool:
         """Scan it again; False if the daemon ended first, so a disk that hangs does not delay the end."""

@@ -140,18 +140,15 @@ class ScanLoop:
         return await self.threads.run(path, lambda scanner: question(scanner, context))
 
     def _context(self) -> ScanContext:
-        stale = self._fleet.stale_scans
         return ScanContext(
             self._configuration.settings,
             self._configuration.log_dirs,
             self._store,
             self._clock.now_ms,
             self._agents,
-            jobs_ended=stale.jobs_ended,
-            stale=stale.keys(),
+            stale=frozenset(self._fleet.stale),
             in_flight=self._in_flight,
             silent=self.threads.silent,
-            forgiven=dict(stale.forgiven),
         )
 
     async def _scan(

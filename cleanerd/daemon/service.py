@@ -129,7 +129,9 @@ class Service:
         workers = WorkerPool(daemon.log_cleaner_threads, "cleanerd-worker")
         pauses, unreadable = load_pauses(daemon.cleanerd_state_dir)
         self._savings = EstimateCache(daemon.cleanerd_state_dir, self._write)
-        self.fleet = PartitionRegistry(RegistrySettings.of(settings), pauses, self._savings.recall)
+        self.fleet = PartitionRegistry(
+            RegistrySettings.of(settings), pauses, self._savings.recall, self._clear_quarantine
+        )
         warnings = StandingWarnings(store, clock)
         agents = AgentPool()
         self._erasures = Erasures(daemon.cleanerd_state_dir, self.fleet, agents, clock.now_ms)
@@ -147,7 +149,7 @@ class Service:
             JobTools(store, in_flight, clock, self._throttle, spark_offload, self._backup_limits, agents, run=run_job),
             self.canary,
             rescan=self._rescan,
-            note_scan=self._scan_ended,
+            job_ended=self._job_ended,
             changed=self._changed,
             broke=self._broke,
             limits=limits,
@@ -283,8 +285,11 @@ class Service:
     async def _rescan(self, tracked: PartitionEntry) -> None:
         await self.scan_loop.rescan(tracked)
 
-    def _scan_ended(self, log_dir: Path, name: TopicPartition, seen: DirectorySnapshot) -> None:
-        self.scan_loop.threads.note(log_dir, name, seen)
+    def _job_ended(self, log_dir: Path, name: TopicPartition, seen: DirectorySnapshot | None) -> None:
+        self.scan_loop.threads.job_ended(log_dir, name, seen)
+
+    def _clear_quarantine(self, log_dir: Path, name: TopicPartition) -> None:
+        self.scan_loop.threads.clear_quarantine(log_dir, name)
 
     def _changed(self) -> None:
         self.publisher.soon()

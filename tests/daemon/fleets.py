@@ -53,8 +53,20 @@ def dir_scan(*scans: PartitionScan | FailedScan, work: Work | None = "live", fre
     )  # fmt: skip
 
 
-def fleet_with(*scans: PartitionScan | FailedScan, work: Work | None = "live", free: int = 900) -> PartitionRegistry:
-    made = PartitionRegistry(RegistrySettings(Backoff(1000, 8000), 7 * DAY_MS, 100))
+def fleet_with(
+    *scans: PartitionScan | FailedScan,
+    work: Work | None = "live",
+    free: int = 900,
+    cleared: list[TopicPartition] | None = None,
+) -> PartitionRegistry:
+    """``cleared``: receives the partitions whose quarantine is to be removed from the state directory."""
+
+    def clear_quarantine(_path: Path, name: TopicPartition) -> None:
+        if cleared is not None:
+            cleared.append(name)
+
+    settings = RegistrySettings(Backoff(1000, 8000), 7 * DAY_MS, 100)
+    made = PartitionRegistry(settings, clear_quarantine=clear_quarantine)
     for each in scans or (partition_scan(),):
         made.merge(dir_scan(each, work=work, free=free), NOW)
     return made
@@ -103,7 +115,7 @@ def nothing_new(fleet: PartitionRegistry) -> None:
     """The next look finds what the last one found."""
     found, known = tracked(fleet).scan, fleet.dirs[str(PATH)]
     assert found is not None
-    fleet.merge(replace(known, scans=(found,), jobs_ended=fleet.stale_scans.jobs_ended), NOW)
+    fleet.merge(replace(known, scans=(found,)), NOW)
 
 
 def result(outcome: str = "cleaned", **values: Any) -> CleaningResult:

@@ -94,7 +94,7 @@ def test_trigger_of_what_is_refused(root: Path, capsys: pytest.CaptureFixture[st
             (reported,) = (await control("trigger", partition="orders-0"))["triggered"]
             assert "cleanerd delegate" in reported["was_refused"]
             # What is written while the capture is read is lost: it is read when the line is there.
-            await until("tried", lambda: service.fleet.stale_scans.jobs_ended > 0)
+            await until("tried", lambda: service.fleet.named("orders-0")[0].answered is not None)
             await asyncio.sleep(0.3)
             message = capsys.readouterr()
             assert "cleaning_not_done" in message.err + message.out

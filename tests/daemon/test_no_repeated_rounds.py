@@ -144,8 +144,8 @@ def test_horizons_are_not_read_in_what_a_worker_still_has(root: Path, monkeypatc
 
     async def story(service: Service) -> None:
         await until("looked at", lambda: partition(service.view()).clean_offset is not None)
-        running, stale = service.dispatcher.running, service.fleet.stale_scans
-        await until("nobody is at work on it", lambda: not running and not stale.keys())
+        running, stale = service.dispatcher.running, service.fleet.stale
+        await until("nobody is at work on it", lambda: not running and not stale)
         begun: list[object] = []
         # Whether a second job would begin shows only in what is begun.
         monkeypatch.setattr(service.dispatcher, "_begin", lambda tracked, *_args, **_more: begun.append(tracked.key))

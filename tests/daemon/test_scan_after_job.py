@@ -14,10 +14,24 @@ from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.partition_scan import PartitionScan
 from cleanerd.daemon.work import run_job
 from cleanerd.daemon.work.job import JobDone, ScanAfterJob
+from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.segments.partition import read_partition
 from cleanerd.state.last_time import read_clock
+from cleanerd.state.quarantine import quarantined
 from tests.cleaner.driver import scratch
-from tests.daemon.fleets import CLEAN, KEY, NOW, dir_scan, fleet_with, job_on, partition_scan, result, tracked, triggers
+from tests.daemon.fleets import (
+    CLEAN,
+    KEY,
+    NAME,
+    NOW,
+    dir_scan,
+    fleet_with,
+    job_on,
+    partition_scan,
+    result,
+    tracked,
+    triggers,
+)
 from tests.daemon.service import assignments, broker, scan_context, serve, until
 from tests.support.log_dirs import make_log_dir, write_segment
 from tests.support.patience import PATIENCE_SECONDS
@@ -40,27 +54,24 @@ def root() -> Iterator[Path]:
 
 
 def ended(fleet: PartitionRegistry, before: PartitionScan, after: PartitionScan) -> bool:
-    """A job that has looked itself; whether that counts."""
+    """A job that has scanned the partition itself; returns whether that scan is used."""
     done = JobDone(job_on(before), NOW, result=result(), after=ScanAfterJob(after, SEEN))
     fleet.begun(KEY, "ratio")
     fleet.finished(done)
-    return fleet.apply_job_scan(done, NOW)
+    return KEY not in fleet.stale
 
 
 def test_a_job_that_scanned_itself_needs_no_other_scan() -> None:
-    """An older look that comes in after it shows the log as it was: it counts for nothing. A younger one counts."""
+    """The partition waits for no other scan; a later one is used."""
     fleet = fleet_with(partition_scan())
     assert ended(fleet, partition_scan(), partition_scan(**CLEAN, clean_offset=20))
-    assert not fleet.is_stale(KEY)
     assert triggers(fleet) == []
-    fleet.merge(replace(dir_scan(partition_scan()), jobs_ended=0), NOW)
-    assert triggers(fleet) == [], "asked for before the job ended"
     found = tracked(fleet).scan
     assert found is not None
     assert found.clean_offset == 20
-    fleet.merge(replace(dir_scan(partition_scan(clean_offset=20, bound_offset=30)), jobs_ended=1), NOW)
+    fleet.merge(dir_scan(partition_scan(clean_offset=20, bound_offset=30)), NOW)
     assert triggers(fleet) == ["ratio"], "new records"
-    fleet.merge(replace(dir_scan(partition_scan(**CLEAN, clean_offset=30)), jobs_ended=1), NOW)
+    fleet.merge(dir_scan(partition_scan(**CLEAN, clean_offset=30)), NOW)
     assert triggers(fleet) == []
 
 
@@ -68,13 +79,12 @@ def test_a_topic_created_again_is_scanned() -> None:
     """The topic was created again while the job worked: what the job saw is another topic's."""
     fleet = fleet_with(partition_scan())
     assert not ended(fleet, partition_scan(), partition_scan(**CLEAN, topic_id=object()))
-    assert fleet.is_stale(KEY)
+    assert triggers(fleet) == []
     gone = fleet_with(partition_scan())
     gone.begun(KEY, "ratio")
     gone.merge(replace(dir_scan(), present=frozenset()), NOW)
-    assert not gone.apply_job_scan(
-        JobDone(job_on(partition_scan()), NOW, after=ScanAfterJob(partition_scan(**CLEAN), SEEN)), NOW
-    )
+    gone.finished(JobDone(job_on(partition_scan()), NOW, after=ScanAfterJob(partition_scan(**CLEAN), SEEN)))
+    assert not gone.partitions
 
 
 def test_the_scan_of_a_job_equals_a_full_scan(root: Path) -> None:
@@ -91,7 +101,7 @@ def test_the_scan_of_a_job_equals_a_full_scan(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("all are clean", lambda: len(service.view().history) == 2)
-            assert not service.fleet.stale_scans.keys()
+            assert not service.fleet.stale
 
         serve([*assignments(root), "log.cleaner.backoff.ms=3600000"], story, limits=limits, run_job=noted)
         requested = len(agent.requested("log"))
@@ -155,31 +165,50 @@ def test_a_job_that_went_by_the_settings_from_before_a_reload(root: Path) -> Non
     known = replace(before, settings=scan_context(root).settings)
     (first,) = scanner.scan(known).scans
     seen = scanner._seen[first.name]
-    scanner.note(first.name, replace(seen, jobs_ended=1, settings=known.settings))
-    assert scanner.scan(replace(known, jobs_ended=1)).scans == ()
-    scanner.note(first.name, replace(seen, jobs_ended=2, settings=before.settings))
-    assert [each.name for each in scanner.scan(replace(known, jobs_ended=2)).scans] == [first.name]
-    assert scanner.scan(replace(known, jobs_ended=2)).scans == ()
+    scanner.note(first.name, replace(seen, settings=known.settings))
+    assert scanner.scan(known).scans == ()
+    scanner.note(first.name, replace(seen, settings=before.settings))
+    assert [each.name for each in scanner.scan(known).scans] == [first.name]
+    assert scanner.scan(known).scans == ()
 
 
 def test_records_written_since_a_job_survive_a_dropped_scan(root: Path) -> None:
-    """A look was asked for before the job ended, and begun after it: what it tells is dropped, so the next looks again.
+    """A scan requested before a job ended skips its partition, so that the next one finds changes since the job.
 
-    A directory that a killed cleaning had left was not seen for ten minutes then.
+    Surveyed by a scan whose result is dropped, they would have waited for ten minutes.
     """
     make_log_dir(root, {"orders-0": two_groups()})
     known, scanner = scan_context(root), LogDirScanner(root)
     (first,) = scanner.scan(known).scans
-    assert isinstance(first, PartitionScan)
-    scanner.note(first.name, replace(scanner._seen[first.name], jobs_ended=1))
+    scanner.note(first.name, replace(scanner._seen[first.name]))
     (root / "orders-0" / ".kstage" / "20260101t000000-0000abcd").mkdir(parents=True)
-    fleet = fleet_with(partition_scan())
-    assert ended(fleet, partition_scan(), partition_scan(**CLEAN))
-    for late in range(2):
-        found = scanner.scan(known)
-        assert [each.name for each in found.scans] == [first.name]
-        assert fleet.stale_scans.is_older(KEY, found.jobs_ended), f"look {late} is dropped"
-    (last,) = scanner.scan(replace(known, jobs_ended=1)).scans
+    for only in (None, {first.name}):
+        assert scanner.scan(replace(known, outdated={first.name}), only).scans == ()
+    (last,) = scanner.scan(known).scans
     assert isinstance(last, PartitionScan)
     assert last.leftover
-    assert scanner.scan(replace(known, jobs_ended=1)).scans == (), "that one counted"
+    assert scanner.scan(known).scans == (), "that scan counts"
+
+
+def test_a_quarantine_is_cleared_once_by_a_scan_that_counts(root: Path) -> None:
+    """OP-10: the scan after the request removes it from the state directory; a failure since then is kept."""
+    make_log_dir(root, {"orders-0": two_groups()})
+    known, scanner = scan_context(root), LogDirScanner(root)
+
+    def quarantine() -> PartitionScan:
+        log_dir = read_log_dir(root)
+        log = read_partition(log_dir, NAME)
+        known.store.save(log_dir, log, quarantined("corrupt", None, log, known.store.load(log_dir, log)))
+        return scanned()
+
+    def scanned(**context: Any) -> PartitionScan:
+        (found,) = scanner.scan(replace(known, **context), {NAME}).scans
+        assert isinstance(found, PartitionScan)
+        return found
+
+    scanner.scan(known)
+    assert quarantine().quarantine == "corrupt"
+    scanner.clear_quarantine(NAME)
+    assert scanner.scan(replace(known, outdated={NAME}), {NAME}).scans == ()
+    assert scanned().quarantine is None
+    assert quarantine().quarantine == "corrupt", "a later failure"

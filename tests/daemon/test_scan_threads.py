@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.config.load import load_settings
+from cleanerd.daemon.directory_snapshot import DirectorySnapshot
 from cleanerd.daemon.discovery.log_dir_scan import DirMode, LogDirScan, ScanContext
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.discovery.scan_threads import ScanThreads, StateSweeper
 from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.limits import DaemonLimits
+from cleanerd.daemon.partition_scan import FailedScan
 from cleanerd.daemon.registry.pauses import Pauses, save_pauses
 from cleanerd.daemon.workers import WorkerDiedError
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import Cause, CleanerdError
+from cleanerd.format.names import TopicPartition
 from cleanerd.fsio.held_file import DAEMON_FILE, holder_of
 from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.cleaner.driver import scratch
@@ -255,11 +258,18 @@ class Scene:
         self.woken = 0
         self.path = root
         self.released: list[Path] = []
+        self.begun = threading.Event()
+        self.context: ScanContext | None = None
+        self.noted: list[bool] = []
         scene = self
 
         class Scanner(LogDirScanner):
             def scan(self, context: ScanContext, only: Any = None) -> LogDirScan:
                 return scene._scan(context, only)
+
+            def note(self, name: TopicPartition, _seen: DirectorySnapshot) -> None:
+                assert scene.context is not None
+                scene.noted.append(name in scene.context.outdated)
 
             def release(self) -> None:
                 scene.works.wait(PATIENCE_SECONDS)
@@ -271,12 +281,15 @@ class Scene:
     def _wake(self) -> None:
         self.woken += 1
 
-    def _scan(self, _world: ScanContext, names: Any = None) -> LogDirScan:
+    def _scan(self, context: ScanContext, names: Any = None) -> LogDirScan:
+        self.context = context
+        self.begun.set()
         self.works.wait(PATIENCE_SECONDS)
         mode = DirMode("live", "whole" if names is None else "one", "live")
         return LogDirScan(
-            self.path, online=True, error="", mode=mode, choice=None, facts=None, total_bytes=0, free_bytes=0
-        )
+            self.path, online=True, error="", mode=mode, choice=None, facts=None, total_bytes=0, free_bytes=0,
+            scans=tuple(FailedScan(TopicPartition("orders", each), "damaged", Cause.DATA) for each in range(3)),
+        )  # fmt: skip
 
 
 def world(root: Path) -> ScanContext:
@@ -321,6 +334,38 @@ def test_two_scans_that_come_late(root: Path) -> None:
         assert [found.mode.reason for found in scene.merged[1:]] == ["whole", "one"]
         await scene.scans.scan(reported, {root: None})
         assert len(scene.merged) == 4, "it is asked again"
+
+    asyncio.run(story())
+    scene.scans.close()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_scan_under_way_when_a_job_ends_does_not_count(root: Path, late: bool) -> None:
+    """R534-6, C-11: it may show the log as before the job. Its other partitions count, and so does the next scan.
+
+    The scanner learns that it has to skip the partition before it receives the job's own scan: otherwise it could use
+    that one for a result that is dropped.
+    """
+    scene = Scene(root, limits=SOON_LATE if late else DaemonLimits())
+    own = DirectorySnapshot(1, 2, None, "live/live", settled=True, again_ms=0, active=(0, 0))
+
+    def merged() -> list[int]:
+        return [each.name.partition for each in scene.merged[-1].scans]
+
+    async def story() -> None:
+        scan = asyncio.ensure_future(scene.scans.scan(world(root), {root: None}))
+        await until("it is under way", scene.begun.is_set)
+        scene.scans.job_ended(root, TopicPartition("orders", 0), own)
+        scene.scans.clear_quarantine(root, TopicPartition("orders", 2))
+        assert scene.noted == [True]
+        if late:
+            await until("it is late", lambda: bool(scene.merged))
+        scene.works.set()
+        await scan
+        await until("it is merged", lambda: bool(scene.merged) and scene.merged[-1].online)
+        assert merged() == [1]
+        await scene.scans.scan(world(root), {root: None})
+        assert merged() == [0, 1, 2]
 
     asyncio.run(story())
     scene.scans.close()

@@ -1,4 +1,4 @@
-"""cleanerd.daemon.registry.stale_scans: by a look from before a job ended no other one is begun."""
+"""Scans and jobs at the same time: a scan from before a job ended begins no other job (`PartitionRegistry.stale`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.daemon.directory_snapshot import DirectorySnapshot
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.partition_scan import FailedScan
-from cleanerd.daemon.work.job import CleaningJob, JobDone
+from cleanerd.daemon.work.job import CleaningJob, JobDone, ScanAfterJob
 from cleanerd.daemon.work.run_job import run
 from cleanerd.errors import Cause
 from cleanerd.state.cleaner_checkpoint import Retry
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.partition_scan import PartitionScan
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
     from cleanerd.daemon.service import Service
+    from cleanerd.format.names import TopicPartition
 
 
 @pytest.fixture
@@ -58,27 +60,21 @@ def ended(fleet: PartitionRegistry, before: PartitionScan, **values: Any) -> Non
 
 
 def test_a_scan_from_before_a_job_ended_begins_nothing() -> None:
-    """R534-6, C-11: it shows a log that is still dirty, that job's staging directory, or the removal that is done.
+    """R534-6, C-11: the last scan shows a log that is still dirty, or the removal that is done.
 
-    Cleaned twice at once, it would be held as cleaned in vain.
+    Cleaned twice at once, the partition would be held as cleaned in vain.
     """
     due = partition_scan(**CLEAN, removal_known=True, next_tombstone_removal_ms=NOW)
-    for before, stale in (
-        (partition_scan(), partition_scan()),
-        (partition_scan(), partition_scan(**CLEAN, leftover=True)),
-        (due, due),
-    ):
+    for before in (partition_scan(), due):
         fleet = fleet_with(before)
         ended(fleet, before, result=result())
-        assert triggers(fleet) == [], "nobody has looked since"
-        fleet.merge(replace(dir_scan(stale), jobs_ended=0), NOW)
-        assert triggers(fleet) == []
-        fleet.merge(replace(dir_scan(), jobs_ended=1), NOW)
-        assert triggers(fleet) == [], "passed over as unchanged, but since that stale look"
+        assert triggers(fleet) == [], "not scanned since"
+        fleet.merge(dir_scan(), NOW)
+        assert triggers(fleet) == [], "skipped as unchanged since an earlier scan"
         after = partition_scan(**CLEAN, removal_known=True, next_tombstone_removal_ms=None)
-        fleet.merge(replace(dir_scan(after), present=None, jobs_ended=1), NOW)
+        fleet.merge(replace(dir_scan(after), present=None), NOW)
         assert triggers(fleet) == []
-        fleet.merge(replace(dir_scan(partition_scan(bound_offset=30)), jobs_ended=1), NOW)
+        fleet.merge(dir_scan(partition_scan(bound_offset=30)), NOW)
         assert triggers(fleet) == ["ratio"], "new records"
 
 
@@ -87,55 +83,57 @@ def test_the_work_left_after_a_job_waits_for_a_scan() -> None:
     fleet.begun(KEY, "tombstone_removal")
     fleet.died(KEY, "killed", NOW)
     fleet.clear_failures(tracked(fleet))
-    assert fleet.stale_scans.keys() == {KEY}
-    fleet.merge(replace(dir_scan(partition_scan(leftover=True, **CLEAN)), present=None, jobs_ended=1), NOW)
-    assert triggers(fleet) == [], "nobody has looked since it was forgiven"
-    fleet.merge(replace(dir_scan(partition_scan(leftover=True, **CLEAN)), present=None, jobs_ended=2), NOW)
+    assert fleet.stale == {KEY}
+    assert triggers(fleet) == [], "not scanned since its failures were cleared"
+    fleet.merge(replace(dir_scan(partition_scan(leftover=True, **CLEAN)), present=None), NOW)
     assert triggers(fleet) == ["tombstone_removal"]
-    assert not fleet.stale_scans.keys()
+    assert not fleet.stale
 
 
 def test_a_retried_partition_waits_for_the_scan_that_clears_its_failure() -> None:
-    """OP-10: begun before that, its failure would be forgotten. A look that fails, or is older, forgets nothing."""
-    fleet = fleet_with()
+    """OP-10: begun before that, its failure would be removed. A scan that fails removes nothing."""
+    cleared: list[TopicPartition] = []
+    fleet = fleet_with(cleared=cleared)
     ended(fleet, partition_scan(), failed="corrupt", retry=Retry(NOW, 1, NOW + 9000))
     remembers = partition_scan(quarantine="corrupt", retry=Retry(NOW, 1, NOW + 9000))
-    fleet.merge(replace(dir_scan(remembers), jobs_ended=1), NOW)
+    fleet.merge(dir_scan(remembers), NOW)
+    assert cleared == []
     fleet.clear_failures(tracked(fleet))
-    assert fleet.stale_scans.forgiven == {KEY: 2}
-    fleet.merge(replace(dir_scan(remembers), jobs_ended=1), NOW)
+    assert (cleared, triggers(fleet)) == ([NAME], [])
+    fleet.merge(dir_scan(FailedScan(NAME, "cannot be read", Cause.TRANSIENT)), NOW)
     assert triggers(fleet) == []
-    fleet.merge(replace(dir_scan(FailedScan(NAME, "cannot be read", Cause.TRANSIENT)), jobs_ended=2), NOW)
-    assert fleet.stale_scans.forgiven == {KEY: 2}
-    assert triggers(fleet) == []
-    fleet.merge(replace(dir_scan(partition_scan()), jobs_ended=2), NOW)
-    assert (fleet.stale_scans.forgiven, triggers(fleet)) == ({}, ["ratio"])
+    fleet.merge(dir_scan(partition_scan()), NOW)
+    assert (cleared, triggers(fleet)) == ([NAME], ["ratio"])
 
 
 def test_the_result_of_a_job_updates_the_quarantine() -> None:
-    """OP-10: forgiven while a job runs that then fails; and a success, which the state directory has to hear of."""
-    fleet = fleet_with(partition_scan(quarantine="corrupt", retry=Retry(NOW - 9, 1, NOW - 1)))
+    """OP-10: failures cleared during a job that then fails; and a success, which clears the state directory too."""
+    cleared: list[TopicPartition] = []
+    fleet = fleet_with(partition_scan(quarantine="corrupt", retry=Retry(NOW - 9, 1, NOW - 1)), cleared=cleared)
     fleet.begun(KEY, "ratio")
     fleet.clear_failures(tracked(fleet))
-    assert fleet.stale_scans.forgiven == {}
     fleet.finished(JobDone(job_on(partition_scan()), NOW, failed="again", retry=Retry(NOW, 2, NOW)))
-    assert fleet.stale_scans.forgiven == {}
-    fleet.merge(replace(dir_scan(partition_scan()), jobs_ended=1), NOW)
-    ended(fleet, partition_scan(), horizons=True)
-    assert fleet.stale_scans.forgiven.keys() == {KEY}
+    assert cleared == []
+    fleet.merge(dir_scan(partition_scan()), NOW)
+    seen = DirectorySnapshot(1, 2, None, "live/live", settled=True, again_ms=NOW, active=(0, 0))
+    ended(fleet, partition_scan(), result=result(), after=ScanAfterJob(partition_scan(bound_offset=30), seen))
+    assert cleared == [NAME]
+    assert triggers(fleet) == [], "the job's own scan is from before the quarantine was removed"
     fleet.merge(replace(dir_scan(), present=frozenset()), NOW)
-    assert not fleet.stale_scans.forgiven, "nothing is kept of who is gone"
+    assert not fleet.stale, "nothing is kept of a partition that was deleted"
 
 
 def test_a_quarantine_ends_when_its_segment_is_another_one() -> None:
-    """OP-10: at the first look after a start, and later; once, also where the state directory cannot forget it."""
+    """OP-10: at the first scan after a start, and later; once, also if the state directory cannot be written."""
     outdated = partition_scan(quarantine="corrupt", retry=Retry(NOW, 1, NOW + 9000), quarantine_outdated=True)
     known = replace(outdated, quarantine_outdated=False)
-    for fleet in (fleet_with(outdated), fleet_with(known, outdated)):
+    for scans in ((outdated,), (known, outdated)):
+        cleared: list[TopicPartition] = []
+        fleet = fleet_with(*scans, cleared=cleared)
         assert tracked(fleet).quarantine is None
-        assert fleet.stale_scans.forgiven == {KEY: 1}
-        fleet.merge(replace(dir_scan(outdated), jobs_ended=1), NOW)
-        assert (fleet.stale_scans.forgiven, triggers(fleet)) == ({}, ["ratio"])
+        assert (cleared, triggers(fleet)) == ([NAME], [])
+        fleet.merge(dir_scan(outdated), NOW)
+        assert (cleared, triggers(fleet)) == ([NAME], ["ratio"])
     assert tracked(fleet_with(known)).quarantine is not None
 
 
@@ -159,7 +157,7 @@ def test_a_topic_created_again_waits_for_the_job() -> None:
     fleet.finished(JobDone(job_on(partition_scan()), NOW, result=result()))
     assert triggers(fleet) == []
     fleet.merge(replace(dir_scan(), present=frozenset()), NOW)
-    assert not fleet.stale_scans.keys(), "nothing is kept of who is gone"
+    assert not fleet.stale, "nothing is kept of a partition that was deleted"
 
 
 @pytest.mark.slow
@@ -191,9 +189,9 @@ def test_a_full_scan_surveys_what_was_not_seen(root: Path) -> None:
             await until("the job has worked, a look hangs", hung.is_set)
             await until("late", lambda: not service.view().log_dirs[0].online)
             say_so.set()
-            await until("the job ended", lambda: service.fleet.stale_scans.jobs_ended == 1)
+            await until("the job ended", lambda: bool(service.fleet.stale))
             go_on.set()
-            await until("seen", lambda: not service.fleet.stale_scans.keys())
+            await until("scanned", lambda: not service.fleet.stale)
             await until("shown", lambda: outcomes(service.view()) == ["cleaned"])
             assert not service.dispatcher.running
 
@@ -232,7 +230,7 @@ def test_a_scan_of_one_partition_surveys_one_only(root: Path) -> None:
             await until("a scan failed", lambda: bool(service.fleet.dirs[str(root)].error))
             fails.clear()
             go_on.set()
-            await until("both ended", lambda: service.fleet.stale_scans.jobs_ended >= 2)
+            await until("both ended", lambda: len(service.view().history) == 2)
             await asyncio.sleep(0.5)  # in which a third one would begin
             assert sorted(begun) == ["orders-0", "orders-1"]
 

@@ -69,11 +69,11 @@ def dir_mode(configured: Configured, choice: ModeChoice, away_ms: int) -> DirMod
 class ScanContext:
     """The inputs of a scan, the same for all directories. ``now_ms``: the time that its jobs use too.
 
-    ``jobs_ended``: how many had ended when it was requested. ``stale``: partitions to scan because of their last job,
-    whatever their directories' times (`StaleScans`). ``silent``: log directories that do not answer. ``only_due``: of
-    the named partitions, only those that changed since their last scan. ``forgiven``: those whose quarantine was ended
-    but is still in the state directory; each with a number. ``requested_at``: monotonic seconds; data read since then
-    is recent enough. ``agents``: connections that all scans and jobs share; None: each scan has its own.
+    ``stale``: partitions to scan whatever their directories' times, because of their last job. ``outdated``: partitions
+    to skip, because a job on them ended after the request; grows while the scan runs. ``silent``: log directories that
+    do not answer. ``only_due``: of the named partitions, only those that changed since their last scan.
+    ``requested_at``: monotonic seconds; data read since then is recent enough. ``agents``: connections that all scans
+    and jobs share; None: each scan has its own.
     """
 
     settings: Settings
@@ -81,12 +81,11 @@ class ScanContext:
     store: StateStore
     now_ms: Callable[[], int] = wall_ms
     agents: AgentPool | None = None
-    jobs_ended: int = 0
     stale: Collection[Key] = ()
+    outdated: Collection[TopicPartition] = ()
     in_flight: InFlightMarkers | None = None
     silent: frozenset[Path] = frozenset()
     only_due: bool = False
-    forgiven: Mapping[Key, int] = field(default_factory=dict)
     requested_at: float = field(default_factory=time.monotonic)
 
     def others(self, path: Path) -> list[Path]:
@@ -99,9 +98,9 @@ class LogDirScan:
 
     ``scans``: the partitions that were scanned this time. ``present``: the compacted partitions. ``excluded``: those of
     them that settings leave to Kafka, and why (U-11). ``error``: the directory cannot be read; its earlier state stays.
-    ``facts``: None while its broker is unknown. ``jobs_ended``: see `ScanContext`. ``taken``: the other daemon that
-    manages the directory. ``suspects``: the partitions that a killed process was cleaning. ``resolved``: configurations
-    by topic, to read a partition as the broker reports it (`LivePartitions`).
+    ``facts``: None while its broker is unknown. ``taken``: the other daemon that manages the directory. ``suspects``:
+    the partitions that a killed process was cleaning. ``resolved``: configurations by topic, to read a partition as the
+    broker reports it (`LivePartitions`).
     """
 
     path: Path
@@ -116,7 +115,6 @@ class LogDirScan:
     present: frozenset[TopicPartition] | None = None
     excluded: Mapping[TopicPartition, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    jobs_ended: int = 0
     taken: str = ""
     suspects: Mapping[TopicPartition, CrashSuspect] = field(default_factory=dict)
     resolved: dict[str, ResolvedTopics] = field(default_factory=dict)

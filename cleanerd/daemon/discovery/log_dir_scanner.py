@@ -5,7 +5,8 @@ configuration or the directory's mode did; when time alone changes the answer; w
 segment limited it; and regularly in any case. Otherwise a scan costs one ``stat``, and a listing if the broker only
 deleted old files, as it does a minute after each cleaning.
 
-One thread scans. Others may call :meth:`LogDirScanner.note`, and jobs use the configurations that were resolved here.
+One thread scans. Others may call :meth:`LogDirScanner.note` and :meth:`LogDirScanner.clear_quarantine`, and jobs use
+the configurations that were resolved here.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class LogDirScanner:
         self._resolved: dict[str, ResolvedTopics] = {}
         self._lock = DaemonLock(path)
         self._notes: deque[tuple[TopicPartition, DirectorySnapshot]] = deque()
-        self._forgot: dict[TopicPartition, int] = {}
+        self._clearings: deque[TopicPartition] = deque()
+        self._to_clear: set[TopicPartition] = set()
         self._start_warnings: tuple[str, ...] = ()
         self._start_checked_at = -math.inf
 
@@ -99,7 +101,13 @@ class LogDirScanner:
         """Use a worker's scan at the end of its job; called from any thread. The next scan uses it."""
         self._notes.append((name, seen))
 
+    def clear_quarantine(self, name: TopicPartition) -> None:
+        """Remove its quarantine from the state directory, once, before the next scan of it; called from any thread."""
+        self._clearings.append(name)
+
     def _collect_notes(self) -> None:
+        while self._clearings:
+            self._to_clear.add(self._clearings.popleft())
         while self._notes:
             name, seen = self._notes.popleft()
             before = self._seen.get(name)
@@ -166,7 +174,7 @@ class LogDirScanner:
         if not same:
             for name in set(self._seen) - present:
                 del self._seen[name]
-                self._forgot.pop(name, None)
+            self._to_clear &= present
             for topic in set(self._resolved) - {name.topic for name in present}:
                 self._resolved.pop(topic, None)
         return LogDirScan(
@@ -253,6 +261,8 @@ class LogDirScanner:
             if excluded and name in excluded:
                 self._seen.pop(name, None)
                 continue
+            if context.outdated and name in context.outdated:
+                continue
             if (only is None or context.only_due) and not self._is_due(target, kind, now_ms, reported=context.only_due):
                 continue
             yield self._scan_partition(context, partitions, target, kind, now_ms)
@@ -285,13 +295,14 @@ class LogDirScanner:
         now_ms: int,
     ) -> PartitionScan | FailedScan:
         name, known = target.name, target.config
-        by_job = 0 if (before := self._seen.get(name)) is None else before.jobs_ended
+        before = self._seen.get(name)
         # Scanned again next time, unless this scan decides otherwise.
-        self._seen[name] = DirectorySnapshot(-1, -1, known, kind, False, 0, None, jobs_ended=by_job)
+        self._seen[name] = DirectorySnapshot(-1, -1, known, kind, False, 0, None)
         try:
             reading = partitions.read(name)
-            if context.forgiven:
-                self._forget_quarantine(context, reading)
+            if name in self._to_clear:
+                forget_quarantine(context.store, reading.log_dir, reading.log)
+                self._to_clear.discard(name)
             scan = scan_partition(reading, context.store, now_ms)
         except (CleanerdError, OSError) as error:
             return FailedScan(name, _describe(error), as_cleanerd_error(error, str(self.path)).cause)
@@ -299,22 +310,12 @@ class LogDirScanner:
             _log.exception(LogEvent.SCAN_FAILED, partition=str(name))
             return FailedScan(name, f"unexpected error: {type(error).__name__}: {error}", Cause.DATA)
         seen = DirectorySnapshot.of(scan, reading, known, kind, reading.log.listed)
-        # If this scan's result is dropped, the next one has to see changes since the job.
-        seen.settled, seen.jobs_ended = seen.settled and by_job <= context.jobs_ended, by_job
         seen.inherit_since(before)
         if before is not None and known is not before.config and known != before.config:
             # The broker applies a changed configuration after it is in the files: this scan may still have the old one.
             seen.again_ms = min(seen.again_ms, now_ms + CONFIG_APPLIED_MS)
         self._seen[name] = seen
         return scan
-
-    def _forget_quarantine(self, context: ScanContext, reading: PartitionSnapshot) -> None:
-        """Remove the quarantine once: of two waiting scans, the second must keep a later failure."""
-        name = reading.log.name
-        number = context.forgiven.get((self._path_text, name), 0)
-        if number > self._forgot.get(name, 0):
-            forget_quarantine(context.store, reading.log_dir, reading.log)
-            self._forgot[name] = number
 
     def _away_ms(self, choice: ModeChoice, now_ms: int) -> int:
         if choice.mode != "offline":

@@ -3,6 +3,10 @@
 The event loop passes a scan's result to ``merge``. A late scan is abandoned for the moment: its directory is treated as
 unreadable, no work begins there, and no request is sent to it until it answers. The threads also remove the state of
 deleted partitions, so that the state directory does not grow.
+
+Scans and jobs run at the same time. A scan that is under way when a job ends may show the log as before the job, or
+half cleaned: acting on it would clean twice. So its result for that partition is dropped, and the scanner skips the
+partition if it has not reached it yet.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import asyncio
 import math
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -104,15 +108,43 @@ MakeScanner: TypeAlias = "Callable[[Path, FactsCache, DaemonLimits], LogDirScann
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attended:
-    """A managed log directory with its thread."""
+    """A managed log directory with its thread.
+
+    ``under_way``: its scans, each with the partitions on which a job has ended since.
+    """
 
     scanner: LogDirScanner
     sweeper: StateSweeper
     thread: WorkerPool
+    under_way: dict[asyncio.Future[LogDirScan], set[TopicPartition]] = field(default_factory=dict)
+
+    def begin_scan(self, context: ScanContext, names: Collection[TopicPartition] | None) -> asyncio.Future[LogDirScan]:
+        """Begin a scan; :meth:`end_scan` has to follow."""
+        outdated: set[TopicPartition] = set()
+        found = self.thread.submit(lambda: self.scan(replace(context, outdated=outdated), names))
+        self.under_way[found] = outdated
+        return found
+
+    def end_scan(self, found: asyncio.Future[LogDirScan]) -> LogDirScan:
+        """Its result, without the partitions on which a job has ended since.
+
+        Raises:
+            WorkerDiedError: the scan failed.
+        """
+        outdated = self.under_way.pop(found)
+        scan = found.result()
+        if not outdated:
+            return scan
+        return replace(scan, scans=tuple(each for each in scan.scans if each.name not in outdated))
+
+    def outdate(self, name: TopicPartition) -> None:
+        """Note that the scans under way do not count for a partition."""
+        for outdated in self.under_way.values():
+            outdated.add(name)
 
     def scan(self, context: ScanContext, names: Collection[TopicPartition] | None) -> LogDirScan:
         context.store.recheck()
-        return replace(self.scanner.scan(context, names), jobs_ended=context.jobs_ended)
+        return self.scanner.scan(context, names)
 
     def sweep(self, context: ScanContext, scan: LogDirScan) -> None:
         """Runs after ``scan`` was merged: with thousands of partitions it takes as long as scanning many of them."""
@@ -216,10 +248,22 @@ class ScanThreads:
                 self._behind[path] = each
                 each.add_done_callback(partial(self._caught_up, path))
 
-    def note(self, path: Path, name: TopicPartition, seen: DirectorySnapshot) -> None:
-        """A worker has scanned a partition itself: see :meth:`LogDirScanner.note`."""
-        if path in self._managed:
-            self._managed[path].scanner.note(name, seen)
+    def job_ended(self, path: Path, name: TopicPartition, seen: DirectorySnapshot | None) -> None:
+        """Note that a job on a partition has ended; ``seen``: the job's own scan, if it is used."""
+        attended = self._managed.get(path)
+        if attended is None:
+            return
+        # In this order: a scan that uses the note has to skip the partition, because its result is dropped.
+        attended.outdate(name)
+        if seen is not None:
+            attended.scanner.note(name, seen)
+
+    def clear_quarantine(self, path: Path, name: TopicPartition) -> None:
+        """Have its quarantine removed from the state directory by a scan that is not under way yet."""
+        attended = self._managed.get(path)
+        if attended is not None:
+            attended.outdate(name)
+            attended.scanner.clear_quarantine(name)
 
     async def run(self, path: Path, question: Callable[[LogDirScanner], Any]) -> Any:
         """Run ``question`` in the thread of a directory.
@@ -261,7 +305,7 @@ class ScanThreads:
         attended = self._managed.get(path)
         if attended is None:
             return  # a reload has dropped it since the request
-        found = attended.thread.submit(lambda: attended.scan(context, names))
+        found = attended.begin_scan(context, names)
         await asyncio.wait([found], timeout=self._limits.scan_seconds)
         if found.done():
             self._deliver(attended, context, found)
@@ -296,7 +340,7 @@ class ScanThreads:
     def _deliver(self, attended: _Attended, context: ScanContext, found: asyncio.Future[LogDirScan]) -> None:
         path = attended.scanner.path
         try:
-            scan = found.result()
+            scan = attended.end_scan(found)
         except WorkerDiedError as error:
             _log.exception(LogEvent.SCAN_FAILED, log_dir=str(path))
             self._warn(f"a scan of {path} failed: {error}")

@@ -25,13 +25,13 @@ from cleanerd.daemon.registry.partition_entry import (
 )
 from cleanerd.daemon.registry.pauses import NO_PAUSES, Pauses
 from cleanerd.daemon.registry.schedule import Candidate
-from cleanerd.daemon.registry.stale_scans import StaleScans
 from cleanerd.daemon.work.job import Backoff, JobDone, JobReclaimable, Kind
 from cleanerd.errors import Cause
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
+    from pathlib import Path
     from uuid import UUID
 
     from cleanerd.config.load import Settings
@@ -83,7 +83,13 @@ class PartitionRegistry:
     """All partitions, and the log directories at their last scan.
 
     ``settings`` may be replaced at any time. ``held``: why the canary allows no cleaning, empty while it does.
-    ``recall``: the earlier daemon's estimate for a log at its first scan.
+    ``recall``: the earlier daemon's estimate for a log at its first scan. ``clear_quarantine``: has a partition's
+    quarantine removed from the state directory by a scan that begins later.
+
+    ``stale``: the partitions that were not scanned since their last job, or since their failures were cleared. They
+    wait: the last scan shows the log as before the job, and the scan that they wait for removes the quarantine from the
+    state directory, to which nothing else writes while no job runs on them. If a full scan skips a partition as
+    unchanged, that proves nothing: the earlier scan that it compares with may be as old.
     """
 
     def __init__(
@@ -91,21 +97,23 @@ class PartitionRegistry:
         settings: RegistrySettings,
         pauses: Pauses = NO_PAUSES,
         recall: Callable[[Key, PartitionScan], JobReclaimable | None] = lambda _key, _scan: None,
+        clear_quarantine: Callable[[Path, TopicPartition], None] = lambda _path, _name: None,
     ) -> None:
         self.settings = settings
         self._recall = recall
+        self._clear_quarantine = clear_quarantine
         self.pauses = pauses
         self.held = ""
         self.dirs: dict[str, LogDirScan] = {}
         self.partitions: dict[Key, PartitionEntry] = {}
-        self.stale_scans = StaleScans()
+        self.stale: set[Key] = set()
         self._by_name: list[PartitionEntry] | None = None
         self.digest_changes = 0
 
     # -- input --------------------------------------------------------------------------------------------------------
 
     def merge(self, found: LogDirScan, now_ms: int) -> None:
-        """Merge a scan of a log directory."""
+        """Merge a scan of a log directory, without partitions on which a job has ended since it was requested."""
         path = str(found.path)
         before = self.dirs.get(path)
         if before is not None and found.facts is None:
@@ -125,9 +133,9 @@ class PartitionRegistry:
                 note_suspect(tracked, suspects.get(name) if suspects else None, self.settings.backoff)
         for scan in found.scans:
             key = path, scan.name
-            if key in self.partitions and not self.stale_scans.is_older(key, found.jobs_ended):
+            if key in self.partitions:
+                self.stale.discard(key)
                 self._apply_scan(self.partitions[key], scan, now_ms)
-        self.stale_scans.scanned(found)
 
     def _present(self, path: str, name: TopicPartition, excluded: str) -> PartitionEntry:
         tracked = self.partitions.get((path, name))
@@ -190,12 +198,12 @@ class PartitionRegistry:
         tracked.touch()
 
     def finished(self, done: JobDone) -> CleanView | None:
-        """Merge a worker's result. Returns the entry for the history, if any."""
+        """Merge a worker's result, with its scan if it made one. Returns the entry for the history, if any."""
         job = done.job
         tracked = self.partitions.get((str(job.path), job.name))
         if tracked is None:
             return None
-        self.stale_scans.ended(tracked.key)
+        self.stale.add(tracked.key)
         if tracked.trigger is None:
             return None  # its partition does not exist any more, even if another has its name
         tracked.trigger = None
@@ -210,30 +218,22 @@ class PartitionRegistry:
             return None
         before, view = tracked.quarantine, note_done(tracked, done, self.settings.backoff, self.settings.hold)
         if before is not None and tracked.quarantine is None:
-            self.stale_scans.clear_failures(tracked.key)
+            self._clear_quarantine(job.path, job.name)
+        elif done.after is not None and not tracked.excluded:
+            self._apply_job_scan(tracked, done.after.scan, done.ended_ms)
         return view
 
-    def apply_job_scan(self, done: JobDone, now_ms: int) -> bool:
-        """Use a job's scan of its partition at its end; False: it cannot be used, so a scan has to follow."""
-        key = str(done.job.path), done.job.name
-        tracked = self.partitions.get(key)
-        if tracked is None or done.after is None or not self.is_stale(key) or key in self.stale_scans.forgiven:
-            return False
-        if tracked.scan is None or tracked.scan.topic_id != done.after.scan.topic_id or tracked.excluded:
-            return False
-        self._apply_scan(tracked, done.after.scan, now_ms)
-        self.stale_scans.job_scanned(key)
-        return True
-
-    def is_stale(self, key: Key) -> bool:
-        """Whether it was not scanned since its last job."""
-        return key in self.partitions and key in self.stale_scans
+    def _apply_job_scan(self, tracked: PartitionEntry, scan: PartitionScan, now_ms: int) -> None:
+        """Use a job's scan of its partition at its end, unless its topic was created again meanwhile."""
+        if tracked.scan is not None and tracked.scan.topic_id == scan.topic_id:
+            self.stale.discard(tracked.key)
+            self._apply_scan(tracked, scan, now_ms)
 
     def died(self, key: Key, reason: str, now_ms: int) -> None:
         tracked = self.partitions.get(key)
         if tracked is None:
             return
-        self.stale_scans.ended(key)
+        self.stale.add(key)
         if tracked.trigger is not None:
             tracked.trigger = None
             tracked.suspect = None
@@ -255,7 +255,7 @@ class PartitionRegistry:
     def _forget(self, key: Key) -> None:
         del self.partitions[key]
         self._by_name = None
-        self.stale_scans.forget(key)
+        self.stale.discard(key)
 
     # -- operators' requests
     # --------------------------------------------------------------------------------------------
@@ -288,7 +288,8 @@ class PartitionRegistry:
         """End its quarantine: it is tried again after a scan has removed it from the state directory."""
         tracked.clear_failures()
         if tracked.trigger is None:  # otherwise the job's result is stored
-            self.stale_scans.clear_failures(tracked.key)
+            self.stale.add(tracked.key)
+            self._clear_quarantine(self.dirs[tracked.path].path, tracked.name)
 
     # -- output -------------------------------------------------------------------------------------------------------
 
@@ -424,7 +425,8 @@ class PartitionRegistry:
     def _is_skipped(self, tracked: PartitionEntry, now_ms: int) -> bool:
         if tracked.excluded or tracked.failed is not None or tracked.trigger is not None:
             return True
-        if tracked.key in self.stale_scans:
+        # Usually the set is empty, so avoid hashing the key.
+        if self.stale and tracked.key in self.stale:
             return True
         if self.pauses.everything or tracked.paused or (tracked.quarantine is not None and tracked.quarantine.by_scan):
             return True
