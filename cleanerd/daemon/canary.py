@@ -48,14 +48,14 @@ class Canary:
     def __init__(
         self,
         configuration: Configuration,
-        fleet: PartitionRegistry,
+        registry: PartitionRegistry,
         *,
         now_ms: Callable[[], int],
         changed: Callable[[], None],
         write: Callable[[Callable[[], str], Callable[[str], None]], None],
     ) -> None:
         self._configuration = configuration
-        self._fleet = fleet
+        self._registry = registry
         self._now_ms = now_ms
         self._changed = changed
         self._write = write
@@ -76,16 +76,16 @@ class Canary:
 
     def refusal(self, key: Key) -> str:
         """Why the partition may not be cleaned now; empty if it may."""
-        tracked, budget = self._fleet.partitions.get(key), self._budget
-        if tracked is None or tracked.scan is None or budget is None or self._fleet.work_of(tracked) not in CLEANS:
+        entry, budget = self._registry.partitions.get(key), self._budget
+        if entry is None or entry.scan is None or budget is None or self._registry.work_of(entry) not in CLEANS:
             return ""
         self._state = state = self._state.at(self._now_ms())
         if self._verifying is not None:
             return f"{self._verifying.name} is verified first (cleanerd.canary)"
-        if tracked.scan.staged is not None:
+        if entry.scan.staged is not None:
             # It has changed nothing yet: it may be staged again until `cleanerd apply` swaps it in.
             state = state.without(key)
-        return state.refusal(budget, key, tracked.scan.size_bytes)
+        return state.refusal(budget, key, entry.scan.size_bytes)
 
     def charge(self, job: CleaningJob) -> bool:
         """Count a cleaning that is about to begin; returns whether it may."""
@@ -134,8 +134,8 @@ class Canary:
         if self._budget is None or self._state.hold is not None or self._running or self._verifying is not None:
             return
         for log in self._state.unverified:
-            tracked = self._tracked(log)
-            job = None if tracked is None else job_of(tracked)
+            entry = self._entry(log)
+            job = None if entry is None else job_of(entry)
             if job is not None:
                 self._verifying = replace(job, started_ms=log.began_ms)
                 task = asyncio.create_task(self._verify(log, self._verifying, workers, run, again))
@@ -143,25 +143,25 @@ class Canary:
                 task.add_done_callback(self.tasks.discard)
                 return
 
-    def _tracked(self, log: CleanedLog) -> PartitionEntry | None:
+    def _entry(self, log: CleanedLog) -> PartitionEntry | None:
         """The partition, if it can be verified now. One that was deleted or created again is dropped."""
-        tracked, found = self._fleet.partitions.get(log.key), self._fleet.dirs.get(log.log_dir)
-        if Path(log.log_dir) not in self._configuration.log_dirs or (tracked is not None and tracked.excluded):
+        entry, found = self._registry.partitions.get(log.key), self._registry.dirs.get(log.log_dir)
+        if Path(log.log_dir) not in self._configuration.log_dirs or (entry is not None and entry.excluded):
             self._not_verified(log, "the daemon no longer manages it")
             return None
-        if tracked is None and found is not None and found.present is not None:
+        if entry is None and found is not None and found.present is not None:
             self._strike_off(log, "its topic was deleted or is not compacted any more")
             return None
-        if tracked is not None and tracked.failed is not None:
-            self._not_verified(log, tracked.failed.reason)
+        if entry is not None and entry.failed is not None:
+            self._not_verified(log, entry.failed.reason)
             return None
-        if tracked is None or tracked.scan is None or tracked.key in self._fleet.stale:
+        if entry is None or entry.scan is None or entry.key in self._registry.stale:
             return None
-        if _topic_id(tracked.scan) != log.topic_id:
+        if _topic_id(entry.scan) != log.topic_id:
             self._strike_off(log, "its topic was created again")
             return None
         # A staged cleaning is verified after `cleanerd apply` has swapped it in.
-        return None if tracked.scan.staged is not None else tracked
+        return None if entry.scan.staged is not None else entry
 
     def _strike_off(self, log: CleanedLog, reason: str) -> None:
         _log.info(LogEvent.CLEANING_NOT_VERIFIED, partition=str(log.key[1]), log_dir=log.log_dir, reason=reason)
@@ -262,10 +262,10 @@ class Canary:
     def refresh(self) -> None:
         """Update the hold that partitions show; also after a reload."""
         held = "" if self._state.hold is None or self._budget is None else str(self._state.hold)
-        if held != self._fleet.held:
-            self._fleet.held = held
-            for tracked in self._fleet.partitions.values():
-                tracked.touch()
+        if held != self._registry.held:
+            self._registry.held = held
+            for entry in self._registry.partitions.values():
+                entry.touch()
 
 
 def _changed_nothing(result: CleaningResult) -> bool:

@@ -148,7 +148,7 @@ class ControlApi:
     def __init__(
         self,
         configuration: Configuration,
-        fleet: PartitionRegistry,
+        registry: PartitionRegistry,
         publisher: Publisher,
         dispatcher: Dispatcher,
         scan_loop: ScanLoop,
@@ -161,7 +161,7 @@ class ControlApi:
         self._limits = limits
         self._configuration = configuration
         self._state_dir = configuration.settings.daemon.cleanerd_state_dir
-        self._fleet = fleet
+        self._registry = registry
         self._publisher = publisher
         self._dispatcher = dispatcher
         self._scan_loop = scan_loop
@@ -197,22 +197,22 @@ class ControlApi:
             ConfigError: no such partition.
             CleanerdError: it cannot be read.
         """
-        tracked = self._partition(name)
+        entry = self._partition(name)
 
         def scan(scanner: LogDirScanner, context: ScanContext) -> dict[str, Any] | CleanerdError:
             try:
-                reading = scanner.read(context, tracked.name)
+                reading = scanner.read(context, entry.name)
                 return explain(reading, context.store, CleaningOptions(context.now_ms(), unclean=True)).to_json()
             except CleanerdError as error:
                 return error
 
         try:
-            answer = await self._scan_loop.run_in_scanner(Path(tracked.path), scan)
+            answer = await self._scan_loop.run_in_scanner(Path(entry.path), scan)
         except WorkerDiedError as error:
             raise RefusedError(f"could not be read: {error}", where=name) from error
         if isinstance(answer, CleanerdError):
             raise answer
-        return explain_answer(self._fleet, tracked, answer)
+        return explain_answer(self._registry, entry, answer)
 
     async def _status(self, _request: Mapping[str, Any]) -> bytes:
         # Thousands of partitions take a while to encode, and no other request should wait for that.
@@ -241,7 +241,7 @@ class ControlApi:
 
     def _clusters(self) -> set[str]:
         """Reads from disk: call it in a thread."""
-        known = (meta_of(Path(path)) for path in tuple(self._fleet.dirs))
+        known = (meta_of(Path(path)) for path in tuple(self._registry.dirs))
         return {meta.cluster_id for meta in known if meta is not None and meta.cluster_id is not None}
 
     async def _change_replicas(self, request: Mapping[str, Any], *, ignored: bool) -> Mapping[str, Any]:
@@ -288,61 +288,61 @@ class ControlApi:
         """
         wanted = self._select(request)
         found: dict[TopicPartition, PartitionEntry] = {}
-        for tracked in self._fleet.partitions.values():
-            if tracked.name in wanted:
-                found.setdefault(tracked.name, tracked)
-        refused = {name: reason for name, tracked in found.items() if (reason := self._not_now_reason(tracked))}
+        for entry in self._registry.partitions.values():
+            if entry.name in wanted:
+                found.setdefault(entry.name, entry)
+        refused = {name: reason for name, entry in found.items() if (reason := self._not_now_reason(entry))}
         if refused and (len(refused) == len(found) or not refused.keys().isdisjoint(wanted.named)):
             name, reason = next(iter(refused.items()))
             more = f", nor can {counted(len(refused) - 1, 'other partition')}" if len(refused) > 1 else ""
             nothing = "" if len(found) == 1 else f": nothing is triggered{more}"
             raise RefusedError(f"{reason}{nothing}", where=str(name))
         triggered = []
-        for name, tracked in found.items():
+        for name, entry in found.items():
             if name not in refused:
-                tracked.requested, tracked.answered = True, None
-                tracked.touch()
-                running = tracked.trigger is not None
-                entry = {"partition": str(name), "work": self._fleet.work_of(tracked), "running": running}
+                entry.requested, entry.answered = True, None
+                entry.touch()
+                running = entry.trigger is not None
+                answer = {"partition": str(name), "work": self._registry.work_of(entry), "running": running}
                 # Try it anyway: the obstacle may be gone.
-                was = tracked.scan.reason if tracked.scan is not None and tracked.scan.refused else ""
-                triggered.append({**entry, "was_refused": was} if was else entry)
+                was = entry.scan.reason if entry.scan is not None and entry.scan.refused else ""
+                triggered.append({**answer, "was_refused": was} if was else answer)
         self._schedule()
         left_out = [{"partition": str(name), "reason": reason} for name, reason in refused.items()]
         return {"triggered": triggered, "left_out": left_out}
 
-    def _not_now_reason(self, tracked: PartitionEntry) -> str:
+    def _not_now_reason(self, entry: PartitionEntry) -> str:
         """Why a requested cleaning cannot begin."""
-        if tracked.excluded:
-            return tracked.excluded
-        if self._fleet.pauses.everything:
+        if entry.excluded:
+            return entry.excluded
+        if self._registry.pauses.everything:
             return "all cleaning is paused: cleanerd resume"
-        if tracked.paused:
-            return f"is paused: cleanerd resume {tracked.name}"
-        if self._fleet.work_of(tracked) in {"live", "stage"} and tracked.scan is not None:
-            canary = self._fleet.held or too_large(self._fleet.settings.canary, tracked.scan.size_bytes)
+        if entry.paused:
+            return f"is paused: cleanerd resume {entry.name}"
+        if self._registry.work_of(entry) in {"live", "stage"} and entry.scan is not None:
+            canary = self._registry.held or too_large(self._registry.settings.canary, entry.scan.size_bytes)
             if canary:
                 return canary
-        return self._fleet.dirs[tracked.path].mode.reason if self._fleet.work_of(tracked) is None else ""
+        return self._registry.dirs[entry.path].mode.reason if self._registry.work_of(entry) is None else ""
 
     async def _pause(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Pause some partitions or everything; running cleanings stop between two chunks."""
         wanted = self._select(request, everything=True)
         names = sorted(map(str, wanted)) if wanted else None
-        self._fleet.pause(names, paused=True)
+        self._registry.pause(names, paused=True)
         stopped = self._dispatcher.interrupt(lambda job: not wanted or job.name in wanted)
         await self._save_pauses()
         return {"paused": "all" if names is None else names, "stopped": stopped}
 
     async def _resume(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """End the pauses of some partitions or of everything; also returns the remaining ones."""
-        before = self._fleet.pauses
+        before = self._registry.pauses
         wanted = self._select(request, everything=True)
         names = sorted(map(str, wanted)) if wanted else None
-        self._fleet.pause(names, paused=False)
+        self._registry.pause(names, paused=False)
         self._schedule()
         await self._save_pauses()
-        now = self._fleet.pauses
+        now = self._registry.pauses
         return {
             "resumed": "all" if names is None else [name for name in names if name in before.names],
             "not_paused": ([] if before.everything else ["all"])
@@ -355,17 +355,17 @@ class ControlApi:
     async def _retry(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """End the quarantine or wait of some partitions; without names, all quarantines."""
         wanted = self._select(request, everything=True)
-        everyone = self._fleet.partitions.values()
+        everyone = self._registry.partitions.values()
         requested = [t for t in everyone if (t.name in wanted if wanted else t.is_quarantined)]
-        waiting = [tracked for tracked in requested if tracked.is_waiting]
+        waiting = [entry for entry in requested if entry.is_waiting]
         hold = self._canary.release(accept=False, only=[str(name) for name in wanted] if wanted else None)
-        for tracked in waiting:
-            self._dispatcher.clear_failures(tracked)
+        for entry in waiting:
+            self._dispatcher.clear_failures(entry)
         self._scan_loop.wake()
         self._schedule()
-        retried = {str(tracked.name) for tracked in waiting}
-        paused = {str(t.name) for t in waiting if t.paused or self._fleet.pauses.everything}
-        healthy = {str(tracked.name) for tracked in requested} - retried
+        retried = {str(entry.name) for entry in waiting}
+        paused = {str(t.name) for t in waiting if t.paused or self._registry.pauses.everything}
+        healthy = {str(entry.name) for entry in requested} - retried
         not_due = {str(t.name): why for t in waiting if str(t.name) not in paused and (why := self._not_due_reason(t))}
         again = {} if hold is None else {"verified_again": hold.partition}
         answer = {"retried": sorted(retried), "healthy": sorted(healthy), "paused": sorted(paused), "not_due": not_due}
@@ -379,14 +379,14 @@ class ControlApi:
             self._report_unwritten(f"{self._state_dir}: does not answer; the canary may hold again after a restart")
         return {"released": None if hold is None else asdict(hold)}
 
-    def _not_due_reason(self, tracked: PartitionEntry) -> str:
+    def _not_due_reason(self, entry: PartitionEntry) -> str:
         """Why a partition without failures is not cleaned; empty if it is."""
-        standing = standing_of(self._fleet, tracked)
-        if tracked.scan is None:
+        standing = standing_of(self._registry, entry)
+        if entry.scan is None:
             return ""
         if standing.outlook == "no":
             return standing.reason
-        if self._configuration.window_is_open() or is_overdue(tracked.scan, tracked.scan.scanned_ms):
+        if self._configuration.window_is_open() or is_overdue(entry.scan, entry.scan.scanned_ms):
             return ""
         return "it waits for cleanerd.windows (cleanerd trigger does not)"
 
@@ -394,7 +394,7 @@ class ControlApi:
         """OP-12: the result of the last trigger of each named partition; ``pending``: none yet."""
         found = []
         for name in _string_list(request):
-            here = next(iter(self._fleet.named(name)), None)
+            here = next(iter(self._registry.named(name)), None)
             if here is not None and (here.requested or here.trigger is not None):
                 found.append({"partition": name, "pending": True})
             else:
@@ -411,7 +411,7 @@ class ControlApi:
 
     async def _save_pauses(self) -> None:
         """Wait for the file, but not long: the pause is effective at once."""
-        self._write(partial(save_pauses, self._state_dir, self._fleet.pauses), self._report_unwritten)
+        self._write(partial(save_pauses, self._state_dir, self._registry.pauses), self._report_unwritten)
         self._publisher.publish()
         if not await self._written():
             self._report_unwritten(f"{self._state_dir}: does not answer; until it does, pauses end with the daemon")
@@ -439,13 +439,13 @@ class ControlApi:
         if not words and not everything:
             raise ConfigError("no partition was named", hint=METAVAR)
         # A paused partition that was deleted can still be resumed.
-        gone = (parse_topic_partition_dir(name) for name in self._fleet.pauses.names)
-        there = (tracked.name for tracked in self._fleet.partitions.values())
+        gone = (parse_topic_partition_dir(name) for name in self._registry.pauses.names)
+        there = (entry.name for entry in self._registry.partitions.values())
         known = [*there, *(name for name in gone if name is not None and request.get("op") == "resume")]
         return select(words, known, what=UNKNOWN, hint="see cleanerd status")
 
     def _partition(self, name: str) -> PartitionEntry:
-        found = self._fleet.named(name)
+        found = self._registry.named(name)
         if not found:
             raise ConfigError(UNKNOWN, where=name, hint="see cleanerd status")
         return found[0]

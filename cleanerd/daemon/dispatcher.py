@@ -74,7 +74,7 @@ class Dispatcher:
     def __init__(
         self,
         configuration: Configuration,
-        fleet: PartitionRegistry,
+        registry: PartitionRegistry,
         counters: Counters,
         workers: WorkerPool,
         tools: JobTools,
@@ -87,7 +87,7 @@ class Dispatcher:
         limits: DaemonLimits = DAEMON_LIMITS,
     ) -> None:
         self._configuration = configuration
-        self._fleet = fleet
+        self._registry = registry
         self._counters = counters
         self.workers = workers
         self._tools = tools
@@ -99,12 +99,12 @@ class Dispatcher:
         self.running: dict[Key, CleaningJob] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
-        self._queue = CleaningQueue(fleet)
+        self._queue = CleaningQueue(registry)
         self._closed = ClosedWindows()
         self.estimator = Estimator(
-            fleet,
+            registry,
             workers,
-            lambda tracked, kind: self._job(tracked, "ratio", kind),
+            lambda entry, kind: self._job(entry, "ratio", kind),
             run=tools.run,
             limits=limits,
             now_ms=tools.clock.now_ms,
@@ -118,16 +118,16 @@ class Dispatcher:
             return
         now_ms, limits = self._tools.clock.now_ms(), self._limits()
         candidates = self._queue.pass_over_all(now_ms)
-        self._closed.exclude_closed_time(candidates, self._fleet.partitions, now_ms, window_open=limits.window_open)
+        self._closed.exclude_closed_time(candidates, self._registry.partitions, now_ms, window_open=limits.window_open)
         if any(job.alone for job in self.running.values()):
             return
         if not self._begin_chosen(candidates, limits):
             self._verify()
         for candidate in candidates:
-            tracked = self._fleet.partitions[candidate.log_dir, candidate.name]
-            if tracked.trigger is None and not tracked.queued:
-                tracked.queued = True
-                tracked.touch()
+            entry = self._registry.partitions[candidate.log_dir, candidate.name]
+            if entry.trigger is None and not entry.queued:
+                entry.queued = True
+                entry.touch()
         if not candidates:
             self._begin_spare_work(now_ms, limits)
         self._estimate()
@@ -158,13 +158,13 @@ class Dispatcher:
         allowed = [each for each in candidates if not self._canary.refusal((each.log_dir, each.name))]
         chosen = choose(allowed, self.running.keys(), limits)
         for candidate in chosen:
-            self._begin(self._fleet.partitions[candidate.log_dir, candidate.name], candidate.trigger)
+            self._begin(self._registry.partitions[candidate.log_dir, candidate.name], candidate.trigger)
         return bool(chosen)
 
     def _verify(self) -> None:
         """D-19: the budget is spent, so verify what was cleaned."""
         self._canary.verify(
-            self.workers, lambda tracked: self._job(tracked, "ratio", "verify"), self._tools.run, self.schedule
+            self.workers, lambda entry: self._job(entry, "ratio", "verify"), self._tools.run, self.schedule
         )
 
     def _estimate(self) -> None:
@@ -183,25 +183,25 @@ class Dispatcher:
             self._begin(found[0], "tombstone_removal", found[1])
         return found is not None
 
-    def _begin(self, tracked: PartitionEntry, trigger: Trigger, kind: Kind | None = None) -> None:
-        work = kind or self._fleet.work_of(tracked)
-        job = None if work is None else self._job(tracked, trigger, work)
+    def _begin(self, entry: PartitionEntry, trigger: Trigger, kind: Kind | None = None) -> None:
+        work = kind or self._registry.work_of(entry)
+        job = None if work is None else self._job(entry, trigger, work)
         if job is None or not self._canary.charge(job):
             return
         # Cleaning has priority: an estimate's thread is free after its next range.
         self.estimator.stop(lambda _job: True)
-        self._fleet.begun(tracked.key, trigger)
-        self.running[tracked.key] = job
-        task = asyncio.create_task(self._work(tracked, job))
+        self._registry.begun(entry.key, trigger)
+        self.running[entry.key] = job
+        task = asyncio.create_task(self._work(entry, job))
         self._tasks.add(task)
         task.add_done_callback(self._task_ended)
 
-    def _job(self, tracked: PartitionEntry, trigger: Trigger, kind: Kind) -> CleaningJob | None:
-        found, scan, tools = self._fleet.dirs[tracked.path], tracked.scan, self._tools
+    def _job(self, entry: PartitionEntry, trigger: Trigger, kind: Kind) -> CleaningJob | None:
+        found, scan, tools = self._registry.dirs[entry.path], entry.scan, self._tools
         if scan is None or found.facts is None:
             return None
         return CleaningJob(
-            name=tracked.name,
+            name=entry.name,
             path=found.path,
             kind=kind,
             trigger=trigger,
@@ -212,13 +212,13 @@ class Dispatcher:
             progress=JobProgress(tools.throttle, scan.dirty_bytes),
             started_ms=tools.clock.now_ms(),
             threads=self._configuration.settings.daemon.log_cleaner_threads,
-            before=retry_of(tracked.quarantine),
-            backoff=self._fleet.settings.backoff,
+            before=retry_of(entry.quarantine),
+            backoff=self._registry.settings.backoff,
             clock=tools.clock,
             resolved=found.resolved,
             spark_offload=tools.spark_offload,
             in_flight=tools.in_flight,
-            alone=tracked.suspect is not None,
+            alone=entry.suspect is not None,
         )
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
@@ -230,8 +230,8 @@ class Dispatcher:
             self.begin_nothing()
             self._broke(error)
 
-    async def _work(self, tracked: PartitionEntry, job: CleaningJob) -> None:
-        key = tracked.key
+    async def _work(self, entry: PartitionEntry, job: CleaningJob) -> None:
+        key = entry.key
         try:
             done = await self.workers.submit(
                 lambda: self._canary.run(
@@ -242,18 +242,18 @@ class Dispatcher:
             _log.exception(LogEvent.WORKER_DIED, partition=str(job.name))
             del self.running[key]
             self._canary.ended(key, None)
-            self._fleet.died(key, f"unexpected error: {error}", self._tools.clock.now_ms())
+            self._registry.died(key, f"unexpected error: {error}", self._tools.clock.now_ms())
             self._job_ended(job.path, job.name, None)
         else:
             del self.running[key]
             self._canary.ended(key, done)
-            self._counters.add(done, self._fleet.finished(done))
+            self._counters.add(done, self._registry.finished(done))
             log_done(done)
             self._job_ended(job.path, job.name, self._snapshot_of(done))
         self._changed()
         if self._ending.is_set():
             return
-        if key in self._fleet.stale and not await self._rescan(tracked):
+        if key in self._registry.stale and not await self._rescan(entry):
             return
         self._go_on()
         self._changed()
@@ -261,13 +261,13 @@ class Dispatcher:
     def _snapshot_of(self, done: JobDone) -> DirectorySnapshot | None:
         """The directory as the job scanned it at its end; None: another scan has to follow."""
         key = str(done.job.path), done.job.name
-        if done.after is None or key not in self._fleet.partitions or key in self._fleet.stale:
+        if done.after is None or key not in self._registry.partitions or key in self._registry.stale:
             return None
         return replace(done.after.seen, settings=done.job.facts.settings)
 
-    async def _rescan(self, tracked: PartitionEntry) -> bool:
+    async def _rescan(self, entry: PartitionEntry) -> bool:
         """Scan it again; False if the daemon ended first, so a disk that hangs does not delay the end."""
-        looking = asyncio.ensure_future(self._rescan_partition(tracked))
+        looking = asyncio.ensure_future(self._rescan_partition(entry))
         ending: asyncio.Future[Any] = asyncio.ensure_future(self._ending.wait())
         await asyncio.wait([looking, ending], return_when=asyncio.FIRST_COMPLETED)
         ending.cancel()
@@ -285,11 +285,11 @@ class Dispatcher:
             job.progress.stop()
         return len(jobs)
 
-    def clear_failures(self, tracked: PartitionEntry) -> None:
+    def clear_failures(self, entry: PartitionEntry) -> None:
         """End its quarantine. It is tried last and alone: if it kills the process, the others are done before."""
-        if tracked.scan is not None:
-            tracked.suspect = self._tools.in_flight.clear_failures(tracked.scan.log_dir, tracked.name)
-        self._fleet.clear_failures(tracked)
+        if entry.scan is not None:
+            entry.suspect = self._tools.in_flight.clear_failures(entry.scan.log_dir, entry.name)
+        self._registry.clear_failures(entry)
 
     def begin_nothing(self) -> None:
         """Begin no more jobs: the daemon is ending."""

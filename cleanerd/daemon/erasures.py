@@ -68,7 +68,7 @@ class Erasures:
     """The requests at the last reading; used by the event loop, except the function from :meth:`reading`."""
 
     state_dir: Path
-    fleet: PartitionRegistry
+    registry: PartitionRegistry
     agents: AgentPool
     now_ms: Callable[[], int]
     found: Found = field(default=Found((), frozenset()))
@@ -90,9 +90,9 @@ class Erasures:
         for request in self.found.requests:
             for each in self._of(request):
                 scan, offset = each.scan, request.tombstones[each.name.partition]
-                if scan is None or offset < scan.bound_offset or not self.fleet.may_change_now(each, self.now_ms()):
+                if scan is None or offset < scan.bound_offset or not self.registry.may_change_now(each, self.now_ms()):
                     continue
-                choice = self.fleet.dirs[each.path].choice
+                choice = self.registry.dirs[each.path].choice
                 if choice is not None and choice.socket is not None:
                     yield ActiveTombstone(scan, offset, choice.socket)
 
@@ -107,18 +107,18 @@ class Erasures:
                 offset = request.tombstones[each.name.partition]
                 offsets[each.key] = max(offset, offsets.get(each.key, offset))
         for key in self._marked | offsets.keys():
-            tracked = self.fleet.partitions.get(key)
-            if tracked is not None:
-                tracked.erase_offset = offsets.get(key)
+            entry = self.registry.partitions.get(key)
+            if entry is not None:
+                entry.erase_offset = offsets.get(key)
         self._marked = set(offsets)
 
     def _of(self, request: ErasureRequest) -> Iterable[PartitionEntry]:
         """The partitions on this host in which the request has a tombstone."""
         for number in request.tombstones:
-            for tracked in self.fleet.named(f"{request.topic}-{number}"):
-                topic_id = None if tracked.scan is None else tracked.scan.topic_id
+            for entry in self.registry.named(f"{request.topic}-{number}"):
+                topic_id = None if entry.scan is None else entry.scan.topic_id
                 if topic_id is None or request.topic_id in {None, uuid_to_base64(topic_id)}:
-                    yield tracked
+                    yield entry
 
     def views(self) -> tuple[ErasureView, ...]:
         """The progress of each request."""
@@ -133,15 +133,15 @@ class Erasures:
             for request in self.found.requests
         )
 
-    def _stage(self, request: ErasureRequest, tracked: PartitionEntry) -> tuple[ErasureStage, str]:
-        scan, offset = tracked.scan, request.tombstones[tracked.name.partition]
+    def _stage(self, request: ErasureRequest, entry: PartitionEntry) -> tuple[ErasureStage, str]:
+        scan, offset = entry.scan, request.tombstones[entry.name.partition]
         if scan is None:
             return "unknown", "not scanned yet"
         if scan.clean_offset <= offset < scan.bound_offset:
-            return "dirty", "cleaned next" if self.fleet.work_of(tracked) == "live" else scan.reason or "to be cleaned"
+            return "dirty", "cleaned next" if self.registry.work_of(entry) == "live" else scan.reason or "to be cleaned"
         if scan.clean_offset <= offset:
             return "blocked", f"the tombstone at offset {offset} cannot be cleaned yet: see cleanerd erase plan"
-        if (request.id, tracked.key) in self.found.gone:
+        if (request.id, entry.key) in self.found.gone:
             return "certify", f"run cleanerd erase certify {request.topic}"
         return "tombstone", "only the tombstone is left: cleanerd erase plan shows until when"
 

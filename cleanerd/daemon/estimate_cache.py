@@ -93,15 +93,15 @@ class EstimateCache:
         self._saved_at = self._clock()
         entries = tuple(
             _Saving(
-                tracked.path,
-                tracked.name.topic,
-                tracked.name.partition,
-                tracked.scan.topic_id,
-                tracked.scan.fingerprint,
-                tracked.saving,
+                entry.path,
+                entry.name.topic,
+                entry.name.partition,
+                entry.scan.topic_id,
+                entry.scan.fingerprint,
+                entry.saving,
             )
-            for tracked in partitions
-            if tracked.saving is not None and tracked.scan is not None and tracked.saving.is_of(tracked.scan)
+            for entry in partitions
+            if entry.saving is not None and entry.scan is not None and entry.saving.is_of(entry.scan)
         )
         # Encoding thousands of them takes a moment, and no request should wait for that.
         self._write(lambda: _DOCUMENT.try_write(self._state_dir, _SavingsFile(entries)), lambda _problem: None)

@@ -40,7 +40,7 @@ class Estimator:
 
     def __init__(
         self,
-        fleet: PartitionRegistry,
+        registry: PartitionRegistry,
         workers: WorkerPool,
         job_of: Callable[[PartitionEntry, Kind], CleaningJob | None],
         *,
@@ -50,7 +50,7 @@ class Estimator:
         changed: Callable[[], None],
         again: Callable[[], None],
     ) -> None:
-        self._fleet = fleet
+        self._registry = registry
         self._workers = workers
         self._job_of = job_of
         self._run = run
@@ -69,19 +69,19 @@ class Estimator:
         """Begin the next estimate if it is due. The caller has found a free worker."""
         if self._running is not None or self._resting is not None:
             return
-        fleet = self._fleet
+        registry = self._registry
         if not self._waiting:
-            self._waiting.extend((tracked.key, "estimate") for tracked in fleet.unknown_savings(now_ms))
+            self._waiting.extend((entry.key, "estimate") for entry in registry.unknown_savings(now_ms))
         if not self._waiting:
-            self._waiting.extend((tracked.key, "digest") for tracked in fleet.due_digests(now_ms)[:DIGESTS_IN_A_ROW])
+            self._waiting.extend((entry.key, "digest") for entry in registry.due_digests(now_ms)[:DIGESTS_IN_A_ROW])
         while self._waiting:
             key, kind = self._waiting.popleft()
-            tracked = fleet.partitions.get(key)
-            may_be_read = fleet.may_be_estimated if kind == "estimate" else fleet.may_be_digested
-            if tracked is not None and may_be_read(tracked, now_ms):
-                self._running = self._job_of(tracked, kind)
+            entry = registry.partitions.get(key)
+            may_be_read = registry.may_be_estimated if kind == "estimate" else registry.may_be_digested
+            if entry is not None and may_be_read(entry, now_ms):
+                self._running = self._job_of(entry, kind)
                 if self._running is not None:
-                    task = asyncio.create_task(self._work(tracked.key, self._running))
+                    task = asyncio.create_task(self._work(entry.key, self._running))
                     self.tasks.add(task)
                     task.add_done_callback(self.tasks.discard)
                     return
@@ -121,7 +121,7 @@ class Estimator:
                 self._take(key, job, done.saving, done.digests, done.ended_ms)
         finally:
             self._ended()
-        percent = self._fleet.settings.digest_percent
+        percent = self._registry.settings.digest_percent
         share = 100 // percent if job.kind == "digest" and percent else self._limits.estimate_share
         loop = asyncio.get_running_loop()
         self._resting = loop.call_later(pause_seconds(time.monotonic() - began, share), self._rested)
@@ -136,9 +136,9 @@ class Estimator:
         now_ms: int,
     ) -> None:
         if job.kind == "digest":
-            self._fleet.digested(key, job.scan, digests, now_ms)
+            self._registry.digested(key, job.scan, digests, now_ms)
         else:
-            self._fleet.estimated(key, job.scan.topic_id, saving, now_ms)
+            self._registry.estimated(key, job.scan.topic_id, saving, now_ms)
 
     def _rested(self) -> None:
         self._resting = None

@@ -45,7 +45,7 @@ class ScanLoop:
     def __init__(
         self,
         configuration: Configuration,
-        fleet: PartitionRegistry,
+        registry: PartitionRegistry,
         publisher: Publisher,
         warnings: StandingWarnings,
         store: StateStore,
@@ -60,7 +60,7 @@ class ScanLoop:
         watcher: Callable[[Callable[[Path, TopicPartition | None], None]], Watcher] = Watcher,
     ) -> None:
         self._configuration = configuration
-        self._fleet = fleet
+        self._registry = registry
         self._publisher = publisher
         self._warnings = warnings
         self._store = store
@@ -101,7 +101,7 @@ class ScanLoop:
                 configuration.record_scanned(generation)
                 self._publisher.round_ended()
                 if first:
-                    require_free(self._fleet.dirs.values())
+                    require_free(self._registry.dirs.values())
                     ready()
             elif self._noticed_names:
                 noticed, self._noticed_names = self._noticed_names, {}
@@ -125,9 +125,9 @@ class ScanLoop:
         self._noticed_names.update(dict.fromkeys(self._configuration.log_dirs))
         self._wake.set()
 
-    async def rescan(self, tracked: PartitionEntry) -> None:
-        if (path := self._path_of(tracked)) is not None:
-            await self._scan({path: {tracked.name}}, wait_for_all=True)
+    async def rescan(self, entry: PartitionEntry) -> None:
+        if (path := self._path_of(entry)) is not None:
+            await self._scan({path: {entry.name}}, wait_for_all=True)
 
     async def run_in_scanner(self, path: Path, question: Callable[[LogDirScanner, ScanContext], Any]) -> Any:
         """Run ``question`` in the scan thread of a log directory.
@@ -146,7 +146,7 @@ class ScanLoop:
             self._store,
             self._clock.now_ms,
             self._agents,
-            stale=frozenset(self._fleet.stale),
+            stale=frozenset(self._registry.stale),
             in_flight=self._in_flight,
             silent=self.threads.silent,
         )
@@ -162,9 +162,9 @@ class ScanLoop:
         self._agents.close_idle(IDLE_SECONDS)
 
     def _merge(self, found: LogDirScan) -> None:
-        log_scan(self._fleet.dirs.get(str(found.path)), found, self._fleet.is_full)
+        log_scan(self._registry.dirs.get(str(found.path)), found, self._registry.is_full)
         warned = replace(found, warnings=(*found.warnings, *self._warnings.current()))
-        self._fleet.merge(warned, self._clock.now_ms())
+        self._registry.merge(warned, self._clock.now_ms())
 
     def _caught_up(self) -> None:
         self._after_scan()
@@ -173,17 +173,17 @@ class ScanLoop:
     def _follow(self) -> None:
         """Watch the current partitions; in a thread, because the call may hang on a disk."""
         late = {str(path) for path in self.threads.late}
-        wanted = {key for key in self._fleet.partitions if key[0] not in late}
+        wanted = {key for key in self._registry.partitions if key[0] not in late}
         if self._watcher.has_lost_watches or wanted != self._followed:
             self._followed = wanted
-            dirs = self._fleet.dirs
+            dirs = self._registry.dirs
             log_dirs = [path for path in self._configuration.log_dirs if str(path) not in late]
             self._watcher.follow(log_dirs, [(dirs[path].path, name) for path, name in wanted if path in dirs])
         if self._watcher.warning:
             self._publisher.warn(self._watcher.warning)
 
-    def _path_of(self, tracked: PartitionEntry) -> Path | None:
-        return None if (found := self._fleet.dirs.get(tracked.path)) is None else found.path
+    def _path_of(self, entry: PartitionEntry) -> Path | None:
+        return None if (found := self._registry.dirs.get(entry.path)) is None else found.path
 
     def _noticed(self, path: Path, name: TopicPartition | None) -> None:
         names = self._noticed_names.get(path, set())

@@ -129,21 +129,21 @@ class Service:
         workers = WorkerPool(daemon.log_cleaner_threads, "cleanerd-worker")
         pauses, unreadable = load_pauses(daemon.cleanerd_state_dir)
         self._savings = EstimateCache(daemon.cleanerd_state_dir, self._write)
-        self.fleet = PartitionRegistry(
+        self.registry = PartitionRegistry(
             RegistrySettings.of(settings), pauses, self._savings.recall, self._clear_quarantine
         )
         warnings = StandingWarnings(store, clock)
         agents = AgentPool()
-        self._erasures = Erasures(daemon.cleanerd_state_dir, self.fleet, agents, clock.now_ms)
+        self._erasures = Erasures(daemon.cleanerd_state_dir, self.registry, agents, clock.now_ms)
         counters = Counters(store, clock, self._throttle, workers, agents)
         self._writer = WorkerPool(1, "cleanerd-writer")
         self._written: asyncio.Future[str] | None = None
         self.canary = Canary(
-            self.configuration, self.fleet, now_ms=clock.now_ms, changed=self._changed, write=self._write
+            self.configuration, self.registry, now_ms=clock.now_ms, changed=self._changed, write=self._write
         )
         self.dispatcher = Dispatcher(
             self.configuration,
-            self.fleet,
+            self.registry,
             counters,
             workers,
             JobTools(store, in_flight, clock, self._throttle, spark_offload, self._backup_limits, agents, run=run_job),
@@ -158,7 +158,7 @@ class Service:
         peers = Peers(answered=self._peers_answered)
         self.publisher = Publisher(
             self.configuration,
-            self.fleet,
+            self.registry,
             self.dispatcher.running,
             counters,
             lambda: [
@@ -168,7 +168,7 @@ class Service:
                 *more_warnings(),
             ],
             self._trend,
-            ReplicaDifferences(self.fleet, lambda: peers.digests),
+            ReplicaDifferences(self.registry, lambda: peers.digests),
             canary=self.canary.view,
             version=__version__,
             started_ms=wall_ms(),
@@ -177,7 +177,7 @@ class Service:
         )
         self.scan_loop = ScanLoop(
             self.configuration,
-            self.fleet,
+            self.registry,
             self.publisher,
             warnings,
             store,
@@ -196,8 +196,8 @@ class Service:
         self._hurry = asyncio.Event()
         self._stopping: asyncio.Future[int] | None = None
         self.control_api = ControlApi(
-            self.configuration, self.fleet, self.publisher, self.dispatcher, self.scan_loop, self.reload, self._write,
-            canary=self.canary, limits=limits,
+            self.configuration, self.registry, self.publisher, self.dispatcher, self.scan_loop, self.reload,
+            self._write, canary=self.canary, limits=limits,
         )  # fmt: skip
         self._control = ControlServer(control_socket(settings), self.control_api.handlers(), note=self.control_api.note)
         self._http: HttpServer | None = None
@@ -282,8 +282,8 @@ class Service:
             self.dispatcher.begin_nothing()
             self._stopping.set_result(number)
 
-    async def _rescan(self, tracked: PartitionEntry) -> None:
-        await self.scan_loop.rescan(tracked)
+    async def _rescan(self, entry: PartitionEntry) -> None:
+        await self.scan_loop.rescan(entry)
 
     def _job_ended(self, log_dir: Path, name: TopicPartition, seen: DirectorySnapshot | None) -> None:
         self.scan_loop.threads.job_ended(log_dir, name, seen)
@@ -322,7 +322,7 @@ class Service:
         self.publisher.publish()
         self._trend.save()
         if self.publisher.ready:  # otherwise most of the stored estimates were not used yet
-            self._savings.save(self.fleet.partitions.values(), now=True)
+            self._savings.save(self.registry.partitions.values(), now=True)
         self._save_time()
         if self._written is not None:
             with contextlib.suppress(TimeoutError, WorkerDiedError):
@@ -384,7 +384,7 @@ class Service:
                 except WorkerDiedError:  # a minute later a thread may be available
                     _log.exception(LogEvent.PRUNING_FAILED)
             if self.publisher.ready:
-                self._savings.save(self.fleet.partitions.values())
+                self._savings.save(self.registry.partitions.values())
             self._save_time()
             await asyncio.sleep(SWEEP_SECONDS)
 
@@ -446,11 +446,11 @@ class Service:
         settings, log_dirs = self.configuration.settings, self.configuration.log_dirs
         self._throttle.set_rates(Rates.of(settings))
         self.dispatcher.workers.resize(settings.daemon.log_cleaner_threads)
-        self.fleet.settings = RegistrySettings.of(settings)
+        self.registry.settings = RegistrySettings.of(settings)
         self.canary.refresh()
         gone = self.scan_loop.threads.attend(log_dirs)
         for path in gone:
-            self.fleet.forget_dir(str(path))
+            self.registry.forget_dir(str(path))
         self.dispatcher.interrupt(lambda job: job.path in gone or is_overtaken(job, before, settings))
 
 

@@ -16,7 +16,7 @@ from cleanerd.daemon.registry.schedule import ScheduleLimits, choose
 from cleanerd.daemon.work.job import Backoff
 from cleanerd.format.names import TopicPartition
 from cleanerd.state.in_progress import CrashSuspect
-from tests.daemon.fleets import CLEAN, NOW, PATH, dir_scan, partition_scan
+from tests.daemon.registries import CLEAN, NOW, PATH, dir_scan, partition_scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ class Clock:
         return self.now
 
 
-def fleet_of(dirty_bytes: Sequence[int]) -> PartitionRegistry:
+def registry_of(dirty_bytes: Sequence[int]) -> PartitionRegistry:
     """A partition for each: the dirtier, the sooner."""
     made = PartitionRegistry(RegistrySettings(Backoff(1000, 8000), 10**9, 100))
     names = [TopicPartition("orders", number) for number in range(len(dirty_bytes))]
@@ -47,17 +47,17 @@ def fleet_of(dirty_bytes: Sequence[int]) -> PartitionRegistry:
     return made
 
 
-def passed(fleet: PartitionRegistry, pass_seconds: float = 1.0) -> tuple[CleaningQueue, Clock, list[Candidate]]:
+def passed(registry: PartitionRegistry, pass_seconds: float = 1.0) -> tuple[CleaningQueue, Clock, list[Candidate]]:
     """A queue that has just passed over all, which took so long."""
     clock = Clock()
-    queue = CleaningQueue(fleet, clock, clock)
-    candidates = fleet.candidates
+    queue = CleaningQueue(registry, clock, clock)
+    candidates = registry.candidates
 
     def slow(now_ms: int, among: Iterable[PartitionEntry] | None = None) -> list[Candidate]:
         clock.now += pass_seconds if among is None else 0.0
         return candidates(now_ms, among)
 
-    fleet.candidates = slow  # type: ignore[method-assign]
+    registry.candidates = slow  # type: ignore[method-assign]
     return queue, clock, queue.pass_over_all(NOW)
 
 
@@ -65,13 +65,13 @@ def numbers(candidates: Iterable[Candidate]) -> list[int]:
     return [each.name.partition for each in candidates]
 
 
-def begin(fleet: PartitionRegistry, candidate: Candidate) -> None:
-    fleet.begun((candidate.log_dir, candidate.name), candidate.trigger)
+def begin(registry: PartitionRegistry, candidate: Candidate) -> None:
+    registry.begun((candidate.log_dir, candidate.name), candidate.trigger)
 
 
 def test_the_order_counts_for_a_share_of_the_time() -> None:
     """A pass over thousands takes as long as cleaning a small partition: made for each one it was half of the work."""
-    queue, clock, _ = passed(fleet_of([100]), pass_seconds=0.5)
+    queue, clock, _ = passed(registry_of([100]), pass_seconds=0.5)
     assert queue.is_fresh
     clock.now += pause_seconds(0.5, OF_THE_LOOP) - 0.01
     assert queue.is_fresh
@@ -81,15 +81,15 @@ def test_the_order_counts_for_a_share_of_the_time() -> None:
 
 def test_a_stall_is_no_work() -> None:
     """The machine slept for a minute during a pass: the next one would be hours away."""
-    fleet, clock = fleet_of([100]), Clock()
-    queue = CleaningQueue(fleet, clock, lambda: 0.001 * clock.now)
-    candidates = fleet.candidates
+    registry, clock = registry_of([100]), Clock()
+    queue = CleaningQueue(registry, clock, lambda: 0.001 * clock.now)
+    candidates = registry.candidates
 
     def slow(now_ms: int, among: Iterable[PartitionEntry] | None = None) -> list[Candidate]:
         clock.now += 60.0
         return candidates(now_ms, among)
 
-    fleet.candidates = slow  # type: ignore[method-assign]
+    registry.candidates = slow  # type: ignore[method-assign]
     queue.pass_over_all(NOW)
     assert queue.is_fresh
     clock.now += pause_seconds(0.06, OF_THE_LOOP) + 0.01
@@ -97,32 +97,32 @@ def test_a_stall_is_no_work() -> None:
 
 
 def test_nothing_counts_before_the_first_pass() -> None:
-    assert not CleaningQueue(fleet_of([100]), Clock()).is_fresh
+    assert not CleaningQueue(registry_of([100]), Clock()).is_fresh
 
 
 def test_the_first_candidate_is_judged_again() -> None:
     """Begun, paused, excluded or gone since: not cleaned by what the last pass saw."""
-    fleet = fleet_of([50, 40, 30, 20, 10])
-    queue, _, found = passed(fleet)
+    registry = registry_of([50, 40, 30, 20, 10])
+    queue, _, found = passed(registry)
     order = numbers(found)
-    begin(fleet, found[0])
-    fleet.pause([str(found[1].name)], paused=True)
+    begin(registry, found[0])
+    registry.pause([str(found[1].name)], paused=True)
     gone = (str(PATH), found[2].name)
-    del fleet.partitions[gone]
+    del registry.partitions[gone]
     assert numbers(queue.first(NOW)) == order[3:]
-    fleet.pause([str(found[1].name)], paused=False)
+    registry.pause([str(found[1].name)], paused=False)
     assert numbers(queue.first(NOW)) == order[3:], "it comes in again with the next pass"
     assert numbers(queue.pass_over_all(NOW)) == [order[1], *order[3:]]
 
 
 def test_only_the_first_ones_are_examined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would be a pass."""
-    fleet = fleet_of(list(range(1000, 0, -1)))
-    queue, _, found = passed(fleet)
+    registry = registry_of(list(range(1000, 0, -1)))
+    queue, _, found = passed(registry)
     judged: list[int] = []
     # How many are looked at shows nowhere else but in the time.
     monkeypatch.setattr(
-        PartitionRegistry, "_is_skipped", lambda _fleet, tracked, _now: judged.append(tracked.name.partition)
+        PartitionRegistry, "_is_skipped", lambda _registry, entry, _now: judged.append(entry.name.partition)
     )
     assert numbers(queue.first(NOW)) == numbers(found)[:FIRST]
     assert len(judged) == FIRST
@@ -130,10 +130,10 @@ def test_only_the_first_ones_are_examined(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_where_a_suspect_is_all_are_judged() -> None:
     """It comes last and alone; among the first ones alone nobody could tell that it is the last."""
-    fleet = fleet_of([50, 40])
-    queue, _, found = passed(fleet)
+    registry = registry_of([50, 40])
+    queue, _, found = passed(registry)
     assert queue.is_fresh
-    fleet.partitions[str(PATH), found[0].name].suspect = CrashSuspect(1, NOW)
+    registry.partitions[str(PATH), found[0].name].suspect = CrashSuspect(1, NOW)
     queue.first(NOW)
     assert not queue.is_fresh
     queue.pass_over_all(NOW)
@@ -141,13 +141,13 @@ def test_where_a_suspect_is_all_are_judged() -> None:
 
 
 def test_spare_work_is_given_once_and_suspects_come_last_and_alone() -> None:
-    fleet = fleet_of([0, 0, 0])
-    for each in fleet.partitions.values():
+    registry = registry_of([0, 0, 0])
+    for each in registry.partitions.values():
         assert each.scan is not None
         each.scan = replace(each.scan, **CLEAN)
-    suspect, other, busy = fleet.partitions.values()
+    suspect, other, busy = registry.partitions.values()
     suspect.suspect = CrashSuspect(1, NOW)
-    queue, _, found = passed(fleet)
+    queue, _, found = passed(registry)
     assert found == []
     running = [busy.key]
     assert queue.spare_work(NOW, running) == (other, "horizons")
@@ -162,11 +162,11 @@ def test_spare_work_is_given_once_and_suspects_come_last_and_alone() -> None:
 
 
 def test_spare_work_that_is_done_is_not_given() -> None:
-    fleet = fleet_of([0])
-    (only,) = fleet.partitions.values()
+    registry = registry_of([0])
+    (only,) = registry.partitions.values()
     assert only.scan is not None
     only.scan = replace(only.scan, **CLEAN)
-    queue, _, _ = passed(fleet)
+    queue, _, _ = passed(registry)
     only.removal_known = True
     assert queue.spare_work(NOW, []) is None
 
@@ -176,8 +176,8 @@ def test_everybody_has_a_turn_once_and_in_the_order_of_the_pass(sizes: list[int]
     """Whatever is next by the queue is next by a pass, as long as nothing changes but who was begun."""
     before, cleaning_queue.FIRST = cleaning_queue.FIRST, first  # type: ignore[misc]
     try:
-        fleet = fleet_of(sizes)
-        queue, _, found = passed(fleet, pass_seconds=10.0)
+        registry = registry_of(sizes)
+        queue, _, found = passed(registry, pass_seconds=10.0)
         begun: list[Candidate] = []
         running: list[Candidate] = []
         while len(begun) < len(sizes):
@@ -186,7 +186,7 @@ def test_everybody_has_a_turn_once_and_in_the_order_of_the_pass(sizes: list[int]
             )
             assert chosen
             for each in chosen:
-                begin(fleet, each)
+                begin(registry, each)
             begun += chosen
             running = (running + chosen)[1:]
         assert numbers(begun) == numbers(found)

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from cleanerd.daemon.registry.schedule import STARVED_MS, ClosedWindows, ScheduleLimits, choose, ordered
-from tests.daemon.fleets import KEY, NOW, candidate, fleet_with
+from tests.daemon.registries import KEY, NOW, candidate, registry_with
 from tests.daemon.service import assignments, broker, serve, until
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ CLOSED = ScheduleLimits(4, 4, window_open=False)
 
 def waited(closed_hours: int, open_hours: int) -> int:
     """What a partition has waited that was to be cleaned all the time."""
-    fleet, windows, now_ms = fleet_with(), ClosedWindows(), NOW
+    registry, windows, now_ms = registry_with(), ClosedWindows(), NOW
     for hours, window_open in ((closed_hours, False), (open_hours, True)):
         for _ in range(240 * hours):
             now_ms += 15_000
-            found = fleet.candidates(now_ms)
+            found = registry.candidates(now_ms)
             assert window_open or choose(found, (), CLOSED) == []
-            windows.exclude_closed_time(found, fleet.partitions, now_ms, window_open=window_open)
-    (last,) = fleet.candidates(now_ms)
+            windows.exclude_closed_time(found, registry.partitions, now_ms, window_open=window_open)
+    (last,) = registry.candidates(now_ms)
     return last.waiting_ms
 
 
@@ -47,19 +47,19 @@ def test_overdue_partitions_come_before_those_that_waited_for_the_window() -> No
 
 
 def test_overdue_partitions_do_not_count_as_waiting_for_the_window() -> None:
-    fleet, windows = fleet_with(), ClosedWindows()
-    fleet.partitions[KEY].requested = True
+    registry, windows = registry_with(), ClosedWindows()
+    registry.partitions[KEY].requested = True
     for now_ms in (NOW, NOW + HOUR_MS):
-        windows.exclude_closed_time(fleet.candidates(now_ms), fleet.partitions, now_ms, window_open=False)
-    (requested,) = fleet.candidates(NOW + HOUR_MS)
+        windows.exclude_closed_time(registry.candidates(now_ms), registry.partitions, now_ms, window_open=False)
+    (requested,) = registry.candidates(NOW + HOUR_MS)
     assert requested.waiting_ms == HOUR_MS
 
 
 def test_a_clock_that_goes_back_puts_nothing_off() -> None:
-    fleet, windows = fleet_with(), ClosedWindows()
+    registry, windows = registry_with(), ClosedWindows()
     for now_ms in (NOW, NOW - HOUR_MS, NOW - HOUR_MS + 1000):
-        windows.exclude_closed_time(fleet.candidates(now_ms), fleet.partitions, now_ms, window_open=False)
-    assert fleet.partitions[KEY].waiting_since_ms == NOW - HOUR_MS + 1000
+        windows.exclude_closed_time(registry.candidates(now_ms), registry.partitions, now_ms, window_open=False)
+    assert registry.partitions[KEY].waiting_since_ms == NOW - HOUR_MS + 1000
 
 
 def test_the_daemon_goes_by_it(root: Path) -> None:
@@ -69,14 +69,14 @@ def test_the_daemon_goes_by_it(root: Path) -> None:
         async def story(service: Service) -> None:
             service.configuration.window_is_open = lambda: False  # type: ignore[method-assign]
             await until("ready", lambda: service.view().ready)
-            await until("known", lambda: bool(service.fleet.partitions))
-            (tracked,) = service.fleet.partitions.values()
-            await until("it is to be cleaned", lambda: tracked.queued)
-            since = tracked.waiting_since_ms
+            await until("known", lambda: bool(service.registry.partitions))
+            (entry,) = service.registry.partitions.values()
+            await until("it is to be cleaned", lambda: entry.queued)
+            since = entry.waiting_since_ms
             assert since is not None
             await asyncio.sleep(0.05)
             service.dispatcher.schedule()
-            assert tracked.waiting_since_ms is not None
-            assert tracked.waiting_since_ms > since
+            assert entry.waiting_since_ms is not None
+            assert entry.waiting_since_ms > since
 
         serve(assignments(root), story)

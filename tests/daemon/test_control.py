@@ -94,7 +94,7 @@ def test_trigger_of_what_is_refused(root: Path, capsys: pytest.CaptureFixture[st
             (reported,) = (await control("trigger", partition="orders-0"))["triggered"]
             assert "cleanerd delegate" in reported["was_refused"]
             # What is written while the capture is read is lost: it is read when the line is there.
-            await until("tried", lambda: service.fleet.named("orders-0")[0].answered is not None)
+            await until("tried", lambda: service.registry.named("orders-0")[0].answered is not None)
             await asyncio.sleep(0.3)
             message = capsys.readouterr()
             assert "cleaning_not_done" in message.err + message.out
@@ -178,12 +178,12 @@ def test_several_names_are_all_or_nothing(root: Path) -> None:
                 with pytest.raises(CleanerdError, match=r"nope-0, no\*: the daemon knows no such") as caught:
                     await control(operation, partitions=["orders-0", "nope-0", "no*"])
                 assert caught.value.exit_code == 3
-            assert service.fleet.pauses.names == frozenset()
-            assert not any(tracked.requested for tracked in service.fleet.partitions.values())
+            assert service.registry.pauses.names == frozenset()
+            assert not any(entry.requested for entry in service.registry.partitions.values())
             assert (await control("pause", partitions=["orders"]))["paused"] == ["orders-0", "orders-1"]
             with pytest.raises(CleanerdError, match="orders-0: is paused: cleanerd resume orders-0"):
                 await control("trigger", partitions=["orders-0", "carts-0"])
-            assert not service.fleet.named("carts-0")[0].requested, "all or nothing"
+            assert not service.registry.named("carts-0")[0].requested, "all or nothing"
             reported = await control("trigger", partitions=["*-0"])
             assert [each["partition"] for each in reported["triggered"]] == ["carts-0"]
             assert [each["partition"] for each in reported["left_out"]] == ["orders-0"]

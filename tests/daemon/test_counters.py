@@ -15,7 +15,7 @@ from cleanerd.daemon.work.throttle import Rates, Throttle
 from cleanerd.daemon.workers import WorkerPool
 from cleanerd.host.clock import Clock
 from cleanerd.state.cleaner_checkpoint import StateStore
-from tests.daemon.fleets import KEY, NOW, fleet_with, job_on, partition_scan, result
+from tests.daemon.registries import KEY, NOW, job_on, partition_scan, registry_with, result
 from tests.daemon.views import view
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 def test_a_clock_that_is_set_back_in_the_middle_of_a_cleaning(tmp_path: Path) -> None:
     """A sum that falls is a counter that began anew: all of it counts once more. A cleaning took minus an hour."""
     counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"), AgentPool())
-    fleet = fleet_with()
+    registry = registry_with()
     for ended_ms in (NOW + 5_000, NOW - 3_600_000):
-        fleet.begun(KEY, "ratio")
+        registry.begun(KEY, "ratio")
         done = JobDone(job_on(partition_scan()), ended_ms, result=result())
-        counters.add(done, fleet.finished(done))
+        counters.add(done, registry.finished(done))
     totals = counters.totals()
     assert (totals.durations.sum, sum(totals.durations.counts)) == (5.0, 2)
     assert [(each.ended_ms - each.started_ms) for each in counters.history] == [0, 5_000]
@@ -41,11 +41,11 @@ def test_a_clock_that_is_set_back_in_the_middle_of_a_cleaning(tmp_path: Path) ->
 def test_a_staged_cleaning_has_saved_nothing_yet(tmp_path: Path) -> None:
     """OP-11: "0 cleaned, 2.0 MiB saved". The disk is as full as before until the plan is applied."""
     counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"), AgentPool())
-    fleet = fleet_with()
+    registry = registry_with()
     ended = result("staged", bytes_before=5_000, bytes_after=1_000, removed=RemovedRecords(superseded=7))
-    fleet.begun(KEY, "ratio")
+    registry.begun(KEY, "ratio")
     done = JobDone(job_on(partition_scan(), kind="stage"), NOW, result=ended)
-    counters.add(done, fleet.finished(done))
+    counters.add(done, registry.finished(done))
     totals = counters.totals()
     assert (totals.bytes_before, totals.bytes_after, totals.staged_bytes) == (0, 0, 4_000)
     assert not sum(totals.removed_records.values())
@@ -57,11 +57,11 @@ def test_a_staged_cleaning_has_saved_nothing_yet(tmp_path: Path) -> None:
 def test_a_skipped_cleaning_is_no_cleaning(tmp_path: Path) -> None:
     """OP-11: "Cleans 85" counted skipped ones: neither the tile's number, the command nor the day's picture does."""
     counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"), AgentPool())
-    fleet = fleet_with()
+    registry = registry_with()
     for outcome in ("cleaned", "skipped", "skipped", "failed", "cleaned", "skipped"):
-        fleet.begun(KEY, "ratio")
+        registry.begun(KEY, "ratio")
         done = JobDone(job_on(partition_scan()), NOW, result=result(outcome))
-        counters.add(done, fleet.finished(done))
+        counters.add(done, registry.finished(done))
     totals = counters.totals()
     assert totals.cleans == {"cleaned": 2, "skipped": 3, "failed": 1}
     assert "2 cleaned, 0 B saved" in headline(view(totals=totals).to_json())

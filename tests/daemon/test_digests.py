@@ -18,7 +18,7 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.policy.replicas import ReplicaFacts, Replicas, TopicReplicas
 from cleanerd.policy.state_digest import MOST_OFFSETS, ReplicaDigests, StateDigest
 from tests.cleaner.driver import config
-from tests.daemon.fleets import KEY, NOW, dir_scan, fleet_with, partition_scan, tracked
+from tests.daemon.registries import KEY, NOW, dir_scan, entry_of, partition_scan, registry_with
 from tests.daemon.service import COMPACT, assignments, partition, serve, until
 from tests.daemon.views import view
 from tests.support.log_dirs import make_log_dir
@@ -32,92 +32,92 @@ if TYPE_CHECKING:
     from cleanerd.daemon.work.job import CleaningJob, JobDone
 
 
-def fleet_of(**values: Any) -> PartitionRegistry:
+def registry_of(**values: Any) -> PartitionRegistry:
     """One partition, whose active segment begins at 900 and whose high watermark is 1100: the grid begins at 1024."""
-    fleet = fleet_with(partition_scan(eligible=False, dirty_bytes=0, **{"digest_range": (900, 1100), **values}))
-    fleet.settings = replace(fleet.settings, digest_percent=5)
-    return fleet
+    registry = registry_with(partition_scan(eligible=False, dirty_bytes=0, **{"digest_range": (900, 1100), **values}))
+    registry.settings = replace(registry.settings, digest_percent=5)
+    return registry
 
 
-def is_due(fleet: PartitionRegistry, now_ms: int = NOW) -> bool:
-    return bool(fleet.due_digests(now_ms))
+def is_due(registry: PartitionRegistry, now_ms: int = NOW) -> bool:
+    return bool(registry.due_digests(now_ms))
 
 
-def digest(fleet: PartitionRegistry, *ends: int, now_ms: int = NOW, text: str = "00") -> None:
+def digest(registry: PartitionRegistry, *ends: int, now_ms: int = NOW, text: str = "00") -> None:
     """A job that began with the last scan has found these."""
-    found = tracked(fleet).scan
+    found = entry_of(registry).scan
     assert found is not None
-    fleet.digested(KEY, found, tuple(StateDigest(0, end, text * 16, 3) for end in ends), now_ms)
+    registry.digested(KEY, found, tuple(StateDigest(0, end, text * 16, 3) for end in ends), now_ms)
 
 
-def scan(fleet: PartitionRegistry, **values: Any) -> None:
+def scan(registry: PartitionRegistry, **values: Any) -> None:
     """Another scan finds this."""
-    fleet.merge(dir_scan(partition_scan(eligible=False, dirty_bytes=0, **values)), NOW)
+    registry.merge(dir_scan(partition_scan(eligible=False, dirty_bytes=0, **values)), NOW)
 
 
 def test_a_partition_is_digested_when_it_has_a_new_grid_offset() -> None:
     """U-90: the coarsest one soon, the others after hours; never the same log twice."""
-    fleet = fleet_of()
-    assert is_due(fleet)
-    digest(fleet, 1024, 1100)
-    assert not is_due(fleet, NOW + 10 * DIGEST_AGAIN_MS)
-    scan(fleet, digest_range=(900, 1200))
-    assert not is_due(fleet, NOW + DIGEST_AGAIN_MS - 1)
-    assert is_due(fleet, NOW + DIGEST_AGAIN_MS)
-    scan(fleet, digest_range=(900, 2100))
-    assert not is_due(fleet, NOW + DIGEST_INTERVAL_MS - 1)
-    assert is_due(fleet, NOW + DIGEST_INTERVAL_MS)
-    assert is_due(fleet, NOW - 1), "a clock that jumped back"
+    registry = registry_of()
+    assert is_due(registry)
+    digest(registry, 1024, 1100)
+    assert not is_due(registry, NOW + 10 * DIGEST_AGAIN_MS)
+    scan(registry, digest_range=(900, 1200))
+    assert not is_due(registry, NOW + DIGEST_AGAIN_MS - 1)
+    assert is_due(registry, NOW + DIGEST_AGAIN_MS)
+    scan(registry, digest_range=(900, 2100))
+    assert not is_due(registry, NOW + DIGEST_INTERVAL_MS - 1)
+    assert is_due(registry, NOW + DIGEST_INTERVAL_MS)
+    assert is_due(registry, NOW - 1), "a clock that jumped back"
 
 
 def test_partitions_that_are_not_digested() -> None:
     """U-90: no grid offset, one replica, left alone, or turned off."""
-    assert not is_due(fleet_of(digest_range=(0, 0)))
-    assert not is_due(fleet_of(digest_range=(5, 4)))
+    assert not is_due(registry_of(digest_range=(0, 0)))
+    assert not is_due(registry_of(digest_range=(5, 4)))
     for brokers, due in (({1}, False), ({1, 2}, True)):
         facts = TopicReplicas(ReplicaFacts({}), {0: Replicas(frozenset(brokers), frozenset(brokers))})
-        assert is_due(fleet_of(config=replace(config(), replicas=facts))) == due
+        assert is_due(registry_of(config=replace(config(), replicas=facts))) == due
     for name, value in (
         ("quarantine", Quarantine("broken", NOW, 1, NOW + 1000)),
         ("paused", True),
         ("trigger", "ratio"),
     ):
-        fleet = fleet_of()
-        setattr(tracked(fleet), name, value)
-        assert not is_due(fleet), name
-    fleet = fleet_of()
-    fleet.settings = replace(fleet.settings, digest_percent=0)
-    assert not is_due(fleet)
+        registry = registry_of()
+        setattr(entry_of(registry), name, value)
+        assert not is_due(registry), name
+    registry = registry_of()
+    registry.settings = replace(registry.settings, digest_percent=0)
+    assert not is_due(registry)
 
 
 def test_the_newest_digests_are_remembered() -> None:
     """U-90: a few, by today's rules, of the log as it is."""
-    fleet = fleet_of()
-    digest(fleet, *range(1000, 1006))
-    digest(fleet, *range(1004, 1012), text="11")
-    ends = [each.end_offset for each in digests_of(tracked(fleet))]
+    registry = registry_of()
+    digest(registry, *range(1000, 1006))
+    digest(registry, *range(1004, 1012), text="11")
+    ends = [each.end_offset for each in digests_of(entry_of(registry))]
     assert ends == list(range(1004, 1012))
     assert len(ends) == MOST_OFFSETS
-    assert {each.digest for each in digests_of(tracked(fleet))} == {"11" * 16}
-    assert partition_view(fleet, tracked(fleet)).to_json()["digests"][0]["end_offset"] == 1004
-    scan(fleet, digest_range=(900, 1006))
-    digest(fleet, 1002)
-    assert [each.end_offset for each in digests_of(tracked(fleet))] == [1004, 1005, 1006, 1002], "the log was cut"
-    scan(fleet, digest_range=(900, 1006), fingerprint="other")
-    assert digests_of(tracked(fleet)) == ()
-    assert is_due(fleet)
-    digest(fleet, 1002)
-    assert [each.end_offset for each in digests_of(tracked(fleet))] == [1002]
+    assert {each.digest for each in digests_of(entry_of(registry))} == {"11" * 16}
+    assert partition_view(registry, entry_of(registry)).to_json()["digests"][0]["end_offset"] == 1004
+    scan(registry, digest_range=(900, 1006))
+    digest(registry, 1002)
+    assert [each.end_offset for each in digests_of(entry_of(registry))] == [1004, 1005, 1006, 1002], "the log was cut"
+    scan(registry, digest_range=(900, 1006), fingerprint="other")
+    assert digests_of(entry_of(registry)) == ()
+    assert is_due(registry)
+    digest(registry, 1002)
+    assert [each.end_offset for each in digests_of(entry_of(registry))] == [1002]
 
 
 def test_digests_of_an_earlier_topic_of_that_name_do_not_count() -> None:
     """U-90: the job began before it was created again."""
-    fleet = fleet_of()
-    before = tracked(fleet).scan
+    registry = registry_of()
+    before = entry_of(registry).scan
     assert before is not None
-    scan(fleet, digest_range=(900, 1100), topic_id=UUID(int=5))
-    fleet.digested(KEY, before, (StateDigest(0, 1024, "00" * 16, 1),), NOW)
-    assert digests_of(tracked(fleet)) == ()
+    scan(registry, digest_range=(900, 1100), topic_id=UUID(int=5))
+    registry.digested(KEY, before, (StateDigest(0, 1024, "00" * 16, 1),), NOW)
+    assert digests_of(entry_of(registry)) == ()
 
 
 def peers(**texts: str) -> dict[int, dict[str, ReplicaDigests]]:
@@ -128,10 +128,10 @@ def peers(**texts: str) -> dict[int, dict[str, ReplicaDigests]]:
 
 def test_a_difference_is_a_warning_and_a_metric() -> None:
     """U-90: until the replicas agree again."""
-    fleet, answers = fleet_of(), peers(two="00", three="11")
-    differences = ReplicaDifferences(fleet, lambda: answers)
+    registry, answers = registry_of(), peers(two="00", three="11")
+    differences = ReplicaDifferences(registry, lambda: answers)
     assert differences.current().count == 0, "brokers 2 and 3 report it"
-    digest(fleet, 1024)
+    digest(registry, 1024)
     found = differences.current()
     assert found.count == 1
     assert "orders-0: the latest state below offset 1024 differs" in found.texts[0]
@@ -146,14 +146,14 @@ def test_a_difference_is_a_warning_and_a_metric() -> None:
 
 def test_many_differences_are_counted() -> None:
     """U-90: and the first ones named."""
-    fleet, text = fleet_of(), "22" * 16
+    registry, text = registry_of(), "22" * 16
     names = [TopicPartition("orders", number) for number in range(SHOWN + 5)]
     scans = [partition_scan(name=name, digest_range=(900, 1100)) for name in names]
-    fleet.merge(replace(dir_scan(*scans), present=frozenset(names)), NOW)
+    registry.merge(replace(dir_scan(*scans), present=frozenset(names)), NOW)
     for each in scans:
-        fleet.digested((KEY[0], each.name), each, (StateDigest(0, 1024, text, 3),), NOW)
+        registry.digested((KEY[0], each.name), each, (StateDigest(0, 1024, text, 3),), NOW)
     answers = {2: {str(name): peers(two="00")[2]["orders-0"] for name in names}}
-    found = ReplicaDifferences(fleet, lambda: answers).current()
+    found = ReplicaDifferences(registry, lambda: answers).current()
     assert found.count == SHOWN + 5
     assert len(found.texts) == SHOWN + 1
     assert found.texts[-1].startswith("5 more partitions")

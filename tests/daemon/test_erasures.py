@@ -19,7 +19,7 @@ from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.erasure_requests import ErasureRequest, ErasureRequests, KeyHash
 from tests.cleaner.driver import config
 from tests.cli.erasing import ABSENT, KEY, PRESENT, SALT, TOPIC_ID
-from tests.daemon.fleets import CLEAN, NOW, PATH, done, fleet_with, partition_scan, result, tracked, triggers
+from tests.daemon.registries import CLEAN, NOW, PATH, done, entry_of, partition_scan, registry_with, result, triggers
 from tests.daemon.views import NOW_MS, view
 from tests.support.fake_agent import FakeAgent, Refusal
 from tests.support.log_dirs import Partition, make_log_dir
@@ -46,12 +46,12 @@ def requested(offset: int = 15, **facts: Any) -> ErasureRequest:
     )
 
 
-def erasures_of(state_dir: Path, fleet: PartitionRegistry, now_ms: int = NOW) -> Erasures:
-    return Erasures(state_dir, fleet, AgentPool(), lambda: now_ms)
+def erasures_of(state_dir: Path, registry: PartitionRegistry, now_ms: int = NOW) -> Erasures:
+    return Erasures(state_dir, registry, AgentPool(), lambda: now_ms)
 
 
-def following(tmp_path: Path, fleet: PartitionRegistry, *requests: ErasureRequest) -> Erasures:
-    erasures = erasures_of(tmp_path, fleet)
+def following(tmp_path: Path, registry: PartitionRegistry, *requests: ErasureRequest) -> Erasures:
+    erasures = erasures_of(tmp_path, registry)
     erasures.apply(Found(requests, frozenset()))
     return erasures
 
@@ -63,25 +63,25 @@ def stage(erasures: Erasures) -> str:
 
 def test_the_tombstone_is_cleaned_next(tmp_path: Path) -> None:
     """Whatever the dirty ratio is, and no sooner than a cleaning covers it."""
-    fleet = fleet_with(partition_scan(**QUIET))
-    assert triggers(fleet) == []
-    erasures = following(tmp_path, fleet, requested(15))
-    assert (triggers(fleet), stage(erasures)) == (["erasure"], "dirty")
+    registry = registry_with(partition_scan(**QUIET))
+    assert triggers(registry) == []
+    erasures = following(tmp_path, registry, requested(15))
+    assert (triggers(registry), stage(erasures)) == (["erasure"], "dirty")
     erasures.apply(Found((requested(20),), frozenset()))
-    assert (triggers(fleet), stage(erasures)) == ([], "blocked")
+    assert (triggers(registry), stage(erasures)) == ([], "blocked")
     erasures.apply(Found((requested(9),), frozenset()))
-    assert (triggers(fleet), stage(erasures)) == ([], "tombstone")
+    assert (triggers(registry), stage(erasures)) == ([], "tombstone")
     erasures.apply(Found((), frozenset()))
-    assert (triggers(fleet), erasures.views()) == ([], ())
+    assert (triggers(registry), erasures.views()) == ([], ())
 
 
 def test_it_is_not_cleaned_again_for_nothing(tmp_path: Path) -> None:
     """A cleaning that fails waits as any other; one that covers the tombstone ends it."""
-    fleet = fleet_with(partition_scan(**QUIET))
-    following(tmp_path, fleet, requested(15))
-    done(fleet, failed="broken", result=result("quarantined"))
-    assert triggers(fleet) == []
-    cleaned = fleet_with(partition_scan(**{**QUIET, **CLEAN}, clean_offset=20))
+    registry = registry_with(partition_scan(**QUIET))
+    following(tmp_path, registry, requested(15))
+    done(registry, failed="broken", result=result("quarantined"))
+    assert triggers(registry) == []
+    cleaned = registry_with(partition_scan(**{**QUIET, **CLEAN}, clean_offset=20))
     following(tmp_path, cleaned, requested(15))
     assert triggers(cleaned) == []
 
@@ -91,16 +91,16 @@ def test_it_is_not_cleaned_again_for_nothing(tmp_path: Path) -> None:
 )
 def test_partitions_that_it_is_not_about(tmp_path: Path, other: dict[str, Any]) -> None:
     """A topic that was created again under the same name is another one."""
-    fleet = fleet_with(partition_scan(**QUIET))
-    erasures = following(tmp_path, fleet, requested(**other))
-    assert triggers(fleet) == []
+    registry = registry_with(partition_scan(**QUIET))
+    erasures = following(tmp_path, registry, requested(**other))
+    assert triggers(registry) == []
     assert erasures.views()[0].stages == {}
 
 
 def test_a_refused_partition_is_not_forced(tmp_path: Path) -> None:
-    fleet = fleet_with(partition_scan(**QUIET, forceable=False, refused=True))
-    following(tmp_path, fleet, requested(15))
-    assert triggers(fleet) == []
+    registry = registry_with(partition_scan(**QUIET, forceable=False, refused=True))
+    following(tmp_path, registry, requested(15))
+    assert triggers(registry) == []
 
 
 def test_the_log_shows_when_the_tombstone_is_gone(tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ def test_the_log_shows_when_the_tombstone_is_gone(tmp_path: Path) -> None:
     ErasureRequests(tmp_path / "state").save(requested(2))
     for segments, expected in ((PRESENT, "tombstone"), (ABSENT, "certify"), ({3: b""}, "certify")):
         logs = make_log_dir(tmp_path / str(len(list(tmp_path.iterdir()))), {"orders-0": Partition(segments)})
-        fleet = fleet_with(partition_scan(**{**QUIET, **CLEAN}, log_dir=read_log_dir(logs), clean_offset=3))
-        erasures = erasures_of(tmp_path / "state", fleet)
+        registry = registry_with(partition_scan(**{**QUIET, **CLEAN}, log_dir=read_log_dir(logs), clean_offset=3))
+        erasures = erasures_of(tmp_path / "state", registry)
         for _ in range(2):  # the first reading finds the requests, the second one reads their logs
             erasures.apply(erasures.reading()())
         assert stage(erasures) == expected
@@ -124,11 +124,11 @@ def test_certified_requests_and_damaged_files(tmp_path: Path) -> None:
     requests = ErasureRequests(tmp_path)
     requests.save(requested())
     requests.certified("0123456789abcdef", NOW)
-    fleet = fleet_with(partition_scan(**QUIET))
-    erasures = erasures_of(tmp_path, fleet)
+    registry = registry_with(partition_scan(**QUIET))
+    erasures = erasures_of(tmp_path, registry)
     erasures.apply(erasures.reading()())
     assert erasures.views() == ()
-    assert not tracked(fleet).requested
+    assert not entry_of(registry).requested
     requests.path.write_text("{")
     (warning,) = erasures.reading()().warnings
     assert "ignored" in warning
@@ -143,7 +143,7 @@ def test_requests_of_a_newer_release(tmp_path: Path) -> None:
     """U-88: after the way back to an earlier release they are reported, and never replaced."""
     requests = ErasureRequests(tmp_path)
     requests.path.write_text('{"format": 2, "requests": []}')
-    (warning,) = erasures_of(tmp_path, fleet_with(partition_scan(**QUIET))).reading()().warnings
+    (warning,) = erasures_of(tmp_path, registry_with(partition_scan(**QUIET))).reading()().warnings
     assert "written by a newer cleanerd (format 2, this one knows 1)" in warning
     for change in (lambda: requests.save(requested()), lambda: requests.certified("0123456789abcdef", NOW)):
         with pytest.raises(ConfigError, match=r"newer cleanerd .*\(use the newer release\)"):
@@ -182,13 +182,13 @@ class Rolling:
         ErasureRequests(self._state).save(requested(2))
         rules = config(segment_ms=SEGMENT_MS)
         scan = partition_scan(**QUIET, log_dir=read_log_dir(self.logs), clean_offset=0, bound_offset=2, config=rules)
-        self.fleet = fleet_with(scan)
+        self.registry = registry_with(scan)
         choice = ModeChoice("live", "an agent answers", agent.socket_path)
-        self.fleet.dirs[str(PATH)] = replace(self.fleet.dirs[str(PATH)], choice=choice)
+        self.registry.dirs[str(PATH)] = replace(self.registry.dirs[str(PATH)], choice=choice)
 
     def read(self, now_ms: int) -> Found:
         """Two readings, as the first only finds the request; the second one's result."""
-        erasures = erasures_of(self._state, self.fleet, now_ms)
+        erasures = erasures_of(self._state, self.registry, now_ms)
         for _ in range(2):
             found = erasures.reading()()
             erasures.apply(found)
@@ -226,9 +226,9 @@ def test_a_segment_without_a_time_is_not_rolled(tmp_path: Path, agent: FakeAgent
 
 def test_a_partition_that_an_operator_paused_is_not_rolled(tmp_path: Path, agent: FakeAgent) -> None:
     rolling = Rolling(tmp_path, agent, ACTIVE)
-    rolling.fleet.pause(None, paused=True)
+    rolling.registry.pause(None, paused=True)
     assert rolling.read(NOW + SEGMENT_MS).rolled == ()
-    rolling.fleet.pause(None, paused=False)
+    rolling.registry.pause(None, paused=False)
     assert len(rolling.read(NOW + SEGMENT_MS).rolled) == 1
 
 

@@ -39,8 +39,8 @@ def test_the_only_worker_is_not_lost(root: Path) -> None:
             workers = service.dispatcher.workers
             try:
                 await until("it hangs", hangs.is_set)
-                for tracked in service.fleet.in_dir(str(root)):
-                    tracked.requested = True
+                for entry in service.registry.in_dir(str(root)):
+                    entry.requested = True
                 await until("the other one is clean", lambda: service.view().totals.cleans.get("cleaned") == 1)
                 assert (workers.size, workers.alive) == (1, 2)
             finally:

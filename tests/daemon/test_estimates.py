@@ -26,7 +26,7 @@ from cleanerd.daemon.work.run_job import run
 from cleanerd.state.cleaner_checkpoint import LastSegment
 from cleanerd.state.in_progress import CrashSuspect
 from cleanerd_lab.bench.generate import LogShape, make_log
-from tests.daemon.fleets import KEY, NOW, SAVING, dir_scan, fleet_with, partition_scan, tracked
+from tests.daemon.registries import KEY, NOW, SAVING, dir_scan, entry_of, partition_scan, registry_with
 from tests.daemon.service import COMPACT, assignments, partition, serve, until
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
@@ -42,20 +42,20 @@ SELDOM = "topics.bench.min.cleanable.dirty.ratio=1"
 BENCH = ["topics.bench.cleanup.policy=compact", SELDOM]
 
 
-def _fleet(**values: Any) -> PartitionRegistry:
-    fleet = fleet_with(partition_scan(eligible=False, **values))
-    fleet.settings = replace(fleet.settings, estimate_bytes=1)
-    return fleet
+def _registry(**values: Any) -> PartitionRegistry:
+    registry = registry_with(partition_scan(eligible=False, **values))
+    registry.settings = replace(registry.settings, estimate_bytes=1)
+    return registry
 
 
-def _waits(fleet: PartitionRegistry, now_ms: int = NOW) -> bool:
-    return bool(fleet.unknown_savings(now_ms))
+def _waits(registry: PartitionRegistry, now_ms: int = NOW) -> bool:
+    return bool(registry.unknown_savings(now_ms))
 
 
 def test_an_estimate_is_shown_with_its_error() -> None:
     """U-41: before it a guess, which people are not told as a number."""
-    fleet = _fleet()
-    view = partition_view(fleet, tracked(fleet))
+    registry = _registry()
+    view = partition_view(registry, entry_of(registry))
     reported = (
         view.reclaimable_bytes,
         view.reclaimable_low_bytes,
@@ -64,8 +64,8 @@ def test_an_estimate_is_shown_with_its_error() -> None:
     )
     assert reported == (100, 0, 300, "guess")
     assert partition_row(view.to_json(), NOW)[5] == ""
-    fleet.estimated(KEY, None, ESTIMATED, NOW)
-    view = partition_view(fleet, tracked(fleet))
+    registry.estimated(KEY, None, ESTIMATED, NOW)
+    view = partition_view(registry, entry_of(registry))
     reported = (
         view.reclaimable_bytes,
         view.reclaimable_low_bytes,
@@ -74,60 +74,60 @@ def test_an_estimate_is_shown_with_its_error() -> None:
     )
     assert reported == (60, 40, 80, "sample")
     assert partition_row(view.to_json(), NOW)[5] == "~60 B ± 20 B"
-    fleet.merge(dir_scan(partition_scan(eligible=False, dirty_bytes=220, bound_offset=22)), NOW)
-    view = partition_view(fleet, tracked(fleet))
+    registry.merge(dir_scan(partition_scan(eligible=False, dirty_bytes=220, bound_offset=22)), NOW)
+    view = partition_view(registry, entry_of(registry))
     assert (view.reclaimable_bytes, view.reclaimable_low_bytes, view.reclaimable_high_bytes) == (66, 40, 100)
 
 
 def test_once_an_hour_and_when_twice_as_much_is_dirty() -> None:
     """U-41: what is known already is not read again."""
-    fleet = _fleet()
-    assert _waits(fleet)
-    fleet.estimated(KEY, None, ESTIMATED, NOW)
+    registry = _registry()
+    assert _waits(registry)
+    registry.estimated(KEY, None, ESTIMATED, NOW)
     later = NOW + ESTIMATE_INTERVAL_MS
-    assert not _waits(fleet, later)
-    fleet.merge(dir_scan(partition_scan(eligible=False, dirty_bytes=400, bound_offset=40)), NOW)
-    assert not _waits(fleet, later - 1)
-    assert _waits(fleet, later)
-    assert _waits(fleet, NOW - 1), "a clock that jumped back"
-    fleet.merge(dir_scan(partition_scan(eligible=False, clean_offset=40, bound_offset=50, dirty_bytes=10)), NOW)
-    assert _waits(fleet, later), "it was cleaned"
+    assert not _waits(registry, later)
+    registry.merge(dir_scan(partition_scan(eligible=False, dirty_bytes=400, bound_offset=40)), NOW)
+    assert not _waits(registry, later - 1)
+    assert _waits(registry, later)
+    assert _waits(registry, NOW - 1), "a clock that jumped back"
+    registry.merge(dir_scan(partition_scan(eligible=False, clean_offset=40, bound_offset=50, dirty_bytes=10)), NOW)
+    assert _waits(registry, later), "it was cleaned"
 
 
 def test_a_failed_estimate_waits_as_well() -> None:
     """A log whose indexes are of no use is not read again at once."""
-    fleet = _fleet()
-    fleet.estimated(KEY, None, None, NOW)
-    assert not _waits(fleet, NOW + 1)
-    assert _waits(fleet, NOW + ESTIMATE_INTERVAL_MS)
+    registry = _registry()
+    registry.estimated(KEY, None, None, NOW)
+    assert not _waits(registry, NOW + 1)
+    assert _waits(registry, NOW + ESTIMATE_INTERVAL_MS)
 
 
 def test_partitions_that_are_left_alone_are_not_estimated() -> None:
     """Nothing dirty, in quarantine, paused, a suspect, excluded: or estimates are turned off."""
-    assert not _waits(_fleet(dirty_bytes=0))
+    assert not _waits(_registry(dirty_bytes=0))
     for name, value in (
         ("quarantine", Quarantine("broken", NOW, 1, NOW + 1000)), ("paused", True), ("excluded", "left to Kafka"),
         ("suspect", CrashSuspect(1, NOW)), ("trigger", "ratio"),
     ):  # fmt: skip
-        fleet = _fleet()
-        setattr(tracked(fleet), name, value)
-        assert not _waits(fleet), name
-    fleet = _fleet()
-    fleet.settings = replace(fleet.settings, estimate_bytes=0)
-    assert not _waits(fleet)
+        registry = _registry()
+        setattr(entry_of(registry), name, value)
+        assert not _waits(registry), name
+    registry = _registry()
+    registry.settings = replace(registry.settings, estimate_bytes=0)
+    assert not _waits(registry)
 
 
 def test_an_estimate_does_not_replace_an_observation() -> None:
     """An observation that ended meanwhile is better; and an estimate is no observation."""
-    fleet = _fleet()
-    tracked(fleet).saving = SAVING
-    fleet.estimated(KEY, None, ESTIMATED, NOW)
-    assert tracked(fleet).saving == SAVING
-    fleet = fleet_with(work="observe")
-    fleet.estimated(KEY, None, ESTIMATED, NOW)
-    assert [each.trigger for each in fleet.candidates(NOW)] == ["ratio"], "to be observed all the same"
-    fleet.estimated(KEY, None, replace(ESTIMATED, estimate=Reclaimable(50, 50, 50, "exact")), NOW)
-    assert fleet.candidates(NOW) == []
+    registry = _registry()
+    entry_of(registry).saving = SAVING
+    registry.estimated(KEY, None, ESTIMATED, NOW)
+    assert entry_of(registry).saving == SAVING
+    registry = registry_with(work="observe")
+    registry.estimated(KEY, None, ESTIMATED, NOW)
+    assert [each.trigger for each in registry.candidates(NOW)] == ["ratio"], "to be observed all the same"
+    registry.estimated(KEY, None, replace(ESTIMATED, estimate=Reclaimable(50, 50, 50, "exact")), NOW)
+    assert registry.candidates(NOW) == []
 
 
 CLOSED = LastSegment(3, 1, 2, 300, 4)
@@ -139,26 +139,26 @@ def _kept(state_dir: Path) -> EstimateCache:
 
 def _restarted(state_dir: Path, **values: Any) -> PartitionRegistry:
     """A daemon that begins with what the one before it left, and finds the log so."""
-    fleet = PartitionRegistry(RegistrySettings(Backoff(1, 2), 1), recall=_kept(state_dir).recall)
-    fleet.merge(dir_scan(partition_scan(eligible=False, **{"closed": CLOSED, **values})), NOW)
-    return fleet
+    registry = PartitionRegistry(RegistrySettings(Backoff(1, 2), 1), recall=_kept(state_dir).recall)
+    registry.merge(dir_scan(partition_scan(eligible=False, **{"closed": CLOSED, **values})), NOW)
+    return registry
 
 
 @pytest.fixture
 def left(tmp_path: Path) -> Path:
     """The state directory of a daemon that knew what a cleaning would save."""
-    fleet = _fleet(closed=CLOSED)
-    fleet.estimated(KEY, None, replace(ESTIMATED, closed=CLOSED), NOW)
-    _kept(tmp_path).save(fleet.partitions.values(), now=True)
+    registry = _registry(closed=CLOSED)
+    registry.estimated(KEY, None, replace(ESTIMATED, closed=CLOSED), NOW)
+    _kept(tmp_path).save(registry.partitions.values(), now=True)
     return tmp_path
 
 
 def test_a_restart_keeps_what_is_known(left: Path) -> None:
     """U-41: of a log that is still the same, with its bounds; nobody reads it again."""
-    fleet = _restarted(left)
-    assert tracked(fleet).saving == replace(ESTIMATED, closed=CLOSED)
-    fleet.settings = replace(fleet.settings, estimate_bytes=1)
-    assert not _waits(fleet)
+    registry = _restarted(left)
+    assert entry_of(registry).saving == replace(ESTIMATED, closed=CLOSED)
+    registry.settings = replace(registry.settings, estimate_bytes=1)
+    assert not _waits(registry)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_restart_keeps_what_is_known(left: Path) -> None:
 )  # fmt: skip
 def test_a_log_that_changed_meanwhile_gets_no_old_estimate(left: Path, changed: dict[str, Any]) -> None:
     """U-41: whatever else is alike: truncated and written again alike, other rules, a new topic."""
-    assert tracked(_restarted(left, **changed)).saving is None
+    assert entry_of(_restarted(left, **changed)).saving is None
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_an_invalid_remembered_estimate_counts_as_absent(left: Path, text: str) 
     kept = _kept(left)
     assert len(kept.warnings) == 1
     assert ("written by a newer cleanerd" if '"format": 2' in text else "damaged") in kept.warnings[0]
-    assert tracked(_restarted(left)).saving is None
+    assert entry_of(_restarted(left)).saving is None
 
 
 def test_estimates_are_written_seldom(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_cleaning_does_not_wait_for_an_estimate(root: Path) -> None:
 
     async def story(service: Service) -> None:
         assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
-        service.fleet.named("bench-0")[0].requested = True
+        service.registry.named("bench-0")[0].requested = True
         service.scan_loop.wake()
         await until("observed", lambda: partition(service.view(), "bench-0").reclaimable_exact)
         assert stopped[0]

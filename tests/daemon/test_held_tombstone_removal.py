@@ -20,7 +20,7 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.policy.replicas import MARGIN_MS, ExpiryBound, ReplicaFacts, Replicas, TopicReplicas
 from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
 from tests.cleaner.driver import config
-from tests.daemon.fleets import partition_scan
+from tests.daemon.registries import partition_scan
 from tests.daemon.service import assignments, scan_context
 from tests.segments.replica_records import NO_OP, partition
 from tests.support.format_bytes import metadata_batch, topic
@@ -43,10 +43,10 @@ SHORT = ExpiryBound(HORIZON - 1, (2,), HORIZON)
 def test_it_waits(at_ms: int | None, expected: str | None) -> None:
     """U-73: a removal without effect would be repeated."""
     held = partition_scan(eligible=False, forceable=True, has_clean_part=True, dirty_bytes=0, expiry=ExpiryBound(at_ms))
-    tracked = PartitionEntry(
+    entry = PartitionEntry(
         TopicPartition("orders", 0), "/logs", scan=held, next_tombstone_removal_ms=HORIZON, removal_known=True
     )
-    assert trigger_of(tracked, "live", NOW, is_full=False, plan_max_age_ms=1000) == expected
+    assert trigger_of(entry, "live", NOW, is_full=False, plan_max_age_ms=1000) == expected
 
 
 def seen(expiry: ExpiryBound, next_tombstone_removal_ms: int | None) -> DirectorySnapshot:

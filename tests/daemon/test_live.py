@@ -113,7 +113,7 @@ def test_failures_back_off(root: Path) -> None:
     ended_ms: list[int] = []
 
     def noted(job: CleaningJob, *more: Any) -> JobDone:
-        if job.before is not None:  # what the fleet has made of the failure before
+        if job.before is not None:  # what the registry has made of the failure before
             failures.append((job.before.failures, job.before.at_ms - ended_ms[-1]))
         done = run(job, *more)
         ended_ms.append(done.ended_ms)
@@ -313,7 +313,7 @@ def test_outside_of_the_windows_only_requests_begin(root: Path) -> None:
         async def story(service: Service) -> None:
             await until("queued", lambda: {p.phase for p in service.view().partitions} == {"queued"})
             assert not service.view().window_open
-            service.fleet.named("orders-1")[0].requested = True
+            service.registry.named("orders-1")[0].requested = True
             await until("one is clean", lambda: is_clean(service.view(), 8, "orders-1"))
             assert partition(service.view()).phase == "queued"
 

@@ -40,7 +40,7 @@ from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.state.in_progress import PLACE, InFlightMarkers
 from tests.cleaner.driver import clean as clean_log
 from tests.cli.clean_log_dirs import batch
-from tests.daemon.fleets import NOW, fleet_with
+from tests.daemon.registries import NOW, registry_with
 from tests.daemon.service import COMPACT, assignments, broker, is_clean, scan_context, serve, until
 from tests.segments.metadata_logs import ID1
 from tests.segments.replica_records import log_of, partition
@@ -105,10 +105,10 @@ def test_what_keeps_the_broker_from_starting_is_a_warning(root: Path) -> None:
 def test_the_end_of_a_log_is_in_the_status(root: Path) -> None:
     """U-70: other brokers' daemons read there how far a replica is that their tombstones wait for."""
     make_log_dir(root, {"orders-0": Partition({0: batch(0, ("a", "1")), 1: batch(1, ("b", "1"), ("c", "1"))})})
-    fleet = fleet_with()
-    fleet.merge(LogDirScanner(root).scan(scan_context(root)), NOW)
-    (tracked,) = (each for each in fleet.partitions.values() if each.path == str(root))
-    assert partition_view(fleet, tracked).to_json()["log_end_offset"] == 3
+    registry = registry_with()
+    registry.merge(LogDirScanner(root).scan(scan_context(root)), NOW)
+    (entry,) = (each for each in registry.partitions.values() if each.path == str(root))
+    assert partition_view(registry, entry).to_json()["log_end_offset"] == 3
 
 
 def test_the_tombstones_that_the_last_cleaning_kept_are_in_the_status(root: Path) -> None:
@@ -117,10 +117,10 @@ def test_the_tombstones_that_the_last_cleaning_kept_are_in_the_status(root: Path
     make_log_dir(root, {"orders-0": Partition({0: log, 2: b""})})
 
     def shown() -> object:
-        fleet = fleet_with()
-        fleet.merge(LogDirScanner(root).scan(scan_context(root)), NOW)
-        (tracked,) = (each for each in fleet.partitions.values() if each.path == str(root))
-        return partition_view(fleet, tracked).to_json()["tombstones_kept"]
+        registry = registry_with()
+        registry.merge(LogDirScanner(root).scan(scan_context(root)), NOW)
+        (entry,) = (each for each in registry.partitions.values() if each.path == str(root))
+        return partition_view(registry, entry).to_json()["tombstones_kept"]
 
     assert shown() is None
     assert clean_log(root, CleaningOptions(time.time_ns() // 1_000_000, force=True)).outcome == "cleaned"

@@ -97,7 +97,7 @@ def test_observe_writes_nothing(root: Path, running: str) -> None:
         assert {p.mode for p in view.partitions} == {"observe"}
         assert partition(view).reason == "would be cleaned"
         saving = partition(view).reclaimable_bytes or 0
-        service.fleet.named("orders-0")[0].requested = True
+        service.registry.named("orders-0")[0].requested = True
         await rounds(service)
         assert everything(root) == before
         assert view.totals.cleans == {}
@@ -283,9 +283,9 @@ def test_somebody_else_at_work_is_no_failure_of_a_partition(root: Path) -> None:
     make_log_dir(root, {"orders-0": two_groups()})
 
     async def story(service: Service) -> None:
-        await until("tried", lambda: service.fleet.named("orders-0")[0].hold.times > 0)
+        await until("tried", lambda: service.registry.named("orders-0")[0].hold.times > 0)
         assert partition(service.view()).quarantine is None
-        assert "another cleanerd works on this partition" in service.fleet.named("orders-0")[0].hold.reason
+        assert "another cleanerd works on this partition" in service.registry.named("orders-0")[0].hold.reason
 
     with held(root), PartitionFiles(root / "orders-0") as files:
         files.claim()
@@ -307,7 +307,7 @@ def test_a_log_that_changes_while_it_is_staged_is_no_failure(root: Path, monkeyp
     monkeypatch.setattr(deferred_swap, "validate_plan", changed)
 
     async def story(service: Service) -> None:
-        await until("tried", lambda: service.fleet.named("orders-0")[0].hold.times > 0)
+        await until("tried", lambda: service.registry.named("orders-0")[0].hold.times > 0)
         assert partition(service.view()).quarantine is None
 
     with held(root):

@@ -18,17 +18,17 @@ from cleanerd.errors import LogDirBusyError, RefusedError
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.segments.partition import read_partition
 from cleanerd.state.cleaner_checkpoint import StateStore
-from tests.daemon.fleets import (
+from tests.daemon.registries import (
     CLEAN,
     DAY_MS,
     NOW,
     dir_scan,
     done,
-    fleet_with,
+    entry_of,
     job_on,
     partition_scan,
+    registry_with,
     result,
-    tracked,
     triggers,
 )
 from tests.daemon.service import BY_THE_CLOCK, SETTLES_SOON, assignments, broker, partition, rounds, serve, until
@@ -127,7 +127,7 @@ def test_new_records_are_cleaned_at_once_without_a_state_directory(root: Path) -
 
         async def story(service: Service) -> None:
             hour_long = Backoff(3_600_000, 3_600_000)
-            service.fleet.settings = replace(service.fleet.settings, hold=hour_long)
+            service.registry.settings = replace(service.registry.settings, hold=hour_long)
             await until("it is held", lambda: "cannot be stored" in partition(service.view()).reason)
             cleans = sum(service.view().totals.cleans.values())
             for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
@@ -144,32 +144,32 @@ def test_horizons_are_not_read_in_what_a_worker_still_has(root: Path, monkeypatc
 
     async def story(service: Service) -> None:
         await until("looked at", lambda: partition(service.view()).clean_offset is not None)
-        running, stale = service.dispatcher.running, service.fleet.stale
+        running, stale = service.dispatcher.running, service.registry.stale
         await until("nobody is at work on it", lambda: not running and not stale)
         begun: list[object] = []
         # Whether a second job would begin shows only in what is begun.
-        monkeypatch.setattr(service.dispatcher, "_begin", lambda tracked, *_args, **_more: begun.append(tracked.key))
-        (tracked,) = service.fleet.partitions.values()
-        service.fleet.partitions[tracked.key] = PartitionEntry(tracked.name, tracked.path, scan=tracked.scan)
+        monkeypatch.setattr(service.dispatcher, "_begin", lambda entry, *_args, **_more: begun.append(entry.key))
+        (entry,) = service.registry.partitions.values()
+        service.registry.partitions[entry.key] = PartitionEntry(entry.name, entry.path, scan=entry.scan)
         service.dispatcher.schedule()
-        assert begun == [tracked.key]
-        assert tracked.scan is not None
-        service.dispatcher.running[tracked.key] = job_on(tracked.scan)
+        assert begun == [entry.key]
+        assert entry.scan is not None
+        service.dispatcher.running[entry.key] = job_on(entry.scan)
         service.dispatcher.schedule()
-        del service.dispatcher.running[tracked.key]
-        assert begun == [tracked.key]
+        del service.dispatcher.running[entry.key]
+        assert begun == [entry.key]
 
     serve([*assignments(root, log_cleaner_threads="2"), "topics.orders.cleanup.policy=compact"], story)
 
 
 def test_a_refusal_of_old_formats_is_tried_ever_more_seldom() -> None:
     """U-18: a log of v0 beside a running broker is indexed and decided before that is known."""
-    fleet = PartitionRegistry(RegistrySettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
-    fleet.merge(dir_scan(partition_scan()), NOW)
+    registry = PartitionRegistry(RegistrySettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
+    registry.merge(dir_scan(partition_scan()), NOW)
     for _ in range(14):
-        done(fleet, result=result("skipped", reason="v0", error=RefusedError("v0")))
-    assert triggers(fleet, NOW + 3_599_999) == []
-    assert triggers(fleet, NOW + 3_600_000) == ["ratio"]
+        done(registry, result=result("skipped", reason="v0", error=RefusedError("v0")))
+    assert triggers(registry, NOW + 3_599_999) == []
+    assert triggers(registry, NOW + 3_600_000) == ["ratio"]
     busy = PartitionRegistry(RegistrySettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
     busy.merge(dir_scan(partition_scan()), NOW)
     for _ in range(12):
@@ -180,11 +180,11 @@ def test_a_refusal_of_old_formats_is_tried_ever_more_seldom() -> None:
 def test_tombstones_of_a_staged_partition_are_removed_once() -> None:
     """The time stays due; the plan alone keeps it from being made again."""
     due = partition_scan(**CLEAN, removal_known=True, next_tombstone_removal_ms=NOW - 5)
-    fleet = fleet_with(due, work="stage")
-    assert triggers(fleet) == ["tombstone_removal"]
-    done(fleet, kind="stage", result=result("staged", next_tombstone_removal_ms=NOW + DAY_MS))
-    fleet.merge(dir_scan(replace(due, staged=StagedPlan(20, NOW)), work="stage"), NOW)
-    assert triggers(fleet) == []
-    assert partition_view(fleet, tracked(fleet)).next_tombstone_removal_ms == NOW - 5
-    fleet.merge(dir_scan(due, work="stage"), NOW)
-    assert triggers(fleet, NOW + RESTAGE_AFTER_MS) == ["tombstone_removal"]
+    registry = registry_with(due, work="stage")
+    assert triggers(registry) == ["tombstone_removal"]
+    done(registry, kind="stage", result=result("staged", next_tombstone_removal_ms=NOW + DAY_MS))
+    registry.merge(dir_scan(replace(due, staged=StagedPlan(20, NOW)), work="stage"), NOW)
+    assert triggers(registry) == []
+    assert partition_view(registry, entry_of(registry)).next_tombstone_removal_ms == NOW - 5
+    registry.merge(dir_scan(due, work="stage"), NOW)
+    assert triggers(registry, NOW + RESTAGE_AFTER_MS) == ["tombstone_removal"]

@@ -25,17 +25,17 @@ from cleanerd.daemon.workers import WorkerPool
 from cleanerd.errors import NoSpaceError, RefusedError
 from cleanerd.host.clock import Clock
 from cleanerd.state.cleaner_checkpoint import StateStore
-from tests.daemon.fleets import (
+from tests.daemon.registries import (
     CLEAN,
     KEY,
     NOW,
     dir_scan,
-    fleet_with,
+    entry_of,
     job_on,
     nothing_new,
     partition_scan,
+    registry_with,
     result,
-    tracked,
 )
 from tests.daemon.service import asking, assignments, broker, is_clean, rounds, serve, until
 from tests.daemon.service import partition as partition_of
@@ -54,83 +54,83 @@ if TYPE_CHECKING:
 FULL = result("failed", reason="not enough free space", error=NoSpaceError("not enough free space"))
 
 
-def ended(fleet: PartitionRegistry, came: CleaningResult, trigger: Trigger = "manual") -> CleanView | None:
+def ended(registry: PartitionRegistry, came: CleaningResult, trigger: Trigger = "manual") -> CleanView | None:
     """A cleaning that ``trigger`` began has ended, and the next look finds the log as it was."""
-    found = tracked(fleet).scan
+    found = entry_of(registry).scan
     assert found is not None
-    fleet.begun(KEY, trigger)
-    clean = fleet.finished(JobDone(job_on(found, trigger=trigger), NOW, result=came))
-    nothing_new(fleet)
+    registry.begun(KEY, trigger)
+    clean = registry.finished(JobDone(job_on(found, trigger=trigger), NOW, result=came))
+    nothing_new(registry)
     return clean
 
 
-def reason(fleet: PartitionRegistry) -> str:
-    return partition_view(fleet, tracked(fleet)).reason
+def reason(registry: PartitionRegistry) -> str:
+    return partition_view(registry, entry_of(registry)).reason
 
 
 def test_a_failed_request_is_shown_until_a_cleaning_succeeds() -> None:
     """The partition is clean enough: the next look took the reason away, and status showed the dirty ratio."""
-    fleet = fleet_with(partition_scan(**CLEAN))
-    ended(fleet, FULL)
-    assert reason(fleet) == "the requested cleaning failed: not enough free space"
-    fleet.merge(dir_scan(partition_scan(**CLEAN, bound_offset=21)), NOW)
-    assert "not enough free space" in reason(fleet)
-    ended(fleet, result("cleaned"), "ratio")
-    assert reason(fleet) == "clean enough"
+    registry = registry_with(partition_scan(**CLEAN))
+    ended(registry, FULL)
+    assert reason(registry) == "the requested cleaning failed: not enough free space"
+    registry.merge(dir_scan(partition_scan(**CLEAN, bound_offset=21)), NOW)
+    assert "not enough free space" in reason(registry)
+    ended(registry, result("cleaned"), "ratio")
+    assert reason(registry) == "clean enough"
 
 
 def test_a_refused_request_is_in_the_history() -> None:
     refused = result("skipped", reason="v0 messages", error=RefusedError("v0 messages"))
-    fleet = fleet_with(partition_scan(**CLEAN))
-    clean = ended(fleet, refused)
+    registry = registry_with(partition_scan(**CLEAN))
+    clean = ended(registry, refused)
     assert clean is not None
     assert clean.result["reason"] == "v0 messages"
-    assert ended(fleet_with(), refused, "ratio") is None, "this is tried again and again"
+    assert ended(registry_with(), refused, "ratio") is None, "this is tried again and again"
 
 
 def test_a_partial_cleaning_is_continued_at_once() -> None:
     """D-11: it is not held as one in vain, although the log has no new records."""
-    fleet = fleet_with(partition_scan(bound_offset=20))
+    registry = registry_with(partition_scan(bound_offset=20))
     for clean_to in (12, 16):
-        ended(fleet, result(end_offset=clean_to, is_partial=True), "ratio")
-        (found,) = fleet.candidates(NOW)
+        ended(registry, result(end_offset=clean_to, is_partial=True), "ratio")
+        (found,) = registry.candidates(NOW)
         assert found.had_part
-    ended(fleet, result(end_offset=20), "ratio")
-    assert not tracked(fleet).had_part
+    ended(registry, result(end_offset=20), "ratio")
+    assert not entry_of(registry).had_part
 
 
 def test_a_request_is_answered_when_its_last_part_is_cleaned() -> None:
     """D-11: until then ``trigger --wait`` waits, and the partition stays before those that are only dirty."""
-    fleet = fleet_with(partition_scan(**CLEAN))
-    tracked(fleet).requested = True
-    ended(fleet, result(end_offset=12, is_partial=True))
-    assert tracked(fleet).answered is None
-    assert [each.trigger for each in fleet.candidates(NOW)] == ["manual"]
-    ended(fleet, result(end_offset=20))
-    answered = tracked(fleet).answered
+    registry = registry_with(partition_scan(**CLEAN))
+    entry_of(registry).requested = True
+    ended(registry, result(end_offset=12, is_partial=True))
+    assert entry_of(registry).answered is None
+    assert [each.trigger for each in registry.candidates(NOW)] == ["manual"]
+    ended(registry, result(end_offset=20))
+    answered = entry_of(registry).answered
     assert answered is not None
     assert answered.outcome == "cleaned"
-    assert not fleet.candidates(NOW)
+    assert not registry.candidates(NOW)
 
 
 def test_what_takes_too_many_passes_to_observe_is_observed_once() -> None:
     """D-11: an estimate is all that is known of it, until new records come."""
     saving = JobReclaimable(100, 50, 10, 20, 0, 100, Reclaimable(50, 0, 100, "sample"))
-    fleet = fleet_with(partition_scan(bound_offset=20), work="observe")
-    assert fleet.candidates(NOW)
-    fleet.begun(KEY, "ratio")
-    fleet.finished(JobDone(job_on(partition_scan(bound_offset=20), kind="observe"), NOW, saving=saving))
-    nothing_new(fleet)
-    assert not fleet.candidates(NOW)
+    registry = registry_with(partition_scan(bound_offset=20), work="observe")
+    assert registry.candidates(NOW)
+    registry.begun(KEY, "ratio")
+    registry.finished(JobDone(job_on(partition_scan(bound_offset=20), kind="observe"), NOW, saving=saving))
+    nothing_new(registry)
+    assert not registry.candidates(NOW)
 
 
 def test_groups_that_were_swapped_before_a_failure_count(tmp_path: Path) -> None:
     counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"), AgentPool())
-    fleet = fleet_with()
-    fleet.begun(KEY, "ratio")
+    registry = registry_with()
+    registry.begun(KEY, "ratio")
     full = result("failed", reason="full", error=NoSpaceError("full"), groups=2, bytes_before=500, bytes_after=100)
     done = JobDone(job_on(partition_scan()), NOW, result=full)
-    counters.add(done, fleet.finished(done))
+    counters.add(done, registry.finished(done))
     totals = counters.totals()
     assert (totals.bytes_before, totals.bytes_after, totals.swaps) == (500, 100, 2)
 
@@ -186,7 +186,7 @@ def test_retry_outside_of_the_windows_does_not_say_that_it_is_tried(root: Path) 
 
     async def story(service: Service) -> None:
         await until("ready", lambda: service.view().ready)
-        (found,) = service.fleet.named("orders-0")
+        (found,) = service.registry.named("orders-0")
         found.hold = found.hold.extended("not enough free space", found.scan.scanned_ms, HOLD_BACKOFF)  # type: ignore[union-attr]
         answer = await control("retry", partitions=["orders-0"])
         assert answer["retried"] == ["orders-0"]

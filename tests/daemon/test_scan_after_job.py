@@ -19,17 +19,17 @@ from cleanerd.segments.partition import read_partition
 from cleanerd.state.last_time import read_clock
 from cleanerd.state.quarantine import quarantined
 from tests.cleaner.driver import scratch
-from tests.daemon.fleets import (
+from tests.daemon.registries import (
     CLEAN,
     KEY,
     NAME,
     NOW,
     dir_scan,
-    fleet_with,
+    entry_of,
     job_on,
     partition_scan,
+    registry_with,
     result,
-    tracked,
     triggers,
 )
 from tests.daemon.service import assignments, broker, scan_context, serve, until
@@ -53,34 +53,34 @@ def root() -> Iterator[Path]:
         yield path / "good"
 
 
-def ended(fleet: PartitionRegistry, before: PartitionScan, after: PartitionScan) -> bool:
+def ended(registry: PartitionRegistry, before: PartitionScan, after: PartitionScan) -> bool:
     """A job that has scanned the partition itself; returns whether that scan is used."""
     done = JobDone(job_on(before), NOW, result=result(), after=ScanAfterJob(after, SEEN))
-    fleet.begun(KEY, "ratio")
-    fleet.finished(done)
-    return KEY not in fleet.stale
+    registry.begun(KEY, "ratio")
+    registry.finished(done)
+    return KEY not in registry.stale
 
 
 def test_a_job_that_scanned_itself_needs_no_other_scan() -> None:
     """The partition waits for no other scan; a later one is used."""
-    fleet = fleet_with(partition_scan())
-    assert ended(fleet, partition_scan(), partition_scan(**CLEAN, clean_offset=20))
-    assert triggers(fleet) == []
-    found = tracked(fleet).scan
+    registry = registry_with(partition_scan())
+    assert ended(registry, partition_scan(), partition_scan(**CLEAN, clean_offset=20))
+    assert triggers(registry) == []
+    found = entry_of(registry).scan
     assert found is not None
     assert found.clean_offset == 20
-    fleet.merge(dir_scan(partition_scan(clean_offset=20, bound_offset=30)), NOW)
-    assert triggers(fleet) == ["ratio"], "new records"
-    fleet.merge(dir_scan(partition_scan(**CLEAN, clean_offset=30)), NOW)
-    assert triggers(fleet) == []
+    registry.merge(dir_scan(partition_scan(clean_offset=20, bound_offset=30)), NOW)
+    assert triggers(registry) == ["ratio"], "new records"
+    registry.merge(dir_scan(partition_scan(**CLEAN, clean_offset=30)), NOW)
+    assert triggers(registry) == []
 
 
 def test_a_topic_created_again_is_scanned() -> None:
     """The topic was created again while the job worked: what the job saw is another topic's."""
-    fleet = fleet_with(partition_scan())
-    assert not ended(fleet, partition_scan(), partition_scan(**CLEAN, topic_id=object()))
-    assert triggers(fleet) == []
-    gone = fleet_with(partition_scan())
+    registry = registry_with(partition_scan())
+    assert not ended(registry, partition_scan(), partition_scan(**CLEAN, topic_id=object()))
+    assert triggers(registry) == []
+    gone = registry_with(partition_scan())
     gone.begun(KEY, "ratio")
     gone.merge(replace(dir_scan(), present=frozenset()), NOW)
     gone.finished(JobDone(job_on(partition_scan()), NOW, after=ScanAfterJob(partition_scan(**CLEAN), SEEN)))
@@ -101,7 +101,7 @@ def test_the_scan_of_a_job_equals_a_full_scan(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("all are clean", lambda: len(service.view().history) == 2)
-            assert not service.fleet.stale
+            assert not service.registry.stale
 
         serve([*assignments(root), "log.cleaner.backoff.ms=3600000"], story, limits=limits, run_job=noted)
         requested = len(agent.requested("log"))

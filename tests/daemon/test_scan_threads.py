@@ -240,10 +240,10 @@ def test_a_mode_that_was_set_counts_at_once(root: Path) -> None:
             await until("ready", lambda: service.view().ready)
             service.configuration.reread = lambda: load_settings([], [*reported, "cleanerd.mode=observe"], {})
             service.reload()
-            service.fleet.pause(None, paused=False)
+            service.registry.pause(None, paused=False)
             service.dispatcher.schedule()
             assert not service.dispatcher.running
-            await until("worked out", lambda: next(iter(service.fleet.partitions.values())).saving is not None)
+            await until("worked out", lambda: next(iter(service.registry.partitions.values())).saving is not None)
             assert not service.view().totals.cleans
 
         serve(reported, story)

@@ -18,7 +18,7 @@ from cleanerd.daemon.registry.schedule import (
 )
 from cleanerd.daemon.work.job import Backoff
 from cleanerd.format.names import TopicPartition
-from tests.daemon.fleets import candidate
+from tests.daemon.registries import candidate
 
 HOUR_MS = 3_600_000
 

@@ -186,7 +186,7 @@ def test_its_process_group_ends_with_the_cleaning(root: Path, how: str) -> None:
         assert all(lives(int(pid)) for pid in pids.read_text().split())
         began = time.monotonic()
         if how == "pause":
-            service.fleet.pause(None, paused=True)
+            service.registry.pause(None, paused=True)
             service.dispatcher.interrupt(lambda _: True)
         elif how == "observe":
             service.configuration.reread = lambda: load_settings([], [*settings, "cleanerd.mode=observe"], {})
@@ -252,8 +252,8 @@ def test_a_lack_of_the_machine_is_no_quarantine(root: Path, monkeypatch: pytest.
             assert "cannot be offloaded to Spark: No such file or directory" in found.reason
             lacking.undo()
             spark.instead = []
-            for tracked in service.fleet.partitions.values():
-                tracked.requested = True
+            for entry in service.registry.partitions.values():
+                entry.requested = True
             await until("staged", lambda: outcomes(service.view()) == ["failed", "staged"])
 
         with held(root):
@@ -335,8 +335,8 @@ def test_one_driver_at_a_time_and_forced_by_trigger(root: Path) -> None:
     async def story(service: Service) -> None:
         await until("settled", lambda: [each.bound_offset for each in service.view().partitions] == [8, 8])
         assert not service.dispatcher.running, "clean enough"
-        for tracked in service.fleet.partitions.values():
-            tracked.requested = True
+        for entry in service.registry.partitions.values():
+            entry.requested = True
         await until("both", lambda: outcomes(service.view()) == ["staged", "staged"])
 
     with held(root):

@@ -20,17 +20,17 @@ from cleanerd.errors import Cause
 from cleanerd.state.cleaner_checkpoint import Retry
 from cleanerd.state.in_progress import CrashSuspect
 from tests.cleaner.driver import scratch
-from tests.daemon.fleets import (
+from tests.daemon.registries import (
     CLEAN,
     KEY,
     NAME,
     NOW,
     dir_scan,
-    fleet_with,
+    entry_of,
     job_on,
     partition_scan,
+    registry_with,
     result,
-    tracked,
     triggers,
 )
 from tests.daemon.service import assignments, broker, outcomes, serve, until
@@ -53,10 +53,10 @@ def root() -> Iterator[Path]:
         yield path / "good"
 
 
-def ended(fleet: PartitionRegistry, before: PartitionScan, **values: Any) -> None:
+def ended(registry: PartitionRegistry, before: PartitionScan, **values: Any) -> None:
     """A job, and nobody has looked since."""
-    fleet.begun(KEY, "ratio")
-    fleet.finished(JobDone(job_on(before), NOW, **values))
+    registry.begun(KEY, "ratio")
+    registry.finished(JobDone(job_on(before), NOW, **values))
 
 
 def test_a_scan_from_before_a_job_ended_begins_nothing() -> None:
@@ -66,61 +66,61 @@ def test_a_scan_from_before_a_job_ended_begins_nothing() -> None:
     """
     due = partition_scan(**CLEAN, removal_known=True, next_tombstone_removal_ms=NOW)
     for before in (partition_scan(), due):
-        fleet = fleet_with(before)
-        ended(fleet, before, result=result())
-        assert triggers(fleet) == [], "not scanned since"
-        fleet.merge(dir_scan(), NOW)
-        assert triggers(fleet) == [], "skipped as unchanged since an earlier scan"
+        registry = registry_with(before)
+        ended(registry, before, result=result())
+        assert triggers(registry) == [], "not scanned since"
+        registry.merge(dir_scan(), NOW)
+        assert triggers(registry) == [], "skipped as unchanged since an earlier scan"
         after = partition_scan(**CLEAN, removal_known=True, next_tombstone_removal_ms=None)
-        fleet.merge(replace(dir_scan(after), present=None), NOW)
-        assert triggers(fleet) == []
-        fleet.merge(dir_scan(partition_scan(bound_offset=30)), NOW)
-        assert triggers(fleet) == ["ratio"], "new records"
+        registry.merge(replace(dir_scan(after), present=None), NOW)
+        assert triggers(registry) == []
+        registry.merge(dir_scan(partition_scan(bound_offset=30)), NOW)
+        assert triggers(registry) == ["ratio"], "new records"
 
 
 def test_the_work_left_after_a_job_waits_for_a_scan() -> None:
-    fleet = fleet_with(partition_scan(leftover=True, **CLEAN))
-    fleet.begun(KEY, "tombstone_removal")
-    fleet.died(KEY, "killed", NOW)
-    fleet.clear_failures(tracked(fleet))
-    assert fleet.stale == {KEY}
-    assert triggers(fleet) == [], "not scanned since its failures were cleared"
-    fleet.merge(replace(dir_scan(partition_scan(leftover=True, **CLEAN)), present=None), NOW)
-    assert triggers(fleet) == ["tombstone_removal"]
-    assert not fleet.stale
+    registry = registry_with(partition_scan(leftover=True, **CLEAN))
+    registry.begun(KEY, "tombstone_removal")
+    registry.died(KEY, "killed", NOW)
+    registry.clear_failures(entry_of(registry))
+    assert registry.stale == {KEY}
+    assert triggers(registry) == [], "not scanned since its failures were cleared"
+    registry.merge(replace(dir_scan(partition_scan(leftover=True, **CLEAN)), present=None), NOW)
+    assert triggers(registry) == ["tombstone_removal"]
+    assert not registry.stale
 
 
 def test_a_retried_partition_waits_for_the_scan_that_clears_its_failure() -> None:
     """OP-10: begun before that, its failure would be removed. A scan that fails removes nothing."""
     cleared: list[TopicPartition] = []
-    fleet = fleet_with(cleared=cleared)
-    ended(fleet, partition_scan(), failed="corrupt", retry=Retry(NOW, 1, NOW + 9000))
+    registry = registry_with(cleared=cleared)
+    ended(registry, partition_scan(), failed="corrupt", retry=Retry(NOW, 1, NOW + 9000))
     remembers = partition_scan(quarantine="corrupt", retry=Retry(NOW, 1, NOW + 9000))
-    fleet.merge(dir_scan(remembers), NOW)
+    registry.merge(dir_scan(remembers), NOW)
     assert cleared == []
-    fleet.clear_failures(tracked(fleet))
-    assert (cleared, triggers(fleet)) == ([NAME], [])
-    fleet.merge(dir_scan(FailedScan(NAME, "cannot be read", Cause.TRANSIENT)), NOW)
-    assert triggers(fleet) == []
-    fleet.merge(dir_scan(partition_scan()), NOW)
-    assert (cleared, triggers(fleet)) == ([NAME], ["ratio"])
+    registry.clear_failures(entry_of(registry))
+    assert (cleared, triggers(registry)) == ([NAME], [])
+    registry.merge(dir_scan(FailedScan(NAME, "cannot be read", Cause.TRANSIENT)), NOW)
+    assert triggers(registry) == []
+    registry.merge(dir_scan(partition_scan()), NOW)
+    assert (cleared, triggers(registry)) == ([NAME], ["ratio"])
 
 
 def test_the_result_of_a_job_updates_the_quarantine() -> None:
     """OP-10: failures cleared during a job that then fails; and a success, which clears the state directory too."""
     cleared: list[TopicPartition] = []
-    fleet = fleet_with(partition_scan(quarantine="corrupt", retry=Retry(NOW - 9, 1, NOW - 1)), cleared=cleared)
-    fleet.begun(KEY, "ratio")
-    fleet.clear_failures(tracked(fleet))
-    fleet.finished(JobDone(job_on(partition_scan()), NOW, failed="again", retry=Retry(NOW, 2, NOW)))
+    registry = registry_with(partition_scan(quarantine="corrupt", retry=Retry(NOW - 9, 1, NOW - 1)), cleared=cleared)
+    registry.begun(KEY, "ratio")
+    registry.clear_failures(entry_of(registry))
+    registry.finished(JobDone(job_on(partition_scan()), NOW, failed="again", retry=Retry(NOW, 2, NOW)))
     assert cleared == []
-    fleet.merge(dir_scan(partition_scan()), NOW)
+    registry.merge(dir_scan(partition_scan()), NOW)
     seen = DirectorySnapshot(1, 2, None, "live/live", settled=True, again_ms=NOW, active=(0, 0))
-    ended(fleet, partition_scan(), result=result(), after=ScanAfterJob(partition_scan(bound_offset=30), seen))
+    ended(registry, partition_scan(), result=result(), after=ScanAfterJob(partition_scan(bound_offset=30), seen))
     assert cleared == [NAME]
-    assert triggers(fleet) == [], "the job's own scan is from before the quarantine was removed"
-    fleet.merge(replace(dir_scan(), present=frozenset()), NOW)
-    assert not fleet.stale, "nothing is kept of a partition that was deleted"
+    assert triggers(registry) == [], "the job's own scan is from before the quarantine was removed"
+    registry.merge(replace(dir_scan(), present=frozenset()), NOW)
+    assert not registry.stale, "nothing is kept of a partition that was deleted"
 
 
 def test_a_quarantine_ends_when_its_segment_is_another_one() -> None:
@@ -129,35 +129,35 @@ def test_a_quarantine_ends_when_its_segment_is_another_one() -> None:
     known = replace(outdated, quarantine_outdated=False)
     for scans in ((outdated,), (known, outdated)):
         cleared: list[TopicPartition] = []
-        fleet = fleet_with(*scans, cleared=cleared)
-        assert tracked(fleet).quarantine is None
-        assert (cleared, triggers(fleet)) == ([NAME], [])
-        fleet.merge(dir_scan(outdated), NOW)
-        assert (cleared, triggers(fleet)) == ([NAME], ["ratio"])
-    assert tracked(fleet_with(known)).quarantine is not None
+        registry = registry_with(*scans, cleared=cleared)
+        assert entry_of(registry).quarantine is None
+        assert (cleared, triggers(registry)) == ([NAME], [])
+        registry.merge(dir_scan(outdated), NOW)
+        assert (cleared, triggers(registry)) == ([NAME], ["ratio"])
+    assert entry_of(registry_with(known)).quarantine is not None
 
 
 def test_a_partition_that_kills_is_left_alone_whatever_its_segments_are() -> None:
     """U-35: what a worker found before may be over, but not that a process was killed there twice."""
     outdated = partition_scan(quarantine="corrupt", retry=Retry(NOW, 1, NOW), quarantine_outdated=True)
-    fleet = fleet_with(partition_scan(**CLEAN))
-    fleet.merge(replace(dir_scan(), suspects={NAME: CrashSuspect(2, NOW)}), NOW)
-    fleet.merge(replace(dir_scan(outdated), present=None), NOW)
-    found = tracked(fleet).quarantine
+    registry = registry_with(partition_scan(**CLEAN))
+    registry.merge(replace(dir_scan(), suspects={NAME: CrashSuspect(2, NOW)}), NOW)
+    registry.merge(replace(dir_scan(outdated), present=None), NOW)
+    found = entry_of(registry).quarantine
     assert found is not None
     assert found.by_death
 
 
 def test_a_topic_created_again_waits_for_the_job() -> None:
     """The partition was away for a look, say by another cleanup.policy; its job still had the files meanwhile."""
-    fleet = fleet_with()
-    fleet.begun(KEY, "ratio")
-    fleet.merge(replace(dir_scan(), present=frozenset()), NOW)
-    fleet.merge(dir_scan(partition_scan()), NOW)
-    fleet.finished(JobDone(job_on(partition_scan()), NOW, result=result()))
-    assert triggers(fleet) == []
-    fleet.merge(replace(dir_scan(), present=frozenset()), NOW)
-    assert not fleet.stale, "nothing is kept of a partition that was deleted"
+    registry = registry_with()
+    registry.begun(KEY, "ratio")
+    registry.merge(replace(dir_scan(), present=frozenset()), NOW)
+    registry.merge(dir_scan(partition_scan()), NOW)
+    registry.finished(JobDone(job_on(partition_scan()), NOW, result=result()))
+    assert triggers(registry) == []
+    registry.merge(replace(dir_scan(), present=frozenset()), NOW)
+    assert not registry.stale, "nothing is kept of a partition that was deleted"
 
 
 @pytest.mark.slow
@@ -189,9 +189,9 @@ def test_a_full_scan_surveys_what_was_not_seen(root: Path) -> None:
             await until("the job has worked, a look hangs", hung.is_set)
             await until("late", lambda: not service.view().log_dirs[0].online)
             say_so.set()
-            await until("the job ended", lambda: bool(service.fleet.stale))
+            await until("the job ended", lambda: bool(service.registry.stale))
             go_on.set()
-            await until("scanned", lambda: not service.fleet.stale)
+            await until("scanned", lambda: not service.registry.stale)
             await until("shown", lambda: outcomes(service.view()) == ["cleaned"])
             assert not service.dispatcher.running
 
@@ -227,7 +227,7 @@ def test_a_scan_of_one_partition_surveys_one_only(root: Path) -> None:
             await until("two run", lambda: len(begun) == 2)
             fails.set()
             service.scan_loop.wake()
-            await until("a scan failed", lambda: bool(service.fleet.dirs[str(root)].error))
+            await until("a scan failed", lambda: bool(service.registry.dirs[str(root)].error))
             fails.clear()
             go_on.set()
             await until("both ended", lambda: len(service.view().history) == 2)

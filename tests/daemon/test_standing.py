@@ -20,7 +20,7 @@ from cleanerd.daemon.status.view_parts import explain_answer, log_dir_view, part
 from cleanerd.daemon.work.job import Backoff
 from cleanerd.errors import Cause
 from cleanerd.resolution.kafka_cleaner import kafka_cleaner
-from tests.daemon.fleets import KEY, NAME, NOW, SAVING, dir_scan, fleet_with, partition_scan, tracked
+from tests.daemon.registries import KEY, NAME, NOW, SAVING, dir_scan, entry_of, partition_scan, registry_with
 
 if TYPE_CHECKING:
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
@@ -37,32 +37,34 @@ REASONS = {
 ANSWER = {"cleaned_now": True, "rule": None, "reason": "", "changes": None}
 
 
-def shown(fleet: PartitionRegistry) -> PartitionView:
-    fleet.partitions[KEY].touch()
-    return partition_view(fleet, fleet.partitions[KEY])
+def shown(registry: PartitionRegistry) -> PartitionView:
+    registry.partitions[KEY].touch()
+    return partition_view(registry, registry.partitions[KEY])
 
 
-def exclude(fleet: PartitionRegistry) -> PartitionRegistry:
-    fleet.merge(replace(dir_scan(partition_scan()), excluded={NAME: "cleanerd.topics.exclude names it"}, scans=()), NOW)
-    return fleet
+def exclude(registry: PartitionRegistry) -> PartitionRegistry:
+    registry.merge(
+        replace(dir_scan(partition_scan()), excluded={NAME: "cleanerd.topics.exclude names it"}, scans=()), NOW
+    )
+    return registry
 
 
 def observing() -> PartitionRegistry:
     found = replace(
         dir_scan(partition_scan(), work="observe"), mode=DirMode("observe", "cleanerd.mode is observe", "observe")
     )
-    fleet = fleet_with()
-    fleet.merge(found, NOW)
-    return fleet
+    registry = registry_with()
+    registry.merge(found, NOW)
+    return registry
 
 
 def test_an_excluded_partition_shows_no_numbers_and_no_cleaning() -> None:
     """It was 0 B large, and "cleaned now, or next. Reason: cleanerd.topics.exclude names it"."""
-    fleet = fleet_with()
-    tracked(fleet).saving = SAVING
-    tracked(fleet).next_tombstone_removal_ms = NOW
-    tracked(fleet).quarantine = Quarantine("of before", NOW, 1, NOW)
-    view = shown(exclude(fleet))
+    registry = registry_with()
+    entry_of(registry).saving = SAVING
+    entry_of(registry).next_tombstone_removal_ms = NOW
+    entry_of(registry).quarantine = Quarantine("of before", NOW, 1, NOW)
+    view = shown(exclude(registry))
     assert (view.phase, view.outlook, view.reason) == ("excluded", "no", "cleanerd.topics.exclude names it")
     assert {
         view.size_bytes,
@@ -72,55 +74,57 @@ def test_an_excluded_partition_shows_no_numbers_and_no_cleaning() -> None:
         view.next_tombstone_removal_ms,
     } == {None}
     assert view.quarantine is None
-    report = explain_answer(fleet, tracked(fleet), ANSWER)
+    report = explain_answer(registry, entry_of(registry), ANSWER)
     assert (report["cleaned_now"], report["daemon"]["outlook"]) == (False, "no")
     assert (report["rule"], report["reason"]) == ("cleanerd.topics.include and exclude", view.reason)
 
 
 def test_observe_mode_cleans_nothing_now_or_next() -> None:
-    fleet = observing()
-    assert (shown(fleet).outlook, shown(fleet).reason) == ("observe", "would be cleaned")
-    assert explain_answer(fleet, tracked(fleet), ANSWER)["cleaned_now"] is False
-    tracked(fleet).queued = True
-    assert (shown(fleet).phase, shown(fleet).outlook) == ("queued", "observe")
-    fleet.begun(KEY, "ratio")
-    assert (shown(fleet).phase, shown(fleet).outlook) == ("cleaning", "observe")
+    registry = observing()
+    assert (shown(registry).outlook, shown(registry).reason) == ("observe", "would be cleaned")
+    assert explain_answer(registry, entry_of(registry), ANSWER)["cleaned_now"] is False
+    entry_of(registry).queued = True
+    assert (shown(registry).phase, shown(registry).outlook) == ("queued", "observe")
+    registry.begun(KEY, "ratio")
+    assert (shown(registry).phase, shown(registry).outlook) == ("cleaning", "observe")
 
 
 def test_the_log_read_anew_decides_where_the_log_is_what_decides() -> None:
     """The look is up to 15 seconds older than the answer of ``explain``."""
-    fleet = fleet_with(partition_scan(eligible=False, rule="min.cleanable.dirty.ratio", reason=REASONS["ratio"]))
-    report = explain_answer(fleet, tracked(fleet), ANSWER)
+    registry = registry_with(partition_scan(eligible=False, rule="min.cleanable.dirty.ratio", reason=REASONS["ratio"]))
+    report = explain_answer(registry, entry_of(registry), ANSWER)
     assert (report["cleaned_now"], report["daemon"]["outlook"], report["reason"]) == (
         True,
         "next",
         "about to be cleaned",
     )
-    fleet = fleet_with()
-    report = explain_answer(fleet, tracked(fleet), {**ANSWER, "cleaned_now": False, "rule": "r", "reason": "clean"})
+    registry = registry_with()
+    report = explain_answer(
+        registry, entry_of(registry), {**ANSWER, "cleaned_now": False, "rule": "r", "reason": "clean"}
+    )
     assert (report["cleaned_now"], report["daemon"]["outlook"], report["rule"], report["reason"]) == (
         False,
         "no",
         "r",
         "clean",
     )
-    fleet.pause(None, paused=True)
-    report = explain_answer(fleet, tracked(fleet), ANSWER)
+    registry.pause(None, paused=True)
+    report = explain_answer(registry, entry_of(registry), ANSWER)
     assert (report["cleaned_now"], report["rule"], report["reason"]) == (False, "cleanerd pause", "cleaning is paused")
 
 
 @pytest.mark.parametrize("work", ["stage", "live"])
 def test_a_staged_cleaning_counts_at_the_next_start(work: str) -> None:
-    fleet = fleet_with(work=work)  # type: ignore[arg-type]
-    assert shown(fleet).outlook == ("restart" if work == "stage" else "next")
+    registry = registry_with(work=work)  # type: ignore[arg-type]
+    assert shown(registry).outlook == ("restart" if work == "stage" else "next")
 
 
 def test_no_estimate_is_larger_than_the_partition() -> None:
     """4,014,481 to reclaim, of 428,474 bytes: retention had taken most of the log since the estimate."""
-    fleet = fleet_with(partition_scan(size_bytes=428_474, clean_bytes=0, dirty_bytes=400_000))
+    registry = registry_with(partition_scan(size_bytes=428_474, clean_bytes=0, dirty_bytes=400_000))
     promised = Reclaimable(4_014_481, 3_900_000, 4_100_000, "sample")
-    tracked(fleet).saving = replace(SAVING, clean_bytes=0, dirty_bytes=4_200_000, estimate=promised)
-    view = shown(fleet)
+    entry_of(registry).saving = replace(SAVING, clean_bytes=0, dirty_bytes=4_200_000, estimate=promised)
+    view = shown(registry)
     assert (view.reclaimable_low_bytes, view.reclaimable_bytes, view.reclaimable_high_bytes) == (428_474,) * 3
 
 
@@ -129,7 +133,7 @@ plans = st.builds(StagedPlan, created_ms=st.just(NOW), expires_ms=st.just(NOW + 
 
 
 @st.composite
-def fleets(draw: st.DrawFn) -> PartitionRegistry:
+def registries(draw: st.DrawFn) -> PartitionRegistry:
     """A partition in any combination of what the daemon may know of it."""
     clean, dirty, size = draw(sizes), draw(sizes), draw(sizes)
     refused, eligible = draw(st.booleans()), draw(st.booleans())
@@ -138,11 +142,13 @@ def fleets(draw: st.DrawFn) -> PartitionRegistry:
         reason=REASONS["refused"] if refused else "" if eligible else REASONS["ratio"], rule="rule",
         staged=draw(st.none() | plans),
     )  # fmt: skip
-    fleet = fleet_with(found, work=draw(st.sampled_from(["live", "stage", None])), free=draw(st.sampled_from([0, 900])))
+    registry = registry_with(
+        found, work=draw(st.sampled_from(["live", "stage", None])), free=draw(st.sampled_from([0, 900]))
+    )
     if draw(st.booleans()):
         mode = DirMode("observe", "cleanerd.mode is observe", "observe")
-        fleet.merge(replace(dir_scan(found), mode=mode), NOW)
-    here = tracked(fleet)
+        registry.merge(replace(dir_scan(found), mode=mode), NOW)
+    here = entry_of(registry)
     low, count, high = draw(sizes), draw(sizes), draw(sizes)
     estimate = Reclaimable(*sorted((low, count, high))[1:2], low=min(low, high), high=max(low, high), method="sample")
     here.saving = draw(st.none() | st.just(replace(SAVING, dirty_bytes=draw(sizes), estimate=estimate)))
@@ -156,14 +162,14 @@ def fleets(draw: st.DrawFn) -> PartitionRegistry:
     here.queued, here.paused = draw(st.booleans()), draw(st.booleans())
     here.trigger = draw(st.none() | st.sampled_from(["ratio", "overdue", "tombstone_removal", "manual"]))
     here.excluded = draw(st.sampled_from(["", REASONS["excluded"]]))
-    return fleet
+    return registry
 
 
-@given(fleets(), st.booleans())
+@given(registries(), st.booleans())
 def test_state_reason_numbers_and_outlook_never_contradict_each_other(
-    fleet: PartitionRegistry, cleaned_now: bool
+    registry: PartitionRegistry, cleaned_now: bool
 ) -> None:
-    view = shown(fleet)
+    view = shown(registry)
     assert view.reason
     for phase, reason in REASONS.items():
         if reason in view.reason:
@@ -179,7 +185,7 @@ def test_state_reason_numbers_and_outlook_never_contradict_each_other(
         numbers = [each for each in known if each is not None]
         assert [0, *numbers] == sorted([0, *numbers])
     report = explain_answer(
-        fleet, tracked(fleet), {**ANSWER, "cleaned_now": cleaned_now, "reason": "" if cleaned_now else "r"}
+        registry, entry_of(registry), {**ANSWER, "cleaned_now": cleaned_now, "reason": "" if cleaned_now else "r"}
     )
     assert report["cleaned_now"] == (report["daemon"]["outlook"] in {"now", "next"})
     assert report["reason"] == report["daemon"]["reason"]
@@ -231,9 +237,9 @@ def test_how_kafkas_cleaner_is(state: CleanerState, runs: bool, noted: str) -> N
 
 
 def test_the_page_says_that_kafkas_cleaner_is_off() -> None:
-    fleet = fleet_with()
-    here = fleet.dirs[KEY[0]]
+    registry = registry_with()
+    here = registry.dirs[KEY[0]]
     facts: Any = SimpleNamespace(server_properties={"log.cleaner.enable": "false"}, node_id=1, cluster_id=None)
-    fleet.merge(replace(here, facts=facts), NOW)
-    assert log_dir_view(fleet, fleet.dirs[KEY[0]]).kafka_cleaner == "is off (log.cleaner.enable is false)"
-    assert "Kafka's own cleaner is off" in explain_answer(fleet, tracked(fleet), ANSWER)["notes"][-1]
+    registry.merge(replace(here, facts=facts), NOW)
+    assert log_dir_view(registry, registry.dirs[KEY[0]]).kafka_cleaner == "is off (log.cleaner.enable is false)"
+    assert "Kafka's own cleaner is off" in explain_answer(registry, entry_of(registry), ANSWER)["notes"][-1]

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from cleanerd.daemon.control_client import send_request
 from cleanerd.daemon.work.job import CleaningJob, JobDone
 from cleanerd.daemon.work.run_job import run
-from tests.daemon.fleets import (
+from tests.daemon.registries import (
     CLEAN,
     KEY,
     NOW,
-    fleet_with,
+    entry_of,
     job_on,
     nothing_new,
     partition_scan,
+    registry_with,
     result,
-    tracked,
     triggers,
 )
 from tests.daemon.service import assignments, broker, now_ms, serve, until
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 def test_a_trigger_during_another_job_is_served_after_it() -> None:
     """A job that looks up horizons, or a clean that was stopped, is not the one that was asked for."""
     for stopped in (False, True):
-        fleet = fleet_with(partition_scan(**CLEAN))
-        before = tracked(fleet).scan
+        registry = registry_with(partition_scan(**CLEAN))
+        before = entry_of(registry).scan
         assert before is not None
-        tracked(fleet).requested = True
+        entry_of(registry).requested = True
         trigger: Trigger = "manual" if stopped else "tombstone_removal"
         job = job_on(before, "horizons", trigger)
-        fleet.begun(KEY, trigger)
-        fleet.finished(JobDone(job, NOW, stopped=stopped, horizons=not stopped))
-        nothing_new(fleet)
-        assert triggers(fleet) == ["manual"]
-        fleet.begun(KEY, "manual")
-        fleet.finished(JobDone(replace(job, kind="live", trigger="manual"), NOW, result=result()))
-        nothing_new(fleet)
-        assert triggers(fleet) == [], "once"
+        registry.begun(KEY, trigger)
+        registry.finished(JobDone(job, NOW, stopped=stopped, horizons=not stopped))
+        nothing_new(registry)
+        assert triggers(registry) == ["manual"]
+        registry.begun(KEY, "manual")
+        registry.finished(JobDone(replace(job, kind="live", trigger="manual"), NOW, result=result()))
+        nothing_new(registry)
+        assert triggers(registry) == [], "once"
 
 
 def test_a_trigger_while_horizons_are_read(root: Path) -> None:

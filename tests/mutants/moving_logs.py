@@ -258,7 +258,7 @@ MOVING_LOGS = (
         "a-forgiven-partition-is-begun-at-once",
         "OP-10",
         "cleanerd/daemon/registry/partition_registry.py",
-        "            self.stale.add(tracked.key)\n            self._clear_quarantine",
+        "            self.stale.add(entry.key)\n            self._clear_quarantine",
         "            self._clear_quarantine",
         ("tests/daemon/test_stale_scans.py::test_a_retried_partition_waits_for_the_scan_that_clears_its_failure",),
     ),

@@ -214,26 +214,28 @@ def reported_by_hosts(root: Path) -> list[Found]:
 
 def _daemon(state_dir: Path) -> ControlServer:
     """The operations of a daemon that has three partitions, and nobody who works on them."""
-    fleet = PartitionRegistry(RegistrySettings(Backoff(1000, 8000), 86_400_000, 100))
+    registry = PartitionRegistry(RegistrySettings(Backoff(1000, 8000), 86_400_000, 100))
     for number, excluded in enumerate(("", "", "is not compacted")):
         name = names.TopicPartition("orders", number)
-        fleet.partitions["/a", name] = PartitionEntry(name, "/a", excluded=excluded)
+        registry.partitions["/a", name] = PartitionEntry(name, "/a", excluded=excluded)
     mode = SimpleNamespace(work="live", reason="told")
-    fleet.dirs["/a"] = cast("Any", SimpleNamespace(error="", facts=object(), mode=mode))
+    registry.dirs["/a"] = cast("Any", SimpleNamespace(error="", facts=object(), mode=mode))
     quiet = SimpleNamespace(
         schedule=lambda: None,
         interrupt=lambda _wanted: 0,
-        forgive=fleet.clear_failures,
+        forgive=registry.clear_failures,
         wake=lambda: None,
         publish=lambda: None,
         warn=lambda _text: None,
     )
     daemon = SimpleNamespace(cleanerd_state_dir=state_dir, cleanerd_canary=parse_canary("5 partitions"))
     configuration = cast("Any", SimpleNamespace(settings=SimpleNamespace(daemon=daemon)))
-    canary = Canary(configuration, fleet, now_ms=lambda: 0, changed=lambda: None, write=lambda save, done: done(save()))
+    canary = Canary(
+        configuration, registry, now_ms=lambda: 0, changed=lambda: None, write=lambda save, done: done(save())
+    )
     api = ControlApi(
         configuration,
-        fleet,
+        registry,
         *(cast("Any", quiet),) * 3,
         dict,
         lambda work, done: done(work()),

@@ -225,23 +225,23 @@ class HttpServer:
         answer = self._routes.get(request.path)
         if answer is not None:
             return await answer(request)
-        room, _, name = request.path[1:].partition("/")
-        return await self._one(request, room, name)
+        section, _, name = request.path[1:].partition("/")
+        return await self._one(request, section, name)
 
-    async def _one(self, request: web.BaseRequest, room: str, name: str) -> web.Response:
+    async def _one(self, request: web.BaseRequest, section: str, name: str) -> web.Response:
         """``/ROOM/NAME``: a partition, or a file of the page."""
-        if room == "page":
+        if section == "page":
             found = self._page.get(name)
             return _nothing() if found is None else _file(request, found)
-        if room == "partition" and name and "/" not in name:
+        if section == "partition" and name and "/" not in name:
             return _file(request, self._page.index(depth=1))
-        if room not in ("status", "explain"):
+        if section not in ("status", "explain"):
             return _nothing()
         view = self._view()
         partition = view.named(name)
         if partition is None:
             return _error(404, "no compacted partition of this name", hint="/status lists those that there are")
-        if room == "explain":
+        if section == "explain":
             return await self._explain(request, name)
         return _json(request, _status_of(view, partition))
 

@@ -34,11 +34,11 @@ class CleaningQueue:
 
     def __init__(
         self,
-        fleet: PartitionRegistry,
+        registry: PartitionRegistry,
         clock: Callable[[], float] = time.monotonic,
         work: Callable[[], float] = time.thread_time,
     ) -> None:
-        self._fleet = fleet
+        self._registry = registry
         self._clock = clock
         self._work = work
         self._until = clock()
@@ -54,22 +54,22 @@ class CleaningQueue:
     def pass_over_all(self, now_ms: int) -> list[Candidate]:
         """The partitions that may be cleaned now, in order."""
         began = self._work()
-        found = ordered(self._fleet.candidates(now_ms))
+        found = ordered(self._registry.candidates(now_ms))
         self.has_suspects = any(each.is_suspect for each in found)
         self._order = deque((each.log_dir, each.name) for each in found)
         self._spare.clear()
         if not found:  # suspects last: if one kills the process, the others are done before
-            spare = sorted(self._fleet.spare_work(now_ms), key=lambda each: each[0].suspect is not None)
-            self._spare.extend((tracked.key, kind) for tracked, kind in spare)
+            spare = sorted(self._registry.spare_work(now_ms), key=lambda each: each[0].suspect is not None)
+            self._spare.extend((entry.key, kind) for entry, kind in spare)
         self._until = self._clock() + pause_seconds(self._work() - began, OF_THE_LOOP)
         return found
 
     def first(self, now_ms: int) -> list[Candidate]:
         """The first candidates of the last pass that may still be cleaned."""
-        partitions, found = self._fleet.partitions, list[Candidate]()
+        partitions, found = self._registry.partitions, list[Candidate]()
         while self._order and not found:
             keys = [self._order.popleft() for _ in range(min(FIRST, len(self._order)))]
-            found = self._fleet.candidates(now_ms, [partitions[key] for key in keys if key in partitions])
+            found = self._registry.candidates(now_ms, [partitions[key] for key in keys if key in partitions])
             still = {(each.log_dir, each.name) for each in found}
             self._order.extendleft(key for key in reversed(keys) if key in still)
         self.has_suspects = self.has_suspects or any(each.is_suspect for each in found)
@@ -79,9 +79,9 @@ class CleaningQueue:
         """Work beside the ``running`` jobs while no partition is to be cleaned; each partition once per pass."""
         while self._spare:
             key, kind = self._spare.popleft()
-            tracked = self._fleet.partitions.get(key)
-            if tracked is None or key in running or (tracked.suspect is not None and running):
+            entry = self._registry.partitions.get(key)
+            if entry is None or key in running or (entry.suspect is not None and running):
                 continue
-            if self._fleet.is_spare_work(tracked, kind, now_ms):
-                return tracked, kind
+            if self._registry.is_spare_work(entry, kind, now_ms):
+                return entry, kind
         return None

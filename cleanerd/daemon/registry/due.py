@@ -33,23 +33,23 @@ DIGEST_AGAIN_MS: Final = 6 * 3_600_000
 
 
 def trigger_of(
-    tracked: PartitionEntry, work: Work, now_ms: int, *, is_full: bool, plan_max_age_ms: int
+    entry: PartitionEntry, work: Work, now_ms: int, *, is_full: bool, plan_max_age_ms: int
 ) -> Trigger | None:
     """Why a worker should do its ``work`` on the partition now; None: there is no reason.
 
     ``is_full``: only the reserve is free on its disk. ``plan_max_age_ms``: how old a staged plan may become.
     """
-    scan = tracked.scan
+    scan = entry.scan
     if scan is None:
         return None
-    if tracked.requested:
+    if entry.requested:
         return "manual"
     trigger: Trigger
     if is_full and work != "observe":
         return None
     if scan.forceable and is_overdue(scan, now_ms):
         trigger = "overdue"
-    elif scan.forceable and is_to_be_erased(tracked, scan):
+    elif scan.forceable and is_to_be_erased(entry, scan):
         trigger = "erasure"
     elif scan.eligible:
         trigger = "ratio"
@@ -57,7 +57,7 @@ def trigger_of(
         scan.forceable
         and scan.has_clean_part
         and scan.may_remove_tombstones
-        and is_past(tracked.next_tombstone_removal_ms, scan.expiry.expiry_ms(now_ms))
+        and is_past(entry.next_tombstone_removal_ms, scan.expiry.expiry_ms(now_ms))
     ):
         trigger = "tombstone_removal"
     elif scan.leftover and work == "live":
@@ -65,14 +65,14 @@ def trigger_of(
     else:
         return None
     if work == "stage":
-        return None if _is_staged(tracked, scan, trigger, now_ms, plan_max_age_ms) else trigger
-    return None if work == "observe" and _is_worked_out(tracked, scan) else trigger
+        return None if _is_staged(entry, scan, trigger, now_ms, plan_max_age_ms) else trigger
+    return None if work == "observe" and _is_worked_out(entry, scan) else trigger
 
 
-def is_to_be_estimated(tracked: PartitionEntry, now_ms: int) -> bool:
+def is_to_be_estimated(entry: PartitionEntry, now_ms: int) -> bool:
     """Whether the reclaimable bytes are unknown, or the dirty section has doubled since; once an hour."""
-    scan, saving, before = tracked.scan, tracked.saving, tracked.estimated_ms
-    if scan is None or not scan.dirty_bytes or tracked.suspect is not None or tracked.quarantine is not None:
+    scan, saving, before = entry.scan, entry.saving, entry.estimated_ms
+    if scan is None or not scan.dirty_bytes or entry.suspect is not None or entry.quarantine is not None:
         return False
     # A clock that jumped back delays nothing.
     if before is not None and 0 <= now_ms - before < ESTIMATE_INTERVAL_MS:
@@ -82,10 +82,10 @@ def is_to_be_estimated(tracked: PartitionEntry, now_ms: int) -> bool:
     return scan.dirty_bytes >= ESTIMATE_GREW * saving.dirty_bytes
 
 
-def is_digest_due(tracked: PartitionEntry, now_ms: int) -> bool:
+def is_digest_due(entry: PartitionEntry, now_ms: int) -> bool:
     """Whether the log has a grid offset without a digest: the coarsest one, or after a while another (U-90)."""
-    scan, before = tracked.scan, tracked.digested
-    if scan is None or tracked.suspect is not None or tracked.quarantine is not None:
+    scan, before = entry.scan, entry.digested
+    if scan is None or entry.suspect is not None or entry.quarantine is not None:
         return False
     grid = grid_offsets(*scan.digest_range)
     replicas = scan.config.replicas
@@ -99,29 +99,27 @@ def is_digest_due(tracked: PartitionEntry, now_ms: int) -> bool:
     return grid_offsets(*before.digest_range)[:1] != grid[:1] or not 0 <= waited_ms < DIGEST_AGAIN_MS
 
 
-def has_nothing_to_stage(tracked: PartitionEntry, work: Work | None) -> bool:
+def has_nothing_to_stage(entry: PartitionEntry, work: Work | None) -> bool:
     """Whether a worker found that a cleaning of the unchanged log would remove nothing."""
-    scan = tracked.scan
-    return scan is not None and scan.staged is None and work == "stage" and tracked.done_to == scan.bound_offset
+    scan = entry.scan
+    return scan is not None and scan.staged is None and work == "stage" and entry.done_to == scan.bound_offset
 
 
-def _is_staged(
-    tracked: PartitionEntry, scan: PartitionScan, trigger: Trigger, now_ms: int, plan_max_age_ms: int
-) -> bool:
+def _is_staged(entry: PartitionEntry, scan: PartitionScan, trigger: Trigger, now_ms: int, plan_max_age_ms: int) -> bool:
     """Whether nothing has changed since it was staged, or since there was nothing to stage."""
     plan = scan.staged
     if plan is not None and 0 <= now_ms - plan.created_ms < plan_max_age_ms // 2:
         return now_ms - plan.created_ms < RESTAGE_AFTER_MS or plan.bound_offset >= scan.bound_offset
     # It cannot be read, or its age depends on a wall clock that is not trusted: another plan would not help.
-    if (plan is None or plan.created_ms > now_ms) and was_staged_lately(tracked, now_ms):
+    if (plan is None or plan.created_ms > now_ms) and was_staged_lately(entry, now_ms):
         return True
-    return trigger != "tombstone_removal" and has_nothing_to_stage(tracked, "stage")
+    return trigger != "tombstone_removal" and has_nothing_to_stage(entry, "stage")
 
 
-def _is_worked_out(tracked: PartitionEntry, scan: PartitionScan) -> bool:
+def _is_worked_out(entry: PartitionEntry, scan: PartitionScan) -> bool:
     """Whether the saving is known for the current log, or nearly so."""
-    saving = tracked.saving
-    if saving is None or (saving.reclaimable.method != "exact" and tracked.observed_to != scan.bound_offset):
+    saving = entry.saving
+    if saving is None or (saving.reclaimable.method != "exact" and entry.observed_to != scan.bound_offset):
         return False
     grown = GREW * (scan.dirty_bytes - saving.dirty_bytes) >= saving.dirty_bytes
     return scan.clean_offset == saving.clean_offset and (scan.bound_offset == saving.bound_offset or not grown)

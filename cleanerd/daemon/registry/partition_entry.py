@@ -189,27 +189,27 @@ class PartitionEntry:
         self.view = None
 
 
-def digests_of(tracked: PartitionEntry) -> tuple[StateDigest, ...]:
+def digests_of(entry: PartitionEntry) -> tuple[StateDigest, ...]:
     """The digests by the current rules (U-90)."""
-    scan, found = tracked.scan, tracked.digested
+    scan, found = entry.scan, entry.digested
     return () if scan is None or found is None or found.rules != scan.fingerprint else found.digests
 
 
-def reclaimable_of(tracked: PartitionEntry) -> Reclaimable | None:
+def reclaimable_of(entry: PartitionEntry) -> Reclaimable | None:
     """The reclaimable bytes, exact or estimated for the current log; else a default from experience."""
-    scan, saving = tracked.scan, tracked.saving
+    scan, saving = entry.scan, entry.saving
     if scan is None:
         return None
     known = None if saving is None else saving.now(scan)
     if known is None:
         most = scan.clean_bytes + scan.dirty_bytes if scan.dirty_bytes else 0
-        known = Reclaimable(int(tracked.share * scan.dirty_bytes), 0, most, "guess")
+        known = Reclaimable(int(entry.share * scan.dirty_bytes), 0, most, "guess")
     return known.at_most(scan.size_bytes)
 
 
-def reclaimable_bytes(tracked: PartitionEntry) -> int:
+def reclaimable_bytes(entry: PartitionEntry) -> int:
     """The expected reclaimable bytes."""
-    reclaimable = reclaimable_of(tracked)
+    reclaimable = reclaimable_of(entry)
     return 0 if reclaimable is None else reclaimable.bytes
 
 
@@ -219,38 +219,36 @@ def quarantine_after(done: JobDone, backoff: Backoff) -> Quarantine:
     return Quarantine(done.failed, retry.since_ms, retry.failures, retry.at_ms)
 
 
-def note_suspect(tracked: PartitionEntry, suspect: CrashSuspect | None, backoff: Backoff) -> None:
+def note_suspect(entry: PartitionEntry, suspect: CrashSuspect | None, backoff: Backoff) -> None:
     """Apply the state of its crash markers; a running job's marker does not count yet."""
-    if tracked.trigger is not None:
+    if entry.trigger is not None:
         return
-    if suspect != tracked.suspect:
-        tracked.suspect = suspect
-        tracked.touch()
+    if suspect != entry.suspect:
+        entry.suspect = suspect
+        entry.touch()
     if suspect is not None and suspect.is_too_much:
         failures = suspect.deaths - 1
         retry_at_ms = suspect.noticed_ms + backoff.wait_ms(failures)
-        tracked.quarantine = Quarantine(suspect.reason, suspect.noticed_ms, failures, retry_at_ms, by_death=True)
-    elif tracked.quarantine is not None and tracked.quarantine.by_death:
-        tracked.quarantine = None
+        entry.quarantine = Quarantine(suspect.reason, suspect.noticed_ms, failures, retry_at_ms, by_death=True)
+    elif entry.quarantine is not None and entry.quarantine.by_death:
+        entry.quarantine = None
 
 
-def note_next_removal(tracked: PartitionEntry, scan: PartitionScan, now_ms: int) -> None:
+def note_next_removal(entry: PartitionEntry, scan: PartitionScan, now_ms: int) -> None:
     """When tombstones can be removed, according to the state directory."""
     if scan.removal_known:
         remembered = (scan.clean_offset, scan.next_tombstone_removal_ms)
-        is_waited_for = tracked.removal_known and is_past(
-            tracked.next_tombstone_removal_ms, scan.expiry.expiry_ms(now_ms)
-        )
+        is_waited_for = entry.removal_known and is_past(entry.next_tombstone_removal_ms, scan.expiry.expiry_ms(now_ms))
         # An unchanged report is not new: a worker may know a time that could not be stored.
-        if remembered != tracked.removal_remembered and not is_waited_for:
-            tracked.next_tombstone_removal_ms = scan.next_tombstone_removal_ms
-        tracked.removal_known, tracked.removal_known_below, tracked.removal_remembered = (
+        if remembered != entry.removal_remembered and not is_waited_for:
+            entry.next_tombstone_removal_ms = scan.next_tombstone_removal_ms
+        entry.removal_known, entry.removal_known_below, entry.removal_remembered = (
             True,
             scan.clean_offset,
             remembered,
         )
-    elif scan.clean_offset > tracked.removal_known_below:
-        tracked.removal_known = False  # another process cleaned it, and set horizons
+    elif scan.clean_offset > entry.removal_known_below:
+        entry.removal_known = False  # another process cleaned it, and set horizons
 
 
 def retry_of(quarantine: Quarantine | None) -> Retry | None:
@@ -270,31 +268,29 @@ def is_overdue(scan: PartitionScan, now_ms: int) -> bool:
     return is_past(scan.overdue_at_ms, now_ms) and scan.dirty_bytes > 0
 
 
-def is_to_be_erased(tracked: PartitionEntry, scan: PartitionScan) -> bool:
+def is_to_be_erased(entry: PartitionEntry, scan: PartitionScan) -> bool:
     """U-88: whether a cleaning would cover the tombstone of an open erasure request for the first time."""
-    return tracked.erase_offset is not None and scan.clean_offset <= tracked.erase_offset < scan.bound_offset
+    return entry.erase_offset is not None and scan.clean_offset <= entry.erase_offset < scan.bound_offset
 
 
-def is_in_vain(tracked: PartitionEntry, job: CleaningJob) -> bool:
+def is_in_vain(entry: PartitionEntry, job: CleaningJob) -> bool:
     """Whether the cleaning reached no further than before, and was not for tombstones."""
     return (
-        job.kind == "live"
-        and job.trigger in {"ratio", "overdue", "erasure"}
-        and tracked.done_to == job.scan.bound_offset
+        job.kind == "live" and job.trigger in {"ratio", "overdue", "erasure"} and entry.done_to == job.scan.bound_offset
     )
 
 
-def is_news(tracked: PartitionEntry, scan: PartitionScan) -> bool:
+def is_news(entry: PartitionEntry, scan: PartitionScan) -> bool:
     """Whether the reason for its wait - nothing new, or an outdated scan - no longer holds."""
-    before = tracked.scan
-    if before is None or tracked.hold.reason not in {"", NO_PROGRESS}:
+    before = entry.scan
+    if before is None or entry.hold.reason not in {"", NO_PROGRESS}:
         return False
     return (before.clean_offset, before.bound_offset) != (scan.clean_offset, scan.bound_offset)
 
 
-def was_staged_lately(tracked: PartitionEntry, now_ms: int) -> bool:
+def was_staged_lately(entry: PartitionEntry, now_ms: int) -> bool:
     """Whether a recently staged plan is missing or unreadable."""
-    last = tracked.last_clean
+    last = entry.last_clean
     return last is not None and last.result["outcome"] == "staged" and 0 <= now_ms - last.ended_ms < RESTAGE_AFTER_MS
 
 
@@ -304,43 +300,41 @@ def clean_view(done: JobDone, result: CleaningResult) -> CleanView:
     return CleanView(name.topic, name.partition, done.began_ms, done.ended_ms, job.trigger, result.to_json())
 
 
-def note_done(
-    tracked: PartitionEntry, done: JobDone, backoff: Backoff, hold: Backoff = HOLD_BACKOFF
-) -> CleanView | None:
+def note_done(entry: PartitionEntry, done: JobDone, backoff: Backoff, hold: Backoff = HOLD_BACKOFF) -> CleanView | None:
     """Store the result. ``backoff``: waits after failures; ``hold``: waits after temporary conditions.
 
     Returns the entry for the history, if any.
     """
     job, result = done.job, done.result
     requested = job.trigger == "manual"
-    tracked.had_part = result is not None and result.is_partial
-    if requested and tracked.had_part:
-        tracked.requested = True  # the request is answered when the whole partition is cleaned
+    entry.had_part = result is not None and result.is_partial
+    if requested and entry.had_part:
+        entry.requested = True  # the request is answered when the whole partition is cleaned
     elif requested:
-        tracked.answered = OperatorOutcome.of(done)
-    tracked.waiting_since_ms = None
+        entry.answered = OperatorOutcome.of(done)
+    entry.waiting_since_ms = None
     if done.horizons:
-        tracked.removal_known, tracked.next_tombstone_removal_ms = True, done.next_tombstone_removal_ms
-        tracked.removal_known_below = max(tracked.removal_known_below, job.scan.clean_offset)
+        entry.removal_known, entry.next_tombstone_removal_ms = True, done.next_tombstone_removal_ms
+        entry.removal_known_below = max(entry.removal_known_below, job.scan.clean_offset)
     if done.saving is not None:
-        tracked.saving = done.saving
+        entry.saving = done.saving
         if job.kind == "observe":
-            tracked.observed_to = job.scan.bound_offset
+            entry.observed_to = job.scan.bound_offset
     if done.failed:
-        tracked.quarantine = quarantine_after(done, backoff)
+        entry.quarantine = quarantine_after(done, backoff)
     elif done.passing:
-        tracked.hold = tracked.hold.extended(done.passing, done.ended_ms, hold, requested=requested)
+        entry.hold = entry.hold.extended(done.passing, done.ended_ms, hold, requested=requested)
     elif result is None or result.is_done:
-        tracked.quarantine = None
-        if is_in_vain(tracked, job):
-            tracked.hold = tracked.hold.extended(NO_PROGRESS, done.ended_ms, hold)
+        entry.quarantine = None
+        if is_in_vain(entry, job):
+            entry.hold = entry.hold.extended(NO_PROGRESS, done.ended_ms, hold)
         else:
-            tracked.release()
-    return None if result is None else _note_result(tracked, done, result, backoff, hold)
+            entry.release()
+    return None if result is None else _note_result(entry, done, result, backoff, hold)
 
 
 def _note_result(
-    tracked: PartitionEntry, done: JobDone, result: CleaningResult, backoff: Backoff, hold: Backoff
+    entry: PartitionEntry, done: JobDone, result: CleaningResult, backoff: Backoff, hold: Backoff
 ) -> CleanView | None:
     if not (result.is_done or done.failed):
         # Without an error the scan was just outdated.
@@ -350,24 +344,24 @@ def _note_result(
             wait_ms = min(int(result.error.seconds * 1000) + 1, hold.longest_ms)
             waits = Backoff(wait_ms, wait_ms)
         requested = done.job.trigger == "manual" and bool(reason)
-        tracked.hold = tracked.hold.extended(reason, done.ended_ms, waits, requested=requested)
+        entry.hold = entry.hold.extended(reason, done.ended_ms, waits, requested=requested)
         if result.moved_on or (requested and result.outcome != "failed"):
             return clean_view(done, result)
         if result.outcome != "failed":
             return None
     elif not done.failed:
-        _note_cleaned(tracked, done, result)
-    tracked.last_clean = clean_view(done, result)
-    return tracked.last_clean
+        _note_cleaned(entry, done, result)
+    entry.last_clean = clean_view(done, result)
+    return entry.last_clean
 
 
-def _note_cleaned(tracked: PartitionEntry, done: JobDone, result: CleaningResult) -> None:
+def _note_cleaned(entry: PartitionEntry, done: JobDone, result: CleaningResult) -> None:
     scan = done.job.scan
     saved = max(0, result.bytes_before - result.bytes_after)
-    tracked.share = min(1.0, saved / scan.dirty_bytes) if scan.dirty_bytes else tracked.share
+    entry.share = min(1.0, saved / scan.dirty_bytes) if scan.dirty_bytes else entry.share
     # A staged cleaning takes effect at the broker's next start.
     if result.outcome != "staged":
-        tracked.removal_known, tracked.next_tombstone_removal_ms = True, result.next_tombstone_removal_ms
-        tracked.done_to = result.end_offset if result.is_partial else scan.bound_offset
+        entry.removal_known, entry.next_tombstone_removal_ms = True, result.next_tombstone_removal_ms
+        entry.done_to = result.end_offset if result.is_partial else scan.bound_offset
         if done.job.kind == "live":
-            tracked.removal_known_below = max(tracked.removal_known_below, tracked.done_to)
+            entry.removal_known_below = max(entry.removal_known_below, entry.done_to)

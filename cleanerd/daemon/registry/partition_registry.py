@@ -121,16 +121,16 @@ class PartitionRegistry:
         self.dirs[path] = found
         changed = before is None or before.mode != found.mode or before.error != found.error
         if changed or before is None or self.is_full(before) != self.is_full(found):
-            for tracked in self.in_dir(path):
-                tracked.touch()
+            for entry in self.in_dir(path):
+                entry.touch()
         if found.present is not None:
             for key in [key for key in self.partitions if key[0] == path and key[1] not in found.present]:
                 self._forget(key)
             # Thousands of names, each of which costs a hash: skip empty sets.
             excluded, suspects = found.excluded, found.suspects
             for name in found.present:
-                tracked = self._present(path, name, excluded.get(name, "") if excluded else "")
-                note_suspect(tracked, suspects.get(name) if suspects else None, self.settings.backoff)
+                entry = self._present(path, name, excluded.get(name, "") if excluded else "")
+                note_suspect(entry, suspects.get(name) if suspects else None, self.settings.backoff)
         for scan in found.scans:
             key = path, scan.name
             if key in self.partitions:
@@ -138,108 +138,108 @@ class PartitionRegistry:
                 self._apply_scan(self.partitions[key], scan, now_ms)
 
     def _present(self, path: str, name: TopicPartition, excluded: str) -> PartitionEntry:
-        tracked = self.partitions.get((path, name))
-        if tracked is None:
-            tracked = self._store(PartitionEntry(name, path, paused=str(name) in self.pauses.names))
-        if tracked.excluded != excluded:
-            tracked.excluded = excluded
-            tracked.scan = tracked.scan if not excluded else None
-            tracked.touch()
-        return tracked
+        entry = self.partitions.get((path, name))
+        if entry is None:
+            entry = self._store(PartitionEntry(name, path, paused=str(name) in self.pauses.names))
+        if entry.excluded != excluded:
+            entry.excluded = excluded
+            entry.scan = entry.scan if not excluded else None
+            entry.touch()
+        return entry
 
-    def _apply_scan(self, tracked: PartitionEntry, scan: PartitionScan | FailedScan, now_ms: int) -> None:
-        tracked.touch()
+    def _apply_scan(self, entry: PartitionEntry, scan: PartitionScan | FailedScan, now_ms: int) -> None:
+        entry.touch()
         if isinstance(scan, FailedScan):
-            tracked.failed = scan
-            tracked.failed_in_a_row += 1
+            entry.failed = scan
+            entry.failed_in_a_row += 1
             # Beside a broker a scan can read files that are being replaced. Two failures in a row are real damage.
-            if scan.cause is Cause.DATA and tracked.failed_in_a_row > 1:
-                self._quarantine(tracked, scan.reason, now_ms, by_scan=True)
+            if scan.cause is Cause.DATA and entry.failed_in_a_row > 1:
+                self._quarantine(entry, scan.reason, now_ms, by_scan=True)
             return
-        if tracked.scan is not None and tracked.scan.topic_id != scan.topic_id and tracked.trigger is None:
+        if entry.scan is not None and entry.scan.topic_id != scan.topic_id and entry.trigger is None:
             # Created again under the same name: the earlier state belongs to another topic.
-            tracked = self._store(tracked.for_new_topic())
-        first = tracked.scan is None
-        if is_news(tracked, scan):
-            tracked.release()
-        tracked.scan, tracked.failed, tracked.failed_in_a_row = scan, None, 0
-        if not scan.eligible and tracked.hold.reason and not tracked.hold.requested:
-            tracked.hold = replace(tracked.hold, reason="")
-        if tracked.quarantine is not None and tracked.quarantine.by_scan:
-            tracked.quarantine = None
-        known = tracked.quarantine
-        may_end = tracked.trigger is None and (first if known is None else not known.by_death)
+            entry = self._store(entry.for_new_topic())
+        first = entry.scan is None
+        if is_news(entry, scan):
+            entry.release()
+        entry.scan, entry.failed, entry.failed_in_a_row = scan, None, 0
+        if not scan.eligible and entry.hold.reason and not entry.hold.requested:
+            entry.hold = replace(entry.hold, reason="")
+        if entry.quarantine is not None and entry.quarantine.by_scan:
+            entry.quarantine = None
+        known = entry.quarantine
+        may_end = entry.trigger is None and (first if known is None else not known.by_death)
         if scan.quarantine_outdated and may_end:
-            self.clear_failures(tracked)
-        elif first and scan.quarantine is not None and scan.retry is not None and tracked.quarantine is None:
+            self.clear_failures(entry)
+        elif first and scan.quarantine is not None and scan.retry is not None and entry.quarantine is None:
             retry = scan.retry
-            tracked.quarantine = Quarantine(scan.quarantine, retry.since_ms, retry.failures, retry.at_ms)
-        if first and tracked.saving is None:
-            tracked.saving = self._recall(tracked.key, scan)
-        note_next_removal(tracked, scan, now_ms)
+            entry.quarantine = Quarantine(scan.quarantine, retry.since_ms, retry.failures, retry.at_ms)
+        if first and entry.saving is None:
+            entry.saving = self._recall(entry.key, scan)
+        note_next_removal(entry, scan, now_ms)
 
-    def _quarantine(self, tracked: PartitionEntry, reason: str, now_ms: int, *, by_scan: bool) -> None:
-        before = tracked.quarantine
+    def _quarantine(self, entry: PartitionEntry, reason: str, now_ms: int, *, by_scan: bool) -> None:
+        before = entry.quarantine
         if before is not None and by_scan and (not before.by_scan or now_ms < before.retry_at_ms):
             return  # a successful scan does not clear a worker's finding
         failures = 1 if before is None else before.failures + 1
         since_ms = now_ms if before is None else before.since_ms
         retry_at_ms = now_ms + self.settings.backoff.wait_ms(failures)
-        tracked.quarantine = Quarantine(reason, since_ms, failures, retry_at_ms, by_scan)
+        entry.quarantine = Quarantine(reason, since_ms, failures, retry_at_ms, by_scan)
 
     def begun(self, key: Key, trigger: Trigger) -> None:
         """Note that a worker has begun it."""
-        tracked = self.partitions[key]
-        tracked.trigger = trigger
-        tracked.queued = False
+        entry = self.partitions[key]
+        entry.trigger = trigger
+        entry.queued = False
         if trigger == "manual":
-            tracked.requested = False  # a request meanwhile is served when this job is done
-            tracked.answered = None
-        tracked.touch()
+            entry.requested = False  # a request meanwhile is served when this job is done
+            entry.answered = None
+        entry.touch()
 
     def finished(self, done: JobDone) -> CleanView | None:
         """Merge a worker's result, with its scan if it made one. Returns the entry for the history, if any."""
         job = done.job
-        tracked = self.partitions.get((str(job.path), job.name))
-        if tracked is None:
+        entry = self.partitions.get((str(job.path), job.name))
+        if entry is None:
             return None
-        self.stale.add(tracked.key)
-        if tracked.trigger is None:
+        self.stale.add(entry.key)
+        if entry.trigger is None:
             return None  # its partition does not exist any more, even if another has its name
-        tracked.trigger = None
-        tracked.suspect = None  # it ended, in whatever way
-        tracked.touch()
+        entry.trigger = None
+        entry.suspect = None  # it ended, in whatever way
+        entry.touch()
         if done.stopped:
-            tracked.requested = tracked.requested or job.trigger == "manual"
+            entry.requested = entry.requested or job.trigger == "manual"
             return None
-        if tracked.scan is not None and tracked.scan.topic_id != job.scan.topic_id:
+        if entry.scan is not None and entry.scan.topic_id != job.scan.topic_id:
             # Created again meanwhile: the next scan begins with a new state.
-            self._store(tracked.for_new_topic())
+            self._store(entry.for_new_topic())
             return None
-        before, view = tracked.quarantine, note_done(tracked, done, self.settings.backoff, self.settings.hold)
-        if before is not None and tracked.quarantine is None:
+        before, view = entry.quarantine, note_done(entry, done, self.settings.backoff, self.settings.hold)
+        if before is not None and entry.quarantine is None:
             self._clear_quarantine(job.path, job.name)
-        elif done.after is not None and not tracked.excluded:
-            self._apply_job_scan(tracked, done.after.scan, done.ended_ms)
+        elif done.after is not None and not entry.excluded:
+            self._apply_job_scan(entry, done.after.scan, done.ended_ms)
         return view
 
-    def _apply_job_scan(self, tracked: PartitionEntry, scan: PartitionScan, now_ms: int) -> None:
+    def _apply_job_scan(self, entry: PartitionEntry, scan: PartitionScan, now_ms: int) -> None:
         """Use a job's scan of its partition at its end, unless its topic was created again meanwhile."""
-        if tracked.scan is not None and tracked.scan.topic_id == scan.topic_id:
-            self.stale.discard(tracked.key)
-            self._apply_scan(tracked, scan, now_ms)
+        if entry.scan is not None and entry.scan.topic_id == scan.topic_id:
+            self.stale.discard(entry.key)
+            self._apply_scan(entry, scan, now_ms)
 
     def died(self, key: Key, reason: str, now_ms: int) -> None:
-        tracked = self.partitions.get(key)
-        if tracked is None:
+        entry = self.partitions.get(key)
+        if entry is None:
             return
         self.stale.add(key)
-        if tracked.trigger is not None:
-            tracked.trigger = None
-            tracked.suspect = None
-            tracked.touch()
-            tracked.answered = OperatorOutcome("failed", reason, 1)
-            self._quarantine(tracked, reason, now_ms, by_scan=False)
+        if entry.trigger is not None:
+            entry.trigger = None
+            entry.suspect = None
+            entry.touch()
+            entry.answered = OperatorOutcome("failed", reason, 1)
+            self._quarantine(entry, reason, now_ms, by_scan=False)
 
     def forget_dir(self, path: str) -> None:
         """Drop a directory that is not managed any more."""
@@ -247,10 +247,10 @@ class PartitionRegistry:
         for key in [key for key in self.partitions if key[0] == path]:
             self._forget(key)
 
-    def _store(self, tracked: PartitionEntry) -> PartitionEntry:
-        self.partitions[tracked.key] = tracked
+    def _store(self, entry: PartitionEntry) -> PartitionEntry:
+        self.partitions[entry.key] = entry
         self._by_name = None
-        return tracked
+        return entry
 
     def _forget(self, key: Key) -> None:
         del self.partitions[key]
@@ -275,21 +275,21 @@ class PartitionRegistry:
 
     def in_dir(self, path: str) -> Iterator[PartitionEntry]:
         """The partitions of one log directory."""
-        return (tracked for key, tracked in self.partitions.items() if key[0] == path)
+        return (entry for key, entry in self.partitions.items() if key[0] == path)
 
     def pause(self, names: Collection[str] | None, *, paused: bool) -> None:
         """Pause or resume the partitions of these names; None: all cleaning."""
         self.pauses = self.pauses.changed(names, paused=paused)
-        for tracked in self.partitions.values():
-            tracked.paused = str(tracked.name) in self.pauses.names
-            tracked.touch()
+        for entry in self.partitions.values():
+            entry.paused = str(entry.name) in self.pauses.names
+            entry.touch()
 
-    def clear_failures(self, tracked: PartitionEntry) -> None:
+    def clear_failures(self, entry: PartitionEntry) -> None:
         """End its quarantine: it is tried again after a scan has removed it from the state directory."""
-        tracked.clear_failures()
-        if tracked.trigger is None:  # otherwise the job's result is stored
-            self.stale.add(tracked.key)
-            self._clear_quarantine(self.dirs[tracked.path].path, tracked.name)
+        entry.clear_failures()
+        if entry.trigger is None:  # otherwise the job's result is stored
+            self.stale.add(entry.key)
+            self._clear_quarantine(self.dirs[entry.path].path, entry.name)
 
     # -- output -------------------------------------------------------------------------------------------------------
 
@@ -297,31 +297,31 @@ class PartitionRegistry:
         """The partitions that may be cleaned now, in no order; ``among``: only of these."""
         found = []
         full = {path for path, each in self.dirs.items() if self.is_full(each)}
-        for tracked in self.partitions.values() if among is None else among:
-            trigger = self._trigger(tracked, now_ms, is_full=tracked.path in full)
-            scan = tracked.scan
+        for entry in self.partitions.values() if among is None else among:
+            trigger = self._trigger(entry, now_ms, is_full=entry.path in full)
+            scan = entry.scan
             if trigger is None or scan is None:
-                tracked.waiting_since_ms = None
-                if tracked.queued:
-                    tracked.queued = False
-                    tracked.touch()
+                entry.waiting_since_ms = None
+                if entry.queued:
+                    entry.queued = False
+                    entry.touch()
                 continue
-            if tracked.waiting_since_ms is None or tracked.waiting_since_ms > now_ms:
-                tracked.waiting_since_ms = now_ms
-            reclaimable = reclaimable_bytes(tracked)
+            if entry.waiting_since_ms is None or entry.waiting_since_ms > now_ms:
+                entry.waiting_since_ms = now_ms
+            reclaimable = reclaimable_bytes(entry)
             kept = scan.clean_bytes + scan.dirty_bytes - reclaimable
             overdue_at = scan.overdue_at_ms
             found.append(
                 Candidate(
-                    tracked.name,
-                    tracked.path,
+                    entry.name,
+                    entry.path,
                     trigger,
                     reclaimable,
                     scan.clean_bytes + scan.dirty_bytes + kept,
                     0 if trigger != "overdue" or overdue_at is None else max(1, now_ms - overdue_at),
-                    now_ms - tracked.waiting_since_ms,
-                    is_suspect=tracked.suspect is not None,
-                    had_part=tracked.had_part,
+                    now_ms - entry.waiting_since_ms,
+                    is_suspect=entry.suspect is not None,
+                    had_part=entry.had_part,
                 )
             )
         return found
@@ -331,72 +331,72 @@ class PartitionRegistry:
         for kind in SPARE_KINDS:
             yield from ((each, kind) for each in self.partitions.values() if self.is_spare_work(each, kind, now_ms))
 
-    def is_spare_work(self, tracked: PartitionEntry, kind: Kind, now_ms: int) -> bool:
+    def is_spare_work(self, entry: PartitionEntry, kind: Kind, now_ms: int) -> bool:
         """Whether that may be done: ``drop`` a staged plan that is too old, or find its ``horizons``."""
-        return self._is_outdated(tracked, now_ms) if kind == "drop" else self._has_unknown_horizons(tracked, now_ms)
+        return self._is_outdated(entry, now_ms) if kind == "drop" else self._has_unknown_horizons(entry, now_ms)
 
-    def _has_unknown_horizons(self, tracked: PartitionEntry, now_ms: int) -> bool:
+    def _has_unknown_horizons(self, entry: PartitionEntry, now_ms: int) -> bool:
         """Whether it is unknown when its tombstones can be removed."""
-        scan = tracked.scan
-        unknown = scan is not None and scan.has_clean_part and not tracked.removal_known
-        return unknown and not self._is_skipped(tracked, now_ms)
+        scan = entry.scan
+        unknown = scan is not None and scan.has_clean_part and not entry.removal_known
+        return unknown and not self._is_skipped(entry, now_ms)
 
-    def _is_outdated(self, tracked: PartitionEntry, now_ms: int) -> bool:
+    def _is_outdated(self, entry: PartitionEntry, now_ms: int) -> bool:
         """Whether ``apply`` would refuse its staged plan because of its age (U-15), and it was not replaced."""
-        plan = None if tracked.scan is None else tracked.scan.staged
+        plan = None if entry.scan is None else entry.scan.staged
         outdated = plan is not None and is_past(plan.expires_ms, now_ms)
-        return outdated and self.work_of(tracked) in {"live", "stage"} and not self._is_skipped(tracked, now_ms)
+        return outdated and self.work_of(entry) in {"live", "stage"} and not self._is_skipped(entry, now_ms)
 
     def unknown_savings(self, now_ms: int) -> list[PartitionEntry]:
         """Partitions with unknown reclaimable bytes; the dirtiest first."""
         found = [
-            (-tracked.scan.dirty_bytes, tracked)
-            for tracked in self.partitions.values()
-            if tracked.scan is not None and self.may_be_estimated(tracked, now_ms)
+            (-entry.scan.dirty_bytes, entry)
+            for entry in self.partitions.values()
+            if entry.scan is not None and self.may_be_estimated(entry, now_ms)
         ]
-        return [tracked for _, tracked in sorted(found, key=lambda pair: pair[0])]
+        return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
 
-    def may_be_estimated(self, tracked: PartitionEntry, now_ms: int) -> bool:
+    def may_be_estimated(self, entry: PartitionEntry, now_ms: int) -> bool:
         """Whether it may be estimated: no job runs on it, and no rule forbids reading it."""
-        wanted = bool(self.settings.estimate_bytes) and is_to_be_estimated(tracked, now_ms)
-        return wanted and self._may_be_read(tracked, now_ms)
+        wanted = bool(self.settings.estimate_bytes) and is_to_be_estimated(entry, now_ms)
+        return wanted and self._may_be_read(entry, now_ms)
 
-    def _may_be_read(self, tracked: PartitionEntry, now_ms: int) -> bool:
-        found = self.dirs.get(tracked.path)
+    def _may_be_read(self, entry: PartitionEntry, now_ms: int) -> bool:
+        found = self.dirs.get(entry.path)
         reads = found is not None and not found.error and found.facts is not None
-        return reads and not self._is_skipped(tracked, now_ms)
+        return reads and not self._is_skipped(entry, now_ms)
 
     def due_digests(self, now_ms: int) -> list[PartitionEntry]:
         """Partitions with grid offsets without a digest; those that waited longest come first (U-90)."""
-        found = [tracked for tracked in self.partitions.values() if self.may_be_digested(tracked, now_ms)]
-        return sorted(found, key=lambda tracked: -1 if tracked.digested is None else tracked.digested.at_ms)
+        found = [entry for entry in self.partitions.values() if self.may_be_digested(entry, now_ms)]
+        return sorted(found, key=lambda entry: -1 if entry.digested is None else entry.digested.at_ms)
 
-    def may_be_digested(self, tracked: PartitionEntry, now_ms: int) -> bool:
+    def may_be_digested(self, entry: PartitionEntry, now_ms: int) -> bool:
         """Whether its digests may be computed: no job runs on it, and no rule forbids reading it."""
-        wanted = bool(self.settings.digest_percent) and is_digest_due(tracked, now_ms)
-        return wanted and self._may_be_read(tracked, now_ms)
+        wanted = bool(self.settings.digest_percent) and is_digest_due(entry, now_ms)
+        return wanted and self._may_be_read(entry, now_ms)
 
     def digested(self, key: Key, scan: PartitionScan, digests: tuple[StateDigest, ...], now_ms: int) -> None:
         """Store its digests from a job that began with this scan; none if they could not be computed."""
-        tracked = self.partitions.get(key)
-        if tracked is None or tracked.scan is None or tracked.scan.topic_id != scan.topic_id:
+        entry = self.partitions.get(key)
+        if entry is None or entry.scan is None or entry.scan.topic_id != scan.topic_id:
             return
         found = Digested(now_ms, scan.fingerprint, scan.digest_range, digests)
-        tracked.digested = found if tracked.digested is None else tracked.digested.followed_by(found)
+        entry.digested = found if entry.digested is None else entry.digested.followed_by(found)
         self.digest_changes += 1
-        tracked.touch()
+        entry.touch()
 
     def estimated(self, key: Key, topic_id: UUID | None, saving: JobReclaimable | None, now_ms: int) -> None:
         """Store its estimate; None: it could not be made."""
-        tracked = self.partitions.get(key)
-        if tracked is None or tracked.scan is None or tracked.scan.topic_id != topic_id:
+        entry = self.partitions.get(key)
+        if entry is None or entry.scan is None or entry.scan.topic_id != topic_id:
             return
-        tracked.estimated_ms = now_ms
+        entry.estimated_ms = now_ms
         # An exact result that came meanwhile is better.
-        exact = tracked.saving is not None and tracked.saving.is_of(tracked.scan) and tracked.saving.estimate is None
+        exact = entry.saving is not None and entry.saving.is_of(entry.scan) and entry.saving.estimate is None
         if saving is not None and not exact:
-            tracked.saving = saving
-            tracked.touch()
+            entry.saving = saving
+            entry.touch()
 
     def reserve_of(self, found: LogDirScan) -> int:
         """The free space to leave on its disk: the setting, or a tenth (two segments, if that is more: U-16)."""
@@ -407,36 +407,36 @@ class PartitionRegistry:
         """Whether its disk has no more free space than the reserve."""
         return found.free_bytes <= self.reserve_of(found)
 
-    def work_of(self, tracked: PartitionEntry) -> Work | None:
+    def work_of(self, entry: PartitionEntry) -> Work | None:
         """What a worker would do in its log directory."""
-        found = self.dirs.get(tracked.path)
+        found = self.dirs.get(entry.path)
         return None if found is None or found.error or found.facts is None else found.mode.work
 
-    def _trigger(self, tracked: PartitionEntry, now_ms: int, *, is_full: bool) -> Trigger | None:
-        work = self.work_of(tracked)
-        if tracked.scan is None or work is None or self._is_skipped(tracked, now_ms):
+    def _trigger(self, entry: PartitionEntry, now_ms: int, *, is_full: bool) -> Trigger | None:
+        work = self.work_of(entry)
+        if entry.scan is None or work is None or self._is_skipped(entry, now_ms):
             return None
-        return trigger_of(tracked, work, now_ms, is_full=is_full, plan_max_age_ms=self.settings.plan_max_age_ms)
+        return trigger_of(entry, work, now_ms, is_full=is_full, plan_max_age_ms=self.settings.plan_max_age_ms)
 
-    def may_change_now(self, tracked: PartitionEntry, now_ms: int) -> bool:
+    def may_change_now(self, entry: PartitionEntry, now_ms: int) -> bool:
         """Whether the daemon cleans the partition live, and neither an operator nor a failure holds it back."""
-        return self.work_of(tracked) == "live" and not self.held and not self._is_skipped(tracked, now_ms)
+        return self.work_of(entry) == "live" and not self.held and not self._is_skipped(entry, now_ms)
 
-    def _is_skipped(self, tracked: PartitionEntry, now_ms: int) -> bool:
-        if tracked.excluded or tracked.failed is not None or tracked.trigger is not None:
+    def _is_skipped(self, entry: PartitionEntry, now_ms: int) -> bool:
+        if entry.excluded or entry.failed is not None or entry.trigger is not None:
             return True
         # Usually the set is empty, so avoid hashing the key.
-        if self.stale and tracked.key in self.stale:
+        if self.stale and entry.key in self.stale:
             return True
-        if self.pauses.everything or tracked.paused or (tracked.quarantine is not None and tracked.quarantine.by_scan):
+        if self.pauses.everything or entry.paused or (entry.quarantine is not None and entry.quarantine.by_scan):
             return True
-        held = 0 if tracked.requested else tracked.hold.until_ms
-        if tracked.quarantine is not None and not tracked.requested:
-            held = max(held, tracked.quarantine.retry_at_ms)
+        held = 0 if entry.requested else entry.hold.until_ms
+        if entry.quarantine is not None and not entry.requested:
+            held = max(held, entry.quarantine.retry_at_ms)
         # A clock that jumped back must not delay it for longer than the longest wait.
         return now_ms < held <= now_ms + max(self.settings.backoff.longest_ms, self.settings.hold.longest_ms)
 
 
-def _place(tracked: PartitionEntry) -> tuple[str, int, str]:
+def _place(entry: PartitionEntry) -> tuple[str, int, str]:
     """Its sort key in the list of all: plain values, which compare quickly."""
-    return tracked.name.topic, tracked.name.partition, tracked.path
+    return entry.name.topic, entry.name.partition, entry.path

@@ -175,6 +175,6 @@ class ClosedWindows:
         if before is None:
             return
         for candidate in candidates:
-            tracked = partitions[candidate.log_dir, candidate.name]
-            if not is_urgent(candidate) and tracked.waiting_since_ms is not None:
-                tracked.waiting_since_ms = min(now_ms, tracked.waiting_since_ms + max(0, now_ms - before))
+            entry = partitions[candidate.log_dir, candidate.name]
+            if not is_urgent(candidate) and entry.waiting_since_ms is not None:
+                entry.waiting_since_ms = min(now_ms, entry.waiting_since_ms + max(0, now_ms - before))

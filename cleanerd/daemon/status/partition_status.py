@@ -41,80 +41,80 @@ class PartitionStatus:
     by_log: bool = False
 
 
-def standing_of(fleet: PartitionRegistry, tracked: PartitionEntry) -> PartitionStatus:
+def standing_of(registry: PartitionRegistry, entry: PartitionEntry) -> PartitionStatus:
     """OP-11: the first matching rule decides state, reason and outlook together."""
-    return next(each for each in _standings(fleet, tracked) if each is not None)
+    return next(each for each in _standings(registry, entry) if each is not None)
 
 
-def _standings(fleet: PartitionRegistry, tracked: PartitionEntry) -> Iterator[PartitionStatus | None]:
-    if tracked.excluded:
-        yield PartitionStatus("excluded", "no", "cleanerd.topics.include and exclude", tracked.excluded)
-    if tracked.trigger is not None:
-        outlook: Outlook = "observe" if _observes(fleet, tracked) else "now"
-        yield PartitionStatus("cleaning", outlook, tracked.trigger, _TRIGGERS[tracked.trigger])
-    if tracked.paused or fleet.pauses.everything:
+def _standings(registry: PartitionRegistry, entry: PartitionEntry) -> Iterator[PartitionStatus | None]:
+    if entry.excluded:
+        yield PartitionStatus("excluded", "no", "cleanerd.topics.include and exclude", entry.excluded)
+    if entry.trigger is not None:
+        outlook: Outlook = "observe" if _observes(registry, entry) else "now"
+        yield PartitionStatus("cleaning", outlook, entry.trigger, _TRIGGERS[entry.trigger])
+    if entry.paused or registry.pauses.everything:
         yield PartitionStatus("paused", "no", "cleanerd pause", "cleaning is paused")
-    if fleet.held and fleet.work_of(tracked) in {"live", "stage"}:
-        yield PartitionStatus("paused", "no", "cleanerd.canary", fleet.held)
-    if tracked.quarantine is not None:
-        soon = _to_come(fleet, tracked) if tracked.queued else "no"
-        yield PartitionStatus("quarantined", soon, "quarantine", tracked.quarantine.reason)
-    yield _unreadable(fleet, tracked)
-    yield from _by_work(fleet, tracked)
+    if registry.held and registry.work_of(entry) in {"live", "stage"}:
+        yield PartitionStatus("paused", "no", "cleanerd.canary", registry.held)
+    if entry.quarantine is not None:
+        soon = _to_come(registry, entry) if entry.queued else "no"
+        yield PartitionStatus("quarantined", soon, "quarantine", entry.quarantine.reason)
+    yield _unreadable(registry, entry)
+    yield from _by_work(registry, entry)
 
 
-def _unreadable(fleet: PartitionRegistry, tracked: PartitionEntry) -> PartitionStatus | None:
-    found = fleet.dirs.get(tracked.path)
+def _unreadable(registry: PartitionRegistry, entry: PartitionEntry) -> PartitionStatus | None:
+    found = registry.dirs.get(entry.path)
     if found is not None and found.error:
         return PartitionStatus("idle", "no", "the log directory", found.error)
-    if tracked.failed is not None:
-        return PartitionStatus("idle", "no", "the partition's directory", tracked.failed.reason)
-    if tracked.scan is None:
+    if entry.failed is not None:
+        return PartitionStatus("idle", "no", "the partition's directory", entry.failed.reason)
+    if entry.scan is None:
         return PartitionStatus("idle", "no", "first scan", "not scanned yet")
     return None
 
 
-def _by_work(fleet: PartitionRegistry, tracked: PartitionEntry) -> Iterator[PartitionStatus | None]:
-    scan, found = tracked.scan, fleet.dirs.get(tracked.path)
+def _by_work(registry: PartitionRegistry, entry: PartitionEntry) -> Iterator[PartitionStatus | None]:
+    scan, found = entry.scan, registry.dirs.get(entry.path)
     if scan is not None and scan.refused and scan.staged is None:
         yield PartitionStatus("refused", "no", scan.rule, scan.reason, by_log=True)
-    if tracked.queued and scan is not None and (reason := too_large(fleet.settings.canary, scan.size_bytes)):
+    if entry.queued and scan is not None and (reason := too_large(registry.settings.canary, scan.size_bytes)):
         yield PartitionStatus("idle", "no", "cleanerd.canary", reason)
-    if tracked.queued:
-        yield PartitionStatus("queued", _to_come(fleet, tracked), "cleaner threads", "waiting for its turn")
+    if entry.queued:
+        yield PartitionStatus("queued", _to_come(registry, entry), "cleaner threads", "waiting for its turn")
     if scan is not None and scan.staged is not None:
         yield PartitionStatus("staged", "restart", "staged plan", _STAGED)
-    if tracked.hold.reason:
-        requested = "the requested cleaning failed: " if tracked.hold.requested else ""
-        yield PartitionStatus("idle", "no", "the last attempt", requested + tracked.hold.reason)
+    if entry.hold.reason:
+        requested = "the requested cleaning failed: " if entry.hold.requested else ""
+        yield PartitionStatus("idle", "no", "the last attempt", requested + entry.hold.reason)
     if found is not None and found.mode.work is None:
         yield PartitionStatus("idle", "no", "cleanerd.mode", found.mode.reason)
     if scan is not None and scan.reason:
         yield PartitionStatus("idle", "no", scan.rule, scan.reason, by_log=True)
-    if found is not None and found.mode.work != "observe" and fleet.is_full(found):
-        reserve = human_bytes(fleet.reserve_of(found))
+    if found is not None and found.mode.work != "observe" and registry.is_full(found):
+        reserve = human_bytes(registry.reserve_of(found))
         full = f"free space is at the reserve (cleanerd.disk.reserve, {reserve})"
         yield PartitionStatus(
             "idle", "no", "cleanerd.disk.reserve", f"{full}: nothing is cleaned here until space is freed"
         )
-    if has_nothing_to_stage(tracked, fleet.work_of(tracked)):
+    if has_nothing_to_stage(entry, registry.work_of(entry)):
         yield PartitionStatus("idle", "no", "staged plan", "cleaning would remove nothing")
-    yield about_to_be_cleaned(fleet, tracked)
+    yield about_to_be_cleaned(registry, entry)
 
 
-def about_to_be_cleaned(fleet: PartitionRegistry, tracked: PartitionEntry) -> PartitionStatus:
+def about_to_be_cleaned(registry: PartitionRegistry, entry: PartitionEntry) -> PartitionStatus:
     """The state of a partition that no rule holds back."""
-    would = "would be cleaned" if _observes(fleet, tracked) else "about to be cleaned"
-    return PartitionStatus("idle", _to_come(fleet, tracked), "min.cleanable.dirty.ratio", would, by_log=True)
+    would = "would be cleaned" if _observes(registry, entry) else "about to be cleaned"
+    return PartitionStatus("idle", _to_come(registry, entry), "min.cleanable.dirty.ratio", would, by_log=True)
 
 
-def _observes(fleet: PartitionRegistry, tracked: PartitionEntry) -> bool:
-    found = fleet.dirs.get(tracked.path)
+def _observes(registry: PartitionRegistry, entry: PartitionEntry) -> bool:
+    found = registry.dirs.get(entry.path)
     return found is not None and found.mode.mode == "observe"
 
 
-def _to_come(fleet: PartitionRegistry, tracked: PartitionEntry) -> Outlook:
+def _to_come(registry: PartitionRegistry, entry: PartitionEntry) -> Outlook:
     """The effect of the next cleaning in its log directory."""
-    if _observes(fleet, tracked):
+    if _observes(registry, entry):
         return "observe"
-    return "restart" if fleet.work_of(tracked) == "stage" else "next"
+    return "restart" if registry.work_of(entry) == "stage" else "next"

@@ -49,7 +49,7 @@ class Publisher:
     def __init__(
         self,
         configuration: Configuration,
-        fleet: PartitionRegistry,
+        registry: PartitionRegistry,
         running: Mapping[Key, CleaningJob],
         counters: Counters,
         pop_warnings: Callable[[], list[str]],
@@ -65,7 +65,7 @@ class Publisher:
         self._limits = limits
         self._erasures = erasures
         self._configuration = configuration
-        self._fleet = fleet
+        self._registry = registry
         self._running = running
         self._counters = counters
         self._pop_warnings = pop_warnings
@@ -151,20 +151,20 @@ class Publisher:
 
     def status_line(self) -> str:
         """The line that ``systemctl status`` shows: the current state, and faults."""
-        partitions = self._fleet.partitions
-        bad = sum(tracked.quarantine is not None for tracked in partitions.values())
+        partitions = self._registry.partitions
+        bad = sum(entry.quarantine is not None for entry in partitions.values())
         return (
             f"{self._configuration.settings.daemon.cleanerd_mode}: {counted(len(partitions), 'partition')}, "
             f"{len(self._running)} being cleaned, {bad} quarantined"
             + (", paused" if self.view.paused else "")
-            + (f"; {self._fleet.held}" if self._fleet.held else "")
+            + (f"; {self._registry.held}" if self._registry.held else "")
             + ("" if self.view.healthy else f"; unhealthy: {self.view.unhealthy_reason}")
         )
 
     def _make(self) -> DaemonView:
-        fleet, daemon = self._fleet, self._configuration.settings.daemon
+        registry, daemon = self._registry, self._configuration.settings.daemon
         reason = self._unhealthy_reason()
-        views = tuple([tracked.view or partition_view(fleet, tracked) for tracked in fleet.by_name()])
+        views = tuple([entry.view or partition_view(registry, entry) for entry in registry.by_name()])
         totals, now_ms = self._counters.totals(), wall_ms()
         held = self._counters.pop_longest_hold()
         differing = self._replicas.current()
@@ -176,13 +176,13 @@ class Publisher:
             healthy=not reason,
             unhealthy_reason=reason,
             mode=daemon.cleanerd_mode,
-            paused=fleet.pauses.everything,
+            paused=registry.pauses.everything,
             threads=daemon.log_cleaner_threads,
             window_open=self._configuration.window_is_open(),
             last_scan_ms=self._last_scan_ms,
-            map_utilization=max(_utilizations(fleet), default=0.0),
+            map_utilization=max(_utilizations(registry), default=0.0),
             settings_generation=self._configuration.generation,
-            log_dirs=tuple(log_dir_view(fleet, found) for found in self._dirs()),
+            log_dirs=tuple(log_dir_view(registry, found) for found in self._dirs()),
             partitions=views,
             running=tuple(running_view(job) for job in self._running.values()),
             history=self._counters.history,
@@ -211,7 +211,7 @@ class Publisher:
 
     def _dirs(self) -> list[LogDirScan]:
         """In the order of the settings, whichever answered first."""
-        found = self._fleet.dirs
+        found = self._registry.dirs
         return [found[str(path)] for path in self._configuration.log_dirs if str(path) in found]
 
     def _of_dirs(self) -> Iterable[str]:
@@ -221,6 +221,6 @@ class Publisher:
             yield from found.warnings
 
 
-def _utilizations(fleet: PartitionRegistry) -> Iterable[float]:
-    cleans = (tracked.last_clean for tracked in fleet.partitions.values())
+def _utilizations(registry: PartitionRegistry) -> Iterable[float]:
+    cleans = (entry.last_clean for entry in registry.partitions.values())
     return (float(clean.result.get("map_utilization", 0.0)) for clean in cleans if clean is not None)

@@ -36,8 +36,8 @@ class Differences:
 class ReplicaDifferences:
     """Compares this daemon's digests with those of ``peers``. Used by the event loop alone."""
 
-    def __init__(self, fleet: PartitionRegistry, peers: Callable[[], PeerDigests]) -> None:
-        self._fleet = fleet
+    def __init__(self, registry: PartitionRegistry, peers: Callable[[], PeerDigests]) -> None:
+        self._registry = registry
         self._peers = peers
         self._of: tuple[PeerDigests, int] | None = None
         self._found = Differences(0, ())
@@ -45,7 +45,7 @@ class ReplicaDifferences:
 
     def current(self) -> Differences:
         """The current differences; new ones are logged. Compared again when digests have changed."""
-        state = (self._peers(), self._fleet.digest_changes)
+        state = (self._peers(), self._registry.digest_changes)
         if self._of is None or state[0] is not self._of[0] or state[1] != self._of[1]:
             self._of = state
             before, self._texts = self._texts, self._compare(state[0])
@@ -59,20 +59,20 @@ class ReplicaDifferences:
     def _compare(self, peers: PeerDigests) -> dict[str, str]:
         found: dict[str, str] = {}
         if peers:
-            for tracked in self._fleet.by_name():
-                text = _difference(tracked, peers) if digests_of(tracked) else ""
+            for entry in self._registry.by_name():
+                text = _difference(entry, peers) if digests_of(entry) else ""
                 if text:
-                    found[str(tracked.name)] = text
+                    found[str(entry.name)] = text
         return found
 
 
-def _difference(tracked: PartitionEntry, peers: PeerDigests) -> str:
+def _difference(entry: PartitionEntry, peers: PeerDigests) -> str:
     """The difference in words, or an empty text."""
-    scan, name = tracked.scan, str(tracked.name)
+    scan, name = entry.scan, str(entry.name)
     if scan is None:
         return ""
     replicas = {f"broker {broker}": known[name] for broker, known in peers.items() if name in known}
-    replicas[OWN] = ReplicaDigests(scan.clean_offset, scan.fingerprint, digests_of(tracked))
+    replicas[OWN] = ReplicaDigests(scan.clean_offset, scan.fingerprint, digests_of(entry))
     found = first_difference(replicas, OWN)
     if found is None:
         return ""

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from cleanerd.daemon.work.job import CleaningJob
 
 
-def partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> PartitionView:
+def partition_view(registry: PartitionRegistry, entry: PartitionEntry) -> PartitionView:
     """The view of one partition; the previous one if nothing has changed since."""
-    if tracked.view is None:
-        tracked.view = _partition_view(fleet, tracked)
-    return tracked.view
+    if entry.view is None:
+        entry.view = _partition_view(registry, entry)
+    return entry.view
 
 
-def log_dir_view(fleet: PartitionRegistry, found: LogDirScan) -> LogDirView:
+def log_dir_view(registry: PartitionRegistry, found: LogDirScan) -> LogDirView:
     """The view of one log directory."""
     info = None if found.choice is None else found.choice.info
     return LogDirView(
@@ -35,7 +35,7 @@ def log_dir_view(fleet: PartitionRegistry, found: LogDirScan) -> LogDirView:
         mode_reason=found.mode.reason,
         total_bytes=found.total_bytes,
         free_bytes=found.free_bytes,
-        reserve_bytes=fleet.reserve_of(found),
+        reserve_bytes=registry.reserve_of(found),
         agent=None if info is None else asdict(info),
         error=found.error,
         kafka_cleaner=kafka_cleaner(found.facts, info).predicate,
@@ -44,22 +44,22 @@ def log_dir_view(fleet: PartitionRegistry, found: LogDirScan) -> LogDirView:
     )
 
 
-def explain_answer(fleet: PartitionRegistry, tracked: PartitionEntry, answer: Mapping[str, Any]) -> dict[str, Any]:
+def explain_answer(registry: PartitionRegistry, entry: PartitionEntry, answer: Mapping[str, Any]) -> dict[str, Any]:
     """OP-11: the answer of ``explain``, which has just read the log, combined with the daemon's own state."""
-    view, standing = partition_view(fleet, tracked), standing_of(fleet, tracked)
+    view, standing = partition_view(registry, entry), standing_of(registry, entry)
     if not standing.by_log:
         answer = {**answer, "rule": standing.rule, "reason": view.reason, "changes": None}
     elif answer["cleaned_now"]:
-        standing = about_to_be_cleaned(fleet, tracked)
+        standing = about_to_be_cleaned(registry, entry)
         answer = {**answer, "reason": standing.reason}
     else:
         standing = replace(standing, outlook="no", reason=answer["reason"])
-    found = fleet.dirs.get(tracked.path)
+    found = registry.dirs.get(entry.path)
     note = "" if found is None else kafka_cleaner(found.facts, None if found.choice is None else found.choice.info).note
     if note:
         answer = {**answer, "notes": [*answer.get("notes", ()), note]}
     daemon = {
-        "log_dir": tracked.path,
+        "log_dir": entry.path,
         "phase": view.phase,
         "outlook": standing.outlook,
         "mode": view.mode,
@@ -87,23 +87,23 @@ def running_view(job: CleaningJob) -> RunningView:
     )
 
 
-def _partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> PartitionView:
-    standing = standing_of(fleet, tracked)
+def _partition_view(registry: PartitionRegistry, entry: PartitionEntry) -> PartitionView:
+    standing = standing_of(registry, entry)
     # Settings leave an excluded partition to Kafka: its scans and earlier failures are ignored.
     excluded = standing.phase == "excluded"
-    scan = None if excluded else tracked.scan
-    quarantine = None if excluded else tracked.quarantine
-    found = fleet.dirs.get(tracked.path)
-    reclaimable = None if scan is None else reclaimable_of(tracked)
+    scan = None if excluded else entry.scan
+    quarantine = None if excluded else entry.quarantine
+    found = registry.dirs.get(entry.path)
+    reclaimable = None if scan is None else reclaimable_of(entry)
     mode: PartitionMode = "offline" if found is None else found.mode.mode
     return PartitionView(
-        topic=tracked.name.topic,
-        partition=tracked.name.partition,
-        log_dir=tracked.path,
+        topic=entry.name.topic,
+        partition=entry.name.partition,
+        log_dir=entry.path,
         phase=standing.phase,
         outlook=standing.outlook,
         mode=mode,
-        reason=standing.reason + _by_whom(fleet, tracked),
+        reason=standing.reason + _by_whom(registry, entry),
         strategy="" if scan is None else scan.strategy,
         fingerprint="" if scan is None else scan.fingerprint,
         clean_offset=None if scan is None else scan.clean_offset,
@@ -117,13 +117,13 @@ def _partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> Partit
         reclaimable_high_bytes=None if reclaimable is None else reclaimable.high,
         reclaimable_method=None if reclaimable is None else reclaimable.method,
         overdue_at_ms=None if scan is None or not scan.dirty_bytes else scan.overdue_at_ms,
-        next_tombstone_removal_ms=None if scan is None else tracked.next_tombstone_removal_ms,
+        next_tombstone_removal_ms=None if scan is None else entry.next_tombstone_removal_ms,
         delegated=None if scan is None else scan.delegated,
         fingerprint_changed=scan is not None and scan.fingerprint_changed,
         quarantine=None
         if quarantine is None
         else QuarantineView(quarantine.reason, quarantine.since_ms, quarantine.failures, quarantine.retry_at_ms),
-        last_clean=tracked.last_clean,
+        last_clean=entry.last_clean,
         has_wrong_times=scan is not None and scan.has_wrong_times,
         open_transaction_since_ms=None if scan is None else scan.open_since_ms,
         waits_for=() if scan is None else scan.expiry.missing or scan.expiry.peers,
@@ -131,7 +131,7 @@ def _partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> Partit
         waits_at=() if scan is None else scan.expiry.missing_ends,
         log_end_offset=None if scan is None else scan.log_end_offset,
         tombstones_kept=None if scan is None else scan.tombstones_kept,
-        digests=() if excluded else digests_of(tracked),
+        digests=() if excluded else digests_of(entry),
     )
 
 
@@ -141,11 +141,11 @@ _NOT_BY_SPARK = (
 )
 
 
-def _by_whom(fleet: PartitionRegistry, tracked: PartitionEntry) -> str:
+def _by_whom(registry: PartitionRegistry, entry: PartitionEntry) -> str:
     """That it is cleaned live in spite of its size, judged by its offsets: each key has at least one."""
-    scan, found = tracked.scan, fleet.dirs.get(tracked.path)
-    threshold = fleet.settings.spark_threshold_keys
+    scan, found = entry.scan, registry.dirs.get(entry.path)
+    threshold = registry.settings.spark_threshold_keys
     if scan is None or found is None or found.mode.work != "live" or threshold is None:
         return ""
     large = scan.bound_offset - scan.clean_offset >= threshold
-    return _NOT_BY_SPARK if large and (scan.eligible or tracked.trigger is not None) else ""
+    return _NOT_BY_SPARK if large and (scan.eligible or entry.trigger is not None) else ""

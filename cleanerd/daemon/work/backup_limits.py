@@ -62,8 +62,8 @@ class BackupLimits:
         except CleanerdError as error:
             self._add_warnings(f"{log_dir.path}: nothing is cleaned, because replaced segments cannot be kept: {error}")
             raise
-        room = partial(self._make_space, log_dir, path, _limits(settings))
-        return BackupPlace(path, room, now_ms=lambda: sum(self._clock.read_ms()))
+        make_space = partial(self._make_space, log_dir, path, _limits(settings))
+        return BackupPlace(path, make_space, now_ms=lambda: sum(self._clock.read_ms()))
 
     def sweep(self, log_dirs: Sequence[Path], settings: Settings) -> None:
         """Delete backups that are too old or too large; obstacles are reported once each, and are not errors."""

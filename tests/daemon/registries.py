@@ -1,4 +1,4 @@
-"""A fleet of one partition without a broker: looks, jobs and their results, made by the test."""
+"""A registry of one partition without a broker: scans, jobs and their results, made by the test."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def dir_scan(*scans: PartitionScan | FailedScan, work: Work | None = "live", fre
     )  # fmt: skip
 
 
-def fleet_with(
+def registry_with(
     *scans: PartitionScan | FailedScan,
     work: Work | None = "live",
     free: int = 900,
@@ -72,12 +72,12 @@ def fleet_with(
     return made
 
 
-def triggers(fleet: PartitionRegistry, now_ms: int = NOW) -> list[str]:
-    return [each.trigger for each in fleet.candidates(now_ms)]
+def triggers(registry: PartitionRegistry, now_ms: int = NOW) -> list[str]:
+    return [each.trigger for each in registry.candidates(now_ms)]
 
 
-def tracked(fleet: PartitionRegistry) -> PartitionEntry:
-    return fleet.partitions[KEY]
+def entry_of(registry: PartitionRegistry) -> PartitionEntry:
+    return registry.partitions[KEY]
 
 
 def job_on(found: PartitionScan, kind: Kind = "live", trigger: Trigger = "ratio", now_ms: int = NOW) -> CleaningJob:
@@ -100,22 +100,22 @@ def job_on(found: PartitionScan, kind: Kind = "live", trigger: Trigger = "ratio"
     )  # type: ignore[arg-type]
 
 
-def done(fleet: PartitionRegistry, now_ms: int = NOW, kind: Kind = "live", **values: Any) -> JobDone:
-    found = tracked(fleet).scan
+def done(registry: PartitionRegistry, now_ms: int = NOW, kind: Kind = "live", **values: Any) -> JobDone:
+    found = entry_of(registry).scan
     assert found is not None
     job = job_on(found, kind=kind, now_ms=now_ms)
-    fleet.begun(KEY, "ratio")
+    registry.begun(KEY, "ratio")
     ended = JobDone(job, now_ms, **values)
-    fleet.finished(ended)
-    nothing_new(fleet)
+    registry.finished(ended)
+    nothing_new(registry)
     return ended
 
 
-def nothing_new(fleet: PartitionRegistry) -> None:
+def nothing_new(registry: PartitionRegistry) -> None:
     """The next look finds what the last one found."""
-    found, known = tracked(fleet).scan, fleet.dirs[str(PATH)]
+    found, known = entry_of(registry).scan, registry.dirs[str(PATH)]
     assert found is not None
-    fleet.merge(replace(known, scans=(found,)), NOW)
+    registry.merge(replace(known, scans=(found,)), NOW)
 
 
 def result(outcome: str = "cleaned", **values: Any) -> CleaningResult:
