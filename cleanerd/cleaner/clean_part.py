@@ -33,7 +33,6 @@ class CleanPart:
     """
 
     def __init__(self, plan: CleaningPlan, budget: MetadataBudget) -> None:
-        self._plan = plan
         self._budget = budget
         self.evidence = [SegmentEvidence(plan, s) for s in plan.sources if s.end <= plan.first_dirty_offset]
         self.contestants: list[Contestants] = []

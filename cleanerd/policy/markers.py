@@ -82,9 +82,6 @@ class MarkerEdges:
         rows = (events.kind >= COMMIT) | (inside & (counts[events.batch] > 0))
         return cls.of(events.producer_id[rows], events.kind[rows])
 
-    def _columns(self) -> tuple[NDArray[np.int64], ...]:
-        return self.contradicted, self.committing, self.aborting, self.committed, self.aborted
-
 
 def _by_producer(producer_id: NDArray[np.int64]) -> NDArray[np.intp]:
     """[k] rows by producer, stable. Producer ids come in blocks: if they are close, sorting 16 bits is faster."""

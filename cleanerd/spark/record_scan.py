@@ -74,10 +74,6 @@ SCHEMA: Final = pa.schema([
     ("size", pa.int32()),
     ("epoch", pa.int32()),
 ])  # fmt: skip
-COLUMNS: Final = (
-    "part int, file int, offset long, key_high long, key_low long, version long, flags int, digest_high long, "
-    "digest_low long, attributes int, size int, epoch int"
-)
 WITH_TIMESTAMP: Final = SCHEMA.append(pa.field("timestamp", pa.int64()))
 """The columns of :func:`scan` with timestamps: as a consumer sees them, -1 without one."""
 KEYS: Final = pa.schema(list(SCHEMA)[:7])
