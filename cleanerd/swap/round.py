@@ -4,6 +4,9 @@
 
     claim -> survey -> plan -> index, decide -> per group: rewrite, verify, swap -> record
 
+Index and decide are one call, because many keys need several passes of both. Executors of Spark rewrite and verify all
+groups when the first one is rewritten.
+
 A cleaning whose keys need more passes than allowed ends where they fill these, with a checkpoint there; the next one
 continues from it (D-11). A log that changes while it is read is planned again, and left for the next cleaning if it
 keeps changing (D-06). The outcome of an error follows from its cause (``errors.CONSEQUENCES``). The three ways to swap
@@ -114,6 +117,7 @@ def _retry_loop(
 def _attempt(
     strategy: SwapStrategy, files: PartitionFiles, progress: Progress, cleaning_of: CleaningOf
 ) -> CleaningResult:
+    """Clean the log as it is now; planned again with an earlier end, or after a split."""
     strategy.enter(files)
     snapshot = strategy.read()
     survey = first_survey = snapshot.survey(strategy.store, strategy.options)
