@@ -20,7 +20,8 @@ _ZERO = uuid.UUID(int=0)
 
 _RESTORE = (
     "the broker does not start with it: write the lines version=1, cluster.id=... and node.id=... as in another log "
-    "directory of the broker, without directory.id"
+    "directory of the broker. Leave directory.id out unless you know it; then start the broker twice, as partitions "
+    "here may have no leader after the first start"
 )
 _WRITE_AGAIN = (
     "the broker does not start with it: write the two lines 'version: 0' and 'topic_id: ID'; cleanerd doctor knows the "
