@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
+from cleanerd.broker.agent_client import MAX_ANSWER_BYTES
 from cleanerd_lab.demo.broker import Broker
 from tests.agent.live import JAR, PROPERTIES, Live
 from tests.brokers.node import wait_until
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(900)]
 
+KINDS: Final = ("looks", "logs", "info", "swap", "checkpoint")
 FEW: Final = 200
 MANY: Final = int(os.environ.get("HOLDS_PARTITIONS", "2000"))
 SCANS: Final = 200
@@ -42,13 +45,21 @@ def held(agent: Asking, lock: str, before: Mapping[str, Any]) -> tuple[int, int,
 
 
 def measured(agent: Asking, topic: Topic, partitions: int) -> dict[str, list[tuple[int, int, int]]]:
-    """Per kind of request what each of several tries held: looks at ``LOOKS`` partitions; ``info``; swaps."""
-    found: dict[str, list[tuple[int, int, int]]] = {"looks": [], "info": [], "swap": [], "checkpoint": []}
+    """Per kind of request what each of several tries held.
+
+    Queries of ``SCANS`` partitions; the list of all; ``info``; swaps, with their checkpoint.
+    """
+    found: dict[str, list[tuple[int, int, int]]] = {kind: [] for kind in KINDS}
     for _ in range(TRIES):
         before = agent.ask("info")["held"]
         for number in range(0, partitions, partitions // SCANS):
             agent.ask("log", topic="many", partition=number)
         found["looks"].append(held(agent, "log", before))
+        before = agent.ask("info")["held"]
+        answer = agent.ask("logs")
+        found["logs"].append(held(agent, "log", before))
+        size = len(json.dumps(answer, separators=(",", ":"))) // len(answer["logs"])
+        assert 100_000 * size < MAX_ANSWER_BYTES, "A-42"
         before = agent.ask("info")["held"]
         for _ in range(SCANS):
             agent.ask("info")
@@ -89,6 +100,7 @@ def by_partitions() -> Iterator[dict[int, dict[str, list[tuple[int, int, int]]]]
             wait_until("the agent listens", live.socket.exists, seconds=120)
             with live.asking() as agent:
                 found[partitions] = measured(agent, topic, partitions)
+            print(f"\n{partitions} partitions: {found[partitions]}")  # noqa: T201
             assert len(read_checkpoint(broker.log_dirs[0] / CLEANER_CHECKPOINT)) > partitions
             broker.stop()
         yield found
@@ -97,17 +109,18 @@ def by_partitions() -> Iterator[dict[int, dict[str, list[tuple[int, int, int]]]]
         shutil.rmtree(work_dir)
 
 
-@pytest.mark.parametrize("kind", ["looks", "info", "swap", "checkpoint"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_more_partitions_hold_no_lock_longer(
     by_partitions: dict[int, dict[str, list[tuple[int, int, int]]]], kind: str
 ) -> None:
     """A-36: each request holds its locks as often, and for 10 ms at most, in some try.
 
     Only Kafka's own write of its cleaner's checkpoint, which has a line for each partition, grows with them. Appends do
-    not wait for that lock.
+    not wait for that lock. With 10,000 partitions, that one write takes longer than 10 ms.
     """
     few, many = by_partitions[FEW][kind], by_partitions[MANY][kind]
-    assert min(too_long for _, _, too_long in many) == 0
+    writes = int(kind == "checkpoint" and MANY > 2_000)
+    assert min(too_long for _, _, too_long in many) <= writes
     assert min(count for count, _, _ in many) <= 2 * min(count for count, _, _ in few)
     if kind != "checkpoint":
         assert min(held_us for _, held_us, _ in many) <= 4 * min(held_us for _, held_us, _ in few) + 2_000
