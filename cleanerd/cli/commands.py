@@ -9,7 +9,7 @@ from typing import TypeAlias, cast
 
 import click
 
-VerbTable: TypeAlias = "Mapping[str, tuple[str, str]]"
+CommandTable: TypeAlias = "Mapping[str, tuple[str, str]]"
 """Command -> where its click command is (``module:name``), and its line in ``--help``; in the order of ``--help``."""
 
 
@@ -19,14 +19,14 @@ class Subcommands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands in the order of their module."""
         with formatter.section("Commands"):
-            formatter.write_dl([(verb, command.get_short_help_str()) for verb, command in self.commands.items()])
+            formatter.write_dl([(name, command.get_short_help_str()) for name, command in self.commands.items()])
 
 
 class CommandGroup(click.Group, ABC):
     """A group with the commands of :meth:`table`."""
 
     @abstractmethod
-    def table(self) -> VerbTable:
+    def table(self) -> CommandTable:
         """The table of commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -43,4 +43,4 @@ class CommandGroup(click.Group, ABC):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing any."""
         with formatter.section("Commands"):
-            formatter.write_dl([(verb, text) for verb, (_, text) in self.table().items()])
+            formatter.write_dl([(name, text) for name, (_, text) in self.table().items()])

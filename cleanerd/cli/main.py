@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import click
 
 from cleanerd import __version__, commit
-from cleanerd.cli.commands import CommandGroup, VerbTable
+from cleanerd.cli.commands import CommandGroup, CommandTable
 from cleanerd.cli.complete import VARIABLE as COMPLETE
 from cleanerd.cli.complete import complete
 from cleanerd.cli.output import (
@@ -53,7 +53,7 @@ def have_streams() -> None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
-COMMANDS: Final[VerbTable] = {
+COMMANDS: Final[CommandTable] = {
     "run": ("cleanerd.cli.reading_commands:run_daemon", "Run the daemon: keep log directories clean."),
     "plan": ("cleanerd.cli.cleaning_commands:plan", "Show what a cleaning would do with each partition."),
     "clean": ("cleanerd.cli.cleaning_commands:clean", "Clean the partitions of a stopped broker's log directories."),
@@ -102,7 +102,7 @@ _FAILED: Final = 1
 class RootCommand(CommandGroup):
     """All commands of ``cleanerd``."""
 
-    def table(self) -> VerbTable:
+    def table(self) -> CommandTable:
         """The commands in the order of ``--help``."""
         return COMMANDS
 

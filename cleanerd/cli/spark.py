@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import click
 
-from cleanerd.cli.commands import CommandGroup, VerbTable
+from cleanerd.cli.commands import CommandGroup, CommandTable
 from cleanerd.cli.options import Common, common_options
 from cleanerd.host.memory import local_mode
 from cleanerd.spark.driver_memory import a_session_fits
 from cleanerd.spark.launch import DEFAULT_MASTER, is_driver, is_local, require_packages, submit
 from cleanerd.spark.local_threshold import bytes_below, is_little, is_short
 
-COMMANDS: Final[VerbTable] = {
+COMMANDS: Final[CommandTable] = {
     "clean": ("cleanerd.cli.spark_clean:clean", "Stage a cleaning on many machines; cleanerd apply swaps it in."),
     "audit": ("cleanerd.cli.spark_audit:audit", "Check a cleaning record by record; find where keys still occur."),
     "profile": ("cleanerd.cli.spark_profile:profile", "Count keys, versions, tombstones; what a cleaning would save."),
@@ -37,7 +37,7 @@ COMMANDS: Final[VerbTable] = {
 class SparkCommands(CommandGroup):
     """The commands below ``spark``."""
 
-    def table(self) -> VerbTable:
+    def table(self) -> CommandTable:
         """The commands in the order of ``--help``."""
         return COMMANDS
 

@@ -266,10 +266,10 @@ def test_the_way_out_works(broker_43: StartBroker, state: str) -> None:
     except BrokerError:
         pass
     else:
-        said = broker.log_text()
+        log_text = broker.log_text()
         assert state in STARTING
-        assert any(words in said for words in ("has failed", "Malformed line", "-stray")), said[-4000:]
-        assert str(home) in said
+        assert any(words in log_text for words in ("has failed", "Malformed line", "-stray")), log_text[-4000:]
+        assert str(home) in log_text
     broker.kill()
     for path, copy in saved.items():
         shutil.rmtree(path)

@@ -83,9 +83,9 @@ class Host:
         self._capsys.readouterr()
         settings = [word for each in self.daemon.settings for word in ("--set", each)]
         found = run([*map(str, words), *settings])
-        said = self._capsys.readouterr()
-        assert found == code, said.out + said.err
-        return said.out
+        printed = self._capsys.readouterr()
+        assert found == code, printed.out + printed.err
+        return printed.out
 
     def certify(self, request: Path, code: int) -> None:
         words = ("--key", ERASED, "--request", request, "--output", self.certificate)
@@ -214,7 +214,7 @@ def begin_with_few(hosts: list[Host], stack: ExitStack) -> None:
     assert held in third.page("metrics"), "CleanerdCanaryHeld fires"
 
 
-def look_at_all(hosts: list[Host]) -> None:
+def check_views(hosts: list[Host]) -> None:
     """OP-25: the commands and the page, with all three; the one that holds has not cleaned yet."""
     found = json.loads(hosts[0].run("cluster", "status", "--json", code=1))
     assert [row["node_ids"] for row in found["rows"]] == [[1], [2], [3]]
@@ -340,7 +340,7 @@ def test_three_brokers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
             for number, (node, port, canary) in enumerate(zip(nodes, ports, canaries, strict=True), 1)
         ]
         begin_with_few(hosts, stack)
-        look_at_all(hosts)
+        check_views(hosts)
         assert str(SUSPECT) in hosts[2].run("resume", "--canary")
         hosts[2].daemon.until("it has cleaned all", is_clean)
         erase(hosts, tmp_path)
