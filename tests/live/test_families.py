@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long, pytest.ma
 FAMILIES: Final = ("3.3", "3.6", "3.9", "4.4")
 """One release of each family: 3.3-3.4, 3.5-3.7, 3.8-3.9, 4.0-4.4."""
 SWAPS: Final = 100
+MOVES_SINCE: Final = "3.6"
+"""Earlier brokers give up the directory that a replica is moved to if a segment is rolled meanwhile (KAFKA-15391)."""
 
 
 @pytest.fixture
@@ -36,7 +38,8 @@ def test_a_day(day: Day) -> None:
         day.clean_meanwhile(lambda: reassign(day.nodes, "idempotent", 0, 1))
         day.strike(1, "cleanerd", "transactional-0")
         day.strike(0, "broker and cleanerd", "transactional-1")
-        day.clean_meanwhile(lambda: move(first, 1, "idempotent", 1))
+        if first.version >= MOVES_SINCE:
+            day.clean_meanwhile(lambda: move(first, 1, "idempotent", 1))
         day.clean_meanwhile(lambda: reassign(day.nodes, "idempotent", 0, 2))
         day.strike(0, "broker", "transactional-0")
         day.clean_until("a hundred swaps", lambda: day.swaps >= SWAPS and day.load.full_reads >= 2)
