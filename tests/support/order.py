@@ -1,11 +1,13 @@
 """In which order the processes of a run get the tests (a plugin of pytest, for xdist's ``loadfile``).
 
 A file is one process's work. xdist begins with the files of the most tests; those that take minutes are few and would
-come last, when nobody else has anything left to do. Tests that share what took a minute to build stay together too.
+come last, when the other processes have nothing left to do. Tests that share what took a minute to build stay together
+too. A run with a time limit draws the order instead, so that each test has its turn in one of several runs.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from contextlib import suppress
 from importlib import import_module
@@ -58,7 +60,7 @@ LONGEST: Final = (
     "tests/resolution/test_zookeeper.py",
     "tests/cli/",
 )
-"""What is begun first, by the start of its name; whatever is not named comes after."""
+"""What begins first, by the start of its name; all others come after."""
 
 ALL_LONG: Final = re.compile(r"^pytestmark = .*\bpytest\.mark\.long\b", re.MULTILINE)
 
@@ -94,7 +96,7 @@ def pytest_collection(session: pytest.Session) -> None:
     files = sorted((session.config.rootpath / "tests").rglob("test_*.py"))
     first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
     for file in (*files[first:], *files[:first]):
-        with suppress(Exception, pytest.skip.Exception):  # which is told when it is collected
+        with suppress(Exception, pytest.skip.Exception):  # reported when it is collected
             import_module(".".join(file.relative_to(session.config.rootpath).with_suffix("").parts))
 
 
@@ -105,12 +107,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if ALL_LONG.search(collection_path.read_text(encoding="utf-8")) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="draw the order of the files, not the longest first")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The same in every process; within a file nothing changes."""
-    items.sort(key=lambda item: place_of(item.nodeid))
+    seed = config.getoption("--shuffle")
+    if seed is None:
+        items.sort(key=lambda item: place_of(item.nodeid))
+    else:
+        items.sort(key=lambda item: hashlib.sha256(f"{seed} {work_of(item.nodeid)}".encode()).digest())
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InOrder | None:
-    """None: another way to distribute was asked for."""
+    """None: the command line has another way to distribute."""
     return InOrder(config, log) if config.getvalue("dist") == "loadfile" else None
