@@ -326,6 +326,14 @@ DAEMON = (
         ("tests/daemon/test_scan_threads.py::test_a_scan_under_way_when_a_job_ends_does_not_count",),
     ),
     Mutant(
+        "a-scan-uses-a-jobs-scan-before-it-is-dropped",
+        "C-11",
+        "cleanerd/daemon/discovery/scan_threads.py",
+        "        attended.outdate(name)\n        if seen is not None:\n            attended.scanner.note(name, seen)",
+        "        if seen is not None:\n            attended.scanner.note(name, seen)\n        attended.outdate(name)",
+        ("tests/daemon/test_scan_threads.py::test_a_scan_under_way_when_a_job_ends_does_not_count",),
+    ),
+    Mutant(
         "a-scan-under-way-clears-a-quarantine",
         "OP-10",
         "cleanerd/daemon/discovery/scan_threads.py",
