@@ -9,8 +9,8 @@ from hypothesis.internal.conjecture import providers
 
 pytest_plugins = ["tests.kafka.fixtures", "tests.support.failing_files", "tests.support.order", "tests.support.budget"]
 
-# A busy machine is no failure: tests have a time limit of their own (pyproject.toml). `make test` plays the same few
-# examples each time, so that it judges the change. The rest of `make test-all` draws new ones.
+# No deadline per example, because the machine may be busy: tests have a time limit (pyproject.toml). `make test` plays
+# the same few examples each time, so that it judges the change. The rest of `make test-all` draws new ones.
 settings.register_profile("same", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("drawn", deadline=None)
 # For `make mutants`: a red test is enough, its smallest example is not needed.

@@ -54,7 +54,7 @@ def root() -> Iterator[Path]:
 
 
 def ended(registry: PartitionRegistry, before: PartitionScan, **values: Any) -> None:
-    """A job, and nobody has looked since."""
+    """A job has ended, and no scan came after it."""
     registry.begun(KEY, "ratio")
     registry.finished(JobDone(job_on(before), NOW, **values))
 
@@ -164,7 +164,7 @@ def test_a_topic_created_again_waits_for_the_job() -> None:
 def test_a_full_scan_surveys_what_was_not_seen(root: Path) -> None:
     """The job has changed its files for the last time; a look sees them, and hangs until the job has ended.
 
-    Nothing changes after that look: only that nobody has looked since the job ended says that one is due.
+    Nothing changes after that scan. That no scan came after the job is the only sign that one is due.
     """
     worked, say_so, hung, go_on = (threading.Event() for _ in range(4))
 
