@@ -128,7 +128,7 @@ def test_what_it_says_of_versions(tmp_path: Path) -> None:
     for warned in (
         "by header another record wins than the last one, which Kafka keeps, for 2 of 3 keys (66.7%)",
         "2 records without a version: they lose",
-        "1 record with a malformed version",
+        "1 record with an invalid version, which counts as no version",
     ):
         assert warned in page.text
 

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import json
 import os
+import socket
 import ssl
 import threading
 import time
@@ -278,10 +279,31 @@ async def _fetch(url: str, tls: ssl.SSLContext | None, answer_seconds: float) ->
     except TimeoutError:
         raise
     except aiohttp.ClientError as error:
-        if is_final(error):
+        refusal: Exception | None = error if is_final(error) else None
+        if refusal is None and tls is not None and isinstance(error, OSError):
+            # With TLS 1.3 the registry judges the certificate after the client has begun to write.
+            # Then the write may fail before its alert is read.
+            refusal = await asyncio.to_thread(_tls_alert, url, tls, answer_seconds)
+        if refusal is not None:
             raise ConfigError(
-                f"one of us does not trust the other: {str(error)[:200]}",
+                f"the registry or this client does not trust the other: {str(refusal)[:200]}",
                 where=url,
-                hint=f"{AUTHORITY} trusts a registry, {CERTIFICATE} is ours: of driver and executors",
+                hint=f"{AUTHORITY} trusts a registry, {CERTIFICATE} is the client's: of driver and executors",
             ) from error
         raise _TryAgain(f"no answer: {str(error)[:200] or type(error).__name__}") from error
+
+
+def _tls_alert(url: str, tls: ssl.SSLContext, answer_seconds: float) -> ssl.SSLError | None:
+    """The registry's alert on a connection that sends nothing; None if there is none."""
+    address = urlsplit(url)
+    try:
+        with (
+            socket.create_connection((address.hostname, address.port or 443), answer_seconds) as plain,
+            tls.wrap_socket(plain, server_hostname=address.hostname) as connection,
+        ):
+            connection.recv(1)
+    except ssl.SSLError as error:
+        return error if is_final(error) else None
+    except OSError:
+        return None
+    return None
