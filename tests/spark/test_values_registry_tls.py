@@ -1,4 +1,4 @@
-"""A registry behind https that wants a certificate: files of the environment, and what is told of wrong ones."""
+"""A registry behind https that wants a certificate: files of the environment, and the errors of wrong ones."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from cleanerd.spark.values.registry import AUTHORITY, CERTIFICATE, KEY, KEY_PASS
 from tests.spark import registry_server
 from tests.spark.decoding import decoded, record
 from tests.support.certificates import PASSWORD, Certificates, make_certificates
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def secured(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
-    """It has a certificate of the authority's, and takes nobody without one."""
+    """It has a certificate of the authority's, and refuses clients without one."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificates.path("server.pem"))
     tls.load_verify_locations(certificates.path("ca.pem"))
@@ -94,6 +95,17 @@ def test_a_client_key_without_its_chain_is_refused(
         monkeypatch.setenv(name, str(certificates.path(file)))
     with pytest.raises(ConfigError, match=why):
         decoded(secured.url, [])
+    assert not secured.requests
+
+
+def test_an_alert_is_found_without_a_request(
+    secured: RegistryServer, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request's write may fail before the alert is read; a connection that sends nothing reads it."""
+    monkeypatch.setenv(AUTHORITY, str(certificates.path("ca.pem")))
+    tls = schema_registry.tls_from_environment()
+    assert tls is not None
+    assert "CERTIFICATE_REQUIRED" in str(schema_registry.tls_alert(secured.url, tls, PATIENCE_SECONDS))
     assert not secured.requests
 
 

@@ -283,7 +283,7 @@ async def _fetch(url: str, tls: ssl.SSLContext | None, answer_seconds: float) ->
         if refusal is None and tls is not None and isinstance(error, OSError):
             # With TLS 1.3 the registry judges the certificate after the client has begun to write.
             # Then the write may fail before its alert is read.
-            refusal = await asyncio.to_thread(_tls_alert, url, tls, answer_seconds)
+            refusal = await asyncio.to_thread(tls_alert, url, tls, answer_seconds)
         if refusal is not None:
             raise ConfigError(
                 f"the registry or this client does not trust the other: {str(refusal)[:200]}",
@@ -293,7 +293,7 @@ async def _fetch(url: str, tls: ssl.SSLContext | None, answer_seconds: float) ->
         raise _TryAgain(f"no answer: {str(error)[:200] or type(error).__name__}") from error
 
 
-def _tls_alert(url: str, tls: ssl.SSLContext, answer_seconds: float) -> ssl.SSLError | None:
+def tls_alert(url: str, tls: ssl.SSLContext, answer_seconds: float) -> ssl.SSLError | None:
     """The registry's alert on a connection that sends nothing; None if there is none."""
     address = urlsplit(url)
     try:
