@@ -536,6 +536,7 @@ class ChunkRewriter:
     ``lead``: less than 4096 bytes for the front of the output. The output is allocated so that ``with_lead`` begins at
     a page of memory, for direct I/O; an output much larger than ``expected_bytes`` may be elsewhere.
     ``least_max_timestamps``: one per batch, as ``actions``: a rebuilt v2 batch's largest timestamp is not lower (U-65).
+    ``max_batch_bytes``: a v2 batch that only a new delete horizon makes larger than this gets none (U-95); 0: no limit.
     """
 
     def __new__(
@@ -546,6 +547,7 @@ class ChunkRewriter:
         actions: NDArray[np.uint8],
         *,
         delete_horizon: int = -1,
+        max_batch_bytes: int = 0,
         convert_legacy: bool = False,
         verify_crc: bool = True,
         max_unpacked: int = 1073741824,

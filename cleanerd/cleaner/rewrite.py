@@ -215,6 +215,7 @@ class SourcePartRewrite:
         self._actions = actions
         self._horizon_ms = horizon_ms
         self._least_max_timestamps = member.least_max_timestamps
+        self._segment_bytes = plan.limits.segment_bytes
         self._convert_legacy = plan.convert_legacy
         self._max_message_bytes = plan.max_message_bytes
         self._max_unpacked = plan.max_unpacked_bytes
@@ -232,6 +233,7 @@ class SourcePartRewrite:
             self._record,
             self._actions[self._batch :],
             delete_horizon=self._horizon_ms,
+            max_batch_bytes=self._segment_bytes,
             convert_legacy=self._convert_legacy,
             max_unpacked=self._max_unpacked,
             lead=None if self._lead is None else self._lead(),

@@ -217,6 +217,7 @@ fn main() {
                 first_bit: *first_bit,
                 actions,
                 delete_horizon: -1,
+                max_batch_bytes: 0,
                 least_max_timestamps: None,
                 convert_legacy: false,
                 verify_crc: true,

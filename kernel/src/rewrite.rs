@@ -59,6 +59,8 @@ pub struct Request<'a> {
     /// One per batch, the first for the first that is fed; more than enough is fine.
     pub actions: &'a [u8],
     pub delete_horizon: i64,
+    /// A batch that would pass this with a new delete horizon gets none (U-95). 0: no limit.
+    pub max_batch_bytes: usize,
     /// One per batch, as `actions`: the largest timestamp of a rebuilt batch is no lower (U-65). None: its records' alone.
     pub least_max_timestamps: Option<&'a [i64]>,
     /// Legacy batches become v2 batches; otherwise they keep their format.
@@ -316,10 +318,29 @@ impl Rewrite<'_> {
         self.verify(header, batch)?;
         check_producer(header)?;
         let start = self.begin_batch();
+        let horizon = if set { self.request.delete_horizon } else { header::NONE };
+        let (mut rebuilt, mut kept) = self.survivors(header, batch, first_bit, horizon)?;
+        let limit = self.request.max_batch_bytes;
+        let size = self.written.data.len() - start;
+        if set && header.delete_horizon().is_none() && limit > 0 && size > limit && header.size <= limit {
+            self.written.data.truncate(start + HEADER_BYTES);
+            (rebuilt, kept) = self.survivors(header, batch, first_bit, header::NONE)?;
+        }
+        self.end_batch(rebuilt, start)?;
+        Ok(kept)
+    }
+
+    /// Append the kept records behind the place of a header. Returns that header and their number.
+    fn survivors(
+        &mut self,
+        header: &Header,
+        batch: &[u8],
+        first_bit: usize,
+        horizon: i64,
+    ) -> Result<(Header, usize), Reason> {
         let least = self.least_max_timestamp();
         let Workbench { codecs, unpacked, rebuilt } = &mut *self.bench;
         let payload = unpack(header, batch, self.request.max_unpacked, codecs, unpacked)?;
-        let horizon = if set { self.request.delete_horizon } else { header::NONE };
         let mut survivors = Survivors::new(header, header.delete_horizon().unwrap_or(horizon), least);
         let keep = self.request.keep_bits;
         let codec = header.codec();
@@ -331,9 +352,7 @@ impl Rewrite<'_> {
             let source = batch.get(HEADER_BYTES..).unwrap_or_default();
             codecs.compress_like(codec, source, rebuilt, &mut self.written.data)?;
         }
-        let kept = survivors.count();
-        self.end_batch(survivors.header(), start)?;
-        Ok(kept)
+        Ok((survivors.header(), survivors.count()))
     }
 }
 

@@ -127,6 +127,7 @@ fn rewrite(
             first_bit: 0,
             actions,
             delete_horizon: 5,
+            max_batch_bytes: 0,
             least_max_timestamps: None,
             convert_legacy,
             verify_crc,

@@ -124,6 +124,7 @@ fn request(data: &[u8]) -> Request<'static> {
         first_bit: 0,
         actions: &[ACTION_REBUILD],
         delete_horizon: HORIZON,
+        max_batch_bytes: 0,
         least_max_timestamps: None,
         convert_legacy: true,
         verify_crc: true,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -98,6 +99,24 @@ def test_no_cleaning_that_makes_the_log_larger(root: Path) -> None:
     deadline = config(min_cleanable_dirty_ratio=0, max_compaction_lag_ms=10**12)
     assert clean(root, CleaningOptions(now_ms=NOW, from_start=True), deadline).outcome == "cleaned"
     assert size_of(root) == size - saved
+
+
+@pytest.mark.parametrize("codec", [0, 2, 3, 4])
+def test_a_batch_that_followers_would_refuse_gets_no_horizon(root: Path, codec: int) -> None:
+    """U-95: followers refuse batches above segment.bytes, and a horizon lengthens each record's timestamp."""
+    records = [Record(b"k%d" % number, b"v%d" % (number * 7919), NOW) for number in range(60)]
+    data = encode_batch([*records, Record(b"gone", None, NOW)], codec=codec)
+    found = {}
+    for room in (0, 1000):
+        make_log_dir(root, {NAME: Partition({0: data, 61: keyed_batch(61, [("tail", "t")])})})
+        topic = config(segment_bytes=len(data) + room)
+        clean_all(root, NOW, topic)
+        assert ((root / NAME / f"{0:020d}.log").stat().st_size > len(data)) == (room > 0)
+        clean_all(root, NOW + 10**12, topic)
+        (stored,) = read_segments(root / NAME)[0]
+        found[room] = stored.header.delete_horizon_ms is not None, len(stored.records)
+        shutil.rmtree(root)
+    assert found == {0: (False, 61), 1000: (True, 60)}, "without a horizon the tombstone stays"
 
 
 @pytest.mark.parametrize("batches", [2, 9])

@@ -518,6 +518,14 @@ CLEANING = (
         ("tests/cleaner/test_disorder.py::test_transactions_in_disorder_are_refused",),
     ),
     Mutant(
+        "a-horizon-makes-a-batch-too-large-for-followers",
+        "U-95",
+        "cleanerd/cleaner/rewrite.py",
+        "            max_batch_bytes=self._segment_bytes,\n",
+        "",
+        ("tests/cleaner/test_output_sizes.py::test_a_batch_that_followers_would_refuse_gets_no_horizon",),
+    ),
+    Mutant(
         "a-cleaning-may-make-the-log-larger",
         "U-54",
         "cleanerd/cleaner/cleaner.py",

@@ -73,6 +73,7 @@ fn rewrite(data: &[u8], keep: &[u64], action: u8, convert_legacy: bool) -> Resul
         first_bit: 0,
         actions: &[action],
         delete_horizon: 1_700_000_000_000,
+        max_batch_bytes: 0,
         least_max_timestamps: None,
         convert_legacy,
         verify_crc: data[16] == 2,

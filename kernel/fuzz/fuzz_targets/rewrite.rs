@@ -167,6 +167,7 @@ fuzz_target!(|bytes: &[u8]| {
         first_bit: i64::from(first_bit),
         actions: &actions,
         delete_horizon: 1_700_000_000_000,
+        max_batch_bytes: 0,
         least_max_timestamps: None,
         convert_legacy,
         verify_crc: false,

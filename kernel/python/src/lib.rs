@@ -118,6 +118,7 @@ fn rewrite_chunk(
         first_bit,
         actions: actions.as_slice()?,
         delete_horizon,
+        max_batch_bytes: 0,
         least_max_timestamps: None,
         convert_legacy,
         verify_crc,

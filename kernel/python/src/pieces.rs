@@ -66,6 +66,7 @@ pub struct ChunkRewriter {
     first_bit: i64,
     actions: Py<PyArray1<u8>>,
     delete_horizon: i64,
+    max_batch_bytes: usize,
     convert_legacy: bool,
     verify_crc: bool,
     max_unpacked: usize,
@@ -80,12 +81,12 @@ impl ChunkRewriter {
     #[new]
     #[pyo3(
         signature = (
-            expected_bytes, keep_bits, first_bit, actions, *, delete_horizon=-1, convert_legacy=false, verify_crc=true,
-            max_unpacked=1073741824, lead=None, least_max_timestamps=None
+            expected_bytes, keep_bits, first_bit, actions, *, delete_horizon=-1, max_batch_bytes=0,
+            convert_legacy=false, verify_crc=true, max_unpacked=1073741824, lead=None, least_max_timestamps=None
         ),
         // Spelled out because a negative default would show as an ellipsis.
-        text_signature = "(expected_bytes, keep_bits, first_bit, actions, *, delete_horizon=-1, convert_legacy=False, \
-                          verify_crc=True, max_unpacked=1073741824, lead=None, least_max_timestamps=None)"
+        text_signature = "(expected_bytes, keep_bits, first_bit, actions, *, delete_horizon=-1, max_batch_bytes=0, \
+                          convert_legacy=False, verify_crc=True, max_unpacked=1073741824, lead=None, least_max_timestamps=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "the stub has them")]
     fn new(
@@ -94,6 +95,7 @@ impl ChunkRewriter {
         first_bit: i64,
         actions: Bound<'_, PyArray1<u8>>,
         delete_horizon: i64,
+        max_batch_bytes: i64,
         convert_legacy: bool,
         verify_crc: bool,
         max_unpacked: i64,
@@ -105,6 +107,7 @@ impl ChunkRewriter {
             first_bit,
             actions: actions.unbind(),
             delete_horizon,
+            max_batch_bytes: size("max_batch_bytes", max_batch_bytes)?,
             convert_legacy,
             verify_crc,
             max_unpacked: size("max_unpacked", max_unpacked)?,
@@ -124,6 +127,7 @@ impl ChunkRewriter {
             first_bit: self.first_bit,
             actions: actions.as_slice()?,
             delete_horizon: self.delete_horizon,
+            max_batch_bytes: self.max_batch_bytes,
             least_max_timestamps: times.as_ref().map(|times| times.as_slice()).transpose()?,
             convert_legacy: self.convert_legacy,
             verify_crc: self.verify_crc,
