@@ -142,12 +142,13 @@ class Readers:
         wrong = []
         # A plain producer may write a batch again that is there already: its acknowledgement tells which one counts.
         counted = self.load.ledger.places(place) if place.topic == PLAIN.topic else found
-        of_values = (number_of(value) for offset, (_, value) in found.items() if offset in counted)
-        numbers = [number for number in of_values if number is not None]
-        if any(later <= former for former, later in pairwise(numbers)):
-            wrong.append("twice, or out of order")
-        if isolation == "read_committed" and self.writers.doomed.intersection(numbers):
-            wrong.append(f"aborted: {sorted(self.writers.doomed.intersection(numbers))[:5]}")
+        numbers = {at: number for at, (_, value) in found.items() if (number := number_of(value)) is not None}
+        acknowledged = [(at, number) for at, number in numbers.items() if at in counted]
+        disorder = [(former, later) for former, later in pairwise(acknowledged) if later[1] <= former[1]]
+        if disorder:
+            wrong.append(f"twice, or out of order: offset and number {disorder[:3]}")
+        if isolation == "read_committed" and self.writers.doomed.intersection(numbers.values()):
+            wrong.append(f"aborted: {sorted(self.writers.doomed.intersection(numbers.values()))[:5]}")
         which, last = (isolation, place), max(found, default=-1)
         seen, up_to = self._seen.get(which, set()), self._up_to.get(which, -1)
         back = [offset for offset in found if offset <= up_to and offset not in seen]
