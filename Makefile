@@ -154,7 +154,7 @@ compatibility: setup ## each release by brokers and Kafka's classes, and docs/co
 spark-releases: setup ## Spark's tests by each release and Python, and the table in docs/spark.md; SPARK_RELEASE=4.1 SPARK_PYTHON=3.12
 	$(BIN)/python -m tests.compatibility.spark
 
-mutants: setup ## wrong rules, planted one by one: each must turn a test red; some minutes
+mutants: setup ## wrong rules, planted one by one: each must turn a test red; about an hour
 	$(BIN)/python -m tests.mutants.run --kernel --agent
 
 FUZZ_SECONDS ?= 60
