@@ -271,7 +271,7 @@ def _held(ordered: Sequence[Sequence[_Replica]], made_ms: Mapping[str, int]) -> 
     for replicas in ordered:
         found = {}
         for target, entry in replicas:
-            waits_for, due_ms = entry.get("waits_for"), entry["next_tombstone_removal_ms"]
+            waits_for, due_ms = entry.get("waits_for"), entry["next_purge_ms"]
             if waits_for and due_ms is not None and int(due_ms) <= made_ms[target]:
                 found[target] = f"wait for broker {', '.join(str(int(each)) for each in waits_for)}"
         if found:

@@ -113,7 +113,7 @@ class Decision:
 
     ``map_note``: that the keys were on disk, or why they were not; "" if they fit the map. ``index_seconds``,
     ``decide_seconds``: duration of both phases, all passes together. ``guard_note``: why no tombstone could be proven
-    removable, if so. ``next_tombstone_removal_ms``: when the next remaining tombstones or markers can be removed, None
+    removable, if so. ``next_purge_ms``: when the next remaining tombstones or markers can be removed, None
     if none waits for a time. ``map_utilization``: entries by capacity of the fullest pass's map, 0 to 1.
     ``index_note``: corrections of the transaction indexes by the log's markers (U-44). ``disorder_note``: how records
     with descending offsets were treated (U-45).
@@ -128,7 +128,7 @@ class Decision:
     oddities: RecordAnomalies
     guard_note: str
     disorder_note: str
-    next_tombstone_removal_ms: int | None
+    next_purge_ms: int | None
     map_utilization: float
     index_note: str = ""
 
@@ -227,15 +227,13 @@ def _make_decision(
         oddities=found.oddities,
         guard_note=guards.note,
         disorder_note=disorder.note,
-        next_tombstone_removal_ms=next_tombstone_removal_ms(plan, decided, for_deleted=guards.for_deleted),
+        next_purge_ms=next_purge_ms(plan, decided, for_deleted=guards.for_deleted),
         map_utilization=found.map_utilization,
         index_note=index_note,
     )
 
 
-def next_tombstone_removal_ms(
-    plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for_deleted: bool
-) -> int | None:
+def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for_deleted: bool) -> int | None:
     """The earliest future horizon: existing ones, and those that this cleaning sets (C-48).
 
     A horizon of now, as with ``delete.retention.ms=0``, is due now. A marker whose data this cleaning removes gets its

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cleanerd.segments.segment import Segment
 
 
-def next_tombstone_removal_ms(
+def next_purge_ms(
     reader: SegmentReader,
     segments: Sequence[Segment],
     expiry_ms: int,

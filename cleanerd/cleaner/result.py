@@ -48,7 +48,7 @@ class CleaningResult:
     retained although past their horizon (U-1, U-4). ``tombstones_kept``: all retained ones in the cleaned range, and
     markers whose transaction has no batch left; None: not counted. ``malformed_versions``, ``without_version`` (R280-6;
     the former included) and ``nulls_without_flag`` (R87-3) are counts of the dirty part: each record counts in one
-    cleaning. ``map_utilization``: entries by room of the offset map. ``next_tombstone_removal_ms``: when the next
+    cleaning. ``map_utilization``: entries by room of the offset map. ``next_purge_ms``: when the next
     retained tombstones or markers reach their delete horizon. ``bytes_read`` and ``bytes_written`` are those of the
     rewrite. ``is_partial``: it ended early so that other partitions can run, and the next one continues at
     ``end_offset`` (D-11).
@@ -79,7 +79,7 @@ class CleaningResult:
     far_future_timestamps: int = 0
     passes: int = 0
     map_utilization: float = 0.0
-    next_tombstone_removal_ms: int | None = None
+    next_purge_ms: int | None = None
     bytes_read: int = 0
     bytes_written: int = 0
     is_partial: bool = False
@@ -155,7 +155,7 @@ class CleaningResult:
             "far_future_timestamps": self.far_future_timestamps,
             "passes": self.passes,
             "map_utilization": round(self.map_utilization, 6),
-            "next_tombstone_removal_ms": self.next_tombstone_removal_ms,
+            "next_purge_ms": self.next_purge_ms,
             "bytes_read": self.bytes_read,
             "bytes_written": self.bytes_written,
             "is_partial": self.is_partial,
@@ -243,7 +243,7 @@ def worked_out(
         ),
         passes=decision.passes,
         map_utilization=decision.map_utilization,
-        next_tombstone_removal_ms=decision.next_tombstone_removal_ms,
+        next_purge_ms=decision.next_purge_ms,
         bytes_read=totals.bytes_read,
         bytes_written=totals.bytes_written,
         seconds={

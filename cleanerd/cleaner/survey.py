@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.hanging_transaction import HANGS_MS, OpenTransaction, open_transaction
-from cleanerd.cleaner.horizons import next_tombstone_removal_ms
+from cleanerd.cleaner.horizons import next_purge_ms
 from cleanerd.cleaner.rules_change import RulesChange, rules_change
 from cleanerd.cleaner.verdict import NOT_STOPPED_CLEANLY, NotCleanedReason, of_rules, verdict
 from cleanerd.config.fingerprint import describe_changes, fingerprint
@@ -329,11 +329,11 @@ def _unless_removal_is_due(
     The last cleaning stored that time. If another cleaner wrote since, ``force`` reads all batch headers.
     """
     if state is not None and end_offset >= first_dirty_offset == state.removal_known_below:
-        due_ms = state.next_tombstone_removal_ms
+        due_ms = state.next_purge_ms
     elif options.force and not options.indexes_only:
         clean = [segment for segment in log.segments[:-1] if segment.base < end_offset]
         with SegmentReader.open(str(log.path)) as reader:
-            due_ms = next_tombstone_removal_ms(reader, clean, expiry.expiry_ms(options.now_ms), waits=expiry.waits)
+            due_ms = next_purge_ms(reader, clean, expiry.expiry_ms(options.now_ms), waits=expiry.waits)
     else:
         return reason
     if expiry.holds(due_ms, options.now_ms):

@@ -216,12 +216,8 @@ def _print_answer(output: Output, answer: Explanation, each: Answer) -> None:
     if state is not None and state.retry is not None:
         failures = counted(state.retry.failures, "failure")
         output.line(f"  {failures} in a row; the daemon tries again at {_utc(state.retry.at_ms)}.")
-    if (
-        state is not None
-        and state.next_tombstone_removal_ms is not None
-        and state.removal_known_below == bounds.first_dirty_offset
-    ):
-        at = _utc(state.next_tombstone_removal_ms)
+    if state is not None and state.next_purge_ms is not None and state.removal_known_below == bounds.first_dirty_offset:
+        at = _utc(state.next_purge_ms)
         when = f"after {at} when every replica has them" if found.expiry.waits else f"at {at}"
         output.line(f"  Its next tombstones or markers can be removed {when}, even without new records.")
     output.line()

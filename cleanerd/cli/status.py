@@ -224,9 +224,7 @@ def _topic_row(partitions: Sequence[Mapping[str, Any]], now_ms: int) -> list[str
     known = [each for each in partitions if _reclaimable(each)]
     sums = [sum(each[f"reclaimable_{name}"] for each in known) for name in ("bytes", "low_bytes", "high_bytes")]
     exact = all(each["reclaimable_exact"] for each in known)
-    removals = [
-        each["next_tombstone_removal_ms"] for each in partitions if each["next_tombstone_removal_ms"] is not None
-    ]
+    removals = [each["next_purge_ms"] for each in partitions if each["next_purge_ms"] is not None]
     states = Counter(each["state"] for each in partitions)
     return [
         partitions[0]["topic"],
@@ -355,7 +353,7 @@ def _is_refused(partition: Mapping[str, Any]) -> bool:
 
 
 def _is_held(partition: Mapping[str, Any], now_ms: int) -> bool:
-    due_ms = partition["next_tombstone_removal_ms"]
+    due_ms = partition["next_purge_ms"]
     return bool(partition.get("waits_for")) and due_ms is not None and due_ms <= now_ms
 
 
@@ -401,7 +399,7 @@ def _history_row(clean: Mapping[str, Any]) -> list[str]:
 
 def partition_row(partition: Mapping[str, Any], now_ms: int) -> list[str]:
     """A partition as cells of ``PARTITION_COLUMNS``."""
-    removal_ms = partition["next_tombstone_removal_ms"]
+    removal_ms = partition["next_purge_ms"]
     return [
         f"{partition['topic']}-{partition['partition']}",
         partition["state"] + (", overdue" if _is_overdue(partition, now_ms) else ""),

@@ -24,7 +24,7 @@ RUNTIME_DIRECTORY: Final = Path("/run/cleanerd")
 DAEMON_SECONDS: Final = 5.0
 """How long a command waits for the daemon if it can continue without it."""
 
-PARTITION_FACTS: Final = ("log_dir", "phase", "outlook", "mode", "reason", "next_tombstone_removal_ms")
+PARTITION_FACTS: Final = ("log_dir", "phase", "outlook", "mode", "reason", "next_purge_ms")
 
 UNKNOWN: Final = "the daemon knows no such compacted partition or topic"
 """The answer for a name that the daemon does not know."""

@@ -34,7 +34,7 @@ class DirectorySnapshot:
     ``files``: the hash of the listing; ``active``: the log's end then, base offset and bytes. ``settled``: only a
     change there, or time (``again_ms``), can change the result. ``settings``: those of the job that scanned it at its
     end; None for other scans. ``since``: the log was not truncated after this moment. ``expiry``: up to which delete
-    horizon tombstones could be removed; ``next_tombstone_removal_ms``: the next horizon, if known.
+    horizon tombstones could be removed; ``next_purge_ms``: the next horizon, if known.
     """
 
     mtime_ns: int
@@ -47,7 +47,7 @@ class DirectorySnapshot:
     settings: Settings | None = None
     since: float = field(default_factory=time.monotonic)
     expiry: ExpiryBound = BY_CLOCK
-    next_tombstone_removal_ms: int | None = None
+    next_purge_ms: int | None = None
 
     @classmethod
     def of(
@@ -74,7 +74,7 @@ class DirectorySnapshot:
             again_ms,
             (active.base, active.size_bytes),
             expiry=scan.expiry,
-            next_tombstone_removal_ms=scan.next_tombstone_removal_ms,
+            next_purge_ms=scan.next_purge_ms,
         )
 
     def waits_otherwise(self, partition: int, config: TopicConfig | None, now_ms: int) -> bool:
@@ -85,7 +85,7 @@ class DirectorySnapshot:
         if (bound.missing, bound.peers) != (self.expiry.missing, self.expiry.peers):
             return True
         # A partition that the next scan would find due, but the last one did not.
-        due_ms = self.next_tombstone_removal_ms
+        due_ms = self.next_purge_ms
         return due_ms is not None and self.expiry.expiry_ms(now_ms) < due_ms <= bound.expiry_ms(now_ms)
 
     def inherit_since(self, before: DirectorySnapshot | None) -> None:

@@ -38,7 +38,7 @@ class PartitionScan:
     by Kafka's rules (C-08..C-11; by cleanerd's values where it is delegated, U-9). Otherwise ``reason`` says why not,
     ``changes`` when that may change, ``forceable`` that only its low dirty ratio prevents it, and ``refused`` that an
     operator has to act. ``settled``: until a segment is rolled nothing but time can change the answer. ``again_ms``:
-    when time does. ``removal_known``: ``next_tombstone_removal_ms`` comes from a cleaning, or a scan of every batch.
+    when time does. ``removal_known``: ``next_purge_ms`` comes from a cleaning, or a scan of every batch.
     ``has_clean_part``: tombstones may exist although nothing is dirty. ``leftover``: a staging directory, but without a
     plan that ``cleanerd apply`` would use. ``closed``: the last segment but the active one. ``expiry``: up to which
     delete horizon tombstones may go (U-70). ``quarantine_outdated``: the subject of ``quarantine`` has changed.
@@ -73,7 +73,7 @@ class PartitionScan:
     overdue_at_ms: int | None
     settled: bool
     again_ms: int | None
-    next_tombstone_removal_ms: int | None
+    next_purge_ms: int | None
     removal_known: bool
     has_clean_part: bool
     quarantine: str | None
@@ -92,10 +92,7 @@ class PartitionScan:
 
     def has_nothing_to_do(self, now_ms: int) -> bool:
         """Whether nothing is to be done: no cleaning, tombstone removal, swap or examination."""
-        removal_is_due = (
-            self.next_tombstone_removal_ms is not None
-            and self.next_tombstone_removal_ms <= self.expiry.expiry_ms(now_ms)
-        )
+        removal_is_due = self.next_purge_ms is not None and self.next_purge_ms <= self.expiry.expiry_ms(now_ms)
         return (
             self.dirty_bytes == 0
             and (self.removal_known or not self.has_clean_part)
@@ -168,7 +165,7 @@ def scan_result(
         overdue_at_ms=bounds.overdue_at_ms,
         settled=bounds.bound.limited_by is LimitedBy.ACTIVE_SEGMENT,
         again_ms=_next_change_ms(found, now_ms),
-        next_tombstone_removal_ms=state.next_tombstone_removal_ms if state is not None and removal_known else None,
+        next_purge_ms=state.next_purge_ms if state is not None and removal_known else None,
         removal_known=removal_known,
         has_clean_part=any(
             segment.size_bytes and segment.base < bounds.first_dirty_offset for segment in found.log.segments[:-1]

@@ -97,7 +97,7 @@ class PartitionView:
     ``reclaimable_bytes``: what a clean would save, from ``reclaimable_low_bytes`` to ``reclaimable_high_bytes``:
     ``exact``, from a ``sample``, or before that a ``guess`` by what cleanings saved. ``overdue_at_ms``: when
     max.compaction.lag.ms makes it due.
-    ``next_tombstone_removal_ms``: when tombstones or markers of its clean part may go although nothing new was written.
+    ``next_purge_ms``: when tombstones or markers of its clean part may go although nothing new was written.
     ``delegated``: whether Kafka's own cleaner is kept away (U-8); None where that is not needed.
     ``has_wrong_times``: timestamps are not in milliseconds, so no deadline can be known (OP-18).
     ``open_transaction_since_ms``: when the open transaction began that limits the cleaning (OP-14).
@@ -128,7 +128,7 @@ class PartitionView:
     reclaimable_high_bytes: int | None
     reclaimable_method: Method | None
     overdue_at_ms: int | None
-    next_tombstone_removal_ms: int | None
+    next_purge_ms: int | None
     delegated: bool | None
     fingerprint_changed: bool
     quarantine: QuarantineView | None
@@ -144,11 +144,7 @@ class PartitionView:
 
     def is_held(self, now_ms: int) -> bool:
         """Whether tombstones or markers past their delete horizon wait for a replica."""
-        return (
-            bool(self.waits_for)
-            and self.next_tombstone_removal_ms is not None
-            and self.next_tombstone_removal_ms <= now_ms
-        )
+        return bool(self.waits_for) and self.next_purge_ms is not None and self.next_purge_ms <= now_ms
 
     @property
     def name(self) -> str:

@@ -152,9 +152,9 @@ def _json(answer: Explanation) -> dict[str, Any]:
         "overdue_at_ms": found.bounds.overdue_at_ms,
         "quarantine": None if state is None else state.quarantine,
         "retry": None if state is None or state.retry is None else asdict(state.retry),
-        "next_tombstone_removal_ms": None
+        "next_purge_ms": None
         if state is None or state.removal_known_below != found.bounds.first_dirty_offset
-        else state.next_tombstone_removal_ms,
+        else state.next_purge_ms,
         "staged": staged_json(found.log.path),
         "notes": list(found.notes),
         "warnings": list(found.config.warnings),

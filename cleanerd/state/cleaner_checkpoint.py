@@ -96,7 +96,7 @@ class Retry:
 class PartitionState:
     """A partition's stored state. ``quarantine`` is the reason why it was not cleaned, or None.
 
-    ``next_tombstone_removal_ms``: when tombstones or markers of the clean section reach their delete horizon; None:
+    ``next_purge_ms``: when tombstones or markers of the clean section reach their delete horizon; None:
     there are none. ``removal_known_below``: this is known below this offset; None: unknown. ``rules``: the fingerprint
     of the last cleaning if that moved no checkpoint. ``quarantined_segment``: the segment that caused the quarantine.
     """
@@ -105,7 +105,7 @@ class PartitionState:
     quarantine: str | None
     last_result: dict[str, Any] | None
     retry: Retry | None = None
-    next_tombstone_removal_ms: int | None = None
+    next_purge_ms: int | None = None
     removal_known_below: int | None = None
     rules: str | None = None
     quarantined_segment: LastSegment | None = None

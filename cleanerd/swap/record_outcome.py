@@ -130,7 +130,7 @@ def save_checkpoint(
         clean_point=checkpoint,
         quarantine=None,
         last_result={**result.to_json(), "finished_ms": time.time_ns() // 1_000_000},
-        next_tombstone_removal_ms=result.next_tombstone_removal_ms,
+        next_purge_ms=result.next_purge_ms,
         # The horizons of the clean part above the end of this cleaning are unknown.
         removal_known_below=offset if result.end_offset >= offset else None,
     )
@@ -162,9 +162,7 @@ def record_settings_only(
     if checkpoint is not None and state.clean_point == checkpoint:
         state = replace(state, clean_point=_with_files_of(after, checkpoint, last_base))
     # The cleaning set horizons that are unknown here.
-    store.save(
-        log_dir, after, replace(state, rules=fingerprint, next_tombstone_removal_ms=None, removal_known_below=None)
-    )
+    store.save(log_dir, after, replace(state, rules=fingerprint, next_purge_ms=None, removal_known_below=None))
 
 
 def _with_files_of(log: PartitionLog, checkpoint: CleanerdCheckpoint, last_base: int | None) -> CleanerdCheckpoint:

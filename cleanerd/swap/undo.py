@@ -418,7 +418,7 @@ def _set_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
             state,
             clean_point=_point(entry.clean_point),
             last_result=None,
-            next_tombstone_removal_ms=None,
+            next_purge_ms=None,
             removal_known_below=None,
             rules=state.cleaned_by,
         )

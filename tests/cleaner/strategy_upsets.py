@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Aborted = tuple[int, int, int, int]
 STATE_LOSSES = ("gone", "damaged", "newer", "older")
-_YOUNGER_FIELDS = ("retry", "next_tombstone_removal_ms", "removal_known_below", "rules")
+_YOUNGER_FIELDS = ("retry", "next_purge_ms", "removal_known_below", "rules")
 
 
 def truncate(partition: Path, offset: int) -> tuple[int, bytes, list[Aborted]]:

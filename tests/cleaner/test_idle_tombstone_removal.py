@@ -1,4 +1,4 @@
-"""Idle partitions: cleanings at ``next_tombstone_removal_ms`` alone leave nothing that may go (R534-6)."""
+"""Idle partitions: cleanings at ``next_purge_ms`` alone leave nothing that may go (R534-6)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def removed_in_time(path: Path, topic: TopicConfig, using: Resources, due_ms: in
         now_ms = max(now_ms, due_ms)
         result = clean(path, CleaningOptions(now_ms, tombstone_removal=True), topic, using)
         assert result.outcome in ("cleaned", "unchanged"), result.reason
-        due_ms = result.next_tombstone_removal_ms
+        due_ms = result.next_purge_ms
     raise AssertionError("it is never done")
 
 
@@ -60,7 +60,7 @@ def test_an_idle_partition_keeps_nothing_that_may_go(
                 now_ms = max(now_ms, step.now_ms)
                 topic = config(**{**_settings(world, step), "delete_retention_ms": retention_ms})
                 result = clean(world.path, CleaningOptions(now_ms, force=True), topic, using)
-                due_ms = due_ms if result.outcome == "skipped" else result.next_tombstone_removal_ms
+                due_ms = due_ms if result.outcome == "skipped" else result.next_purge_ms
         now_ms = removed_in_time(world.path, topic, using, due_ms, now_ms)
         for year in range(1, 4):
             late = CleaningOptions(now_ms + year * YEAR_MS, force=True, from_start=True)
@@ -103,7 +103,7 @@ def test_a_due_removal_is_named_where_nothing_is_dirty(tmp_path: Path) -> None:
     """R534-6: without --force the reason says what waits."""
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition({0: keyed_batch(0, [("a", None)]), 1: b""})})
     topic = config(delete_retention_ms=1000)
-    assert clean(log_dir, CleaningOptions(LATE, force=True), topic).next_tombstone_removal_ms == LATE + 1000
+    assert clean(log_dir, CleaningOptions(LATE, force=True), topic).next_purge_ms == LATE + 1000
     assert "delete horizon" not in clean(log_dir, CleaningOptions(LATE + 999), topic).reason
     assert "past their delete horizon" in clean(log_dir, CleaningOptions(LATE + 1000), topic).reason
 
@@ -114,7 +114,7 @@ def test_a_marker_that_kafka_left_alone(tmp_path: Path) -> None:
     log_dir = idle_log(tmp_path / "logs", marker + keyed_batch(1, [("a", "1")]), 2)
     topic, using = config(delete_retention_ms=1000), resources(expiration_ms=1)
     first = clean(log_dir, CleaningOptions(LATE, force=True), topic, using)
-    assert (first.removed.marker, first.next_tombstone_removal_ms) == (0, LATE + 1000)
+    assert (first.removed.marker, first.next_purge_ms) == (0, LATE + 1000)
     assert clean(log_dir, CleaningOptions(LATE + 1000, force=True), topic, using).removed.marker == 1
 
 

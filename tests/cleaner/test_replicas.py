@@ -74,7 +74,7 @@ def test_it_waits(tmp_path: Path, batch: bytes, settings: dict[str, str], full_m
     result = clean(path, CleaningOptions(NOW, force=True, from_start=True), topic)
     assert result.outcome in {"cleaned", "unchanged"}
     assert result.removed.tombstone + result.removed.marker == int(goes)
-    assert result.next_tombstone_removal_ms == (None if goes else HORIZON)
+    assert result.next_purge_ms == (None if goes else HORIZON)
 
 
 @pytest.mark.parametrize(("full_ms", "goes"), [(T0 + 499 + MARGIN_MS, False), (T0 + 500 + MARGIN_MS, True)])
@@ -120,7 +120,7 @@ def test_a_horizon_of_a_clock_that_was_behind(
     result = clean(path, CleaningOptions(NOW, tombstone_removal=True), topic)
     assert result.removed.tombstone + result.removed.marker == int(goes)
     if batch[16:17] == b"\x02":
-        assert result.next_tombstone_removal_ms == (None if goes else WRITTEN)
+        assert result.next_purge_ms == (None if goes else WRITTEN)
 
 
 @pytest.mark.parametrize("unit", [1000, 1_000_000])
@@ -142,7 +142,7 @@ def test_a_new_horizon_by_the_later_clock(tmp_path: Path, newest_ms: int, begins
     alone = replace(topic, replicas=TopicReplicas(facts, {0: Replicas(FIRST, FIRST)}))
     for name, config_of, expected in (("short", short, begins), ("alone", alone, NOW)):
         path = make_log_dir(tmp_path / name, {NAME: Partition({0: batches, 1: b""})})
-        assert clean(path, CleaningOptions(NOW, force=True), config_of).next_tombstone_removal_ms == expected + 1000
+        assert clean(path, CleaningOptions(NOW, force=True), config_of).next_purge_ms == expected + 1000
 
 
 @pytest.mark.parametrize(("shown", "goes"), [(7, True), (8, False)])
@@ -164,7 +164,7 @@ def test_nothing_else_waits(tmp_path: Path) -> None:
     path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: batches, 2: b""})})
     topic = waiting(config(delete_retention_ms=1000, min_compaction_lag_ms=60_000), -1)
     result = clean(path, CleaningOptions(NOW, force=True), topic)
-    assert (result.outcome, result.removed.superseded, result.next_tombstone_removal_ms) == ("cleaned", 1, NOW + 1000)
+    assert (result.outcome, result.removed.superseded, result.next_purge_ms) == ("cleaned", 1, NOW + 1000)
 
 
 def test_an_idle_log(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_an_idle_log(tmp_path: Path) -> None:
         tmp_path / "logs", {NAME: Partition({0: encode_batch([Record(b"k", None, T0)], base_offset=0), 1: b""})}
     )
     topic = config(delete_retention_ms=1000)
-    assert clean(path, CleaningOptions(NOW, force=True), waiting(topic, T0)).next_tombstone_removal_ms == NOW + 1000
+    assert clean(path, CleaningOptions(NOW, force=True), waiting(topic, T0)).next_purge_ms == NOW + 1000
     later = NOW + 10 * MARGIN_MS
     held = clean(path, CleaningOptions(later, force=True), waiting(topic, T0))
     assert held.outcome == "skipped"

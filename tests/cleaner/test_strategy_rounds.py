@@ -123,11 +123,11 @@ def test_a_tombstone_that_waits_for_what_goes_now_is_due_at_once(tmp_path: Path,
     topic = config(**BY_HEADER, segment_bytes=100, tombstone_guard=guard)
     gone = encode_batch([rec("k", 9, value=None), rec("a", 1)], delete_horizon=NOW)
     log_dir = log_of(tmp_path, {0: gone, 2: batches(rec("k", 1), first=2), 3: b""})
-    for kept, next_tombstone_removal_ms in (([0, 1], due), ([1] if due else [0, 1], None)):
+    for kept, next_purge_ms in (([0, 1], due), ([1] if due else [0, 1], None)):
         result = clean(log_dir, CleaningOptions(now_ms=NOW, force=True, tombstone_removal=True), topic)
-        assert (offsets(log_dir / NAME, 3), result.next_tombstone_removal_ms) == (kept, next_tombstone_removal_ms)
+        assert (offsets(log_dir / NAME, 3), result.next_purge_ms) == (kept, next_purge_ms)
         (state,) = (tmp_path / "state" / "partitions").rglob("*.json")
-        assert json.loads(state.read_bytes())["next_tombstone_removal_ms"] == next_tombstone_removal_ms
+        assert json.loads(state.read_bytes())["next_purge_ms"] == next_purge_ms
 
 
 def test_a_tombstone_waits_for_late_data_in_the_tail(tmp_path: Path) -> None:
@@ -135,9 +135,7 @@ def test_a_tombstone_waits_for_late_data_in_the_tail(tmp_path: Path) -> None:
     gone = encode_batch([rec("k", 9, value=None)], delete_horizon=NOW)
     log_dir = log_of(tmp_path, {0: gone, 1: batches(rec("k", 10), first=1)})
     result = next_round(log_dir)
-    assert (result.tombstones_waiting, result.next_tombstone_removal_ms) == (1, None), (
-        "nothing changes before that is cleaned"
-    )
+    assert (result.tombstones_waiting, result.next_purge_ms) == (1, None), "nothing changes before that is cleaned"
     grow(log_dir, 2, b"")
     assert next_round(log_dir).removed.superseded == 1
     assert offsets(log_dir / NAME, 2) == [1]

@@ -240,8 +240,8 @@ def test_an_argument_that_is_no_address_is_refused(target: str) -> None:
 
 def test_tombstones_erasures_and_brokers_that_are_down() -> None:
     """OP-25: what waits for another host; a broker that is down has the code of a daemon that does not answer."""
-    held = partition("orders", 0, waits_for=(2,), next_tombstone_removal_ms=NOW_MS)
-    later = partition("orders", 1, waits_for=(2,), next_tombstone_removal_ms=NOW_MS + 1)
+    held = partition("orders", 0, waits_for=(2,), next_purge_ms=NOW_MS)
+    later = partition("orders", 1, waits_for=(2,), next_purge_ms=NOW_MS + 1)
     shown = answers(a=daemon(held, later, made_ms=NOW_MS))
     request = {"id": "e1", "topic": "orders", "requested_ms": 1, "deadline_ms": NOW_MS}
     status = {**(shown[0].status or {}), "erasures": [{**request, "stages": [{"stage": "dirty"}, {"stage": "dirty"}]}]}

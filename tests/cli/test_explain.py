@@ -78,7 +78,7 @@ def test_will_be_cleaned(root: Path, shell: Shell) -> None:
         "overdue_at_ms": None,
         "quarantine": None,
         "retry": None,
-        "next_tombstone_removal_ms": None,
+        "next_purge_ms": None,
         "staged": None,
         "notes": [],
         "warnings": [],
@@ -445,18 +445,18 @@ def test_what_the_daemon_remembers(root: Path, shell: Shell) -> None:
         "bad batch",
         None,
         Retry(NOW, 3, NOW + 60_000),
-        next_tombstone_removal_ms=NOW + 5000,
+        next_purge_ms=NOW + 5000,
         removal_known_below=2,
     )
     store.save(log_dir, log, state)
     found = ask(shell, path)
-    assert found["next_tombstone_removal_ms"] == NOW + 5000
+    assert found["next_purge_ms"] == NOW + 5000
     assert found["retry"] == {"since_ms": NOW, "failures": 3, "at_ms": NOW + 60_000}
     done = shell("explain", "orders-0", path, *COMPACT)
     assert "3 failures in a row; the daemon tries again at 20" in done.out
     assert "can be removed at 20" in done.out
     store.save(log_dir, log, replace(state, removal_known_below=1))
-    assert ask(shell, path)["next_tombstone_removal_ms"] is None, "another process cleaned it since: unknown"
+    assert ask(shell, path)["next_purge_ms"] is None, "another process cleaned it since: unknown"
 
 
 @pytest.mark.parametrize(

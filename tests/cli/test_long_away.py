@@ -308,9 +308,7 @@ def test_when_they_can_be_removed(root: Path, shell: Shell) -> None:
     write_checkpoint(path / CLEANER_CHECKPOINT, {"orders-0": 6})
     read = read_log_dir(path)
     log = next(read_partition(read, name) for name in read.partitions if str(name) == "orders-0")
-    state = PartitionState(
-        None, None, None, next_tombstone_removal_ms=time.time_ns() // 1_000_000 - HOUR_MS, removal_known_below=6
-    )
+    state = PartitionState(None, None, None, next_purge_ms=time.time_ns() // 1_000_000 - HOUR_MS, removal_known_below=6)
     StateStore(root / "state").save(read, log, state)
     texts = [shell("explain", "orders-0", path, *each).out for each in ((), ("--set", f"{REPLICATED}=ignore"))]
     assert ["when every replica has them, even without new" in text for text in texts] == [True, False]

@@ -123,9 +123,9 @@ def test_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
             partition(number=5, overdue_at_ms=NOW_MS - 1),
             partition(number=6, overdue_at_ms=NOW_MS + 1, last_clean=_clean(6, "cleaned", NOW_MS)),
             partition(number=9, has_wrong_times=True),
-            partition(number=10, waits_for=(2,), next_tombstone_removal_ms=NOW_MS),
-            partition(number=11, waits_for=(2,), next_tombstone_removal_ms=NOW_MS + 1),
-            partition(number=12, waits_for=(), next_tombstone_removal_ms=NOW_MS),
+            partition(number=10, waits_for=(2,), next_purge_ms=NOW_MS),
+            partition(number=11, waits_for=(2,), next_purge_ms=NOW_MS + 1),
+            partition(number=12, waits_for=(), next_purge_ms=NOW_MS),
             partition(number=7, open_transaction_since_ms=NOW_MS - 900_001),
             partition(number=8, open_transaction_since_ms=NOW_MS - 900_000),
             *(partition("many", number, overdue_at_ms=1) for number in range(11)),
@@ -158,7 +158,7 @@ def test_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(("kept", "shown"), [(1200, "up to 1,200 wait for 2"), (None, "waits for 2")])
 def test_how_many_tombstones_wait(kept: int | None, shown: str) -> None:
     """U-94: at most so many; unknown until a cleaning has counted them."""
-    held = partition(waits_for=(2,), next_tombstone_removal_ms=NOW_MS, tombstones_kept=kept)
+    held = partition(waits_for=(2,), next_purge_ms=NOW_MS, tombstones_kept=kept)
     (entry,) = view(partitions=(held,)).to_json()["partitions"]
     assert shown in partition_row(entry, NOW_MS)
 

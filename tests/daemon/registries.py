@@ -35,7 +35,7 @@ def partition_scan(**values: Any) -> PartitionScan:
         forceable=True, rule="", reason="", changes="", strategy="offset", fingerprint="f", fingerprint_changed=False,
         delegated=None, clean_offset=10, bound_offset=20, log_end_offset=25, size_bytes=300, clean_bytes=100,
         dirty_bytes=200, dirty_ratio=0.67, overdue_ms=0, overdue_at_ms=None, settled=True, again_ms=None,
-        next_tombstone_removal_ms=None, removal_known=False, has_clean_part=True, quarantine=None, retry=None,
+        next_purge_ms=None, removal_known=False, has_clean_part=True, quarantine=None, retry=None,
         staged=None, leftover=False,
     )  # fmt: skip
     return replace(base, **values)

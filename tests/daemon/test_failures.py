@@ -246,7 +246,7 @@ def tombstones_due_ms(site: Site, name: str) -> int:
     site.write(name, count=50, value=False)
     site.write(name, keys=1)
     site.cleaned(name)
-    return int(site.partition(site.daemon.ask("status"), name)["next_tombstone_removal_ms"])
+    return int(site.partition(site.daemon.ask("status"), name)["next_purge_ms"])
 
 
 @pytest.mark.kafka

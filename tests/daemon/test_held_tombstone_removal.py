@@ -43,13 +43,11 @@ SHORT = ExpiryBound(HORIZON - 1, (2,), HORIZON)
 def test_it_waits(at_ms: int | None, expected: str | None) -> None:
     """U-73: a removal without effect would be repeated."""
     held = partition_scan(eligible=False, forceable=True, has_clean_part=True, dirty_bytes=0, expiry=ExpiryBound(at_ms))
-    entry = PartitionEntry(
-        TopicPartition("orders", 0), "/logs", scan=held, next_tombstone_removal_ms=HORIZON, removal_known=True
-    )
+    entry = PartitionEntry(TopicPartition("orders", 0), "/logs", scan=held, next_purge_ms=HORIZON, removal_known=True)
     assert trigger_of(entry, "live", NOW, is_full=False, plan_max_age_ms=1000) == expected
 
 
-def seen(expiry: ExpiryBound, next_tombstone_removal_ms: int | None) -> DirectorySnapshot:
+def seen(expiry: ExpiryBound, next_purge_ms: int | None) -> DirectorySnapshot:
     return DirectorySnapshot(
         1,
         1,
@@ -59,12 +57,12 @@ def seen(expiry: ExpiryBound, next_tombstone_removal_ms: int | None) -> Director
         NOW + 1000,
         (0, 0),
         expiry=expiry,
-        next_tombstone_removal_ms=next_tombstone_removal_ms,
+        next_purge_ms=next_purge_ms,
     )
 
 
 @pytest.mark.parametrize(
-    ("next_tombstone_removal_ms", "isr", "as_of_ms", "expected"),
+    ("next_purge_ms", "isr", "as_of_ms", "expected"),
     [
         pytest.param(HORIZON, FIRST, NOW, False, id="as it was"),
         pytest.param(HORIZON, BOTH, NOW, True, id="the replica is back"),
@@ -72,13 +70,11 @@ def seen(expiry: ExpiryBound, next_tombstone_removal_ms: int | None) -> Director
         pytest.param(HORIZON, frozenset(), NOW, True, id="another one is missing"),
     ],
 )
-def test_it_is_scanned_again(
-    next_tombstone_removal_ms: int | None, isr: frozenset[int], as_of_ms: int, expected: bool
-) -> None:
+def test_it_is_scanned_again(next_purge_ms: int | None, isr: frozenset[int], as_of_ms: int, expected: bool) -> None:
     """U-73: by what the metadata log shows now, although nothing changed in the directory."""
     replicas = Replicas(BOTH, isr, HORIZON, HORIZON)
     topic = replace(config(), replicas=TopicReplicas(ReplicaFacts({}, as_of_ms, as_of_ms), {0: replicas}))
-    assert seen(SHORT, next_tombstone_removal_ms).waits_otherwise(0, topic, NOW) is expected
+    assert seen(SHORT, next_purge_ms).waits_otherwise(0, topic, NOW) is expected
 
 
 @pytest.mark.parametrize(("later_ms", "expected"), [(-1, False), (0, True)])

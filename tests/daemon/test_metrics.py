@@ -218,7 +218,7 @@ def test_quarantine_counts_while_everything_is_paused() -> None:
 
 def test_times_are_seconds_and_unknown_values_are_absent() -> None:
     one, other = (
-        partition("t", 0, next_tombstone_removal_ms=NOW_MS + 1_500, reclaimable_bytes=None, clean_offset=None),
+        partition("t", 0, next_purge_ms=NOW_MS + 1_500, reclaimable_bytes=None, clean_offset=None),
         partition("t", 1),
     )
     found = samples(view(partitions=(one, other)))
@@ -330,11 +330,9 @@ def test_open_erasures() -> None:
 
 def test_held_partitions() -> None:
     """U-70: by the broker that tombstones wait for; those that are not past their horizon do not count."""
-    held = partition(waits_for=(2, 3), waits_since_ms=NOW_MS - 5000, next_tombstone_removal_ms=NOW_MS - 1)
-    later = partition(
-        number=1, waits_for=(2,), waits_since_ms=NOW_MS - 9000, next_tombstone_removal_ms=NOW_MS + 600_000
-    )
-    other = partition(number=2, waits_for=(2,), waits_since_ms=NOW_MS - 7000, next_tombstone_removal_ms=NOW_MS)
+    held = partition(waits_for=(2, 3), waits_since_ms=NOW_MS - 5000, next_purge_ms=NOW_MS - 1)
+    later = partition(number=1, waits_for=(2,), waits_since_ms=NOW_MS - 9000, next_purge_ms=NOW_MS + 600_000)
+    other = partition(number=2, waits_for=(2,), waits_since_ms=NOW_MS - 7000, next_purge_ms=NOW_MS)
     found = samples(view(partitions=(held, later, other, partition(number=3))))
     counted = (replace(held, tombstones_kept=5), replace(later, tombstones_kept=70), replace(other, tombstones_kept=2))
     assert not any("held_tombstones" in name for name in found), "U-94: unknown"

@@ -75,7 +75,7 @@ def test_a_horizon_that_means_nothing_is_read_once_beside_a_broker(root: Path) -
         await until("decided", lambda: service.view().totals.cleans.get("unchanged", 0) >= 1)
         await rounds(service, 3)
         assert service.view().totals.cleans == {"unchanged": 1}
-        assert partition(service.view()).next_tombstone_removal_ms is None
+        assert partition(service.view()).next_purge_ms is None
 
     with held(root):
         serve([*assignments(root, **BY_THE_CLOCK), "topics.orders.cleanup.policy=compact"], story, limits=SETTLES_SOON)
@@ -179,12 +179,12 @@ def test_a_refusal_of_old_formats_is_tried_ever_more_seldom() -> None:
 
 def test_tombstones_of_a_staged_partition_are_removed_once() -> None:
     """The time stays due; the plan alone keeps it from being made again."""
-    due = partition_scan(**CLEAN, removal_known=True, next_tombstone_removal_ms=NOW - 5)
+    due = partition_scan(**CLEAN, removal_known=True, next_purge_ms=NOW - 5)
     registry = registry_with(due, work="stage")
     assert triggers(registry) == ["tombstone_removal"]
-    done(registry, kind="stage", result=result("staged", next_tombstone_removal_ms=NOW + DAY_MS))
+    done(registry, kind="stage", result=result("staged", next_purge_ms=NOW + DAY_MS))
     registry.merge(dir_scan(replace(due, staged=StagedPlan(20, NOW)), work="stage"), NOW)
     assert triggers(registry) == []
-    assert partition_view(registry, entry_of(registry)).next_tombstone_removal_ms == NOW - 5
+    assert partition_view(registry, entry_of(registry)).next_purge_ms == NOW - 5
     registry.merge(dir_scan(due, work="stage"), NOW)
     assert triggers(registry, NOW + RESTAGE_AFTER_MS) == ["tombstone_removal"]

@@ -318,7 +318,7 @@ def test_the_picture_of_top() -> None:
     row: dict[str, Any] = {
         "topic": "orders", "partition": 0, "state": "cleaning", "mode": "live", "dirty_bytes": 10, "dirty_ratio": 0.5,
         "reclaimable_bytes": 5, "reclaimable_low_bytes": 1, "reclaimable_high_bytes": 9, "reclaimable_method": "sample",
-        "reclaimable_exact": False, "next_tombstone_removal_ms": 99_000, "reason": "a\x1b[2Jreason",
+        "reclaimable_exact": False, "next_purge_ms": 99_000, "reason": "a\x1b[2Jreason",
     }  # fmt: skip
     view = {
         "version": "1", "mode": "auto", "ready": True, "healthy": True, "unhealthy_reason": "", "paused": False,

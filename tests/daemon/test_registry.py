@@ -44,7 +44,7 @@ def test_why_it_is_cleaned() -> None:
     late = registry_with(partition_scan(eligible=False, reason="ratio", overdue_at_ms=NOW + 5))
     assert triggers(late) == []
     assert triggers(late, NOW + 5) == ["overdue"], "by the clock alone, without another look"
-    idle = registry_with(partition_scan(**CLEAN, removal_known=True, next_tombstone_removal_ms=NOW + 9))
+    idle = registry_with(partition_scan(**CLEAN, removal_known=True, next_purge_ms=NOW + 9))
     assert triggers(idle, NOW + 8) == []
     assert triggers(idle, NOW + 9) == ["tombstone_removal"]
     assert (
@@ -177,7 +177,7 @@ def test_tombstones_that_waited_for_what_went_now_have_another_turn() -> None:
     """R534-6: their cleaning says that the next one is due at once; what is only staged has not gone yet."""
     for outcome, expected in (("cleaned", ["tombstone_removal"]), ("staged", [])):
         registry = registry_with(partition_scan(strategy="timestamp", **CLEAN))
-        done(registry, result=result(outcome, next_tombstone_removal_ms=NOW))
+        done(registry, result=result(outcome, next_purge_ms=NOW))
         assert triggers(registry) == expected
 
 
@@ -244,11 +244,11 @@ def test_a_plan_that_went_away_is_staged_again() -> None:
 
 def test_horizons_are_unknown_after_a_cleaning_by_the_broker() -> None:
     """The broker's own cleaner, after ours: they are looked up again."""
-    registry = registry_with(partition_scan(**CLEAN, removal_known=True, next_tombstone_removal_ms=None))
+    registry = registry_with(partition_scan(**CLEAN, removal_known=True, next_purge_ms=None))
     assert not list(registry.spare_work(NOW))
     registry.merge(dir_scan(partition_scan(**CLEAN, clean_offset=15)), NOW)
     assert [(each.name, kind) for each, kind in registry.spare_work(NOW)] == [(NAME, "horizons")]
-    done(registry, kind="horizons", horizons=True, next_tombstone_removal_ms=NOW + 7)
+    done(registry, kind="horizons", horizons=True, next_purge_ms=NOW + 7)
     registry.merge(dir_scan(partition_scan(**CLEAN, clean_offset=15)), NOW)
     assert not list(registry.spare_work(NOW)), "also when that could not be written down"
     assert triggers(registry, NOW + 7) == ["tombstone_removal"]

@@ -64,14 +64,14 @@ def test_a_scan_from_before_a_job_ended_begins_nothing() -> None:
 
     Cleaned twice at once, the partition would be held as cleaned in vain.
     """
-    due = partition_scan(**CLEAN, removal_known=True, next_tombstone_removal_ms=NOW)
+    due = partition_scan(**CLEAN, removal_known=True, next_purge_ms=NOW)
     for before in (partition_scan(), due):
         registry = registry_with(before)
         ended(registry, before, result=result())
         assert triggers(registry) == [], "not scanned since"
         registry.merge(dir_scan(), NOW)
         assert triggers(registry) == [], "skipped as unchanged since an earlier scan"
-        after = partition_scan(**CLEAN, removal_known=True, next_tombstone_removal_ms=None)
+        after = partition_scan(**CLEAN, removal_known=True, next_purge_ms=None)
         registry.merge(replace(dir_scan(after), present=None), NOW)
         assert triggers(registry) == []
         registry.merge(dir_scan(partition_scan(bound_offset=30)), NOW)

@@ -62,7 +62,7 @@ def test_an_excluded_partition_shows_no_numbers_and_no_cleaning() -> None:
     """It was 0 B large, and "cleaned now, or next. Reason: cleanerd.topics.exclude names it"."""
     registry = registry_with()
     entry_of(registry).saving = SAVING
-    entry_of(registry).next_tombstone_removal_ms = NOW
+    entry_of(registry).next_purge_ms = NOW
     entry_of(registry).quarantine = Quarantine("of before", NOW, 1, NOW)
     view = shown(exclude(registry))
     assert (view.phase, view.outlook, view.reason) == ("excluded", "no", "cleanerd.topics.exclude names it")
@@ -71,7 +71,7 @@ def test_an_excluded_partition_shows_no_numbers_and_no_cleaning() -> None:
         view.dirty_bytes,
         view.dirty_ratio,
         view.reclaimable_bytes,
-        view.next_tombstone_removal_ms,
+        view.next_purge_ms,
     } == {None}
     assert view.quarantine is None
     report = explain_answer(registry, entry_of(registry), ANSWER)

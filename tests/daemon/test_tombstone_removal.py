@@ -45,11 +45,11 @@ def test_tombstones_go_in_time_from_an_idle_partition(root: Path) -> None:
         agent.fail("swap", lambda _agent, _request: None, wait_for(seen))
 
         def is_known(view: DaemonView) -> bool:
-            return len(view.history) == 1 and partition(view).next_tombstone_removal_ms is not None
+            return len(view.history) == 1 and partition(view).next_purge_ms is not None
 
         async def story(service: Service) -> None:
             await until("cleaned", lambda: is_known(service.view()))
-            due_ms = partition(service.view()).next_tombstone_removal_ms
+            due_ms = partition(service.view()).next_purge_ms
             assert due_ms is not None
             clean = partition(service.view()).last_clean
             assert clean is not None
@@ -63,7 +63,7 @@ def test_tombstones_go_in_time_from_an_idle_partition(root: Path) -> None:
             assert last.started_ms >= due_ms
             assert last.result["removed"]["tombstone"] == 1
             assert keys(root) == [b"b", b"c"]
-            await until("nothing left", lambda: partition(service.view()).next_tombstone_removal_ms is None)
+            await until("nothing left", lambda: partition(service.view()).next_purge_ms is None)
 
         serve(assignments(root, **BY_THE_CLOCK), story)
 
@@ -75,8 +75,8 @@ def test_the_next_tombstone_removal_outlives_the_daemon(root: Path) -> None:
         due: list[int | None] = []
 
         async def story(service: Service) -> None:
-            await until("known", lambda: partition(service.view()).next_tombstone_removal_ms is not None)
-            due.append(partition(service.view()).next_tombstone_removal_ms)
+            await until("known", lambda: partition(service.view()).next_purge_ms is not None)
+            due.append(partition(service.view()).next_purge_ms)
 
         serve(assignments(root), story)
         serve(assignments(root), story)
@@ -97,7 +97,7 @@ def test_horizons_are_read_after_a_cleaning_by_the_broker(root: Path, passed: bo
                 assert service.view().history[0].trigger == "tombstone_removal"
                 assert keys(root) == []
             else:
-                await until("known", lambda: partition(service.view()).next_tombstone_removal_ms == horizon)
+                await until("known", lambda: partition(service.view()).next_purge_ms == horizon)
                 assert service.view().history == ()
 
         serve(assignments(root, **BY_THE_CLOCK), story)
@@ -109,10 +109,10 @@ def test_a_tombstone_removal_reads_no_keys(root: Path) -> None:
     topic = config(delete_retention_ms=1000)
     start = now_ms()
     first = clean(root, CleaningOptions(start, force=True), topic)
-    assert first.next_tombstone_removal_ms == start + 1000
+    assert first.next_purge_ms == start + 1000
     idle = clean(root, CleaningOptions(start + 1000), topic)
     assert idle.outcome == "skipped"
     cleaned = clean(root, CleaningOptions(start + 1000, tombstone_removal=True), topic)
     assert (cleaned.outcome, cleaned.removed.tombstone, cleaned.map_utilization) == ("cleaned", 1, 0.0)
-    assert cleaned.next_tombstone_removal_ms is None
+    assert cleaned.next_purge_ms is None
     assert clean(root, CleaningOptions(start + 999, tombstone_removal=True), topic).removed.total == 0

@@ -61,7 +61,7 @@ def partition(topic: str = "orders", number: int = 0, **changes: Any) -> Partiti
         reclaimable_high_bytes=70_000,
         reclaimable_method="sample",
         overdue_at_ms=None,
-        next_tombstone_removal_ms=None,
+        next_purge_ms=None,
         delegated=None,
         fingerprint_changed=False,
         quarantine=None,
@@ -276,7 +276,7 @@ def _random_partition(
         reclaimable_high_bytes=saved if exact else int(saved * 1.1),
         reclaimable_method="exact" if exact else "sample",
         overdue_at_ms=now_ms + dice.randrange(-2, 40) * HOUR_MS if number % 5 == 0 else None,
-        next_tombstone_removal_ms=now_ms + dice.randrange(1, 90) * (HOUR_MS if number != 12 else -HOUR_MS)
+        next_purge_ms=now_ms + dice.randrange(1, 90) * (HOUR_MS if number != 12 else -HOUR_MS)
         if number % 4 == 0
         else None,
         delegated=topic.startswith("inventory") if header else None,

@@ -48,7 +48,7 @@ def test_a_log_start_that_a_crash_forgets(tmp_path: Path, checkpointed: int | No
         assert (result.removed.tombstone, result.tombstones_waiting) == ((1, 0) if goes else (0, 1))
         assert (10 in [offset for offset, *_ in content(tmp_path / "logs")]) is not goes
         # Nobody writes, and the tombstone goes all the same when the broker has written it down.
-        assert result.next_tombstone_removal_ms == (None if goes else NOW + 120_000)
+        assert result.next_purge_ms == (None if goes else NOW + 120_000)
 
 
 def test_a_deleted_record_that_nothing_waits_for(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_deleted_record_that_nothing_waits_for(tmp_path: Path) -> None:
     with running(tmp_path / "logs", Partition({0: first, 10: GONE, 12: late})) as agent:
         agent.facts["log_start"] = 1
         result = clean_beside(agent, force(now_ms=NOW), BY_VERSION)
-        assert (result.error, result.tombstones_waiting, result.next_tombstone_removal_ms) == (None, 1, None)
+        assert (result.error, result.tombstones_waiting, result.next_purge_ms) == (None, 1, None)
 
 
 @pytest.mark.parametrize("then", ["offset", "header"])

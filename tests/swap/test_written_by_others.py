@@ -90,7 +90,7 @@ ODD_RESULT = {
     "map_utilization": ([], {}, float("inf"), "0.5"),
     "seconds": (None, [], {"index": None}, {"index": "x"}),
     "removed": ([1], {"superseded": "x"}, {"superseded": None}, {"superseded": float("inf")}),
-    "next_tombstone_removal_ms": ("soon", float("nan"), []),
+    "next_purge_ms": ("soon", float("nan"), []),
     "strategy": (3, None, []),
 }
 

@@ -162,11 +162,7 @@ def _most_overdue_ms(view: DaemonView, now_ms: int) -> int:
 def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
     families.info("cleanerd_build", view.version)
     families.info("cleanerd_mode", view.mode)
-    removals = [
-        p.next_tombstone_removal_ms
-        for p in view.partitions
-        if p.next_tombstone_removal_ms is not None and p.phase != "excluded"
-    ]
+    removals = [p.next_purge_ms for p in view.partitions if p.next_purge_ms is not None and p.phase != "excluded"]
     open_since = [p.open_transaction_since_ms for p in view.partitions if p.open_transaction_since_ms is not None]
     values: dict[str, float | None] = {
         "cleanerd_start_timestamp_seconds": _seconds(view.started_ms),

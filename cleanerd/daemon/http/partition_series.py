@@ -86,7 +86,7 @@ def _values(partition: PartitionView) -> tuple[float | None, ...]:
         partition.clean_offset,
         partition.bound_offset,
         _seconds(partition.overdue_at_ms),
-        _seconds(partition.next_tombstone_removal_ms),
+        _seconds(partition.next_purge_ms),
         None if last is None else _seconds(last.ended_ms),
         None if quarantine is None else _seconds(quarantine.since_ms),
         _seconds(partition.open_transaction_since_ms),

@@ -57,7 +57,7 @@ def trigger_of(
         scan.forceable
         and scan.has_clean_part
         and scan.may_remove_tombstones
-        and is_past(entry.next_tombstone_removal_ms, scan.expiry.expiry_ms(now_ms))
+        and is_past(entry.next_purge_ms, scan.expiry.expiry_ms(now_ms))
     ):
         trigger = "tombstone_removal"
     elif scan.leftover and work == "live":

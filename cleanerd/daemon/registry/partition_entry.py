@@ -138,7 +138,7 @@ class PartitionEntry:
     quarantine: Quarantine | None = None
     suspect: CrashSuspect | None = None
     hold: RetryDelay = NO_HOLD
-    next_tombstone_removal_ms: int | None = None
+    next_purge_ms: int | None = None
     removal_known: bool = False
     removal_known_below: int = 0
     removal_remembered: tuple[int, int | None] | None = None
@@ -237,11 +237,11 @@ def note_suspect(entry: PartitionEntry, suspect: CrashSuspect | None, backoff: B
 def note_next_removal(entry: PartitionEntry, scan: PartitionScan, now_ms: int) -> None:
     """When tombstones can be removed, according to the state directory."""
     if scan.removal_known:
-        remembered = (scan.clean_offset, scan.next_tombstone_removal_ms)
-        is_waited_for = entry.removal_known and is_past(entry.next_tombstone_removal_ms, scan.expiry.expiry_ms(now_ms))
+        remembered = (scan.clean_offset, scan.next_purge_ms)
+        is_waited_for = entry.removal_known and is_past(entry.next_purge_ms, scan.expiry.expiry_ms(now_ms))
         # An unchanged report is not new: a worker may know a time that could not be stored.
         if remembered != entry.removal_remembered and not is_waited_for:
-            entry.next_tombstone_removal_ms = scan.next_tombstone_removal_ms
+            entry.next_purge_ms = scan.next_purge_ms
         entry.removal_known, entry.removal_known_below, entry.removal_remembered = (
             True,
             scan.clean_offset,
@@ -314,7 +314,7 @@ def note_done(entry: PartitionEntry, done: JobDone, backoff: Backoff, hold: Back
         entry.answered = OperatorOutcome.of(done)
     entry.waiting_since_ms = None
     if done.horizons:
-        entry.removal_known, entry.next_tombstone_removal_ms = True, done.next_tombstone_removal_ms
+        entry.removal_known, entry.next_purge_ms = True, done.next_purge_ms
         entry.removal_known_below = max(entry.removal_known_below, job.scan.clean_offset)
     if done.saving is not None:
         entry.saving = done.saving
@@ -361,7 +361,7 @@ def _note_cleaned(entry: PartitionEntry, done: JobDone, result: CleaningResult) 
     entry.share = min(1.0, saved / scan.dirty_bytes) if scan.dirty_bytes else entry.share
     # A staged cleaning takes effect at the broker's next start.
     if result.outcome != "staged":
-        entry.removal_known, entry.next_tombstone_removal_ms = True, result.next_tombstone_removal_ms
+        entry.removal_known, entry.next_purge_ms = True, result.next_purge_ms
         entry.done_to = result.end_offset if result.is_partial else scan.bound_offset
         if done.job.kind == "live":
             entry.removal_known_below = max(entry.removal_known_below, entry.done_to)

@@ -64,7 +64,7 @@ def explain_answer(registry: PartitionRegistry, entry: PartitionEntry, answer: M
         "outlook": standing.outlook,
         "mode": view.mode,
         "reason": standing.reason,
-        "next_tombstone_removal_ms": view.next_tombstone_removal_ms,
+        "next_purge_ms": view.next_purge_ms,
     }
     return {
         **answer,
@@ -117,7 +117,7 @@ def _partition_view(registry: PartitionRegistry, entry: PartitionEntry) -> Parti
         reclaimable_high_bytes=None if reclaimable is None else reclaimable.high,
         reclaimable_method=None if reclaimable is None else reclaimable.method,
         overdue_at_ms=None if scan is None or not scan.dirty_bytes else scan.overdue_at_ms,
-        next_tombstone_removal_ms=None if scan is None else entry.next_tombstone_removal_ms,
+        next_purge_ms=None if scan is None else entry.next_purge_ms,
         delegated=None if scan is None else scan.delegated,
         fingerprint_changed=scan is not None and scan.fingerprint_changed,
         quarantine=None

@@ -152,7 +152,7 @@ class JobDone:
     retry: Retry | None = None
     passing: str = ""
     horizons: bool = False
-    next_tombstone_removal_ms: int | None = None
+    next_purge_ms: int | None = None
     after: ScanAfterJob | None = None
     digests: tuple[StateDigest, ...] = ()
     verified: Verification | None = None

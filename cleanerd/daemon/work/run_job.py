@@ -18,7 +18,7 @@ from cleanerd.broker.live_broker import RetryPolicy
 from cleanerd.broker.lock_file import broker_runs
 from cleanerd.cleaner.change_cost import count_change
 from cleanerd.cleaner.cleaner import Cleaning, CleaningStopped
-from cleanerd.cleaner.horizons import next_tombstone_removal_ms
+from cleanerd.cleaner.horizons import next_purge_ms
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.reclaimable import Reclaimable, estimate_reclaimable
 from cleanerd.cleaner.state_digest import state_digests
@@ -341,10 +341,10 @@ def _horizons(job: CleaningJob) -> JobDone:
     job.progress.phase("index", sum(segment.size_bytes for segment in clean))
     with SegmentReader.open(str(log.path), chunk_bytes=resources.chunk_bytes) as reader:
         # A passed horizon is reported unchanged: converted to a clock that is ahead, it would be delayed.
-        found_ms = next_tombstone_removal_ms(reader, clean, 0, job.progress.advance, waits=found.expiry.waits)
+        found_ms = next_purge_ms(reader, clean, 0, job.progress.advance, waits=found.expiry.waits)
     state = job.store.load(job.scan.log_dir, log) or PartitionState(None, None, None)
-    job.store.save(job.scan.log_dir, log, replace(state, next_tombstone_removal_ms=found_ms, removal_known_below=end))
-    return JobDone(job, job.clock.now_ms(), horizons=True, next_tombstone_removal_ms=found_ms)
+    job.store.save(job.scan.log_dir, log, replace(state, next_purge_ms=found_ms, removal_known_below=end))
+    return JobDone(job, job.clock.now_ms(), horizons=True, next_purge_ms=found_ms)
 
 
 def _drop(job: CleaningJob) -> JobDone:

@@ -114,7 +114,7 @@ function logCard(partition) {
       ["Clean below offset", count(partition.clean_offset)],
       ["Cleanable up to", count(partition.bound_offset)],
       ["Due by max.compaction.lag.ms", partition.overdue_at_ms === null ? null : time(partition.overdue_at_ms)],
-      ["Next tombstone removal", partition.next_tombstone_removal_ms === null ? null : time(partition.next_tombstone_removal_ms)],
+      ["Next tombstone removal", partition.next_purge_ms === null ? null : time(partition.next_purge_ms)],
       ["Tombstones wait for", partition.waits_for?.length ? `${partition.tombstones_kept ? `up to ${count(partition.tombstones_kept)} wait for ` : ""}broker ${partition.waits_for.join(", ")}, out of the ISR${partition.waits_since_ms === null ? "" : ` since ${absolute(partition.waits_since_ms)}`}${(partition.waits_at ?? []).map(([broker, end]) => `; broker ${broker} at ${count(end)} of ${count(partition.log_end_offset)}`).join("")}` : null],
       ["Delegated", partition.delegated === null ? "not needed: Kafka's own rules" : partition.delegated ? "yes: Kafka's cleaner skips the topic" : "no: Kafka's cleaner would undo its strategy"],
       ["Fingerprint", h("span", { class: "mono" }, partition.fingerprint, partition.fingerprint_changed ? " (changed since the last cleaning)" : "")],

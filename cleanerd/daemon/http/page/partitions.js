@@ -34,7 +34,7 @@ export function isOverdue(partition) {
 
 /** The sooner of the two times at which something happens to it although nobody writes. */
 export function nextTime(partition) {
-  const times = [partition.overdue_at_ms, partition.next_tombstone_removal_ms].filter((ms) => ms !== null && ms !== undefined);
+  const times = [partition.overdue_at_ms, partition.next_purge_ms].filter((ms) => ms !== null && ms !== undefined);
   return times.length ? Math.min(...times) : null;
 }
 
