@@ -2,7 +2,7 @@
 
 A file is one process's work. xdist begins with the files of the most tests; those that take minutes are few and would
 come last, when the other processes have nothing left to do. Tests that share what took a minute to build stay together
-too. A run with a time limit draws the order instead, so that each test has its turn in one of several runs.
+too. ``--shuffle SEED`` draws the order instead, so that the last files have their turn in a run with a time limit.
 """
 
 from __future__ import annotations

@@ -54,12 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def run_tests(outcomes: Path, until: float | None) -> dict[str, Any]:
     """All of the rest, several at a time: counts by outcome, ``not_run`` and ``failures`` (node ids)."""
-    limit: list[str] = []
-    if until is not None:
-        # The longest first would leave out the same tests each time.
-        seed = random.SystemRandom().randrange(1, 1_000_000)
-        write(f"order of the test files: --shuffle {seed}\n")
-        limit = ["--until", str(until), "--shuffle", str(seed)]
+    limit = [] if until is None else ["--until", str(until)]
     code = subprocess.run([*PYTEST, *REST, *limit, "--outcomes", str(outcomes)], check=False).returncode
     if not outcomes.exists():
         return {
