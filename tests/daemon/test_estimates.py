@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.daemon.service import Service
+    from cleanerd.daemon.view import PartitionView
 
 ESTIMATED = replace(SAVING, estimate=Reclaimable(60, 40, 80, "sample"))
 SELDOM = "topics.bench.min.cleanable.dirty.ratio=1"
@@ -52,27 +53,24 @@ def _waits(registry: PartitionRegistry, now_ms: int = NOW) -> bool:
     return bool(registry.unknown_savings(now_ms))
 
 
-def test_an_estimate_is_shown_with_its_error() -> None:
-    """U-41: before it a guess, which people are not told as a number."""
-    registry = _registry()
-    view = partition_view(registry, entry_of(registry))
-    reported = (
+def reclaimable_of(view: PartitionView) -> tuple[int | None, int | None, int | None, str]:
+    return (
         view.reclaimable_bytes,
         view.reclaimable_low_bytes,
         view.reclaimable_high_bytes,
         view.reclaimable_method,
     )
-    assert reported == (100, 0, 300, "guess")
+
+
+def test_an_estimate_is_shown_with_its_error() -> None:
+    """U-41: before it there is a guess, which tables do not show as a number."""
+    registry = _registry()
+    view = partition_view(registry, entry_of(registry))
+    assert reclaimable_of(view) == (100, 0, 300, "guess")
     assert partition_row(view.to_json(), NOW)[5] == ""
     registry.estimated(KEY, None, ESTIMATED, NOW)
     view = partition_view(registry, entry_of(registry))
-    reported = (
-        view.reclaimable_bytes,
-        view.reclaimable_low_bytes,
-        view.reclaimable_high_bytes,
-        view.reclaimable_method,
-    )
-    assert reported == (60, 40, 80, "sample")
+    assert reclaimable_of(view) == (60, 40, 80, "sample")
     assert partition_row(view.to_json(), NOW)[5] == "~60 B ± 20 B"
     registry.merge(dir_scan(partition_scan(eligible=False, dirty_bytes=220, bound_offset=22)), NOW)
     view = partition_view(registry, entry_of(registry))
