@@ -16,7 +16,7 @@ _JAVAS_BY_CONNECT: Final = frozenset({"SparkConnectGrpcException", "SparkExcepti
 _OF_A_CHANNEL: Final = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)
 """The status of a call to a Connect server, among other lines."""
 
-_IS_OTHER_RELEASE: Final = re.compile(r"a plan of format .* this is|No module named 'cleanerd")
+_IS_OTHER_RELEASE: Final = re.compile(r"a plan of cleanerd .* this is|No module named 'cleanerd")
 _OTHER_RELEASE: Final = (
     f"install cleanerd {__version__} on the executors too, or set PYSPARK_PYTHON; see docs/spark-deploy.md"
 )

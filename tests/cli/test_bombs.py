@@ -196,7 +196,7 @@ def test_a_partition_that_killed_a_process_is_tried_last_and_then_skipped(tmp_pa
     log_dir = make_log_dir(tmp_path / "logs", {f"orders-{number}": two_groups() for number in range(4)})
     runs = [_clean(log_dir, program=_KILLS, log_cleaner_threads=threads) for _ in range(2)]
     assert [done.returncode for done in runs] == [-signal.SIGKILL] * 2
-    assert "orders-1: cleanerd was killed while it worked on this partition" in " ".join(runs[1].stderr.split())
+    assert "orders-1: cleanerd was killed while it cleaned this partition" in " ".join(runs[1].stderr.split())
     if threads > 1:  # what the first one worked on beside it may still wait for its turn
         _clean(log_dir, program=_KILLS, log_cleaner_threads=threads)
     left = _clean(log_dir, program=_KILLS, log_cleaner_threads=threads)

@@ -74,7 +74,7 @@ def _records(path: Path) -> list[Any]:
 @pytest.mark.parametrize(
     ("meanwhile", "message"),
     [
-        ("import cleanerd; cleanerd.__version__ = '0.0.1'", "a plan of format 1 and cleanerd {version}, this is 0.0.1"),
+        ("import cleanerd; cleanerd.__version__ = '0.0.1'", "a plan of cleanerd {version}, this is 0.0.1"),
         ("import sys; sys.modules['cleanerd'] = None", "No module named 'cleanerd"),
     ],
 )
@@ -93,6 +93,7 @@ def test_executors_with_another_cleanerd(tmp_path: Path, meanwhile: str, message
     assert done.returncode == 1
     (reported_line,) = (line for line in done.stderr.splitlines() if "Spark gave up" in line)
     assert message.format(version=__version__) in reported_line
+    assert f"install cleanerd {__version__} on the executors too" in " ".join(done.stderr.split())
     assert f"install cleanerd {__version__} on the executors" in reported_line
     assert _records(path) == before
     assert not (path / NAME / STAGING).exists()
