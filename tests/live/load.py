@@ -335,7 +335,11 @@ class Load:
         last[place] = offset
         known = self.ledger.at(place, offset)
         if known is not None and (known.key, known.value) != (key, value):
-            self.ledger.complain(f"{isolation}: {place} at {offset}: another record than was acknowledged")
+            aborted = " and aborted" if offset in self.ledger.aborted[place] else ""
+            self.ledger.complain(
+                f"{isolation}: {place} at {offset}: read {key!r} {(value or b'')[:12]!r}, but {known.key!r} "
+                f"{(known.value or b'')[:12]!r} of {known.timestamp_ms} was acknowledged{aborted}"
+            )
         if isolation == "read_committed":
             self.committed_seen.setdefault(place, set()).add(offset)
 
