@@ -8,7 +8,7 @@ from typing import Final
 _NO_LIMIT: Final = 2**63 - 1
 """Kafka's largest number, which means no limit."""
 
-_MANY: Final = {"batch": "batches", "is": "are", "begins": "begin"}
+_MANY: Final = {"batch": "batches", "is": "are", "was": "were", "begins": "begin"}
 
 
 def counted(count: int, noun: str, verb: str = "") -> str:

@@ -29,6 +29,7 @@ from cleanerd.errors import (
     StalePlanError,
 )
 from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, file_name
+from cleanerd.humanize import counted
 from cleanerd.swap.agent_swap import Swapper
 from cleanerd.swap.backup import Backup, BackupPlace
 from cleanerd.swap.group_swap import drop_plans, drop_work, finish_plan, names_staged
@@ -179,10 +180,15 @@ class LiveSwap(SwapStrategy):
         return replace(result, notes=(*result.notes, *notes)) if notes else result
 
     def translate_error(self, error: CleanerdError) -> CleanerdError:
-        """The error, with the groups that were swapped before it, which stay."""
+        """The error, with the groups that were swapped before it, which stay, and what the agent said of them.
+
+        After a swap that the agent could not complete, the partition stays paused, and the next swap gets "busy".
+        """
         translated = self._by_the_broker(error)
         if self.swapped.groups:
-            translated.message += f"; {self.swapped.groups} groups were swapped before that"
+            translated.message += f"; {counted(self.swapped.groups, 'group', 'was')} swapped before that"
+        if isinstance(error, AgentRefusalError) and self._swapper is not None:
+            translated.message += "".join(f"; {note}" for note in self._swapper.notes)
         return translated
 
     def before_retry(self, error: CleanerdError) -> None:

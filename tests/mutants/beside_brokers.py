@@ -13,6 +13,14 @@ ANSWERS = "tests/swap/test_live_answers.py"
 
 BESIDE_BROKERS = (
     Mutant(
+        "busy-hides-why-the-partition-is-paused",
+        "A-24",
+        LIVE,
+        "if isinstance(error, AgentRefusalError) and self._swapper is not None:",
+        "if isinstance(error, AgentRefusalError) and self._swapper is None:",
+        (f"{ANSWERS}::test_busy_after_a_swap_that_is_not_complete_gives_the_cause",),
+    ),
+    Mutant(
         "an-agent-without-a-free-connection-is-gone",
         "A-37",
         "cleanerd/broker/mode.py",

@@ -158,7 +158,7 @@ def test_a_swap_that_stopped_half_way(root: Path) -> None:
         assert saved > 0
         assert isinstance(result.error, RefusedError)
         assert result.error.hint == RESTART
-        assert "No space left on device; 1 groups were swapped before that" in result.reason
+        assert "No space left on device; 1 group was swapped before that" in result.reason
         assert len(agent.requested("swap")) == 1
         for seconds in (0.0, 50.0, -1e6):  # the clock was set back
             clock = partial(sum, (time.time(), seconds))
@@ -168,6 +168,21 @@ def test_a_swap_that_stopped_half_way(root: Path) -> None:
         assert later.error.hint == RESTART
         assert "a replacement was not brought to its end" in later.reason
         assert len(agent.requested("swap")) == 1
+
+
+def test_busy_after_a_swap_that_is_not_complete_gives_the_cause(root: Path) -> None:
+    """A-24: the agent keeps the partition paused and refuses the next group; the message says why it is paused."""
+
+    def incomplete(agent: FakeAgent, request: dict[str, Any]) -> None:
+        agent.do_swap(request)["warnings"].append("group 0 is swapped, but not in every detail: Input/output error")
+
+    with running(root) as agent:
+        agent.fail("swap", incomplete, *[refuse("busy")] * 100)
+        result = clean_beside(agent)
+        assert result.outcome == "skipped"
+        assert "busy" in result.reason
+        assert "1 group was swapped before that" in result.reason
+        assert "not in every detail: Input/output error" in result.reason
 
 
 def test_a_partition_that_left_its_log_directory_is_not_quarantined(root: Path) -> None:
