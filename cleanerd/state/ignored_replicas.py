@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cleanerd.fsio.state_files import UnreadableState
 from cleanerd.state.document import Document
 
 FILE_NAME: Final = "ignored-replicas.json"
@@ -39,8 +40,14 @@ def ignored_replicas(state_dir: Path, cluster_id: str | None, warnings: list[str
 def change_ignored_replicas(
     state_dir: Path, clusters: Collection[str], brokers: Collection[int], *, ignored: bool
 ) -> str:
-    """Ignore brokers of these clusters, or stop ignoring them. Returns why that failed, or an empty text."""
-    known = set((_DOCUMENT.load(state_dir, []) or _IgnoredReplicas()).ignored)
+    """Ignore brokers of these clusters, or stop ignoring them. Returns why that failed, or an empty text.
+
+    A damaged file, or one of a newer release, stays as it is: a new one would drop the brokers that it names.
+    """
+    found = _DOCUMENT.read(state_dir)
+    if isinstance(found, UnreadableState):
+        return f"{found}" if found.failed else f"{found}; remove the file to begin with an empty list"
+    known = set((found or _IgnoredReplicas()).ignored)
     changed = {_IgnoredReplica(cluster, broker) for cluster in clusters for broker in brokers}
     entries = sorted(known | changed if ignored else known - changed)
     return _DOCUMENT.try_write(state_dir, _IgnoredReplicas(tuple(entries)))

@@ -52,7 +52,7 @@ def test_it_lasts_until_it_is_revoked(root: Path) -> None:
         serve(assignments(root), revokes)
 
 
-def test_a_state_directory_that_takes_nothing(root: Path) -> None:
+def test_ignoring_a_replica_fails_if_its_file_is_unusable(root: Path) -> None:
     """U-78: the request fails, and says why."""
     with broker(root):
         control = asking(root)
@@ -60,7 +60,7 @@ def test_a_state_directory_that_takes_nothing(root: Path) -> None:
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
             (root.parent / "state" / FILE_NAME).mkdir()
-            with pytest.raises(CleanerdError, match="cannot be written"):
+            with pytest.raises(CleanerdError, match=f"{FILE_NAME} cannot be read"):
                 await control("ignore-replica", partitions=["2"])
 
         serve(assignments(root), story)
@@ -90,6 +90,16 @@ def test_another_cluster_with_the_same_node_ids(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text('{"format": 1, "ignored": [{"broker": 2}]}')
     assert ignored_replicas(tmp_path, "one", warnings) == frozenset()
     assert "damaged" in warnings[0]
+
+
+@pytest.mark.parametrize("text", ['{"format": 2, "ignored": []}', '{"format": 1, "ignored": [{"broker": 2}]}', "{"])
+def test_a_file_that_cannot_be_used_is_not_replaced(tmp_path: Path, text: str) -> None:
+    """U-78: of a newer release, or damaged: the brokers that it names would be dropped."""
+    (tmp_path / FILE_NAME).write_text(text)
+    problem = change_ignored_replicas(tmp_path, ["one"], [2], ignored=True)
+    assert str(tmp_path / FILE_NAME) in problem
+    assert "remove the file" in problem
+    assert (tmp_path / FILE_NAME).read_text() == text
 
 
 def test_the_next_scan_knows_it(root: Path) -> None:
