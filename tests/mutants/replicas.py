@@ -22,6 +22,14 @@ MOVED = "tests/cli/test_long_away.py::test_moved_aside"
 
 REPLICAS = (
     Mutant(
+        "an-unusable-list-of-ignored-replicas-is-replaced",
+        "U-78",
+        "cleanerd/state/ignored_replicas.py",
+        "if isinstance(found, UnreadableState):",
+        "if found is not None and isinstance(found, UnreadableState) and found.failed:",
+        ("tests/daemon/test_ignored_replicas.py::test_a_file_that_cannot_be_used_is_not_replaced",),
+    ),
+    Mutant(
         "markers-of-transactions-with-records-are-counted-as-waiting",
         "U-94",
         "cleanerd/policy/retain.py",
