@@ -205,7 +205,8 @@ impl Rewrite<'_> {
             action @ (ACTION_REBUILD | ACTION_REBUILD_SET_HORIZON) => {
                 self.flush(walk.consumed);
                 let set = action & ACTION_SET_HORIZON != 0;
-                let kept = self.rebuild(header, batch, first_bit, set).map_err(|reason| walk.corrupt(reason))?;
+                let kept = self.rebuild(header, batch, first_bit, set, walk.consumed);
+                let kept = kept.map_err(|reason| walk.corrupt(reason))?;
                 if kept == 0 {
                     return invalid(format!(
                         "REBUILD keeps no record of the batch at base offset {}",
@@ -313,8 +314,17 @@ impl Rewrite<'_> {
         Ok(())
     }
 
-    /// The kept records under a new header (C-52). Returns their number.
-    fn rebuild(&mut self, header: &Header, batch: &[u8], first_bit: usize, set: bool) -> Result<usize, Reason> {
+    /// Append the kept records under a new header (C-52). Returns their number.
+    ///
+    /// A batch that a new horizon would make too large gets none; if it also keeps all records, it is copied (U-95).
+    fn rebuild(
+        &mut self,
+        header: &Header,
+        batch: &[u8],
+        first_bit: usize,
+        set: bool,
+        consumed: usize,
+    ) -> Result<usize, Reason> {
         self.verify(header, batch)?;
         check_producer(header)?;
         let start = self.begin_batch();
@@ -323,6 +333,11 @@ impl Rewrite<'_> {
         let limit = self.request.max_batch_bytes;
         let size = self.written.data.len() - start;
         if set && header.delete_horizon().is_none() && limit > 0 && size > limit && header.size <= limit {
+            if kept == header.records() && self.least_max_timestamp() == header::NONE {
+                self.written.data.truncate(start);
+                self.copy_row(header, consumed);
+                return Ok(kept);
+            }
             self.written.data.truncate(start + HEADER_BYTES);
             (rebuilt, kept) = self.survivors(header, batch, first_bit, header::NONE)?;
         }

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.support.log_dirs import StoredBatch
 
 Segments = dict[int, list["StoredBatch"]]
+MAX_VARLONG_BYTES = 10
+"""A delete horizon becomes the base of a batch's timestamps, so each record's delta may become as long as this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class Rules:
 
     ``bound`` is where cleaning has to end at the latest, never below the clean section (C-06).
     ``proven``: where the part begins that is neither known to be clean nor dirty; None: there is none.
+    ``segment_bytes``: of the topic; followers refuse larger batches (U-95).
     """
 
     first_dirty: int
@@ -34,6 +37,7 @@ class Rules:
     retention_ms: int
     protected: Collection[int]
     proven: int | None = None
+    segment_bytes: int = 2**31 - 1
 
 
 def newest(batches: Sequence[StoredBatch], rules: Rules) -> dict[bytes, int]:
@@ -132,9 +136,13 @@ def _check_empty(batch: StoredBatch, left: StoredBatch, rules: Rules, *, alone: 
 
 
 def _check_rebuilt(batch: StoredBatch, left: StoredBatch, kept: list[Record], rules: Rules) -> None:
-    """C-48..C-52."""
+    """C-48..C-52, U-95."""
     horizon = batch.header.delete_horizon_ms
     starts = horizon is None and any(record.value is None for record in kept)
+    if starts and left.header.delete_horizon_ms is None and len(batch.data) <= rules.segment_bytes:
+        largest = len(left.data) + MAX_VARLONG_BYTES * len(kept)
+        assert largest > rules.segment_bytes, "with a delete horizon the batch would still fit"
+        starts = False
     if starts and rules.now_ms + rules.retention_ms < 2**63:
         horizon = rules.now_ms + rules.retention_ms
     if len(kept) == len(batch.records) and not starts:

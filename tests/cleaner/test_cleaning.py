@@ -67,7 +67,7 @@ def clean_and_check(world: GrowingLog, options: CleaningOptions, topic: TopicCon
     # C-06: what is clean already may lie above a high watermark that is lower now.
     bound = max(world.bound, *(base for base in before if base <= min(result.first_dirty_offset, world.active)))
     span = (result.first_dirty_offset, result.end_offset, bound)
-    rules = Rules(*span, options.now_ms, world.retention_ms, world.protected(), proven)
+    rules = Rules(*span, options.now_ms, world.retention_ms, world.protected(), proven, topic.segment_bytes)
     check_cleaned(before, after, rules)
     sources = [batch for base, batches in before.items() if base < rules.end for batch in batches]
     if len(newest(sources, rules)) > KEYS_OF_A_SHARD:
