@@ -94,6 +94,23 @@ fn a_horizon_is_set_once() {
     }
 }
 
+/// U-95: a batch that keeps all records is copied where no horizon fits, unless its largest timestamp has to rise.
+#[test]
+fn a_batch_is_copied_where_no_horizon_fits() {
+    let source = batch(&[10, 20], 5, 0);
+    let action = [ACTION_REBUILD | ACTION_SET_HORIZON];
+    let limited = |least_max_timestamps| Request {
+        keep_bits: &[0b11],
+        actions: &action,
+        max_batch_bytes: source.len(),
+        least_max_timestamps,
+        ..request(&source)
+    };
+    assert_eq!(rewrite_chunk(&source, 0, &limited(None)).unwrap().data, source);
+    let risen = rewrite_chunk(&source, 0, &limited(Some(&[70]))).unwrap().data;
+    assert_eq!((long(&risen, 35), attributes_of(&risen) & HAS_DELETE_HORIZON), (70, 0));
+}
+
 /// C-52: with create time it is computed from what is left, wherever the largest was.
 #[test]
 fn the_max_timestamp_is_that_of_the_survivors() {

@@ -518,14 +518,6 @@ CLEANING = (
         ("tests/cleaner/test_disorder.py::test_transactions_in_disorder_are_refused",),
     ),
     Mutant(
-        "a-batch-that-gets-no-horizon-is-written-differently",
-        "U-95",
-        "kernel/src/rewrite.rs",
-        "if kept == header.records() && self.least_max_timestamp() == header::NONE {",
-        "if kept == 0 {",
-        ("tests/cleaner/test_output_sizes.py::test_a_batch_that_followers_would_refuse_gets_no_horizon",),
-    ),
-    Mutant(
         "a-horizon-makes-a-batch-too-large-for-followers",
         "U-95",
         "cleanerd/cleaner/rewrite.py",

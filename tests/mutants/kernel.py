@@ -14,6 +14,14 @@ LIKE_A_VERSIONED_HASH_MAP = ("kernel/tests/offset_map.rs::with_versions_like_a_h
 
 KERNEL = (
     Mutant(
+        "a-batch-that-gets-no-horizon-is-written-differently",
+        "U-95",
+        REWRITE,
+        "if kept == header.records() && self.least_max_timestamp() == header::NONE {",
+        "if kept == 0 {",
+        ("kernel/tests/rewrite.rs::a_batch_is_copied_where_no_horizon_fits",),
+    ),
+    Mutant(
         "a-wrapper-ends-below-an-offset-inside",
         "U-45",
         "kernel/src/rewrite_legacy.rs",
