@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -51,8 +51,26 @@ class OpenTransaction:
     @property
     def remedy(self) -> str:
         """When the transaction ends by itself, and the command that ends it."""
-        command = abort_command(self.name, f"--start-offset {self.first_offset}", self.connect)
-        return f"when the transaction is committed, aborted or timed out; if its producer no longer runs: {command}"
+        return (
+            "when the transaction is committed, aborted or timed out; if its producer no longer runs: "
+            f"{self.abort_command}"
+        )
+
+    @property
+    def abort_command(self) -> str:
+        return abort_command(self.name, f"--start-offset {self.first_offset}", self.connect)
+
+    def hangs(self, now_ms: int) -> bool:
+        """Whether its coordinator would have ended it by now."""
+        return now_ms - self.since_ms > HANGS_MS
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "producer_id": self.producer_id,
+            "producer_epoch": self.epoch,
+            "start_offset": self.first_offset,
+            "abort_command": self.abort_command,
+        }
 
 
 def abort_command(name: TopicPartition, which: str, connect: str = CONNECT) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cleanerd.cleaner.hanging_transaction import HANGS_MS, OpenTransaction, open_transaction
+from cleanerd.cleaner.hanging_transaction import OpenTransaction, open_transaction
 from cleanerd.cleaner.horizons import next_purge_ms
 from cleanerd.cleaner.rules_change import RulesChange, rules_change
 from cleanerd.cleaner.verdict import NOT_STOPPED_CLEANLY, NotCleanedReason, of_rules, verdict
@@ -281,7 +281,7 @@ def _waits_for_replicas(log: PartitionLog, expiry: ExpiryBound, tombstones_kept:
 
 def _hanging(transaction: OpenTransaction | None, now_ms: int) -> list[str]:
     """A note about an open transaction that limits the cleaning for long; younger ones are normal."""
-    if transaction is None or now_ms - transaction.since_ms <= HANGS_MS:
+    if transaction is None or not transaction.hangs(now_ms):
         return []
     text = transaction.describe(now_ms)
     return [

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cleanerd.broker.partition_snapshot import PartitionSnapshot
+    from cleanerd.cleaner.hanging_transaction import OpenTransaction
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.errors import Cause
     from cleanerd.format.names import TopicPartition
@@ -42,8 +43,8 @@ class PartitionScan:
     ``has_clean_part``: tombstones may exist although nothing is dirty. ``leftover``: a staging directory, but without a
     plan that ``cleanerd apply`` would use. ``closed``: the last segment but the active one. ``expiry``: up to which
     delete horizon tombstones may go (U-70). ``quarantine_outdated``: the subject of ``quarantine`` has changed.
-    ``open_since_ms``: when the open transaction began that limits the cleaning (OP-14). ``has_wrong_times``: no
-    deadline can be known (OP-18). ``may_remove_tombstones``, ``log_end_offset``, ``tombstones_kept``: see `Survey`.
+    ``open_transaction``: the one that limits the cleaning (OP-14). ``has_wrong_times``: no deadline can be known
+    (OP-18). ``may_remove_tombstones``, ``log_end_offset``, ``tombstones_kept``: see `Survey`.
     ``digest_range``: where grid offsets of digests can be, both ends included (U-90).
     """
 
@@ -83,7 +84,7 @@ class PartitionScan:
     notes: tuple[str, ...] = ()
     closed: LastSegment | None = None
     quarantine_outdated: bool = False
-    open_since_ms: int | None = None
+    open_transaction: OpenTransaction | None = None
     has_wrong_times: bool = False
     may_remove_tombstones: bool = True
     expiry: ExpiryBound = BY_CLOCK
@@ -178,7 +179,7 @@ def scan_result(
         closed=last_closed(found.log),
         quarantine_outdated=state is not None and is_outdated(state, found.log),
         has_wrong_times=bounds.wrong_time is not None,
-        open_since_ms=None if found.open_transaction is None else found.open_transaction.since_ms,
+        open_transaction=found.open_transaction,
         may_remove_tombstones=found.may_remove_tombstones,
         expiry=found.expiry,
         digest_range=(max(found.log.active.base, bounds.first_dirty_offset), found.log.high_watermark),

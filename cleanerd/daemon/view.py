@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
+    from cleanerd.cleaner.hanging_transaction import OpenTransaction
     from cleanerd.cleaner.reclaimable import Method
     from cleanerd.policy.state_digest import StateDigest
 
@@ -100,7 +101,7 @@ class PartitionView:
     ``next_purge_ms``: when tombstones or markers of its clean part may go although nothing new was written.
     ``delegated``: whether Kafka's own cleaner is kept away (U-8); None where that is not needed.
     ``has_wrong_times``: timestamps are not in milliseconds, so no deadline can be known (OP-18).
-    ``open_transaction_since_ms``: when the open transaction began that limits the cleaning (OP-14).
+    ``open_transaction``: the one that limits the cleaning (OP-14).
     ``waits_for``: brokers out of the ISR since ``waits_since_ms`` (U-70), or less clean (U-79; then that is None). For
     these, tombstones and markers past their delete horizon wait.
     ``tombstones_kept``: at most so many tombstones and markers wait; None: unknown.
@@ -133,7 +134,7 @@ class PartitionView:
     fingerprint_changed: bool
     quarantine: QuarantineView | None
     last_clean: CleanView | None
-    open_transaction_since_ms: int | None = None
+    open_transaction: OpenTransaction | None = None
     has_wrong_times: bool = False
     waits_for: tuple[int, ...] = ()
     waits_since_ms: int | None = None
@@ -155,6 +156,8 @@ class PartitionView:
         return {
             **{name: getattr(self, name) for name in _PARTITION_FIELDS},
             "state": self.phase,
+            "open_transaction_since_ms": None if self.open_transaction is None else self.open_transaction.since_ms,
+            "open_transaction": None if self.open_transaction is None else self.open_transaction.to_json(),
             "digests": [each.to_json() for each in self.digests],
             "quarantine": None if self.quarantine is None else asdict(self.quarantine),
             "last_clean": None if self.last_clean is None else self.last_clean.summary(),

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.cleaner.hanging_transaction import HANGS_MS, open_transaction
+from cleanerd.cleaner.hanging_transaction import open_transaction
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.cleaner.rules_change import rules_change
@@ -220,7 +220,7 @@ def check_transactions(
                 below = decided_below(log, may_be_torn=may_be_torn)
                 offset = read_producers(log, reader, below=below, torn_from=torn_from).first_open_offset()
             found = None if offset is None else open_transaction(log, reader, offset, connect=config.connect)
-            if found is not None and now_ms - found.since_ms > HANGS_MS:
+            if found is not None and found.hangs(now_ms):
                 what = f"nothing from offset {found.first_offset} on is cleaned: {found.describe(now_ms)}"
                 findings.warning("open transaction", what, log.path, found.remedy)
 

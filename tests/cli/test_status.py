@@ -9,7 +9,7 @@ from cleanerd.cli.status import attention, headline, matching, partition_row, pr
 from cleanerd.daemon.view import CanaryView, CleanView, DaemonTotals, QuarantineView
 from cleanerd.errors import ConfigError
 from cleanerd.humanize import counted, human_change
-from tests.daemon.views import GIB, NOW_MS, log_dir, partition, view
+from tests.daemon.views import GIB, NOW_MS, log_dir, open_since, partition, view
 
 
 def test_the_headline() -> None:
@@ -126,8 +126,8 @@ def test_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
             partition(number=10, waits_for=(2,), next_purge_ms=NOW_MS),
             partition(number=11, waits_for=(2,), next_purge_ms=NOW_MS + 1),
             partition(number=12, waits_for=(), next_purge_ms=NOW_MS),
-            partition(number=7, open_transaction_since_ms=NOW_MS - 900_001),
-            partition(number=8, open_transaction_since_ms=NOW_MS - 900_000),
+            partition(number=7, open_transaction=open_since(NOW_MS - 900_001)),
+            partition(number=8, open_transaction=open_since(NOW_MS - 900_000)),
             *(partition("many", number, overdue_at_ms=1) for number in range(11)),
         ),
     ).to_json()

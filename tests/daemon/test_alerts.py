@@ -47,7 +47,7 @@ def test_each_rule_has_a_test_that_can_fail(alert: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.split("\n")[0])
 def test_each_rule_says_what_it_means_and_what_to_do(alert: str) -> None:
     assert re.search(r"severity: (critical|warning|info)\n", alert)
-    assert re.search(r"summary: .{20,}\n", alert)
+    assert re.search(r"summary: (>-\n +)?.{20,}\n", alert)
     assert re.search(r"runbook: (>-\n +)?.{20,}\n", alert)
 
 

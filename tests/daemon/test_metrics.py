@@ -18,7 +18,18 @@ from cleanerd.daemon.http.metrics import Exposition
 from cleanerd.daemon.http.partition_series import most_interesting
 from cleanerd.daemon.view import DURATION_BOUNDS, DaemonTotals, ErasureView, Histogram, QuarantineView
 from tests.daemon.promtool import ROOT, promtool
-from tests.daemon.views import GIB, HEADER_FINGERPRINT, HOUR_MS, NOW_MS, busy, clean, log_dir, partition, view
+from tests.daemon.views import (
+    GIB,
+    HEADER_FINGERPRINT,
+    HOUR_MS,
+    NOW_MS,
+    busy,
+    clean,
+    log_dir,
+    open_since,
+    partition,
+    view,
+)
 
 if TYPE_CHECKING:
     from cleanerd.daemon.view import DaemonView
@@ -159,19 +170,38 @@ def test_kafkas_names_mean_what_kafka_means() -> None:
     assert value(found, f"{cleaner}_max_buffer_utilization_percent") == 50
 
 
-def test_the_oldest_open_transaction() -> None:
-    """OP-14: its age whatever is shown of single partitions, and the time at which it began of its own partition."""
+@pytest.mark.parametrize(
+    ("ages_ms", "shown"),
+    [([900_000, 900_001, 60_000], {"1"}), ([1_000_000 + number for number in range(12)], set(map(str, range(2, 12))))],
+)
+def test_hanging_transactions_have_the_labels_of_their_abort_command(ages_ms: list[int], shown: set[str]) -> None:
+    """OP-14: those that the coordinator would have ended, the oldest ten; a younger one has no series."""
+    partitions = [partition("x", n, open_transaction=open_since(NOW_MS - age, "x", n)) for n, age in enumerate(ages_ms)]
+    found = samples(view(partitions=tuple(partitions)))
+    name = "cleanerd_hanging_transaction_seconds"
+    assert {dict(labels)["partition"] for each, labels in found if each == name} == shown
+    for number in shown:
+        labels = {
+            "topic": "x",
+            "partition": number,
+            "producer_id": "4711",
+            "producer_epoch": "3",
+            "start_offset": "1200",
+        }
+        assert value(found, name, **labels) == ages_ms[int(number)] / 1000
+
+
+def test_the_beginning_of_open_transactions() -> None:
+    """OP-14: the time at which it began, as a series of its partition."""
     partitions = (
-        partition("x", 0, open_transaction_since_ms=NOW_MS - 60_000),
-        partition("x", 1, open_transaction_since_ms=NOW_MS - 3_600_000),
+        partition("x", 0, open_transaction=open_since(NOW_MS - 60_000)),
+        partition("x", 1, open_transaction=open_since(NOW_MS - 3_600_000)),
         partition("x", 2),
     )
     found = samples(view(partitions=partitions))
-    assert value(found, "cleanerd_open_transaction_seconds") == 3600
     series = "cleanerd_partition_open_transaction_timestamp_seconds"
     ages = {dict(labels)["partition"]: NOW_MS / 1000 - at for (name, labels), at in found.items() if name == series}
     assert ages == {"0": 60, "1": 3600}
-    assert value(samples(view(partitions=(partition("x", 2),))), "cleanerd_open_transaction_seconds") == 0
     rich = [partition("a", number, reclaimable_bytes=2**40) for number in range(3)]
     assert most_interesting([*rich, *partitions], 2, NOW_MS) == list(partitions[:2])
 

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from cleanerd.cleaner.hanging_transaction import OpenTransaction
 from cleanerd.config.fingerprint import KAFKAS_FINGERPRINT
 from cleanerd.daemon.view import (
     CanaryView,
@@ -18,6 +19,7 @@ from cleanerd.daemon.view import (
     RunningView,
     Trend,
 )
+from cleanerd.format.names import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +38,11 @@ _REASONS = (
     "nothing to clean: dirty from offset {clean}, cleanable up to {clean} (set by the active segment)",
     "nothing to clean: dirty from offset {clean}, cleanable up to {clean} (set by min.compaction.lag.ms)",
 )
+
+
+def open_since(since_ms: int, topic: str = "orders", number: int = 0) -> OpenTransaction:
+    """An open transaction of producer 4711, epoch 3, that began at offset 1200."""
+    return OpenTransaction(TopicPartition(topic, number), 4711, 3, 1200, since_ms)
 
 
 def partition(topic: str = "orders", number: int = 0, **changes: Any) -> PartitionView:
@@ -285,7 +292,7 @@ def _random_partition(
         last_clean=None
         if number % 2 == 0
         else clean(topic, number // len(_TOPICS), ended_ms=since, started_ms=since - 8_000),
-        open_transaction_since_ms=now_ms - HOUR_MS if number == 13 else None,
+        open_transaction=open_since(now_ms - HOUR_MS, topic, number // len(_TOPICS)) if number == 13 else None,
         waits_for=(2,) if number == 12 else (),
         waits_since_ms=now_ms - 90 * HOUR_MS if number == 12 else None,
         tombstones_kept=1200 if number == 12 else None,

@@ -649,12 +649,12 @@ DAEMON = (
         ("tests/cli/test_plan.py::test_many_partitions_are_shown_by_topic",),
     ),
     Mutant(
-        "the-youngest-open-transaction-counts",
+        "each-open-transaction-hangs",
         "OP-14",
         "cleanerd/daemon/http/metrics.py",
-        "max((now_ms - each for each in open_since), default=0)",
-        "min((now_ms - each for each in open_since), default=0)",
-        ("tests/daemon/test_metrics.py::test_the_oldest_open_transaction",),
+        "(each for each in found if each.hangs(now_ms))",
+        "found",
+        ("tests/daemon/test_metrics.py::test_hanging_transactions_have_the_labels_of_their_abort_command",),
     ),
     Mutant(
         "kafkas-tools-ask-the-controller",

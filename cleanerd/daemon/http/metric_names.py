@@ -129,8 +129,14 @@ DAEMON: Final = (
         "Partitions with timestamps that are not in milliseconds: no deadline can be known there.",
     ),
     _gauge(
-        "cleanerd_open_transaction_seconds",
-        "How long the oldest open transaction has lasted of those that limit the cleaning of a partition.",
+        "cleanerd_hanging_transaction_seconds",
+        "How long a transaction has been open that limits the cleaning of a partition: the oldest ten of those that "
+        "are open for more than 15 minutes.",
+        "topic",
+        "partition",
+        "producer_id",
+        "producer_epoch",
+        "start_offset",
     ),
     _gauge(
         "cleanerd_next_tombstone_removal_timestamp_seconds",

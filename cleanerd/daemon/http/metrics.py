@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 DEFAULT_PARTITIONS_MAX: Final = 1000
+MOST_HANGING: Final = 10
+"""How many hanging transactions have a series: each new one has other labels."""
 
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 REASONS: Final = tuple(RemovedRecords.__dataclass_fields__)
@@ -163,7 +165,6 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
     families.info("cleanerd_build", view.version)
     families.info("cleanerd_mode", view.mode)
     removals = [p.next_purge_ms for p in view.partitions if p.next_purge_ms is not None and p.phase != "excluded"]
-    open_since = [p.open_transaction_since_ms for p in view.partitions if p.open_transaction_since_ms is not None]
     values: dict[str, float | None] = {
         "cleanerd_start_timestamp_seconds": _seconds(view.started_ms),
         "cleanerd_ready": view.ready,
@@ -183,13 +184,13 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
         "cleanerd_erasure_open": len(view.erasures),
         "cleanerd_erasure_overdue": sum(each.deadline_ms < now_ms for each in view.erasures),
         "cleanerd_wrong_time_partitions": sum(p.has_wrong_times for p in view.partitions),
-        "cleanerd_open_transaction_seconds": max((now_ms - each for each in open_since), default=0) / 1000,
         "cleanerd_next_tombstone_removal_timestamp_seconds": _seconds(min(removals, default=None)),
         "cleanerd_differing_partitions": view.differing_partitions,
         "cleanerd_fingerprint_changed_partitions": sum(p.fingerprint_changed for p in view.partitions),
     }
     for name, value in values.items():
         families.add(name, (), value)
+    _hanging_transactions(families, view, now_ms)
     if view.canary is not None:
         families.add("cleanerd_canary_unverified_partitions", (), view.canary.unverified)
         if view.canary.held_partition is not None:
@@ -198,6 +199,19 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
     running = Counter(each.log_dir for each in view.running)
     for log_dir in view.log_dirs:
         families.add("cleanerd_running_cleanings", (log_dir.path,), running[log_dir.path])
+
+
+def _hanging_transactions(families: _Families, view: DaemonView, now_ms: int) -> None:
+    """The oldest ones, with the labels that an alert needs for the command that aborts one (OP-14)."""
+    found = [p.open_transaction for p in view.partitions if p.open_transaction is not None]
+    hanging = sorted((each for each in found if each.hangs(now_ms)), key=lambda each: each.since_ms)
+    for each in hanging[:MOST_HANGING]:
+        labels = (each.producer_id, each.epoch, each.first_offset)
+        families.add(
+            "cleanerd_hanging_transaction_seconds",
+            (each.name.topic, str(each.name.partition), *map(str, labels)),
+            (now_ms - each.since_ms) / 1000,
+        )
 
 
 def _held_partitions(families: _Families, view: DaemonView, now_ms: int) -> None:

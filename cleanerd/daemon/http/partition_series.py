@@ -38,7 +38,7 @@ def most_interesting(partitions: Iterable[PartitionView], limit: int, now_ms: in
             is_overdue(partition, now_ms)
             or partition.delegated is False
             or partition.fingerprint_changed
-            or partition.open_transaction_since_ms is not None
+            or partition.open_transaction is not None
         )
         return (
             not trouble,
@@ -89,7 +89,7 @@ def _values(partition: PartitionView) -> tuple[float | None, ...]:
         _seconds(partition.next_purge_ms),
         None if last is None else _seconds(last.ended_ms),
         None if quarantine is None else _seconds(quarantine.since_ms),
-        _seconds(partition.open_transaction_since_ms),
+        None if partition.open_transaction is None else _seconds(partition.open_transaction.since_ms),
     )
 
 

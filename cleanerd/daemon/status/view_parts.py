@@ -125,7 +125,7 @@ def _partition_view(registry: PartitionRegistry, entry: PartitionEntry) -> Parti
         else QuarantineView(quarantine.reason, quarantine.since_ms, quarantine.failures, quarantine.retry_at_ms),
         last_clean=entry.last_clean,
         has_wrong_times=scan is not None and scan.has_wrong_times,
-        open_transaction_since_ms=None if scan is None else scan.open_since_ms,
+        open_transaction=None if scan is None else scan.open_transaction,
         waits_for=() if scan is None else scan.expiry.missing or scan.expiry.peers,
         waits_since_ms=None if scan is None or scan.expiry.since_ms < 0 else scan.expiry.since_ms,
         waits_at=() if scan is None else scan.expiry.missing_ends,
