@@ -52,7 +52,7 @@ def attached(bare: Live) -> Live:
 @pytest.fixture(scope="module")
 def other_build(bare: Live) -> Path:
     """As the one that is shipped, by another name."""
-    return changed_build(bare.broker.work_dir, "other", "Entry.java", ("LOOKS = 1200;", "LOOKS = 1201;"))
+    return changed_build(bare.broker.work_dir, "other", "Entry.java", ("SEARCHES = 1200;", "SEARCHES = 1201;"))
 
 
 def test_attached_twice_it_runs_once(bare: Live) -> None:

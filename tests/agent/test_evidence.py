@@ -155,7 +155,7 @@ def test_a_swap_of_ours_that_stopped_half_way(cutting: tuple[Live, Path]) -> Non
             asking.ask("swap", **both)
         assert refused.value.code == "busy"
         assert refused.value.answer["done"] == [manifest.groups[1].base]
-        assert "is left of a swap that failed" in str(refused.value)
+        assert "was left by a swap that failed" in str(refused.value)
         assert asking.ask("log", topic=topic.name, partition=0)["cleaning"] == "paused"
         assert asking.ask("info")["failed_resumes"] == [f"{topic.name}-0"]
         (left,) = topic.directory.glob("*.swap")

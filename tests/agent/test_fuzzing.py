@@ -19,7 +19,7 @@ def test_the_unchanged_requests_are_accepted(tmp_path: Path) -> None:
     """A-23, A-29: requests and staged files that are taken; with one byte changed a batch is in none of the sources."""
     known = list(seeds())
     right = outcomes(tmp_path, known)
-    assert [message for message in right if message != "well"] == ["bad_log: it holds no batch"], right
+    assert [message for message in right if message != "well"] == ["bad_log: the staged log has no batch"], right
     staged = next(data for data, message in zip(known, right, strict=True) if data[0] & 1 and message == "well")
     changed = bytearray(staged)
     changed[3 + 50] ^= 1  # the producer of the staged batch; the sums are made right

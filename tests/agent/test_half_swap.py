@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
-IN_THE_LOG: Final = "        if (!entered) {\n"
+IN_THE_LOG: Final = "        if (!begun) {\n"
 NO_QUERY: Final = """
         if (java.nio.file.Files.exists(
                 java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), log + ".no-look"))) {
@@ -167,7 +167,7 @@ def test_no_memory_when_it_is_paused(stopping: Stopping) -> None:
     place = stopping.place / f"{topic.name}-0.no-memory"
     place.touch()
     with stopping.live.asking() as agent:
-        with pytest.raises(RefusedError, match="cannot be paused"):
+        with pytest.raises(RefusedError, match="could not be paused"):
             agent.ask("swap", **request)
         place.unlink()
         place.with_suffix(".no-text").unlink()

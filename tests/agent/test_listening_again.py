@@ -227,13 +227,13 @@ def test_a_place_that_others_may_write_in(broker_43: StartBroker, place: Path, m
     directory.chmod(0o777)
     path = directory / "agent.sock"
     broker = broker_43(jvm_args=(f"-javaagent:{JAR}=socket={path}",))
-    wait_until("it says why", lambda: "others may write in" in broker.log_text())
+    wait_until("it says why", lambda: "other users can write to" in broker.log_text())
     assert not list(directory.iterdir())
     directory.chmod(0o700)
     wait_until("it listens", path.is_socket)
     with Asking(Path("/proc/self/fd") / str(_opened(directory)) / "agent.sock") as asking:
         assert asking.ask("info")["socket"] == str(path)
-    assert broker.log_text().count("others may write in") == 1, "told once, not at each try"
+    assert broker.log_text().count("other users can write to") == 1, "reported once, not at each try"
     broker.stop()
     assert not list(directory.iterdir())
 

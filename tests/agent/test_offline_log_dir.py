@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 GIVEN_UP: Final = "log_dir_failed"
 RECORDS: Final = 600
 NOBODY_ANSWERS_SECONDS: Final = 3.0
-FINISHED: Final = '        if (staging.paths().containsKey("txnindex")) {\n            if (isThere'
+FINISHED: Final = '        if (staging.paths().containsKey("txnindex")) {\n            if (exists'
 NOT_FINISHED: Final = """
         if (java.nio.file.Files.exists(java.nio.file.Path.of(
                 System.getProperty("cleanerd.test.moments"), directory.getFileName() + ".not-finished"))) {
@@ -183,7 +183,7 @@ def test_the_broker_serves_its_other_log_directories(several: Stopping) -> None:
         wait_until("no pause is left", lambda: agent.ask("info")["failed_resumes"] == [])
         assert agent.ask("info")["pauses"] == []
         assert agent.ask("info")["gives_up_log_dirs"] is True
-    assert f"Failed to put aside the segments of {topic.name}-0 that segment 0 replaces in dir {second}" in (
+    assert f"Failed to rename the segments of {topic.name}-0 that segment 0 replaces in dir {second}" in (
         "".join(error_lines(topic.broker.log_text()))
     )
     assert write(topic, "meanwhile", NOBODY_ANSWERS_SECONDS) == {}
@@ -263,7 +263,7 @@ def test_not_before_the_new_segment_has_all_its_files(several: Stopping) -> None
         pass
     assert isinstance(swap.answer, dict)
     assert swap.answer.get("done") == [0]
-    assert "its cleaner and retention are paused" in str(swap.answer["warnings"])
+    assert f"the cleaner and retention of {topic.name}-0 stay paused" in str(swap.answer["warnings"])
     assert requested(topic)["cleaning"] == "paused"
     obstacle.unlink()
     with several.live.asking() as agent:
@@ -286,7 +286,7 @@ def test_a_broker_with_one_log_directory_halts(single: Stopping) -> None:
         reported(swap)
     else:
         assert swap.answer.startswith("lost: ")
-    assert f"Failed to put aside the segments of {topic.name}-0" in topic.broker.log_text()
+    assert f"Failed to rename the segments of {topic.name}-0" in topic.broker.log_text()
     topic.broker.start()
     assert topic.read() == topic.latest
     is_new(topic, inode)
@@ -389,7 +389,7 @@ def test_a_release_that_is_configured_otherwise(several: Stopping, tmp_path: Pat
     with live.asking() as agent:
         info = agent.ask("info")
         assert info["gives_up_log_dirs"] is False
-        assert any("stops half-way leaves the log online" in each for each in info["errors"]), info["errors"]
+        assert any("cannot report failed log directories" in each for each in info["errors"]), info["errors"]
         assert len(info["log_dirs"]) == len(live.broker.log_dirs)
         assert agent.ask("log", topic=topic.name, partition=0)["cleaning"] == "paused"
     start_again(topic)

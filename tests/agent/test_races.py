@@ -197,7 +197,7 @@ def test_the_cleaner_does_not_let_go(stopping: Stopping) -> None:
     with stopping.live.asking() as agent:
         with stopping.at("asleep", topic.request(manifest)) as swap:
             begun = time.monotonic()
-            with pytest.raises(RefusedError, match="the lock of the broker's cleaner is held") as refused:
+            with pytest.raises(RefusedError, match="the broker's cleaner has held its lock") as refused:
                 agent.ask("log", topic=topic.name, partition=0)
             assert refused.value.code == "busy"
             assert 4 < time.monotonic() - begun < 60
@@ -237,7 +237,7 @@ def test_a_swap_in_doubt_stops_the_next(stopping: Stopping, ending: str) -> None
     before, files = topic.listing(), sorted(path.name for path in staged.iterdir())
     with stopping.live.asking() as agent:
         doubt.touch()
-        with pytest.raises(RefusedError, match="is left of a swap that failed") as refused:
+        with pytest.raises(RefusedError, match="was left by a swap that failed") as refused:
             agent.ask("swap", **request)
         assert refused.value.code == "busy"
         doubt.unlink()

@@ -176,18 +176,18 @@ def test_an_unknown_release(stranger: Live, tmp_path: Path) -> None:
     wait_until("the build with a fault", lambda: is_another_build(stranger, info["build"]))
     found = requested(stranger)
     assert (found["capable"], found["self_test"]) == (False, "failed")
-    assert "other segments" in found["why_incapable"]
+    assert "the log's segments are not" in found["why_incapable"]
     with stranger.asking() as agent, pytest.raises(RefusedError) as refused:
         agent.ask("logs")
     assert refused.value.code == "incapable"
-    assert "other segments" in str(refused.value.answer)
+    assert "the log's segments are not" in str(refused.value.answer)
 
     shutil.rmtree(temporary(stranger.broker.work_dir))
     attach(stranger, JAR, "allow-unknown-version=true")
     wait_until("the build of the product", lambda: is_another_build(stranger, found["build"]))
     found = requested(stranger)
     assert (found["capable"], found["self_test"], found["version_known"]) == (False, "not_run", False)
-    assert "was not possible" in found["why_incapable"]
+    assert "could not run" in found["why_incapable"]
 
     temporary(stranger.broker.work_dir).mkdir()
     attach(stranger, JAR, "allow-unknown-version=true")

@@ -10,8 +10,8 @@ HALF_SWAPS = (
         "agent-goes-on-with-half-a-swap",
         "A-24",
         f"{SOURCES}/Attempt.java",
-        "if (isMixed() && log.canBeGivenUp()) {",
-        "if (isMixed() && log.canBeGivenUp() && failure == null) {",
+        "if (sourcesRemain() && log.canBeGivenUp()) {",
+        "if (sourcesRemain() && log.canBeGivenUp() && failure == null) {",
         ("tests/agent/test_offline_log_dir.py::test_a_truncation_after_a_half_swap",),
     ),
     Mutant(
@@ -19,7 +19,7 @@ HALF_SWAPS = (
         "A-24",
         f"{SOURCES}/Attempt.java",
         "return output.file().toString().endsWith(CleanedFiles.SWAP);",
-        "return files.areLeft();",
+        "return files.anyExists();",
         ("tests/agent/test_offline_log_dir.py::test_only_its_last_name_is_missing",),
     ),
     Mutant(
@@ -34,8 +34,8 @@ HALF_SWAPS = (
         "agent-gives-up-before-the-segment-has-its-files",
         "A-24",
         f"{SOURCES}/Attempt.java",
-        "            files.finish(staging);\n            if (isMixed()",
-        "            if (isMixed()",
+        "            files.finish(staging);\n            if (sourcesRemain()",
+        "            if (sourcesRemain()",
         ("tests/agent/test_offline_log_dir.py::test_not_before_the_new_segment_has_all_its_files",),
     ),
     Mutant(

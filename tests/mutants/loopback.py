@@ -11,7 +11,7 @@ ANNOUNCED = "tests/agent/test_announcement.py"
 WRITTEN_ANEW = """\
         Files.deleteIfExists(fresh);
         try {
-            // CREATE_NEW is O_EXCL: what somebody puts there meanwhile, a link or a file that he can read, is not used.
+            // CREATE_NEW is O_EXCL: a link or file that another user creates at this moment is not used.
             try (FileChannel file = FileChannel.open(fresh, Set.of(StandardOpenOption.CREATE_NEW, """
 """What is written is a file of our own."""
 
@@ -60,7 +60,7 @@ AGENTS_LOOPBACK = (
         "agent-draws-no-number",
         "A-34",
         f"{SOURCES}/Handshake.java",
-        "byte[] mine = Proof.drawn(Proof.NUMBER_BYTES);",
+        "byte[] mine = Proof.randomBytes(Proof.NUMBER_BYTES);",
         "byte[] mine = new byte[Proof.NUMBER_BYTES];",
         (f"{BROKER}::test_a_request_without_a_valid_proof_is_refused",),
     ),

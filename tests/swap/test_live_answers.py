@@ -174,7 +174,9 @@ def test_busy_after_a_swap_that_is_not_complete_gives_the_cause(root: Path) -> N
     """A-24: the agent keeps the partition paused and refuses the next group; the message says why it is paused."""
 
     def incomplete(agent: FakeAgent, request: dict[str, Any]) -> None:
-        agent.do_swap(request)["warnings"].append("group 0 is swapped, but not in every detail: Input/output error")
+        agent.do_swap(request)["warnings"].append(
+            "group 0 is swapped, but the swap reported an error: Input/output error"
+        )
 
     with running(root) as agent:
         agent.fail("swap", incomplete, *[refuse("busy")] * 100)

@@ -2,13 +2,13 @@ package cleanerd.agent;
 
 import java.io.IOException;
 
-/** What a trial says of failures in directories whose names are drawn by lot. */
+/** Prints a trial's texts for failures in directories with random names. */
 public final class Words {
     private Words() {}
 
     public static void main(String[] failures) {
         for (String failure : failures) {
-            System.out.println(Trial.inWords(new IOException(failure)));
+            System.out.println(Trial.textOf(new IOException(failure)));
         }
     }
 }

@@ -12,9 +12,9 @@ import java.util.TreeMap;
 import java.util.regex.Pattern;
 
 /**
- * The aborted transactions that a plan rests on, held against the log's transaction indexes (U-32): one that a starting
- * broker was about to make anew was empty when it was read. To be called without the log's monitor: what was found once
- * can change only together with the segments, which are looked at again.
+ * Compares the aborted transactions that a plan depends on with the log's transaction indexes (U-32). cleanerd may have
+ * read an empty index that a starting broker was rebuilding. The caller does not hold the log's monitor: the result changes
+ * only together with the segments, which are checked again.
  */
 final class AbortedCheck {
     private static final int ENTRY_BYTES = 34;
@@ -24,9 +24,9 @@ final class AbortedCheck {
     private AbortedCheck() { }
 
     /**
-     * @param from the first segment that the plan rests on
-     * @param wanted of the transactions that began below an offset: SHA-256 of producer, first and last offset of each,
-     *     ascending by the last, eight bytes a number
+     * @param from the first segment that the plan depends on
+     * @param wanted the SHA-256 of the transactions that began below an offset: producer, first and last offset, eight
+     *     bytes per number, ascending by last offset
      */
     static void check(Path dir, long from, SwapRequest.Aborted wanted) throws IOException, Refusal {
         MessageDigest digest = sha256();
@@ -45,16 +45,16 @@ final class AbortedCheck {
             throw new Refusal("evidence_changed", e.getFile() + " is gone");
         }
         if (!Hex.of(digest.digest()).equals(wanted.sha256())) {
-            throw new Refusal("evidence_changed", "the transaction indexes name other aborted transactions than when they "
-                    + "were read");
+            throw new Refusal("evidence_changed", "the aborted transactions in the transaction indexes changed since cleanerd "
+                    + "read them");
         }
     }
 
     private static TreeMap<Long, Path> indexes(Path dir, long from) throws IOException {
         TreeMap<Long, Path> found = new TreeMap<>();
-        String[] names = dir.toFile().list(); // no patterns: there can be 50,000
+        String[] names = dir.toFile().list(); // not by a pattern: there may be 50,000
         if (names == null) {
-            Files.readAttributes(dir, BasicFileAttributes.class); // says what is wrong with it
+            Files.readAttributes(dir, BasicFileAttributes.class); // its exception has the cause
             throw new IOException(dir + " cannot be listed");
         }
         for (String name : names) {

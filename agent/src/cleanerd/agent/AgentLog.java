@@ -5,12 +5,12 @@ import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
 
-/** What the agent says in the broker's log, through the broker's SLF4J; so many lines a minute at most. */
+/** Writes the agent's messages to the broker's log by its SLF4J, at most {@value #LINES_PER_MINUTE} lines per minute. */
 final class AgentLog {
     static final int MOST_CHARACTERS = 500;
 
-    private static final int KEPT = 20;
-    private static final int LINES_A_MINUTE = 120;
+    private static final int MOST_ERRORS = 20;
+    private static final int LINES_PER_MINUTE = 120;
 
     private final Deque<String> errors = new ArrayDeque<>();
     private volatile Object logger;
@@ -20,7 +20,7 @@ final class AgentLog {
     private long minute;
     private int lines;
 
-    /** Looks for the logger; without one stderr is used. */
+    /** Finds the broker's logger. Without one, messages go to stderr. */
     void use(Broker broker) {
         try {
             Class<?> factory = broker.members.named("org.slf4j.LoggerFactory");
@@ -34,7 +34,7 @@ final class AgentLog {
         }
     }
 
-    /** Only in the broker's log, and only where it is wanted there. */
+    /** Written only to the broker's log, and only if its settings enable this level. */
     void debug(String text) {
         if (logger != null) {
             write(debug, text);
@@ -42,20 +42,20 @@ final class AgentLog {
     }
 
     void info(String text) {
-        say(info, text);
+        log(info, text);
     }
 
     void warn(String text) {
         remember(text);
-        say(warn, text);
+        log(warn, text);
     }
 
-    /** As {@link #warn}, where there may be no memory for it. */
+    /** As {@link #warn}, but never throws, not even for lack of memory. */
     void tryToWarn(String text) {
         try {
             warn(text);
         } catch (Throwable e) {
-            logger = null; // stderr needs less
+            logger = null; // stderr needs less memory
         }
     }
 
@@ -66,22 +66,22 @@ final class AgentLog {
 
     private synchronized void remember(String text) {
         errors.addLast(Fields.shortened(text, MOST_CHARACTERS));
-        if (errors.size() > KEPT) {
+        if (errors.size() > MOST_ERRORS) {
             errors.removeFirst();
         }
     }
 
-    private synchronized void say(Method level, String text) {
+    private synchronized void log(Method level, String text) {
         long now = System.nanoTime() / 60_000_000_000L;
         if (now != minute) {
-            int dropped = lines - LINES_A_MINUTE;
+            int dropped = lines - LINES_PER_MINUTE;
             minute = now;
             lines = 0;
             if (dropped > 0) {
                 write(warn, dropped + " more lines were not logged");
             }
         }
-        if (++lines <= LINES_A_MINUTE) {
+        if (++lines <= LINES_PER_MINUTE) {
             write(level, text);
         }
     }

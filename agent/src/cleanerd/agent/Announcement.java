@@ -22,8 +22,8 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * The file that leads clients to a port of the loopback (A-33). Who can read it may be served, so it is the broker
- * user's alone from its first moment on: made anew under another name with mode 0600, written, and renamed.
+ * The file that shows clients the agent's port of the loopback (A-33). A client that can read it is served, so it is always
+ * private to the broker's user. It is created under another name with mode 0600, written, and renamed.
  */
 final class Announcement {
     private static final int MOST_BYTES = 1024;
@@ -49,7 +49,7 @@ final class Announcement {
         Path fresh = path.resolveSibling(path.getFileName() + Place.NEW);
         Files.deleteIfExists(fresh);
         try {
-            // CREATE_NEW is O_EXCL: what somebody puts there meanwhile, a link or a file that he can read, is not used.
+            // CREATE_NEW is O_EXCL: a link or file that another user creates at this moment is not used.
             try (FileChannel file = FileChannel.open(fresh, Set.of(StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE),
                     PosixFilePermissions.asFileAttribute(PRIVATE))) {
                 ByteBuffer text = ByteBuffer.wrap((Json.write(facts) + "\n").getBytes(StandardCharsets.US_ASCII));
@@ -64,7 +64,7 @@ final class Announcement {
         }
     }
 
-    /** Whether an agent of this user's listens where {@code path} says; anything else there is nobody's. */
+    /** Whether an agent of this user listens at the port that {@code path} shows. Any other file there may be replaced. */
     static boolean answers(Path path) {
         try {
             Announcement found = read(path);
@@ -78,7 +78,7 @@ final class Announcement {
         return InetAddress.getByAddress(new byte[] {127, 0, 0, 1});
     }
 
-    /** The network that the port belongs to; containers have their own. Null where the system does not say. */
+    /** The network namespace of the port, which containers have of their own; null if the system does not show it. */
     private static String network() {
         try {
             return Files.readSymbolicLink(NETWORK).toString();
@@ -103,7 +103,7 @@ final class Announcement {
     }
 
     private boolean isProven() throws IOException {
-        byte[] mine = Proof.drawn(Proof.NUMBER_BYTES);
+        byte[] mine = Proof.randomBytes(Proof.NUMBER_BYTES);
         byte[] theirs = new byte[Proof.NUMBER_BYTES];
         byte[] proof = new byte[Proof.BYTES];
         try (Socket socket = new Socket()) {

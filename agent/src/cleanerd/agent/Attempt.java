@@ -4,12 +4,12 @@ import java.io.IOException;
 import java.nio.file.attribute.FileTime;
 import java.util.List;
 
-/** The swap of one group: how far it came, and what is done about it when it did not come to its end. */
-final class Attempt implements Pauses.Settled {
+/** The swap of one group: its progress, and its recovery after a failure. */
+final class Attempt implements Pauses.Recovery {
     final CleanedFiles files;
     BrokerSegment output;
-    FileTime directory;
-    boolean entered;
+    FileTime directoryChanged;
+    boolean begun;
     int tries;
 
     private final BrokerLog log;
@@ -19,7 +19,7 @@ final class Attempt implements Pauses.Settled {
     private IOException failure;
     private boolean givenUp;
 
-    /** {@code earlier}: one of the same request that is not settled; null: there is none. */
+    /** {@code earlier}: an incomplete attempt of the same request, or null. */
     Attempt(BrokerLog log, Staging staging, long base, Attempt earlier) throws IOException {
         this.log = log;
         this.staging = staging;
@@ -27,7 +27,7 @@ final class Attempt implements Pauses.Settled {
         this.files = new CleanedFiles(log.dir(), base);
     }
 
-    /** Moves the staged files in and opens them: the very files, as the broker makes an empty one where there is none. */
+    /** Moves the staged files in and opens them. The broker creates an empty file for a missing one, so the inode is compared. */
     void open(Group group) throws IOException, Refusal {
         files.moveIn(staging);
         Moment.reached("moved");
@@ -36,26 +36,26 @@ final class Attempt implements Pauses.Settled {
         FileFacts opened = FileFacts.of(output.file());
         FileFacts staged = staging.facts().get("log");
         if (opened.inode() != staged.inode() || output.size() != staged.size()) {
-            throw new Refusal("log_changed", output.file() + " is not the file that was staged: somebody removed that");
+            throw new Refusal("log_changed", output.file() + " is not the staged file: another process removed that one");
         }
         output.setLastModified(group.sources().get(group.sources().size() - 1).modifiedMs());
-        directory = files.directoryChanged();
+        directoryChanged = files.directoryChanged();
     }
 
     /**
-     * The broker's own swap; with the monitor held. So what a failure leaves half-way is dealt with before anybody else
-     * appends to that log, or cuts it.
+     * Calls the broker's own swap. The caller holds the monitor, so a failure is handled before another thread can append
+     * to the log or truncate it.
      */
     void replace(List<BrokerSegment> sources) throws IOException {
-        entered = true;
+        begun = true;
         try {
             log.replace(output, sources);
         } catch (Throwable e) {
             try {
                 failure = e instanceof IOException ? (IOException) e : new IOException(e);
-                settle();
+                completeInLog();
             } catch (Throwable another) {
-                Swap.suppress(e, another);
+                Swap.addSuppressed(e, another);
             }
             throw e;
         }
@@ -64,7 +64,7 @@ final class Attempt implements Pauses.Settled {
 
     /** Whether the broker has the new segment. */
     boolean inTheLog() throws IOException {
-        if (!entered) {
+        if (!begun) {
             return false;
         }
         for (BrokerSegment segment : log.segments(output.base(), output.base() + 1)) {
@@ -75,26 +75,25 @@ final class Attempt implements Pauses.Settled {
         return false;
     }
 
-    /** Whether the broker was made to give up the log directory. */
+    /** Whether this attempt made the broker give up the log directory. */
     boolean hasGivenUp() {
         return givenUp;
     }
 
     /**
-     * Of an output that the log has: gives it all its files, and where the sources could not be put aside has the broker
-     * give up the log directory, as after such a failure of its own cleaner. Sources that are left in the log lie beside
-     * what replaced them: a truncation cuts them and not that, and the next start takes everything in its range away,
-     * what was appended since as well. Not before the output has all its files: a start that finds one of them by the
-     * name {@code .cleaned} throws the output away.
+     * Gives an output that the log has all its files. If the broker could not rename the sources, it is then made to give
+     * up the log directory, as after such a failure of its own cleaner. Otherwise a truncation would cut the sources that
+     * remain in the log, but not the output. The next start would then delete everything in the output's range, also
+     * records appended since. The files come first: a start that finds one named {@code .cleaned} deletes the output.
      */
-    private void settle() throws IOException {
+    private void completeInLog() throws IOException {
         log.underLock(() -> {
             if (!inTheLog()) {
                 return null;
             }
             files.finish(staging);
-            if (isMixed() && log.canBeGivenUp()) {
-                log.giveUp("Failed to put aside the segments of " + log + " that segment " + output.base() + " replaces "
+            if (sourcesRemain() && log.canBeGivenUp()) {
+                log.giveUp("Failed to rename the segments of " + log + " that segment " + output.base() + " replaces "
                         + "in dir " + log.logDir() + " due to IOException", failure);
                 givenUp = true;
             }
@@ -102,35 +101,35 @@ final class Attempt implements Pauses.Settled {
         });
     }
 
-    /** The broker puts all sources aside before it gives the output its last name, the log first. */
-    private boolean isMixed() throws IOException {
+    /** The broker renames all sources before it gives the output its final name, the log first. */
+    private boolean sourcesRemain() throws IOException {
         return output.file().toString().endsWith(CleanedFiles.SWAP);
     }
 
     /**
-     * After a failure: puts right what can be, and says whether no temporary name is left. As long as one is, the broker's
-     * cleaner must not come near. It would give its own files the names that a live segment still goes by; and a start
-     * throws a {@code .swap} away, be it a live segment's only file, if there is a {@code .cleaned} of its base offset or
-     * a lower one. A log that is the broker's no more does not matter, and nothing is touched where it gives up the
-     * directory.
+     * Tries to complete or undo the swap after a failure. Returns true once no file has a temporary name. Until then the
+     * broker's cleaner has to stay paused: it would give its own files the names that a live segment still uses. A start
+     * deletes a {@code .swap}, even a live segment's only file, beside a {@code .cleaned} of the same or a lower base
+     * offset. Files of a log that the broker no longer has do not matter. Files of a directory that the broker gives up
+     * stay unchanged.
      */
     @Override
-    public boolean now() throws IOException {
+    public boolean complete() throws IOException {
         if (givenUp) {
-            return !log.isCurrent() && (earlier == null || earlier.now());
+            return !log.isCurrent() && (earlier == null || earlier.complete());
         }
         if (inTheLog()) {
-            settle();
+            completeInLog();
         } else {
-            if (entered) {
+            if (begun) {
                 files.removeSwap();
             }
             if (output != null && !removed) {
-                output.deleteIfExists(); // once: the broker's log tells of each time
+                output.deleteIfExists(); // once, because the broker logs each call
                 removed = true;
             }
             files.removeCleaned();
         }
-        return (!log.isCurrent() || !files.areLeft()) && (earlier == null || earlier.now());
+        return (!log.isCurrent() || !files.anyExists()) && (earlier == null || earlier.complete());
     }
 }

@@ -11,7 +11,7 @@ import java.util.Properties;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Lock;
 
-/** The broker that this JVM is: its LogManagers, and what of them the agent can use. */
+/** The broker of this JVM: its LogManagers, and the members of them that the agent uses. */
 final class Broker {
     private static final int MOST_NAMED = 3;
     private static final long TRY_AGAIN_NANOS = 60_000_000_000L;
@@ -19,11 +19,11 @@ final class Broker {
     final Members members;
     final Values values;
     final Release release;
-    /** Null: this release tells of failures in a way that the agent does not know. */
+    /** Null: the agent does not know how this release reports failed log directories. */
     final FailureChannel failures;
-    /** Of the locks of logs. */
+    /** Hold times of the logs' locks. */
     final Holds logHolds = new Holds();
-    /** Of the lock of the broker's cleaner. */
+    /** Hold times of the cleaner's lock. */
     final Holds cleanerHolds = new Holds();
     private final List<Object> managers;
     private final boolean allowUnknownVersion;
@@ -41,36 +41,36 @@ final class Broker {
         this.failures = FailureChannel.of(managers.get(0).getClass());
     }
 
-    /** Whether swaps are possible at all: every member is there, the release is allowed, and the trial went well. */
+    /** Whether swaps are possible: all members were found, the release is allowed, the self-test did not fail. */
     boolean capable() {
         return whyIncapable().isEmpty();
     }
 
-    /** What keeps the agent from swapping in this broker, and what would help; empty: nothing. */
+    /** Why the agent cannot swap in this broker, and what to do about it; empty if it can. */
     String whyIncapable() {
-        String kafka = release.version() == null ? "a Kafka that does not state its release" : "Kafka " + release.version();
+        String kafka = release.version() == null ? "a Kafka that does not report its release" : "Kafka " + release.version();
         List<String> missing = members.missing;
         if (!missing.isEmpty()) {
-            return kafka + " lacks what the agent works with: " + String.join(", ", missing.subList(0,
+            return kafka + " lacks members that the agent uses: " + String.join(", ", missing.subList(0,
                     Math.min(missing.size(), MOST_NAMED))) + (missing.size() > MOST_NAMED ? ", ..." : "");
         }
         if (!release.known() && !allowUnknownVersion) {
-            return kafka + " is not a release that this agent knows; load it with the option allow-unknown-version=true "
-                    + "to have it tried and used there nevertheless";
+            return kafka + " is not a release that this agent knows; to try and use it, load the agent with the option "
+                    + "allow-unknown-version=true";
         }
-        String trialOf = "the agent's trial in a log of its own, in " + kafka + ", ";
+        String trialOf = "the agent's self-test in " + kafka + " ";
         if (trial.failed()) {
-            return trialOf + "went wrong: " + trial.detail();
+            return trialOf + "failed: " + trial.detail();
         }
         if (!trial.passed() && !release.known()) {
-            return trialOf + "was not possible: " + trial.detail();
+            return trialOf + "could not run: " + trial.detail();
         }
         return "";
     }
 
     /**
-     * Whether a swap works here, tried before the first one (R-10). What could not be tried is tried again after a
-     * minute: there may be room by then. Without the operator's word nothing of an unknown release is called.
+     * Runs the self-test before the first swap (R-10). If it could not run, it is repeated after a minute, when there may be
+     * free space. The agent calls nothing of an unknown release that the operator did not allow.
      */
     synchronized void tryOut(AgentLog journal) {
         boolean possible = members.missing.isEmpty() && (release.known() || allowUnknownVersion);
@@ -83,11 +83,11 @@ final class Broker {
         tried = true;
         triedNanos = System.nanoTime();
         if (!trial.passed() && !trial.equals(before)) {
-            journal.warn("the trial in a log of its own: " + trial.state() + ": " + trial.detail());
+            journal.warn("self-test: " + trial.state() + ": " + trial.detail());
         }
     }
 
-    /** One of the LogManagers: what it has of its own, all have. */
+    /** One of the LogManagers, which all have the same members. */
     Object anyManager() {
         return managers.get(0);
     }
@@ -122,24 +122,25 @@ final class Broker {
         return cleaner == null ? null : Reflect.call(members.cleanerManager, cleaner);
     }
 
-    /** The manager's lock, held; busy when it is not to be had in time. */
-    HeldLock lockCleaner(Object cleanerManager, long patienceSeconds) throws IOException, Refusal {
+    /** Takes the manager's lock; busy after {@code timeoutSeconds}. */
+    HeldLock lockCleaner(Object cleanerManager, long timeoutSeconds) throws IOException, Refusal {
         Lock lock = (Lock) Reflect.get(members.cleanerLock, cleanerManager);
         boolean held = false;
         try {
-            held = lock.tryLock(patienceSeconds, TimeUnit.SECONDS);
+            held = lock.tryLock(timeoutSeconds, TimeUnit.SECONDS);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }
         if (!held) {
-            throw new Refusal("busy", "the lock of the broker's cleaner is held for more than " + patienceSeconds + " s");
+            throw new Refusal("busy", "the broker's cleaner has held its lock for more than " + timeoutSeconds
+                    + " s; try again later");
         }
         return new HeldLock(lock, cleanerHolds);
     }
 
     /**
-     * From meta.properties of the first log directory that tells it; null when none does. Read once: its disk may hang later,
-     * and whoever asks for another directory would wait for it.
+     * From meta.properties of the first log directory that has it; null if none has. Read once, because the disk may hang
+     * later, and requests for other directories must not wait for it.
      */
     Long nodeId() throws IOException {
         if (nodeId == null) {
@@ -162,7 +163,7 @@ final class Broker {
         return null;
     }
 
-    /** The log of a partition; no_log when there is none yet, or none at all. */
+    /** The log of a partition; no_log if the broker has none, or has not loaded it yet. */
     BrokerLog log(String topic, int partition) throws IOException, Refusal {
         List<BrokerLog> found = new ArrayList<>();
         for (Object manager : managers) {
@@ -207,7 +208,7 @@ final class Broker {
         }
     }
 
-    /** {@code info}, as far as it is about the broker. */
+    /** Adds the broker's part of {@code info}. */
     void describe(Map<String, Object> answer) throws IOException {
         answer.put("capable", capable());
         answer.put("missing", members.missing);
@@ -221,7 +222,8 @@ final class Broker {
         answer.put("log_dirs", liveLogDirs());
         List<Object> cleaners = cleanerManagers();
         answer.put("cleaner", !cleaners.isEmpty());
-        answer.put("kafka_cleaner", cleaners.isEmpty() || members.cleanerManager == null ? null : CleanerState.of(this, cleaners));
+        answer.put("kafka_cleaner",
+                cleaners.isEmpty() || members.cleanerManager == null ? null : CleanerState.of(this, cleaners));
         answer.put("gives_up_log_dirs", failures != null);
         answer.put("held", Map.of("log", logHolds.toJson(), "cleaner", cleanerHolds.toJson()));
     }

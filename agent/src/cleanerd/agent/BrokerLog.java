@@ -13,7 +13,7 @@ import java.util.stream.Collectors;
 /** One partition's log inside the broker: the {@code UnifiedLog} object and the LogManager it belongs to. */
 class BrokerLog {
     private static final long STATE_SECONDS = 5;
-    /** So many producers are looked up before the log's lock is given back for a moment. */
+    /** After this many producers the log's lock is released for a moment. */
     private static final int PRODUCERS_AT_ONCE = 256;
 
     final Broker broker;
@@ -43,15 +43,15 @@ class BrokerLog {
         return broker.partitionOf(name);
     }
 
-    /** What is done while a lock is held. */
+    /** Code that runs while a lock is held. */
     interface Work<T, E extends Exception> {
         T run() throws IOException, E;
     }
 
     /**
-     * Does {@code work} with the monitor held that guards the log's segments, and counts how long that took. Appends wait
-     * for it: nothing may be in there that waits, or whose cost grows with the log or with what a producer may make
-     * (U-36, A-36). Never call the cleaner manager in there (A-19a).
+     * Runs {@code work} while holding the monitor that guards the log's segments, and measures the time. Appends wait for
+     * it. So the work must not wait, and its cost must not grow with the log or its producers (U-36, A-36). Never call the
+     * cleaner manager in it (A-19a).
      */
     <T, E extends Exception> T underLock(Work<T, E> work) throws IOException, E {
         Object monitor = Reflect.get(members.lock, log);
@@ -106,7 +106,7 @@ class BrokerLog {
         return broker.values.orNull(Reflect.call(members.getLog, manager, name, true)) != null;
     }
 
-    /** Whether this is still the log of its partition: it may have been deleted, moved or made again. */
+    /** Whether this is still the log of its partition, which may have been deleted, moved or created again. */
     boolean isCurrent() throws IOException {
         return broker.values.orNull(Reflect.call(members.getLog, manager, name, false)) == log;
     }
@@ -116,17 +116,17 @@ class BrokerLog {
         return broker.failures != null;
     }
 
-    /** Whether the broker knows that this log's directory failed: it is about to let go of it, or has done so. */
+    /** Whether the broker knows that this log's directory failed, and takes it offline or has done so. */
     boolean isGivenUp() throws IOException {
         return canBeGivenUp() && broker.failures.hasFailed(manager, logDir());
     }
 
-    /** Has the broker give up this log's directory, for {@code failure}. */
-    void giveUp(String words, IOException failure) throws IOException {
-        broker.failures.report(manager, logDir(), words, failure);
+    /** Makes the broker give up this log's directory because of {@code failure}. */
+    void giveUp(String message, IOException failure) throws IOException {
+        broker.failures.report(manager, logDir(), message, failure);
     }
 
-    /** As the broker calls it. */
+    /** The log directory's path, as the broker writes it. */
     String logDir() throws IOException {
         return ((File) Reflect.call(members.dir, log)).getParent();
     }
@@ -151,7 +151,7 @@ class BrokerLog {
         return result;
     }
 
-    /** One of them; {@code logs} asks each log of the broker for it. */
+    /** One setting. {@code logs} reads it from each log of the broker. */
     String setting(String key) throws IOException {
         return asText(values().get(key));
     }
@@ -167,7 +167,7 @@ class BrokerLog {
         return value == null ? null : value.toString();
     }
 
-    /** What rolls a segment; {@code segment.bytes} does not say it when an internal setting goes first. */
+    /** The size at which a segment is rolled. An internal setting may override {@code segment.bytes}. */
     long segmentBytes() throws IOException {
         Object config = config();
         return ((Number) (members.segmentSize == null
@@ -181,20 +181,20 @@ class BrokerLog {
     }
 
     /**
-     * Producer, last data offset (or null) and epoch of those of {@code ids} that the broker counts as active. A producer's
-     * state changes under the log's lock, so it is read there; a copy of all of them, as Kafka makes, has no limit.
+     * Producer id, last data offset (or null) and epoch of all {@code ids} that the broker counts as active. The state
+     * changes under the log's lock, so it is read there. Kafka's copy of all producers has no size limit.
      */
     List<List<Object>> producers(List<Long> ids) throws IOException {
         List<List<Object>> result = new ArrayList<>();
         Object producers = Reflect.call(members.producers, log);
         for (int from = 0; from < ids.size(); from += PRODUCERS_AT_ONCE) {
             List<Long> some = ids.subList(from, Math.min(from + PRODUCERS_AT_ONCE, ids.size()));
-            result.addAll(underLock(() -> active(producers, some)));
+            result.addAll(underLock(() -> activeProducers(producers, some)));
         }
         return result;
     }
 
-    private List<List<Object>> active(Object producers, List<Long> ids) throws IOException {
+    private List<List<Object>> activeProducers(Object producers, List<Long> ids) throws IOException {
         List<List<Object>> result = new ArrayList<>();
         for (Long id : ids) {
             Object entry = broker.values.orNull(Reflect.call(members.lastEntry, producers, id));
@@ -212,17 +212,17 @@ class BrokerLog {
         return segmentsIn(underLock(() -> Reflect.call(members.segments, log)));
     }
 
-    /** The same as the broker's own objects. */
+    /** All segments, as the broker's own objects. */
     List<Object> segmentObjects() throws IOException {
         return broker.values.list(underLock(() -> Reflect.call(members.segments, log)));
     }
 
-    /** The segments from the one that {@code from} lies in up to those that begin below {@code to}; few, it is cheap. */
+    /** The segments from the one that contains {@code from} to the last one below {@code to}. Cheap for few segments. */
     List<BrokerSegment> segments(long from, long to) throws IOException {
         return segmentsIn(underLock(() -> Reflect.call(members.segmentsBetween, log, from, to)));
     }
 
-    /** Of all {@link #segments}, the one that the broker appends to; log_changed where a deleted log has none any more. */
+    /** The active one of all {@link #segments}; log_changed if the log is deleted and has none. */
     BrokerSegment activeOf(List<BrokerSegment> segments) throws Refusal {
         if (segments.isEmpty()) {
             throw new Refusal("log_changed", this + " is being deleted");
@@ -236,13 +236,13 @@ class BrokerLog {
                 .collect(Collectors.toUnmodifiableList());
     }
 
-    /** Open files that lie in the directory with the suffix {@code .cleaned}, as the broker's own cleaner does. */
+    /** Opens the files with the suffix {@code .cleaned} in the partition's directory, as the broker's own cleaner does. */
     BrokerSegment openCleaned(long base) throws IOException {
         return new BrokerSegment(members, Reflect.call(members.open, null, dir().toFile(), base, config(),
                 members.systemTime, true, 0, false, ".cleaned"));
     }
 
-    /** The broker's own swap. To be called with the monitor held. */
+    /** Calls the broker's own swap. The caller holds the monitor. */
     void replace(BrokerSegment output, List<BrokerSegment> sources) throws IOException {
         Class<?> list = members.replaceSegments.getParameterTypes()[0];
         Reflect.call(members.replaceSegments, log,
@@ -251,8 +251,8 @@ class BrokerLog {
     }
 
     /**
-     * Makes the broker begin a new active segment, and returns its base offset (A-41). Refused unless the active segment
-     * begins at {@code base} and holds records: it may have been rolled meanwhile. To be called with the monitor held.
+     * Rolls the active segment, and returns the base offset of the new one (A-41). Refuses unless the active segment begins
+     * at {@code base}, because the broker may have rolled it already, and has records. The caller holds the monitor.
      */
     long roll(long base) throws IOException, Refusal {
         List<BrokerSegment> last = segments(base, Math.max(base, logEndOffset()) + 1);
@@ -260,22 +260,22 @@ class BrokerLog {
             throw new Refusal("log_changed", "the active segment of " + this + " does not begin at offset " + base);
         }
         if (last.get(0).size() == 0) {
-            throw new Refusal("not_eligible", "the active segment of " + this + " holds no records");
+            throw new Refusal("not_eligible", "the active segment of " + this + " has no records");
         }
         Object none = broker.values.emptyOption(members.roll.getParameterTypes()[0]);
         return new BrokerSegment(members, Reflect.call(members.roll, log, none)).base();
     }
 
     /**
-     * The lock that guards what the cleaner does with which partition, held; null when the broker runs without a cleaner.
-     * Busy when it is not to be had in time: with a disk that hangs, the cleaner hangs in its files with this lock held.
+     * Takes the lock that guards the cleaner's states of partitions; null if the broker runs without a cleaner. Busy after
+     * {@code timeoutSeconds}: while a disk hangs, the cleaner may hold this lock and wait for the disk.
      */
-    HeldLock lockCleaner(long patienceSeconds) throws IOException, Refusal {
+    HeldLock lockCleaner(long timeoutSeconds) throws IOException, Refusal {
         Object cleanerManager = cleanerManager();
-        return cleanerManager == null ? null : broker.lockCleaner(cleanerManager, patienceSeconds);
+        return cleanerManager == null ? null : broker.lockCleaner(cleanerManager, timeoutSeconds);
     }
 
-    /** none, in_progress, aborted, paused, unknown; no_cleaner when the broker runs without one. */
+    /** none, in_progress, aborted, paused, unknown; no_cleaner if the broker runs without one. */
     String cleaningState() throws IOException, Refusal {
         Object state;
         try (HeldLock lock = lockCleaner(STATE_SECONDS)) {
@@ -293,7 +293,7 @@ class BrokerLog {
                 : text.contains("Paused") ? "paused" : "unknown";
     }
 
-    /** The broker's own object, another one after each change; null: nobody cleans or pauses. */
+    /** The broker's own object, a new one after each change; null: the partition is neither cleaned nor paused. */
     Object cleaningStateObject() throws IOException {
         Object cleanerManager = cleanerManager();
         return cleanerManager == null ? null
@@ -305,13 +305,13 @@ class BrokerLog {
         updateCheckpoints(broker.values.pairOption(option, name, offset), broker.values.emptyOption(option));
     }
 
-    /** What {@link #writeCheckpoint} wrote. */
+    /** Removes the partition's entry, which {@link #writeCheckpoint} wrote. */
     void removeCheckpoint() throws IOException {
         Class<?> option = members.updateCheckpoints.getParameterTypes()[1];
         updateCheckpoints(broker.values.emptyOption(option), broker.values.option(option, name));
     }
 
-    /** Kafka holds the cleaner's lock meanwhile; what the wait for it takes is counted too. */
+    /** Kafka holds the cleaner's lock during this call. The measured time includes the wait for it. */
     private void updateCheckpoints(Object added, Object removed) throws IOException {
         long start = System.nanoTime();
         try {
@@ -321,7 +321,7 @@ class BrokerLog {
         }
     }
 
-    /** Waits without a limit for a cleaner that is at work there. */
+    /** Waits without a limit for a cleaning in progress. */
     void pauseCleaning() throws IOException {
         Reflect.call(members.pause, manager, name);
     }

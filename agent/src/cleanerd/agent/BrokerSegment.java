@@ -27,7 +27,7 @@ final class BrokerSegment {
         return ((File) Reflect.call(members.fileOfRecords, Reflect.call(members.records, segment))).toPath();
     }
 
-    /** Brings all its files to the disk and maps both indexes, so that nothing opens them by a name later. */
+    /** Flushes all files to the disk and maps both indexes, so that nothing opens them by name later. */
     void flush() throws IOException {
         Reflect.call(members.flush, segment);
     }
@@ -40,23 +40,23 @@ final class BrokerSegment {
         Reflect.call(members.deleteIfExists, segment);
     }
 
-    /** What identifies its content now. */
+    /** The facts that identify the present content. */
     SegmentFacts facts() throws IOException {
-        FileFacts file = named();
+        FileFacts file = fileFacts();
         return facts(size(), file);
     }
 
-    /** The same of a segment that is appended to: as it was when it had so many bytes. */
+    /** The facts of an active segment when it had {@code sizeBytes}. */
     SegmentFacts facts(int sizeBytes) throws IOException {
-        return facts(sizeBytes, named());
+        return facts(sizeBytes, fileFacts());
     }
 
     private SegmentFacts facts(int sizeBytes, FileFacts file) throws IOException {
         return new SegmentFacts(base(), sizeBytes, file.inode(), file.modifiedMs());
     }
 
-    /** The broker's object goes by the last name of a new segment while its file gets it, and when that failed (U-34). */
-    private FileFacts named() throws IOException {
+    /** The broker's object may already have the final name while the file is still a {@code .swap} (U-34). */
+    private FileFacts fileFacts() throws IOException {
         Path path = file();
         try {
             return FileFacts.of(path);

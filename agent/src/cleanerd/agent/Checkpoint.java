@@ -5,8 +5,8 @@ import java.nio.file.NoSuchFileException;
 import java.util.List;
 
 /**
- * The broker's own clean point of a partition (A-20, S-50). How far the log was cleaned is the daemon's business; that it
- * is still that log is asked here, because the pause of the cleaner keeps neither a deletion nor a truncation away.
+ * Writes the broker's own clean point of a partition (A-20, S-50). The daemon knows how far the log is clean. This class
+ * checks that it is still the same log, because a pause of the cleaner prevents neither a deletion nor a truncation.
  */
 final class Checkpoint {
     private static final int MOST_TRIES = 5;
@@ -15,15 +15,16 @@ final class Checkpoint {
     private Checkpoint() {}
 
     /**
-     * {@code clean}: the last segment that begins below {@code offset}, as it is in a log that is clean up to there; null:
-     * as it is now. A deletion, a move and a truncation first change the log and then take back what they find of it in
-     * the checkpoint. So what was written before they looked they take back, and what was written after is taken back here.
+     * {@code clean}: the expected last segment below {@code offset}; null: the present one. A deletion, a move and a
+     * truncation first change the log, then remove its entry from the checkpoint. They remove an entry that was written
+     * before. If it was written after, the second check here sees the changed log and removes it.
      */
     static void write(BrokerLog log, long offset, SegmentFacts clean) throws IOException, Refusal {
         requireCurrent(log);
         long active = log.activeOf(log.segments()).base();
         if (offset < log.logStartOffset() || offset > active) {
-            throw new Refusal("bad_plan", "a clean point lies from " + log.logStartOffset() + " to " + active);
+            throw new Refusal("bad_plan", "the clean point " + offset + " of " + log + " is not from " + log.logStartOffset()
+                    + " (log start) to " + active + " (active segment)");
         }
         if (log.cleaningState().equals("no_cleaner")) {
             throw new Refusal("not_eligible", "the broker runs without a cleaner");
@@ -35,14 +36,14 @@ final class Checkpoint {
         try {
             log.writeCheckpoint(offset);
             require(log, offset, factsBelow(log, offset), wanted);
-        } catch (Throwable e) { // an Error, too, and whatever came after it was written
-            takeBack(log);
+        } catch (Throwable e) { // an Error, too: the entry may have been written
+            remove(log);
             throw e;
         }
     }
 
-    /** Too low costs work only. It is tried a few times: an Error may pass. */
-    private static void takeBack(BrokerLog log) {
+    /** Without an entry the cleaner only does more work. Tried several times, because an Error may be temporary. */
+    private static void remove(BrokerLog log) {
         for (int tries = 0; tries < MOST_TRIES; tries++) {
             try {
                 log.removeCheckpoint();
@@ -57,18 +58,18 @@ final class Checkpoint {
             throws IOException, Refusal {
         requireCurrent(log);
         if (wanted == null ? found != null : !wanted.equals(found)) {
-            throw new Refusal("evidence_changed", "below offset " + offset + " lies another segment than the one that was "
-                    + "cleaned: " + (found == null ? "none" : Json.write(found.toJson())));
+            throw new Refusal("evidence_changed", "the segment below offset " + offset + " of " + log
+                    + " is not the cleaned one: " + (found == null ? "none" : Json.write(found.toJson())));
         }
     }
 
     private static void requireCurrent(BrokerLog log) throws IOException, Refusal {
         if (!log.isCurrent()) {
-            throw new Refusal("log_changed", log + " is another log by now");
+            throw new Refusal("log_changed", log + " was deleted, moved or created again");
         }
     }
 
-    /** Null when no segment begins below {@code offset}, or its file is gone. */
+    /** Null if no segment begins below {@code offset}, or its file is gone. */
     private static SegmentFacts factsBelow(BrokerLog log, long offset) throws IOException {
         BrokerSegment last = null;
         for (BrokerSegment segment : offset == 0 ? List.<BrokerSegment>of() : log.segments(offset - 1, offset)) {

@@ -10,7 +10,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.zip.CRC32C;
 
-/** CRC-32C of a file and of each batch in it, in one walk from the beginning. */
+/** CRC-32C of a file and of its batches, in one pass. */
 final class Checksum implements Closeable {
     private final FileChannel channel;
     private final ByteBuffer buffer = ByteBuffer.allocate(128 * 1024);
@@ -29,7 +29,7 @@ final class Checksum implements Closeable {
         }
     }
 
-    /** The batches must be given one after the other. */
+    /** Call it for the batches in file order, for each one. */
     int ofBatch(Frame frame) throws IOException {
         pass(Frame.CHECKED_FROM, new CRC32C());
         CRC32C sum = new CRC32C();
@@ -37,7 +37,7 @@ final class Checksum implements Closeable {
         return (int) sum.getValue();
     }
 
-    /** Of all bytes so far. */
+    /** CRC-32C of all bytes that were read. */
     int ofFile() {
         return (int) file.getValue();
     }
@@ -50,7 +50,7 @@ final class Checksum implements Closeable {
                 int count = channel.read(buffer, read);
                 buffer.flip();
                 if (count <= 0) {
-                    throw new EOFException("the staged file became shorter");
+                    throw new EOFException("the staged file became shorter while it was read");
                 }
                 read += count;
             }

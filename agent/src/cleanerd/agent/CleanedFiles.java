@@ -7,7 +7,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.attribute.FileTime;
 
-/** The {@code .cleaned} and {@code .swap} files of one base offset, the only names that the agent makes. */
+/** The {@code .cleaned} and {@code .swap} files of one base offset. The agent creates no other names. */
 final class CleanedFiles {
     private static final String CLEANED = ".cleaned";
     static final String SWAP = ".swap";
@@ -21,10 +21,9 @@ final class CleanedFiles {
     }
 
     /**
-     * A swap in doubt stops the next one (U-34): a {@code .swap} of any base offset can be the file of a live segment
-     * whose renames stopped half-way, and a restart would finish it. And a {@code .cleaned} that somebody could not remove:
-     * a start throws each {@code .swap} of its base offset or a higher one away, also that of a swap after which the
-     * sources are gone.
+     * Refuses while files of an incomplete swap exist (U-34). A {@code .swap} of any base offset can be the file of a live
+     * segment, and the broker's next start completes its renames. A {@code .cleaned} is as dangerous: a start deletes each
+     * {@code .swap} of the same base offset or a higher one, even if its sources are gone.
      */
     void requireNoSwap() throws IOException, Refusal {
         String[] names = directory.toFile().list();
@@ -34,18 +33,18 @@ final class CleanedFiles {
         String ours = Group.brokerName(base, "");
         for (String name : names) {
             if (name.endsWith(SWAP) || name.endsWith(CLEANED) && !name.startsWith(ours)) {
-                throw new Refusal("busy", directory.resolve(name) + " is left of a swap that failed; a restart of the "
-                        + "broker resolves it");
+                throw new Refusal("busy", directory.resolve(name) + " was left by a swap that failed; a restart "
+                        + "of the broker resolves it");
             }
         }
     }
 
-    /** When a name came into the directory or left it last. */
+    /** When a name was last added to the directory or removed from it. */
     FileTime directoryChanged() throws IOException {
         return FileFacts.of(directory).changed();
     }
 
-    /** renames the staged files, the log last, so that a crash leaves what the broker's loader throws away. */
+    /** renames the staged files, the log last. So after a crash the broker's loader deletes them. */
     void moveIn(Staging staging) throws IOException, Refusal {
         removeCleaned();
         for (String kind : Group.KINDS) {
@@ -59,38 +58,38 @@ final class CleanedFiles {
                     same = moved.equals(checked.renamed(moved));
                 }
                 if (!same) {
-                    throw new Refusal(Staging.codeOf(kind), staged + " was changed while it was checked");
+                    throw new Refusal(Staging.codeOf(kind), staged + " changed while it was checked");
                 }
             }
         }
     }
 
     /**
-     * After the broker's swap: it asks whether a transaction index is there before it renames it, and takes a disk that
-     * does not say for a no. A restart without that index would show aborted records; and where the log has no last name
-     * yet the index must not have one either, as the loader finishes such a swap by removing what bears the last names.
+     * Gives a staged transaction index the log's suffix after the broker's swap (A-24). The broker skips an index that its
+     * disk does not show, and readers would see aborted records after a restart. While the log is named {@code .swap} the
+     * index must be, too: to complete that swap, a start deletes files with final names.
      */
     void finish(Staging staging) throws IOException {
         if (staging.paths().containsKey("txnindex")) {
-            if (isThere(path("log", SWAP))) {
-                name(CLEANED, SWAP);
+            if (exists(path("log", SWAP))) {
+                renameTxnIndex(CLEANED, SWAP);
             } else {
-                name(CLEANED, "");
-                name(SWAP, "");
+                renameTxnIndex(CLEANED, "");
+                renameTxnIndex(SWAP, "");
             }
         }
     }
 
-    private void name(String from, String to) throws IOException {
+    private void renameTxnIndex(String from, String to) throws IOException {
         try {
             Files.move(path("txnindex", from), path("txnindex", to), StandardCopyOption.ATOMIC_MOVE);
         } catch (NoSuchFileException e) {
-            return; // it has another one
+            return; // it has its final name already
         }
     }
 
-    /** Files.exists calls a file that a disk does not show one that is not there. */
-    private static boolean isThere(Path path) throws IOException {
+    /** Unlike Files.exists, throws if the disk fails: then it is unknown whether the file exists. */
+    private static boolean exists(Path path) throws IOException {
         try {
             FileFacts.of(path);
             return true;
@@ -100,15 +99,16 @@ final class CleanedFiles {
     }
 
     /**
-     * After a failure inside the broker's swap, when the log still has the sources. As long as a {@code .cleaned} file is
-     * there, a restart throws all of this away, so one is made if there is none; and the {@code .swap} files go first.
+     * Removes the {@code .swap} files after a failure inside the broker's swap, while the log still has the sources. A start
+     * deletes all of these files as long as a {@code .cleaned} exists. So this creates one if there is none, and the
+     * {@code .swap} files are deleted first.
      */
     void removeSwap() throws IOException {
         boolean covered = false;
         boolean any = false;
         for (String kind : Group.KINDS) {
-            covered |= isThere(path(kind, CLEANED));
-            any |= isThere(path(kind, SWAP));
+            covered |= exists(path(kind, CLEANED));
+            any |= exists(path(kind, SWAP));
         }
         if (any && !covered) {
             Files.createFile(path("timeindex", CLEANED));
@@ -118,10 +118,10 @@ final class CleanedFiles {
         }
     }
 
-    /** Whether any of the temporary names is there. */
-    boolean areLeft() throws IOException {
+    /** Whether any file with a temporary name exists. */
+    boolean anyExists() throws IOException {
         for (String kind : Group.KINDS) {
-            if (isThere(path(kind, SWAP)) || isThere(path(kind, CLEANED))) {
+            if (exists(path(kind, SWAP)) || exists(path(kind, CLEANED))) {
                 return true;
             }
         }

@@ -12,12 +12,12 @@ import javax.management.JMException;
 import javax.management.ObjectName;
 
 /**
- * How Kafka's own cleaner is (OP-13). Its gauges have the same names in all releases; the set of partitions that it has
- * put aside has no gauge. Null stands for what this broker does not say, or not now.
+ * State of Kafka's own cleaner (OP-13). Its gauges have the same names in all releases; its set of uncleanable partitions
+ * has no gauge. A value is null if the broker does not report it, or not at the moment.
  */
 final class CleanerState {
     private static final int MOST_NAMED = 20;
-    private static final long PATIENCE_SECONDS = 1;
+    private static final long LOCK_TIMEOUT_SECONDS = 1;
 
     private CleanerState() {}
 
@@ -37,18 +37,18 @@ final class CleanerState {
             ObjectName gauge = new ObjectName("kafka.log:type=" + type + ",name=" + name);
             return ((Number) ManagementFactory.getPlatformMBeanServer().getAttribute(gauge, "Value")).longValue();
         } catch (JMException | RuntimeException e) {
-            return null; // metrics.jmx.exclude can leave it out
+            return null; // metrics.jmx.exclude can exclude it
         }
     }
 
-    /** Its lock guards the sets, and with a disk that hangs is held for long: who asks for {@code info} does not wait for it. */
+    /** The manager's lock guards the sets. While a disk hangs it may be held for long, and {@code info} must not wait. */
     private static TreeSet<String> uncleanable(Broker broker, List<Object> cleanerManagers) {
         TreeSet<String> names = new TreeSet<>();
         try {
             for (Object manager : cleanerManagers) {
                 for (Path dir : broker.liveLogDirs()) {
                     Object found;
-                    HeldLock lock = broker.lockCleaner(manager, PATIENCE_SECONDS);
+                    HeldLock lock = broker.lockCleaner(manager, LOCK_TIMEOUT_SECONDS);
                     try {
                         found = Reflect.call(broker.members.uncleanable, manager, dir.toString());
                     } finally {

@@ -13,14 +13,14 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * One client: a line in, a line out, in this order. Never interrupt its thread: it may be in the middle of the broker's
- * file operations, and an interrupt closes their channels. It ends when its socket is closed.
+ * One client: reads a line, writes the answer, and so on. Never interrupt its thread: the broker's code may be using files,
+ * and an interrupt closes their channels. The thread ends when the socket is closed.
  */
 final class Connection implements Runnable {
     static final int MOST_LINE_BYTES = 4 * 1024 * 1024;
     static final int SMALL_LINE_BYTES = 64 * 1024;
 
-    /** A member {@code id}, and before it none that holds others. */
+    /** A member {@code id} that follows only members without nested values. */
     private static final Pattern ID = Pattern.compile("\\s*\\{(?:\\s*\"[a-z_]+\"\\s*:\\s*(?:\\d+|\"[^\"\\\\]*\")\\s*,)*"
             + "\\s*\"id\"\\s*:\\s*(?:(\\d{1,18})|\"([^\"\\\\]{0,200})\")\\s*[,}]");
     private static final int HEAD_BYTES = 1024;
@@ -31,19 +31,19 @@ final class Connection implements Runnable {
     private final SocketChannel channel;
     private final Requests requests;
     private final Semaphore largeLines;
-    private final Runnable ended;
+    private final Runnable onEnd;
     private final ByteBuffer buffer = ByteBuffer.allocate(16 * 1024);
     private volatile long deadline;
     private volatile boolean working;
 
-    /** {@code largeLines}: permits for lines that take memory, shared by all connections. */
-    Connection(SocketChannel channel, Requests requests, Semaphore largeLines, Runnable ended) {
+    /** {@code largeLines}: permits for long lines, shared by all connections. */
+    Connection(SocketChannel channel, Requests requests, Semaphore largeLines, Runnable onEnd) {
         this.channel = channel;
         this.requests = requests;
         this.largeLines = largeLines;
-        this.ended = ended;
+        this.onEnd = onEnd;
         buffer.limit(0);
-        within(LINE_SECONDS);
+        setDeadlineIn(LINE_SECONDS);
     }
 
     @Override
@@ -51,14 +51,14 @@ final class Connection implements Runnable {
         try (Session session = new Session()) {
             while (serve(session)) { }
         } catch (IOException e) {
-            close(); // the client is gone, or its time is up
+            close(); // the client has disconnected, or was too slow
         } finally {
             close();
-            ended.run();
+            onEnd.run();
         }
     }
 
-    /** Closes it when it keeps its worker waiting for too long. */
+    /** Closes the connection if the client is idle or sends a line for too long. */
     void closeIfLate(long nowNanos) {
         if (!working && nowNanos - deadline > 0) {
             close();
@@ -73,11 +73,11 @@ final class Connection implements Runnable {
         try {
             channel.close();
         } catch (IOException e) {
-            return; // it was closed as far as it can be
+            return; // there is nothing more to close
         }
     }
 
-    /** Deals with one line; false when the connection is to end. */
+    /** Answers one line. Returns false if the connection has to end. */
     private boolean serve(Session session) throws IOException {
         boolean large = false;
         boolean refused = false;
@@ -85,7 +85,7 @@ final class Connection implements Runnable {
         ByteArrayOutputStream line = new ByteArrayOutputStream(256);
         try {
             while (true) {
-                int count = upToEnd();
+                int count = bytesBeforeNewline();
                 boolean ends = count < buffer.remaining();
                 if (!refused) {
                     line.write(buffer.array(), buffer.arrayOffset() + buffer.position(), count);
@@ -103,7 +103,7 @@ final class Connection implements Runnable {
                     large = largeLines.tryAcquire();
                     if (!large) {
                         refused = true; // answered at once; the rest of the line is skipped
-                        send(Requests.refused(idOf(line), "busy", "other long requests are being read", null));
+                        send(Requests.refused(idOf(line), "busy", "other long requests are being read; try again later", null));
                         line.reset();
                     }
                 }
@@ -114,7 +114,7 @@ final class Connection implements Runnable {
                     return false;
                 }
                 if (bytes == 0) {
-                    within(LINE_SECONDS);
+                    setDeadlineIn(LINE_SECONDS);
                 }
             }
         } finally {
@@ -124,8 +124,8 @@ final class Connection implements Runnable {
         }
     }
 
-    /** How many bytes are in the buffer before the end of the line, or in all. */
-    private int upToEnd() {
+    /** Bytes in the buffer before the next newline, or all bytes if there is none. */
+    private int bytesBeforeNewline() {
         for (int at = buffer.position(); at < buffer.limit(); at++) {
             if (buffer.get(at) == '\n') {
                 return at - buffer.position();
@@ -134,7 +134,7 @@ final class Connection implements Runnable {
         return buffer.remaining();
     }
 
-    /** The id of a request of which only the beginning is here; null when it stands further behind. */
+    /** The id of a request of which only the beginning was read; null if it is not in its first bytes. */
     private static Object idOf(ByteArrayOutputStream line) {
         byte[] bytes = line.toByteArray();
         Matcher matcher = ID.matcher(new String(bytes, 0, Math.min(bytes.length, HEAD_BYTES), StandardCharsets.US_ASCII));
@@ -153,18 +153,18 @@ final class Connection implements Runnable {
                     .decode(ByteBuffer.wrap(bytes.toByteArray()))
                     .toString();
         } catch (CharacterCodingException e) {
-            return refuse("bad_request", "the line is no UTF-8");
+            return refuse("bad_request", "the line is not valid UTF-8");
         }
         Map<String, Object> answer;
         working = true;
         try {
             answer = requests.answer(line, session);
         } finally {
-            within(LINE_SECONDS);
+            setDeadlineIn(LINE_SECONDS);
             working = false;
         }
         send(answer);
-        within(IDLE_SECONDS);
+        setDeadlineIn(IDLE_SECONDS);
         return !"bad_request".equals(answer.get("code")) || answer.get("id") != null;
     }
 
@@ -180,7 +180,7 @@ final class Connection implements Runnable {
         }
     }
 
-    private void within(long seconds) {
+    private void setDeadlineIn(long seconds) {
         deadline = System.nanoTime() + seconds * 1_000_000_000L;
     }
 }

@@ -9,13 +9,13 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.BooleanSupplier;
 
 /**
- * The life of the agent: wait for the broker, listen, and stop when another build takes over. One thread looks every
- * second whether all is as it should be, and puts it right: a broker is not restarted for its agent's sake.
+ * The agent's life cycle: it waits for the broker, listens, and stops when another build replaces it. One thread checks
+ * the agent's state every second and repairs it, so that the broker need not be restarted.
  */
 public final class Entry implements AutoCloseable, BooleanSupplier {
-    private static final long LOOK_MS = 250;
-    private static final long LOOK_LATER_MS = 5_000;
-    private static final int LOOKS = 1200; // five minutes, then less often
+    private static final long SEARCH_MS = 250;
+    private static final long SEARCH_LATER_MS = 5_000;
+    private static final int SEARCHES = 1200; // five minutes, then less often
     private static final long WATCH_MS = 1_000;
     private static final long LISTEN_AGAIN_MS = 3_000;
     private static final long END_MS = 2_000;
@@ -25,7 +25,7 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
     private final String loadedBy;
     private final AgentLog journal = new AgentLog();
     private final Map<String, Object> identity = new ConcurrentHashMap<>();
-    private volatile Thread keeper;
+    private volatile Thread maintainer;
     private volatile Server server;
     private Transport transport;
     private volatile boolean closed;
@@ -39,14 +39,14 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
         this.loadedBy = loadedBy;
     }
 
-    /** Called by the stub, with the agent's arguments; comes back at once. */
+    /** Called by the stub, with the agent's arguments. Returns at once. */
     public static AutoCloseable start(String arguments, Instrumentation instrumentation, String loadedBy) {
         Entry entry = new Entry(Options.parse(arguments), instrumentation, loadedBy);
-        entry.keeper = Threads.start("cleanerd-agent", entry::run);
+        entry.maintainer = Threads.start("cleanerd-agent", entry::run);
         return entry;
     }
 
-    /** Throws where nothing would listen by these arguments: the stub asks before it ends an agent that does. */
+    /** Throws if an agent could not listen with these arguments. The stub calls it before it stops a running agent. */
     public static void check(String arguments) throws IOException {
         Options options = Options.parse(arguments);
         Transport.of(options.transport(), new AgentLog());
@@ -56,42 +56,42 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
     }
 
     /**
-     * Whether this agent can be left alone: it is on its way, or it listens and can swap; what it cannot, it may with
-     * other arguments. The stub asks, who knows no class of ours.
+     * Whether the stub keeps this agent instead of starting it again with other arguments: it is starting, or it listens
+     * and can swap. An interface of Java, because the stub knows no class of the implementation.
      */
     @Override
     public boolean getAsBoolean() {
-        Thread thread = keeper;
+        Thread thread = maintainer;
         Server serving = server;
         return !closed && thread != null && thread.isAlive()
                 && (serving == null || serving.listens() && broker.capable());
     }
 
     private void run() {
-        for (int looks = 0; !closed; looks++) {
+        for (int searches = 0; !closed; searches++) {
             long wait = LISTEN_AGAIN_MS;
             try {
-                wait = keep(looks);
-            } catch (Throwable e) { // the broker goes on without an agent, and the agent tries again
-                tell(e);
+                wait = maintain(searches);
+            } catch (Throwable e) { // the broker runs without its agent, which tries again
+                warn(e);
             }
             Threads.pause(wait);
         }
-        // Another build has taken over. What this one could not resume it goes on trying to.
-        for (Server left = server; left != null && left.keepsPauses(); ) {
+        // Another build has replaced this one, which still retries to end its pauses.
+        for (Server former = server; former != null && former.retryPauses(); ) {
             Threads.pause(WATCH_MS);
         }
     }
 
-    /** Whatever is to be done now; the time until the next look, in ms. */
-    private synchronized long keep(int looks) throws IOException {
+    /** One step of the life cycle. Returns the time until the next one, in ms. */
+    private synchronized long maintain(int searches) throws IOException {
         if (closed) {
             return 0;
         }
         if (server == null) {
             Finder finder = new Finder(instrumentation);
             List<Object> managers = finder.search();
-            long later = looks < LOOKS ? LOOK_MS : LOOK_LATER_MS;
+            long later = searches < SEARCHES ? SEARCH_MS : SEARCH_LATER_MS;
             if (managers.isEmpty()) {
                 return later;
             }
@@ -115,8 +115,8 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
     private void begin(String foundVia) throws IOException {
         journal.use(broker);
         if (broker.failures == null) {
-            journal.warn("Kafka " + broker.release.version() + " learns of failed log directories in a way that this "
-                    + "agent does not know: a swap that stops half-way leaves the log online until the broker is restarted");
+            journal.warn("this agent cannot report failed log directories to Kafka " + broker.release.version() + ": after an "
+                    + "incomplete swap the log stays online; restart the broker then");
         }
         transport = Transport.of(options.transport(), journal);
         identity.put("transport", transport.name());
@@ -141,7 +141,7 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
             Place.requirePrivate(path);
         }
         if (server.isAt(path)) {
-            return; // only nobody accepts, which watch() sees to
+            return; // only the accepting thread is missing, which watch() starts
         }
         Listener listener = transport.open(path);
         server.listenOn(listener);
@@ -151,25 +151,25 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
                 + (broker.capable() ? "" : ", but cannot swap: " + broker.whyIncapable()));
     }
 
-    /** Once for each problem, not once for each try. */
-    private void tell(Throwable e) {
+    /** Warns once per problem, not once per try. */
+    private void warn(Throwable e) {
         try {
             String text = "not listening, trying again: " + e;
             if (!text.equals(problem)) {
                 problem = text;
                 journal.warn(text);
             }
-        } catch (Throwable nothing) {
-            problem = ""; // no memory even for that
+        } catch (Throwable another) {
+            problem = ""; // there is no memory for the message
         }
     }
 
-    /** Ends when no request is at work any more, however long that takes: nobody is to swap beside a swap. */
+    /** Waits until no request is in progress, without a limit: another build must not swap at the same time. */
     @Override
     public void close() throws IOException {
         Server serving = server;
         if (serving != null) {
-            serving.finish(); // not synchronized: run() goes on to watch its connections
+            serving.finish(); // not synchronized, so that run() still watches the connections
         }
         synchronized (this) {
             closed = true;
@@ -178,27 +178,27 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
                 try {
                     Runtime.getRuntime().removeShutdownHook(removal);
                 } catch (IllegalStateException e) {
-                    return; // the broker stops anyway
+                    return; // the broker is stopping
                 }
             }
         }
     }
 
-    /** The JVM ends when this does: it does not wait for a keeper that hangs with a disk, nor for a trial. */
+    /** Runs when the JVM ends. It does not wait for a maintainer that hangs with a disk, nor for a trial. */
     private void removeSocket(Server serving) {
         closed = true;
         try {
             Threads.start("cleanerd-agent-end", () -> {
                 try {
-                    synchronized (this) { // not while it listens anew
+                    synchronized (this) { // not while it begins to listen again
                         serving.closeSocket();
                     }
                 } catch (IOException | RuntimeException e) {
-                    journal.warn("the socket stays: " + e);
+                    journal.warn("the socket's file was not removed: " + e);
                 }
             }).join(END_MS);
         } catch (InterruptedException | OutOfMemoryError e) {
-            journal.tryToWarn("the socket stays: " + e);
+            journal.tryToWarn("the socket's file was not removed: " + e);
         }
     }
 }

@@ -8,7 +8,7 @@ import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 
-/** Entries of one size from an index file, through a small buffer. A partial entry at the end is not seen. */
+/** Reads the entries of an index file with a small buffer. It ignores a partial entry at the end. */
 final class EntryReader implements Closeable {
     private static final int ENTRIES_AT_ONCE = 512;
 
@@ -28,7 +28,7 @@ final class EntryReader implements Closeable {
         return channel.size();
     }
 
-    /** Goes to the next entry; false when there is none. Its fields lie from {@code entry().position()} on. */
+    /** Reads the next entry; false if there is none. */
     boolean next() throws IOException {
         if (buffer.remaining() >= 2 * entryBytes) {
             buffer.position(buffer.position() + entryBytes);

@@ -8,29 +8,29 @@ import java.util.List;
 import java.util.Set;
 
 /**
- * What a plan rests on, held against the broker's segments (A-14, U-3). It is proven once, file by file and without the
- * log's lock. After that only what the broker may have done has to be noticed, and that shows in its objects: cleaning
- * and retention take a segment's object out of the log, and a truncation, which does not, takes out the segment that was
- * active when the proof began. So what is done under the lock does not grow with the log (U-36).
+ * Compares a plan's witnesses with the broker's segments (A-14, U-3). It checks each file once, without the log's lock.
+ * Later changes by the broker show in its objects. Cleaning and retention remove a segment's object from the log. A
+ * truncation keeps the object of the segment that it cuts, but removes the segment that was active when the proof began.
+ * So the work under the lock does not grow with the log (U-36).
  */
 final class Evidence {
     /**
-     * Listing a directory of 50,000 names takes the broker 50 ms and 5 MB, so a listing is good for so many times as long
-     * as it took. What comes in between and concerns these segments shows in the broker's objects as well.
+     * A listing is valid for this many times as long as it took, because 50,000 names take the broker 50 ms and 5 MB.
+     * Changes of these segments in that time show in the broker's objects.
      */
     private static final int LISTING_TIMES = 20;
 
     private final BrokerLog log;
     private final List<SegmentFacts> expected;
     private final Set<Long> sources = new HashSet<>();
-    private List<BrokerSegment> seen;
-    private BrokerSegment guard;
+    private List<BrokerSegment> proven;
+    private BrokerSegment guard; // the active segment when the proof began
     private long bound;
     private long end;
-    private long listAgainNanos;
+    private long listedUntilNanos;
     private boolean listed;
 
-    /** {@code witnesses}: every segment that the decision rests on, ascending, as it was read. */
+    /** {@code witnesses}: every segment that the decision depends on, ascending, as cleanerd read it. */
     Evidence(BrokerLog log, List<SegmentFacts> witnesses) {
         this.log = log;
         this.expected = new ArrayList<>(witnesses);
@@ -40,77 +40,76 @@ final class Evidence {
         return log.log == other.log;
     }
 
-    /** The groups of a request; bad_plan unless their sources are witnesses, and neighbours. */
-    void take(SwapRequest request) throws Refusal {
+    /** Sets the groups of a request; bad_plan unless their sources are neighbouring witnesses. */
+    void use(SwapRequest request) throws Refusal {
         sources.clear();
         end = request.groups().get(request.groups().size() - 1).end();
         for (Group group : request.groups()) {
             group.sources().forEach(source -> sources.add(source.base()));
-            int place = placeOf(group.base());
+            int row = rowOf(group.base());
             for (SegmentFacts source : group.sources()) {
-                if (place < 0 || place >= expected.size() || !expected.get(place).equals(source)) {
-                    throw new Refusal("bad_plan", "source " + source.base() + " is not among the witnesses as it is, or "
-                            + "there is another one between the sources of group " + group.base());
+                if (row < 0 || row >= expected.size() || !expected.get(row).equals(source)) {
+                    throw new Refusal("bad_plan", "source " + source.base() + " of group " + group.base()
+                            + " is not a witness, or is not next to the group's other sources");
                 }
-                place++;
+                row++;
             }
-            if (place < expected.size() && expected.get(place).base() != group.end()) {
-                throw new Refusal("bad_plan", "the witness after group " + group.base() + " is not its end");
+            if (row < expected.size() && expected.get(row).base() != group.end()) {
+                throw new Refusal("bad_plan", "the witness after group " + group.base() + " does not begin at the group's end, "
+                        + group.end());
             }
         }
     }
 
-    /**
-     * Makes sure of all segments, as cheaply as possible, and of where the groups end. Not to be called with the log's monitor held.
-     */
+    /** Checks all segments, as cheaply as possible, and the end of the groups. The caller must not hold the log's monitor. */
     void renew() throws IOException, Refusal {
-        if (seen == null || !guardIsThere() || !objectsAreThere()) {
+        if (proven == null || !guardIsInLog() || !objectsAreInLog()) {
             prove();
         }
         if (end > bound || end > expected.get(expected.size() - 1).base() && end != bound) {
-            throw new Refusal("source_changed", "segment " + bound + " follows the evidence, not " + end);
+            throw new Refusal("source_changed", "segment " + bound + " follows the witnesses, the plan expects " + end);
         }
     }
 
     /**
-     * Whether all is as {@link #renew} left it, for the group that is to be swapped now. To be called with the monitor
-     * held and the broker's cleaner paused, so that only a truncation or the end of the log could have come in between.
+     * Whether {@code group} is unchanged since {@link #renew}. The caller holds the monitor and has paused the broker's
+     * cleaner. So only a truncation or the log's deletion can have happened in between.
      */
     boolean holdsFor(Group group) throws IOException {
         List<BrokerSegment> first = log.segments(expected.get(0).base(), expected.get(0).base() + 1);
-        return guardIsThere() && same(first, seen.subList(0, 1))
+        return guardIsInLog() && same(first, proven.subList(0, 1))
                 && same(log.segments(group.base(), group.end()), sourcesOf(group));
     }
 
-    /** No swap begins beside one that is in doubt (U-34). */
+    /** Refuses while files of an incomplete swap exist (U-34). */
     void requireNoSwap(CleanedFiles files) throws IOException, Refusal {
         long start = System.nanoTime();
-        if (listed && start - listAgainNanos < 0) {
+        if (listed && start - listedUntilNanos < 0) {
             return;
         }
         files.requireNoSwap();
         long now = System.nanoTime();
-        listAgainNanos = now + LISTING_TIMES * (now - start);
+        listedUntilNanos = now + LISTING_TIMES * (now - start);
         listed = true;
     }
 
-    /** A swap of ours was not finished: its files stand in the way of the next one. */
-    void listAgain() {
+    /** After an incomplete swap: lists the directory before the next one, whose names its files may block. */
+    void forgetListing() {
         listed = false;
     }
 
     /** The broker's objects of a group's sources. */
     List<BrokerSegment> sourcesOf(Group group) {
-        int place = placeOf(group.base());
-        return List.copyOf(seen.subList(place, place + group.sources().size()));
+        int row = rowOf(group.base());
+        return List.copyOf(proven.subList(row, row + group.sources().size()));
     }
 
-    /** Where the evidence ends: the base offset of the segment after it. */
+    /** The end of the witnesses: the base offset of the segment after the last one. */
     long bound() {
         return bound;
     }
 
-    /** The last segment that begins below {@code offset}, as it must be; null: there is none. */
+    /** The expected facts of the last witness that begins below {@code offset}; null if none does. */
     SegmentFacts below(long offset) {
         SegmentFacts last = null;
         for (SegmentFacts facts : expected) {
@@ -119,33 +118,33 @@ final class Evidence {
         return last;
     }
 
-    /** From now on {@code output} stands in place of the group's sources. */
+    /** Replaces the group's sources by {@code output}. */
     void swapped(Group group, BrokerSegment output, SegmentFacts facts) {
-        int place = placeOf(group.base());
-        int end = place + group.sources().size();
-        seen.subList(place, end).clear();
-        seen.add(place, output);
-        expected.subList(place, end).clear();
-        expected.add(place, facts);
+        int row = rowOf(group.base());
+        int end = row + group.sources().size();
+        proven.subList(row, end).clear();
+        proven.add(row, output);
+        expected.subList(row, end).clear();
+        expected.add(row, facts);
         group.sources().forEach(source -> sources.remove(source.base()));
     }
 
     private void prove() throws IOException, Refusal {
         listed = false;
         if (!log.isCurrent()) {
-            throw new Refusal("log_changed", log + " is another log by now");
+            throw new Refusal("log_changed", log + " was deleted, moved or created again");
         }
         List<BrokerSegment> all = log.segments();
-        BrokerSegment active = log.activeOf(all); // before any file is looked at: a truncation from now on takes it along
+        BrokerSegment active = log.activeOf(all); // before any file is read, because a later truncation removes it
         long last = expected.get(expected.size() - 1).base();
         int start = startIn(all);
         for (int i = 0; i < expected.size(); i++) {
             checkSegment(start + i < all.size() ? all.get(start + i) : null, i);
         }
         if (active.base() <= last || start + expected.size() >= all.size()) {
-            throw new Refusal("not_sealed", "segment " + last + " is the active one");
+            throw new Refusal("not_sealed", "segment " + last + " is the active segment");
         }
-        seen = new ArrayList<>(all.subList(start, start + expected.size()));
+        proven = new ArrayList<>(all.subList(start, start + expected.size()));
         bound = all.get(start + expected.size()).base();
         guard = active;
     }
@@ -160,8 +159,8 @@ final class Evidence {
         throw gone(first);
     }
 
-    private void checkSegment(BrokerSegment found, int place) throws IOException, Refusal {
-        SegmentFacts wanted = expected.get(place);
+    private void checkSegment(BrokerSegment found, int row) throws IOException, Refusal {
+        SegmentFacts wanted = expected.get(row);
         if (found == null || found.base() != wanted.base()) {
             throw gone(wanted.base());
         }
@@ -171,36 +170,36 @@ final class Evidence {
         } catch (NoSuchFileException e) {
             throw gone(wanted.base());
         }
-        boolean plain = found.file().getFileName().toString().equals(Group.brokerName(wanted.base(), "log"));
-        if (!plain || !facts.equals(wanted)) {
+        boolean finalName = found.file().getFileName().toString().equals(Group.brokerName(wanted.base(), "log"));
+        if (!finalName || !facts.equals(wanted)) {
             throw new Refusal(sources.contains(wanted.base()) ? "source_changed" : "evidence_changed",
-                    "segment " + wanted.base() + " is no longer the one that was read: " + Json.write(facts.toJson()));
+                    "segment " + wanted.base() + " changed since cleanerd read it: " + Json.write(facts.toJson()));
         }
     }
 
     private Refusal gone(long base) {
         return new Refusal(sources.contains(base) ? "source_gone" : "evidence_changed", "segment " + base
-                + " is gone, or another segment lies before it");
+                + " is gone, or another segment is before it");
     }
 
-    private boolean guardIsThere() throws IOException {
+    private boolean guardIsInLog() throws IOException {
         long base = guard.base();
         return same(log.segments(base, base + 1), List.of(guard));
     }
 
-    /** In one walk over the broker's map, without its lock: the segments of many windows would be copied under it. */
-    private boolean objectsAreThere() throws IOException {
+    /** Reads the broker's map once. Windows of it would be copied under the log's lock, one after the other. */
+    private boolean objectsAreInLog() throws IOException {
         List<Object> all = log.segmentObjects();
-        Object first = seen.get(0).segment;
+        Object first = proven.get(0).segment;
         int start = 0;
         while (start < all.size() && all.get(start) != first) {
             start++;
         }
-        if (start + seen.size() > all.size()) {
+        if (start + proven.size() > all.size()) {
             return false;
         }
-        for (int i = 0; i < seen.size(); i++) {
-            if (all.get(start + i) != seen.get(i).segment) {
+        for (int i = 0; i < proven.size(); i++) {
+            if (all.get(start + i) != proven.get(i).segment) {
                 return false;
             }
         }
@@ -220,8 +219,8 @@ final class Evidence {
         return true;
     }
 
-    /** The row of the witness with this base offset, below 0 when there is none. */
-    private int placeOf(long base) {
+    /** The row of the witness with this base offset, -1 if there is none. */
+    private int rowOf(long base) {
         int low = 0;
         int high = expected.size() - 1;
         while (low <= high) {

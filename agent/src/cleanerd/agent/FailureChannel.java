@@ -6,8 +6,8 @@ import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 
 /**
- * Reports a failed log directory to the broker, as its own cleaner does (A-24). From then on its code
- * appends to no log there and cuts none; a thread of its own takes them offline, or halts a broker that has no other.
+ * Reports a failed log directory to the broker, as its own cleaner does (A-24). From then on the broker neither appends to
+ * logs there nor truncates them. One of its threads takes them offline, or halts a broker without another log directory.
  */
 final class FailureChannel {
     private static final String NAME = "LogDirFailureChannel";
@@ -22,7 +22,7 @@ final class FailureChannel {
         this.hasFailed = hasFailed;
     }
 
-    /** {@code logManager}: the class. Null when this release tells of failures in another way than the agent knows. */
+    /** {@code logManager}: the class. Null if the agent does not know how this release reports failures. */
     static FailureChannel of(Class<?> logManager) {
         try {
             for (Field field : logManager.getDeclaredFields()) {
@@ -39,7 +39,7 @@ final class FailureChannel {
         }
     }
 
-    /** In 3.3 it is Scala's, and its words come as a function. */
+    /** In 3.3 the channel is a Scala class and takes the message as a function. */
     private static Method reportOf(Class<?> channel) {
         for (Method method : channel.getMethods()) {
             Class<?>[] types = method.getParameterTypes();
@@ -52,11 +52,11 @@ final class FailureChannel {
         return null;
     }
 
-    /** Comes back at once. {@code logDir}: as the broker calls it. */
-    void report(Object manager, String logDir, String words, IOException failure) throws IOException {
+    /** Returns at once. {@code logDir}: the path, as the broker writes it. */
+    void report(Object manager, String logDir, String message, IOException failure) throws IOException {
         Class<?> type = report.getParameterTypes()[1];
-        Object cause = type == String.class ? words
-                : Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, (proxy, called, values) -> words);
+        Object cause = type == String.class ? message
+                : Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, (proxy, called, values) -> message);
         Reflect.call(report, Reflect.get(ofManager, manager), logDir, cause, failure);
     }
 

@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/** The members of a request's object, each taken once with its type; what is left over in the end is refused. */
+/** The members of a request's object, each read with its type. {@link #end} refuses members that were not read. */
 final class Fields {
     private final Map<?, ?> members;
     private final String code;
@@ -16,7 +16,7 @@ final class Fields {
 
     Fields(Object value, String code, String where) throws Refusal {
         if (!(value instanceof Map<?, ?>)) {
-            throw new Refusal(code, where + ": an object expected");
+            throw new Refusal(code, where + ": an object is expected");
         }
         this.members = (Map<?, ?>) value;
         this.code = code;
@@ -26,7 +26,7 @@ final class Fields {
     String text(String name) throws Refusal {
         String value = textOrNull(name);
         if (value == null) {
-            throw wrong(name, "a string expected");
+            throw wrong(name, "a string is expected");
         }
         return value;
     }
@@ -34,7 +34,7 @@ final class Fields {
     String textOrNull(String name) throws Refusal {
         Object value = take(name);
         if (value != null && !(value instanceof String)) {
-            throw wrong(name, "a string expected");
+            throw wrong(name, "a string is expected");
         }
         return (String) value;
     }
@@ -42,7 +42,7 @@ final class Fields {
     long number(String name, long most) throws Refusal {
         Long value = numberOrNull(name, most);
         if (value == null) {
-            throw wrong(name, "a number expected");
+            throw wrong(name, "a number is expected");
         }
         return value;
     }
@@ -54,7 +54,7 @@ final class Fields {
             return null;
         }
         if (!(value instanceof Long) || (Long) value < 0 || (Long) value > most) {
-            throw wrong(name, "a number from 0 to " + most + " expected");
+            throw wrong(name, "a number from 0 to " + most + " is expected");
         }
         return (Long) value;
     }
@@ -62,7 +62,7 @@ final class Fields {
     boolean flag(String name, boolean absent) throws Refusal {
         Object value = take(name);
         if (value != null && !(value instanceof Boolean)) {
-            throw wrong(name, "true or false expected");
+            throw wrong(name, "true or false is expected");
         }
         return value == null ? absent : (Boolean) value;
     }
@@ -71,12 +71,12 @@ final class Fields {
         return new Fields(take(name), code, where + "." + name);
     }
 
-    /** Objects in an array that is not empty. */
+    /** The objects of an array with at least one element. */
     List<Fields> objects(String name) throws Refusal {
         Object value = take(name);
         List<?> elements = value instanceof List<?> ? (List<?>) value : List.of();
         if (elements.isEmpty()) {
-            throw wrong(name, "an array with at least one element expected");
+            throw wrong(name, "an array with at least one element is expected");
         }
         List<Fields> result = new ArrayList<>(elements.size());
         for (Object element : elements) {
@@ -85,16 +85,16 @@ final class Fields {
         return result;
     }
 
-    /** Numbers from 0 in an array. */
+    /** The numbers of an array, none of them negative. */
     List<Long> numbers(String name) throws Refusal {
         Object value = take(name);
         if (!(value instanceof List<?>)) {
-            throw wrong(name, "an array of numbers expected");
+            throw wrong(name, "an array of numbers is expected");
         }
         List<Long> result = new ArrayList<>(((List<?>) value).size());
         for (Object element : (List<?>) value) {
             if (!(element instanceof Long) || (Long) element < 0) {
-                throw wrong(name, "an array of numbers from 0 expected");
+                throw wrong(name, "an array of numbers from 0 is expected");
             }
             result.add((Long) element);
         }
@@ -106,17 +106,17 @@ final class Fields {
         Object value = take("id");
         boolean shortText = value instanceof String && ((String) value).length() <= 200;
         if (value != null && !(value instanceof Long) && !shortText) {
-            throw wrong("id", "a number or a short string expected");
+            throw wrong("id", "a number or a short string is expected");
         }
         return value;
     }
 
-    /** Whether there is such a member, be it null. */
+    /** Whether the member exists, even if it is null. */
     boolean has(String name) {
         return members.containsKey(name);
     }
 
-    /** All members but these, as they came. */
+    /** All members except these, as received. */
     Map<String, Object> allBut(Set<String> names) {
         Map<String, Object> result = new LinkedHashMap<>();
         members.forEach((key, value) -> {
@@ -130,7 +130,7 @@ final class Fields {
     void end() throws Refusal {
         for (Object name : members.keySet()) {
             if (!taken.contains(name)) {
-                throw new Refusal(code, where + ": nobody knows '" + shortened((String) name) + "'");
+                throw new Refusal(code, where + ": unknown member '" + shortened((String) name) + "'");
             }
         }
     }
@@ -144,7 +144,7 @@ final class Fields {
         return new Refusal(code, where + "." + name + ": " + what);
     }
 
-    /** A name from a request, safe to print. */
+    /** A name from a request, short enough to print. */
     static String shortened(String text) {
         return shortened(text, 100);
     }

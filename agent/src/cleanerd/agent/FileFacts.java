@@ -8,7 +8,7 @@ import java.nio.file.attribute.FileTime;
 import java.util.Map;
 import java.util.Objects;
 
-/** What {@code lstat} says about a file; a symbolic link is never followed. */
+/** The result of {@code lstat}: a symbolic link is never followed. */
 final class FileFacts {
     private static final String WANTED = "unix:size,ino,lastModifiedTime,nlink,uid,isRegularFile,isDirectory,ctime";
 
@@ -22,7 +22,7 @@ final class FileFacts {
     private final FileTime changed;
 
     /**
-     * @param changed when the file was last written to, renamed or given other attributes, which nobody can set back
+     * @param changed when the file was last written to, renamed or given other attributes; no process can set it
      */
     FileFacts(long size, long inode, long modifiedMs, int links, int uid, boolean regular, boolean directory,
             FileTime changed) {
@@ -49,7 +49,7 @@ final class FileFacts {
                 (FileTime) values.get("ctime"));
     }
 
-    /** These facts of a file that has got another name since. */
+    /** These facts after the file was renamed. */
     FileFacts renamed(FileFacts after) {
         return new FileFacts(size, inode, modifiedMs, links, uid, regular, directory, after.changed);
     }

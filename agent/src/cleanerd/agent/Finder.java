@@ -12,8 +12,8 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * Finds the broker's LogManager, which no static field holds: through the gauges that it or the
- * ReplicaManager registered, or through a thread of the latter. No field name is relied on (A-06).
+ * Finds the broker's LogManager, to which no static field refers. It searches the gauges that the LogManager or the
+ * ReplicaManager registered, then a thread of the latter. It does not depend on field names (A-06).
  */
 final class Finder {
     private static final String METRICS = "org.apache.kafka.server.metrics.KafkaYammerMetrics";
@@ -28,12 +28,12 @@ final class Finder {
         this.instrumentation = instrumentation;
     }
 
-    /** How the last search that found something found it: metrics or threads. */
+    /** Where the last successful search found the LogManager: metrics or threads. */
     String foundVia() {
         return foundVia;
     }
 
-    /** The LogManagers of this JVM; usually one, none while it is not made yet. */
+    /** The LogManagers of this JVM: usually one, or none while the broker has not created it. */
     List<Object> search() throws IOException {
         Class<?> manager = null;
         Class<?> metrics = null;
@@ -45,7 +45,7 @@ final class Finder {
             }
         }
         if (manager == null) {
-            return List.of(); // and no class of Kafka has been touched
+            return List.of(); // no class of Kafka was touched
         }
         Set<Object> found = Collections.newSetFromMap(new IdentityHashMap<>());
         if (metrics != null) {
@@ -65,7 +65,7 @@ final class Finder {
         return new ArrayList<>(found);
     }
 
-    /** By what it can, wherever it lives: Kafka 4.3 has a second class of that name with helpers only. */
+    /** Recognized by its methods, in any package: Kafka 4.3 has a second class of that name with helpers only. */
     static boolean isLogManager(Class<?> type) {
         if (!type.getName().startsWith("kafka.") && !type.getName().startsWith("org.apache.kafka.")) {
             return false;

@@ -1,10 +1,10 @@
 package cleanerd.agent;
 
-/** One batch as its header tells it. */
+/** The header of one batch. */
 final class Frame {
     static final int LEGACY_BYTES = 26; // offset, size, crc, magic, attributes, timestamp
     static final int HEADER_BYTES = 61;
-    static final int CHECKED_FROM = 21; // the CRC of v2 covers the attributes and all that follows
+    static final int CHECKED_FROM = 21; // the CRC of v2 covers the bytes from the attributes on
 
     private static final int TRANSACTIONAL = 0x10;
     private static final int CONTROL = 0x20;
@@ -23,9 +23,9 @@ final class Frame {
     private final int recordCount;
 
     /**
-     * @param position where it begins in its file
-     * @param bytes its size on the disk
-     * @param base its base offset; of a batch of v0 or v1 the first offset that it can have
+     * @param position of its first byte in the file
+     * @param bytes its size in the file
+     * @param base its base offset; for v0 and v1 the lowest offset that it can have
      * @param last its last offset
      * @param maxTimestampMs its largest timestamp
      */

@@ -8,14 +8,14 @@ import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 
-/** Walks the headers of a {@code .log} file through a small buffer; the records of large batches are not read. */
+/** Reads the batch headers of a {@code .log} file with a small buffer, without the records of large batches. */
 final class FrameReader implements Closeable {
     static final int ABORT = 0;
     static final int COMMIT = 1;
 
     private static final int BUFFER_BYTES = 64 * 1024;
-    private static final int MARKER_BYTES = 40; // up to the key's end; a marker's batch is never compressed
-    private static final int SIZE_BYTES = 12; // offset and size, in front of every batch of any version
+    private static final int MARKER_BYTES = 40; // up to the end of the key; the batch of a marker is never compressed
+    private static final int SIZE_BYTES = 12; // offset and size, at the start of a batch of any version
 
     private final FileChannel channel;
     private final long end;
@@ -24,17 +24,17 @@ final class FrameReader implements Closeable {
     private long position;
     private long previousLast;
 
-    /** {@code from}: no offset of the file is below it. */
+    /** {@code from}: lower bound of the file's offsets. */
     FrameReader(Path path, long from) throws IOException {
         channel = FileChannel.open(path, StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS);
         end = channel.size();
         previousLast = from - 1;
-        // A group can have a hundred sources of a few hundred bytes: the broker's collector should not notice them.
+        // A small buffer for a small file: a group may have a hundred sources of a few hundred bytes.
         buffer = ByteBuffer.allocate((int) Math.min(BUFFER_BYTES, end));
         buffer.limit(0);
     }
 
-    /** The next batch, null at the end of the file; {@code code} when what comes is none. */
+    /** The next batch, null at the end of the file; refuses with {@code code} if the bytes are not a batch. */
     Frame next(String code) throws IOException, Refusal {
         if (position == end) {
             return null;
@@ -42,7 +42,7 @@ final class FrameReader implements Closeable {
         int available = fill();
         int at = (int) (position - bufferStart);
         if (available < Frame.LEGACY_BYTES) {
-            throw wrong(code, "it is cut off");
+            throw wrong(code, "it is truncated");
         }
         long bytes = SIZE_BYTES + (long) buffer.getInt(at + 8);
         int magic = buffer.get(at + 16);
@@ -51,10 +51,10 @@ final class FrameReader implements Closeable {
         }
         int least = magic == 2 ? Frame.HEADER_BYTES : Frame.LEGACY_BYTES;
         if (bytes < least || bytes > end - position) {
-            throw wrong(code, "its size is " + bytes + ", and " + (end - position) + " bytes are left");
+            throw wrong(code, "its size is " + bytes + ", but only " + (end - position) + " bytes remain");
         }
         if (available < least) {
-            throw wrong(code, "it is cut off");
+            throw wrong(code, "it is truncated");
         }
         Frame frame = magic == 2 ? modern(at, bytes) : legacy(at, bytes);
         position += bytes;
@@ -62,7 +62,7 @@ final class FrameReader implements Closeable {
         return frame;
     }
 
-    /** What the marker {@code frame} of this file says: {@link #ABORT}, {@link #COMMIT}, or -1 where it is neither. */
+    /** Type of the marker in the batch {@code frame}: {@link #ABORT}, {@link #COMMIT}, or -1 if it is neither. */
     int markerType(Frame frame) throws IOException {
         if (!frame.control() || frame.recordCount() != 1) {
             return -1;
@@ -96,13 +96,13 @@ final class FrameReader implements Closeable {
                 buffer.getShort(at + 51), buffer.getInt(at + 57));
     }
 
-    /** Neither its first offset nor its largest timestamp is needed: a staged file holds v2 only (U-18). */
+    /** First offset and largest timestamp are not needed, because staged files have v2 batches only (U-18). */
     private Frame legacy(int at, long bytes) {
         return new Frame(position, bytes, previousLast + 1, buffer.getLong(at), -1, buffer.get(at + 16), 0, 0, -1, -1,
                 -1, 0);
     }
 
-    /** Makes sure that the header at {@code position} is in the buffer; how much of it there is. */
+    /** Reads the header at {@code position} into the buffer. Returns how many of its bytes there are. */
     private int fill() throws IOException {
         long left = bufferStart + buffer.limit() - position;
         long wanted = Math.min(Frame.HEADER_BYTES, end - position);
@@ -117,7 +117,7 @@ final class FrameReader implements Closeable {
     }
 
     private Refusal wrong(String code, String what) {
-        return new Refusal(code, "no batch at position " + position + ": " + what);
+        return new Refusal(code, "invalid batch at position " + position + ": " + what);
     }
 
     @Override

@@ -8,12 +8,12 @@ import java.util.Map;
 import java.util.Set;
 import java.util.regex.Pattern;
 
-/** A group of a swap request: neighbouring segments and the staged files of the one that takes their place. */
+/** A segment group of a swap request: neighbouring segments and the staged files of the segment that replaces them. */
 final class Group {
-    /** Kinds of file in the order in which they get their {@code .cleaned} names: the log comes last. */
+    /** Kinds of file, in the order of their renames to {@code .cleaned}: the log is last. */
     static final List<String> KINDS = List.of("timeindex", "index", "txnindex", "log");
 
-    /** Of a base offset in a file's name. */
+    /** Digits of a base offset in a file name. */
     private static final int DIGITS = 20;
 
     private static final Pattern NAME = Pattern.compile("(?!\\.)[A-Za-z0-9_.-]{1,200}");
@@ -25,7 +25,7 @@ final class Group {
 
     /**
      * @param end base offset of the segment that follows the last source
-     * @param files by kind: log, index, timeindex and perhaps txnindex
+     * @param files by kind: log, index, timeindex and optionally txnindex
      */
     Group(long base, long end, List<SegmentFacts> sources, Map<String, StagedFile> files) {
         this.base = base;
@@ -34,7 +34,7 @@ final class Group {
         this.files = files;
     }
 
-    /** A file name in the plan's staging directory, its size and CRC-32C. */
+    /** A file in the plan's staging directory: its name, size and CRC-32C. */
     static final class StagedFile {
         private final String name;
         private final long size;
@@ -69,7 +69,8 @@ final class Group {
         Map<String, StagedFile> files = files(fields.object("files"), fields.object("sizes"), fields.object("crc32c"));
         fields.end();
         if (sources.get(0).base() != base) {
-            throw new Refusal("bad_plan", "group " + base + " does not begin with its first source");
+            throw new Refusal("bad_plan", "the first source of group " + base + " begins at another offset, "
+                    + sources.get(0).base());
         }
         long previous = -1;
         for (SegmentFacts source : sources) {
@@ -90,7 +91,8 @@ final class Group {
                 continue;
             }
             if (!NAME.matcher(name).matches() || !seen.add(name)) {
-                throw new Refusal("bad_path", "'" + Fields.shortened(name) + "' is no name of a staged file, or one twice");
+                throw new Refusal("bad_path", "'" + Fields.shortened(name)
+                        + "' is not a valid name of a staged file, or occurs twice");
             }
             result.put(kind, new StagedFile(name, sizes.number(kind, Integer.MAX_VALUE),
                     (int) crcs.number(kind, 0xFFFF_FFFFL)));
@@ -101,9 +103,9 @@ final class Group {
         return result;
     }
 
-    /** The name of one of the broker's own files of this group. */
+    /** The name of the broker's file of this kind and base offset. */
     static String brokerName(long base, String kind) {
-        String digits = Long.toString(base); // a format takes a hundred times as long
+        String digits = Long.toString(base); // String.format takes a hundred times as long
         return "0".repeat(Math.max(0, DIGITS - digits.length())) + digits + "." + kind;
     }
 

@@ -7,8 +7,8 @@ import java.nio.channels.SocketChannel;
 import java.util.Arrays;
 
 /**
- * The beginning of a connection over the loopback, until the client has proven itself (A-34). Nothing here waits, and
- * nothing is read that is not part of it: what follows is the client's first request.
+ * The beginning of a connection over the loopback, until the client has proven that it knows the secret (A-34). It never
+ * waits, and reads no byte of the client's first request, which follows.
  */
 final class Handshake {
     final SocketChannel channel;
@@ -29,35 +29,35 @@ final class Handshake {
         return nowNanos - deadline > 0;
     }
 
-    /** Takes what has come; true when the client is proven. An IOException when it never will be. */
+    /** Reads the available bytes. Returns true once the client's proof is right; throws an IOException if it is wrong. */
     boolean advance() throws IOException {
         int count = channel.read(buffer);
         if (count < 0) {
-            throw new EOFException("it hung up");
+            throw new EOFException("the client disconnected");
         }
         if (buffer.hasRemaining()) {
             return false;
         }
         if (expected == null) {
             answer(buffer.array());
-            return false; // its proof comes after it has got ours
+            return false; // the client sends its proof after it has the agent's
         }
         if (!Proof.same(buffer.array(), expected)) {
-            throw new IOException("a wrong proof");
+            throw new IOException("the client's proof is wrong");
         }
         return true;
     }
 
     private void answer(byte[] hello) throws IOException {
         if (!Arrays.equals(Arrays.copyOf(hello, Proof.HELLO.length), Proof.HELLO)) {
-            throw new IOException("no client of this agent");
+            throw new IOException("the client does not speak the agent's protocol");
         }
         byte[] theirs = Arrays.copyOfRange(hello, Proof.HELLO.length, hello.length);
-        byte[] mine = Proof.drawn(Proof.NUMBER_BYTES);
+        byte[] mine = Proof.randomBytes(Proof.NUMBER_BYTES);
         ByteBuffer out = ByteBuffer.allocate(Proof.NUMBER_BYTES + Proof.BYTES);
         out.put(mine).put(Proof.of(secret, Proof.AGENT, theirs, mine)).flip();
         if (channel.write(out) < out.capacity()) {
-            throw new IOException("it does not read");
+            throw new IOException("the client does not read");
         }
         expected = Proof.of(secret, Proof.CLIENT, theirs, mine);
         buffer = ByteBuffer.allocate(Proof.BYTES);

@@ -2,13 +2,13 @@ package cleanerd.agent;
 
 import java.util.concurrent.locks.Lock;
 
-/** A lock of the broker's that this thread holds; closing it gives it back, and counts how long that was. */
+/** A lock of the broker that this thread holds. Closing it releases the lock and records the time. */
 final class HeldLock implements AutoCloseable {
     private final Lock lock;
     private final Holds holds;
     private final long startNanos = System.nanoTime();
 
-    /** {@code lock}: held by this thread. */
+    /** {@code lock}: this thread holds it already. */
     HeldLock(Lock lock, Holds holds) {
         this.lock = lock;
         this.holds = holds;

@@ -1,6 +1,6 @@
 package cleanerd.agent;
 
-/** Bytes as small hexadecimal digits. Java 11 has no HexFormat. */
+/** Bytes as lower-case hexadecimal digits. Java 11 has no HexFormat. */
 final class Hex {
     private Hex() {}
 
@@ -12,7 +12,7 @@ final class Hex {
         return text.toString();
     }
 
-    /** The bytes of {@code text}, two digits each; null when it is anything else. */
+    /** The bytes of {@code text}, two digits per byte; null if it is not such a text. */
     static byte[] bytes(String text) {
         if (!text.matches("(?:[0-9a-f]{2})*")) {
             return null;

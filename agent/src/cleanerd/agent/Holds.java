@@ -9,8 +9,8 @@ import java.util.stream.Collectors;
 import java.util.stream.LongStream;
 
 /**
- * How long the agent has held the broker's locks of one kind since it was loaded (A-36): each hold of each request counts.
- * {@code info} tells it. Appends to a partition wait for its log's lock, and a request handler that waits serves nobody.
+ * Measures how long the agent holds the broker's locks of one kind, since it was loaded (A-36). {@code info} reports it.
+ * Appends to a partition wait for its log's lock, and so does the broker's thread that handles them.
  */
 final class Holds {
     /** Upper bounds of the histogram; the daemon exports the same ones. */
@@ -20,7 +20,7 @@ final class Holds {
     private final AtomicLong sumNanos = new AtomicLong();
     private final AtomicLong longestNanos = new AtomicLong();
 
-    /** A hold that began at {@code startNanos} ends now. Takes no memory: it may be the lack of that which ends it. */
+    /** Records the end of a hold that began at {@code startNanos}. Takes no memory, because its lack may end a hold. */
     void ended(long startNanos) {
         long nanos = System.nanoTime() - startNanos;
         int row = 0;

@@ -5,8 +5,8 @@ import java.io.IOException;
 import java.nio.file.Path;
 
 /**
- * The offset index against the batches (A-23.5): each entry leads to a batch, and none that it leads past could hold an
- * offset from the entry's on. All its refusals are {@code bad_index}.
+ * Compares the offset index with the batches (A-23.5). Each entry has the position of a batch, and all offsets before that
+ * position are lower than the entry's. The code of all refusals is {@code bad_index}.
  */
 final class IndexCheck implements Closeable {
     private static final int ENTRY_BYTES = 8;
@@ -30,7 +30,7 @@ final class IndexCheck implements Closeable {
         this.offset = group.base() - 1;
         this.position = -1;
         try {
-            require(entries.size() % ENTRY_BYTES == 0, "its size is no multiple of " + ENTRY_BYTES);
+            require(entries.size() % ENTRY_BYTES == 0, "its size is not a multiple of " + ENTRY_BYTES);
             advance();
         } catch (IOException | Refusal e) {
             entries.close();
@@ -40,19 +40,20 @@ final class IndexCheck implements Closeable {
 
     void accept(Frame frame) throws IOException, Refusal {
         if (more && position == frame.position()) {
-            require(previousLast < offset, "the entry for " + offset + " leads past it");
+            require(previousLast < offset, "the entry for offset " + offset + " has a position behind that offset");
             advance();
         }
-        require(!more || position > frame.position(), "the entry for " + offset + " leads into a batch");
+        require(!more || position > frame.position(), "the entry for offset " + offset + " has a position inside a batch");
         previousLast = frame.last();
         logBytes += frame.bytes();
         lastBytes = frame.bytes();
     }
 
     void end(long lastOffset) throws Refusal {
-        require(!more, "the entry for " + offset + " leads beyond the end");
-        require(offset <= lastOffset, "an entry is for " + offset + ", which is beyond the end");
-        require(count > 0 || logBytes <= (long) intervalBytes + lastBytes, "it is empty, and the log is not small");
+        require(!more, "the entry for offset " + offset + " has a position beyond the log's end");
+        require(offset <= lastOffset, "the entry for offset " + offset + " is above the log's last offset, " + lastOffset);
+        require(count > 0 || logBytes <= (long) intervalBytes + lastBytes,
+                "it has no entries, but the log is larger than the index interval");
     }
 
     private void advance() throws IOException, Refusal {
@@ -60,7 +61,7 @@ final class IndexCheck implements Closeable {
         if (more) {
             long nextOffset = group.base() + entries.intAt(0);
             int nextPosition = entries.intAt(4);
-            require(entries.intAt(0) >= 0 && nextOffset > offset && nextPosition > position, "it does not ascend");
+            require(entries.intAt(0) >= 0 && nextOffset > offset && nextPosition > position, "its entries do not ascend");
             offset = nextOffset;
             position = nextPosition;
             count++;

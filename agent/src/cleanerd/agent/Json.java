@@ -7,8 +7,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * JSON as the protocol uses it, read strictly: whole numbers of 64 bits, no duplicate keys, bounded depth and number of
- * values (a line of 4 MiB could otherwise hold a million lists). Values are Map, List, String, Long, Boolean and null.
+ * The protocol's JSON, read strictly: whole numbers of 64 bits, unique names, limited depth and number of values. Without
+ * limits, a line of 4 MiB could have a million lists. Values are Map, List, String, Long, Boolean and null.
  */
 final class Json {
     static final int MAX_DEPTH = 32;
@@ -22,7 +22,7 @@ final class Json {
         this.text = text;
     }
 
-    /** The one value that {@code text} holds; bad_request when it is anything but that. */
+    /** The value of {@code text}; bad_request if that is not exactly one value. */
     static Object read(String text) throws Refusal {
         Json json = new Json(text);
         Object value = json.value(0);
@@ -68,7 +68,7 @@ final class Json {
         while (true) {
             space();
             if (peek() != '"') {
-                throw wrong("a name in quotes expected");
+                throw wrong("a name in quotes is expected");
             }
             String name = string();
             space();
@@ -119,7 +119,7 @@ final class Json {
                 return result.toString();
             }
             if (next < ' ') {
-                throw wrong("a control character in a string");
+                throw wrong("a string has a control character");
             }
             result.append(next == '\\' ? escaped() : next);
         }
@@ -149,7 +149,7 @@ final class Json {
                     char c = peek();
                     int digit = c < 128 ? Character.digit(c, 16) : -1;
                     if (digit < 0) {
-                        throw wrong("four hex digits expected");
+                        throw wrong("four hex digits are expected");
                     }
                     code = code * 16 + digit;
                 }
@@ -161,7 +161,7 @@ final class Json {
 
     private Object word(String word, Object value) throws Refusal {
         if (!text.startsWith(word, at)) {
-            throw wrong("a value expected");
+            throw wrong("a value is expected");
         }
         at += word.length();
         return value;
@@ -178,15 +178,15 @@ final class Json {
         }
         boolean leadingZero = at - digits > 1 && text.charAt(digits) == '0';
         if (at == digits || at - digits > 19 || leadingZero) {
-            throw wrong("a value expected");
+            throw wrong("a value is expected");
         }
         if (at < text.length() && ".eE".indexOf(text.charAt(at)) >= 0) {
-            throw wrong("a whole number expected");
+            throw wrong("a whole number is expected");
         }
         try {
             return Long.parseLong(text, start, at, 10);
         } catch (NumberFormatException e) {
-            throw wrong("a number of 64 bits expected");
+            throw wrong("a number of 64 bits is expected");
         }
     }
 
@@ -198,23 +198,23 @@ final class Json {
 
     private char peek() throws Refusal {
         if (at >= text.length()) {
-            throw wrong("it ends too early");
+            throw wrong("the text ends too early");
         }
         return text.charAt(at);
     }
 
     private void expect(char wanted) throws Refusal {
         if (peek() != wanted) {
-            throw wrong("'" + wanted + "' expected");
+            throw wrong("'" + wanted + "' is expected");
         }
         at++;
     }
 
     private Refusal wrong(String what) {
-        return new Refusal("bad_request", "not JSON as agreed, at character " + at + ": " + what);
+        return new Refusal("bad_request", "invalid JSON at character " + at + ": " + what);
     }
 
-    /** The text of {@code value}: one line, ASCII. */
+    /** {@code value} as one line of ASCII. */
     static String write(Object value) {
         StringBuilder out = new StringBuilder();
         write(value, out);

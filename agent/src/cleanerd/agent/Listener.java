@@ -4,21 +4,21 @@ import java.io.IOException;
 import java.nio.channels.SocketChannel;
 import java.nio.file.Path;
 
-/** Where clients come in, and the file that leads them there. */
+/** Accepts clients, and has the file by which they find it. */
 interface Listener extends AutoCloseable {
-    /** The file: a socket, or an announcement. */
+    /** The file: a socket or an announcement. */
     Path path();
 
-    /** Where it listens, for the broker's log. */
+    /** The address, as text for the broker's log. */
     String address();
 
-    /** Whether a client that looks for the file finds this listener. */
-    boolean isThere();
+    /** Whether the file still leads to this listener. */
+    boolean isReachable();
 
-    /** The next client, who may be served, whatever those do who may not. Waits for him. */
+    /** Waits for the next client that may be served. Clients that may not be served cannot delay it. */
     SocketChannel accept() throws IOException;
 
-    /** Removes the file, if it is still the one that was made here. */
+    /** Removes the file if it is still this listener's. */
     @Override
     void close() throws IOException;
 }

@@ -8,10 +8,10 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * The answer to {@code log}: what a plan needs to know about one partition, its numbers taken at one moment. The clean
- * point is not in it: the cleaner manager would read the checkpoints of all log directories under its lock for each
- * partition, and take a directory offline that it cannot read. Whoever asks can read the file. Nor are the producers: there
- * may be a million of them (A-36).
+ * The answer to {@code log}: the facts about one partition that a plan needs, with numbers of one moment. The clean point
+ * is not in it, because clients can read the file. The cleaner manager would read the checkpoints of all log directories
+ * under its lock, and take a directory offline that it cannot read. Producers are left out, too: there may be a million of
+ * them (A-36).
  */
 final class LogAnswer {
     private static final int MOST_TRIES = 5;
@@ -19,7 +19,7 @@ final class LogAnswer {
     private LogAnswer() {}
 
     static Map<String, Object> of(BrokerLog log) throws IOException, Refusal {
-        // Not under the log's lock: it asks the cleaner manager (A-19a).
+        // Not under the log's lock, because it calls the cleaner manager (A-19a).
         String cleaning = log.cleaningState();
         Map<String, Object> answer = new LinkedHashMap<>();
         answer.put("dir", log.dir());
@@ -34,7 +34,7 @@ final class LogAnswer {
         answer.put("segment_size", log.segmentBytes());
         answer.put("remote", log.remote());
         answer.put("cleaning", cleaning);
-        // Agents of earlier releases refuse a request that asks for these.
+        // Members of a request that this agent accepts. Agents of earlier releases refuse them.
         answer.put("compares_aborted", true);
         answer.put("compares_clean", true);
         answer.put("proves_by_markers", true);
@@ -42,8 +42,8 @@ final class LogAnswer {
     }
 
     /**
-     * The offsets of one moment, and {@code rows} of the segments that were sealed then. Only the numbers are taken under
-     * the log's lock: the segments are listed before and after, and were the same in between if they are the same objects.
+     * Adds the offsets of one moment, and {@code rows} of the segments that were sealed then. Only the numbers are read
+     * under the log's lock. The segments are listed before and after: the same objects did not change in between.
      */
     private static Active atOneMoment(BrokerLog log, Map<String, Object> answer, List<List<Object>> rows)
             throws IOException, Refusal {
@@ -60,10 +60,10 @@ final class LogAnswer {
                 return active;
             }
         }
-        throw new Refusal("busy", "the segments of " + log + " change all the time");
+        throw new Refusal("busy", "the segments of " + log + " changed during each of " + MOST_TRIES + " tries to list them");
     }
 
-    /** With the log's lock held. */
+    /** The caller holds the log's lock. */
     private static Active numbers(BrokerLog log, Map<String, Object> answer) throws IOException, Refusal {
         long end = log.logEndOffset();
         answer.put("hw", log.highWatermark());
@@ -74,7 +74,7 @@ final class LogAnswer {
         return new Active(log.activeOf(log.segments(end, end + 1)));
     }
 
-    /** The segment that is appended to, as long as the log end offset says. */
+    /** The active segment, with its size at the log end offset. */
     private static final class Active {
         private final BrokerSegment segment;
         private final int sizeBytes;

@@ -3,7 +3,7 @@ package cleanerd.agent;
 import java.io.IOException;
 import java.nio.file.Path;
 
-/** TCP on 127.0.0.1, for a Java without unix sockets. Anybody on the host can connect: he has to prove himself. */
+/** TCP on 127.0.0.1, for a Java without unix sockets. All users of the host can connect, so clients need a proof. */
 final class Loopback implements Transport {
     private final AgentLog journal;
 

@@ -14,16 +14,16 @@ import java.util.Iterator;
 import java.util.concurrent.ConcurrentLinkedDeque;
 
 /**
- * A port of 127.0.0.1 that the kernel chose (A-33). Whoever connects has {@value #PROOF_SECONDS} seconds to prove that
- * he can read the announcement, beside {@value #MOST_UNPROVEN} others at most, who take nothing from those that are
- * served: the oldest goes when one more comes, so that nobody keeps others out by being silent (A-35).
+ * A port of 127.0.0.1 that the kernel chose (A-33). A client has {@value #PROOF_SECONDS} seconds to prove that it can read
+ * the announcement. At most {@value #MOST_UNPROVEN} clients without a proof are connected, and they take no slot of served
+ * clients. One more disconnects the oldest, so silent clients cannot keep others out (A-35).
  */
 final class LoopbackListener implements Listener {
     private static final int MOST_UNPROVEN = 16;
     private static final long PROOF_SECONDS = 5;
     private static final int WAITING = 64;
-    private static final long LOOK_MS = 500;
-    private static final long TELL_NANOS = 60_000_000_000L;
+    private static final long CHECK_MS = 500;
+    private static final long WARN_INTERVAL_NANOS = 60_000_000_000L;
 
     private final Path path;
     private final AgentLog journal;
@@ -32,10 +32,10 @@ final class LoopbackListener implements Listener {
     private final byte[] secret;
     private final int port;
     private final FileFacts announced;
-    private final Deque<Handshake> unproven = new ConcurrentLinkedDeque<>(); // the oldest first
+    private final Deque<Handshake> unproven = new ConcurrentLinkedDeque<>(); // oldest first
     private final Deque<SocketChannel> proven = new ConcurrentLinkedDeque<>();
     private long refused;
-    private long tellAgain = System.nanoTime();
+    private long warnAgain = System.nanoTime();
 
     private LoopbackListener(Path path, AgentLog journal, ServerSocketChannel server, Selector selector)
             throws IOException {
@@ -43,7 +43,7 @@ final class LoopbackListener implements Listener {
         this.journal = journal;
         this.server = server;
         this.selector = selector;
-        this.secret = Proof.drawn(Proof.SECRET_BYTES);
+        this.secret = Proof.randomBytes(Proof.SECRET_BYTES);
         server.bind(new InetSocketAddress(Announcement.loopback(), 0), WAITING);
         server.configureBlocking(false);
         server.register(selector, SelectionKey.OP_ACCEPT);
@@ -81,9 +81,9 @@ final class LoopbackListener implements Listener {
     }
 
     @Override
-    public boolean isThere() {
+    public boolean isReachable() {
         try {
-            // All of it: nothing holds the file open, so its number may be another file's by now.
+            // All facts: the agent does not keep the file open, so another file may have its inode.
             return server.isOpen() && FileFacts.of(path).equals(announced);
         } catch (IOException e) {
             return false;
@@ -98,7 +98,7 @@ final class LoopbackListener implements Listener {
                 channel.configureBlocking(true);
                 return channel;
             }
-            selector.select(unproven.isEmpty() ? 0 : LOOK_MS);
+            selector.select(unproven.isEmpty() ? 0 : CHECK_MS);
             for (Iterator<SelectionKey> keys = selector.selectedKeys().iterator(); keys.hasNext(); ) {
                 SelectionKey key = keys.next();
                 keys.remove();
@@ -108,14 +108,14 @@ final class LoopbackListener implements Listener {
                     advance(key, (Handshake) key.attachment());
                 }
             }
-            refuseTheLate();
-            selector.selectNow(); // lets go of the channels that are proven: a key keeps a channel from being blocking
+            refuseLate();
+            selector.selectNow(); // removes the keys of proven channels: a channel with a key cannot become blocking
         }
     }
 
     private void begin(SocketChannel channel) throws IOException {
         if (channel == null) {
-            return; // it has hung up already
+            return; // it has disconnected already
         }
         boolean begun = false;
         try {
@@ -147,7 +147,7 @@ final class LoopbackListener implements Listener {
         }
     }
 
-    private void refuseTheLate() throws IOException {
+    private void refuseLate() throws IOException {
         long now = System.nanoTime();
         while (!unproven.isEmpty() && unproven.peek().isLate(now)) {
             refuse(unproven.peek());
@@ -158,16 +158,16 @@ final class LoopbackListener implements Listener {
         unproven.remove(handshake);
         handshake.channel.close();
         refused++;
-        if (System.nanoTime() - tellAgain >= 0) { // anybody can bring this about, so it must not fill the broker's log
+        if (System.nanoTime() - warnAgain >= 0) { // any user can cause this, so it must not fill the broker's log
             journal.warn(refused + " connections to port " + port + " did not prove that they may read " + path);
-            tellAgain = System.nanoTime() + TELL_NANOS;
+            warnAgain = System.nanoTime() + WARN_INTERVAL_NANOS;
             refused = 0;
         }
     }
 
     @Override
     public void close() throws IOException {
-        boolean ours = isThere();
+        boolean ours = isReachable();
         server.close();
         selector.close();
         for (Handshake handshake : unproven) {

@@ -11,26 +11,26 @@ import java.util.Set;
 import java.util.TreeMap;
 
 /**
- * Proves by the markers in the sources what a staged transaction index changes (A-40). Each added entry ends at an ABORT
- * marker of its producer, begins with its transaction, and reaches back over no other marker. Aborted data that is left
- * has its entry. An entry that was left out ended at no ABORT marker of its producer, or has no data left.
+ * Proves the changes in a staged transaction index by the markers in the sources (A-40). Each added entry ends at an ABORT
+ * marker of its producer, begins with its transaction, and contains no other marker of it. Retained aborted data has its
+ * entry. A removed entry did not end at an ABORT marker of its producer, or none of its data is retained.
  */
 final class MarkerProof {
     private static final String CODE = "bad_txnindex";
 
-    /** The files of the segments before the group, from the one with an offset on. */
+    /** The files of the segments before the group, from the one that contains an offset. */
     interface Earlier {
         List<Path> from(long offset) throws IOException;
     }
 
-    /** A producer's transaction as far as it was read: -1 where there is nothing yet. */
+    /** State of a producer's transaction while the log is read; -1: not found yet. */
     private static final class Producer {
-        private long ended = -1; // its last marker
-        private long began = -1; // the base offset of the first batch since
-        private long leftBase = -1; // the first of these batches that is left: its base offset
-        private long leftLast = -1; // its last offset
-        private boolean hasRecords; // one that is left has
-        private long leftEnd = -1; // the last offset of the last one that is left
+        private long ended = -1; // offset of its last marker
+        private long began = -1; // base offset of its first batch after that marker
+        private long firstBase = -1; // base offset of the first of these batches that is retained
+        private long firstLast = -1; // last offset of that batch
+        private long end = -1; // last offset of the last retained batch
+        private boolean hasRecords; // whether a retained batch has records
     }
 
     private final Group group;
@@ -40,14 +40,14 @@ final class MarkerProof {
     private final Earlier earlier;
     private final Map<Long, Producer> producers = new HashMap<>();
     private final TreeMap<Long, Long> added = new TreeMap<>(); // first offset by last
-    private final Map<Long, TreeMap<Long, Long>> leftOut = new HashMap<>(); // by producer: first offset by last
-    private final Set<Long> leftOutAt = new HashSet<>(); // the last offsets of these
-    private final Set<Long> settled = new HashSet<>(); // those of them where the log has a marker
+    private final Map<Long, TreeMap<Long, Long>> removed = new HashMap<>(); // by producer: first offset by last
+    private final Set<Long> removedAt = new HashSet<>(); // their last offsets
+    private final Set<Long> withMarker = new HashSet<>(); // those last offsets where the log has a marker
 
     /**
      * @param log the staged log
      * @param sources the {@code .log} files of the group's sources
-     * @param logStart what lies below it is shown to no reader
+     * @param logStart the log start offset: consumers cannot read below it
      */
     MarkerProof(Group group, Path log, List<Path> sources, long logStart, Earlier earlier) {
         this.group = group;
@@ -58,39 +58,39 @@ final class MarkerProof {
     }
 
     int size() {
-        return added.size() + leftOutAt.size();
+        return added.size() + removedAt.size();
     }
 
     void clear() {
         producers.clear();
         added.clear();
-        leftOut.clear();
-        leftOutAt.clear();
-        settled.clear();
+        removed.clear();
+        removedAt.clear();
+        withMarker.clear();
     }
 
-    /** The staged index has the entry, and no source has. */
+    /** Adds an entry that the staged index has and the sources do not have. */
     void add(EntryReader entry) throws Refusal {
         long first = entry.longAt(10);
         long last = entry.longAt(18);
         if (first < 0 || first >= last || entry.longAt(26) != first) {
-            throw wrong(last, "is none of the sources'");
+            throw wrong(last, "is not in a source's index, and its offsets are wrong");
         }
         added.put(last, first);
         producers.computeIfAbsent(entry.longAt(2), id -> new Producer());
     }
 
-    /** A source has the entry, and the staged index does not. */
-    void leaveOut(long producer, long first, long last) {
-        leftOut.computeIfAbsent(producer, id -> new TreeMap<>()).merge(last, first, Math::min);
-        leftOutAt.add(last);
+    /** Adds an entry that a source has and the staged index does not have. */
+    void remove(long producer, long first, long last) {
+        removed.computeIfAbsent(producer, id -> new TreeMap<>()).merge(last, first, Math::min);
+        removedAt.add(last);
         producers.computeIfAbsent(producer, id -> new Producer());
     }
 
-    /** Refuses unless the log bears out every change; {@code index} is the staged one, or null. */
+    /** Refuses unless the log proves every change; {@code index}: the staged index, or null. */
     void run(Path index) throws IOException, Refusal {
-        if (added.isEmpty() && !dataIsLeft()) {
-            return; // most of the time: entries go with their data
+        if (added.isEmpty() && !dataRemains()) {
+            return; // the usual case: entries are removed with their data
         }
         long from = added.values().stream().mapToLong(Long::longValue).min().orElse(group.base());
         for (Path file : from < group.base() ? earlier.from(from) : List.<Path>of()) {
@@ -104,15 +104,15 @@ final class MarkerProof {
             }
         }
         if (!added.isEmpty()) {
-            throw wrong(added.firstKey(), "is none of the sources', and no ABORT marker is there");
+            throw wrong(added.firstKey(), "is not in a source's index, and the log has no ABORT marker at its end");
         }
-        checkLeftOpen();
+        checkOpenTransactions();
     }
 
-    private boolean dataIsLeft() throws IOException, Refusal {
+    private boolean dataRemains() throws IOException, Refusal {
         try (FrameReader frames = new FrameReader(log, group.base())) {
             for (Frame frame; (frame = frames.next("bad_log")) != null; ) {
-                TreeMap<Long, Long> entries = leftOut.get(frame.producerId());
+                TreeMap<Long, Long> entries = removed.get(frame.producerId());
                 if (entries != null && frame.transactional() && !frame.control()) {
                     Map.Entry<Long, Long> entry = entries.ceilingEntry(frame.last());
                     if (entry != null && entry.getValue() <= frame.last()) {
@@ -142,21 +142,21 @@ final class MarkerProof {
 
     private void data(Frame frame, Producer producer, Staged staged) throws IOException, Refusal {
         producer.began = producer.began < 0 ? frame.base() : producer.began;
-        Frame left = staged == null || frame.last() < logStart ? null : staged.leftOf(frame);
-        if (left == null) {
+        Frame retained = staged == null || frame.last() < logStart ? null : staged.retainedOf(frame);
+        if (retained == null) {
             return;
         }
-        producer.hasRecords |= left.recordCount() > 0;
-        if (producer.leftLast < 0) {
-            producer.leftBase = frame.base();
-            producer.leftLast = frame.last();
+        producer.hasRecords |= retained.recordCount() > 0;
+        if (producer.firstLast < 0) {
+            producer.firstBase = frame.base();
+            producer.firstLast = frame.last();
         }
-        producer.leftEnd = frame.last();
+        producer.end = frame.last();
     }
 
     private void marker(FrameReader frames, Frame frame, Producer producer, Staged staged) throws IOException, Refusal {
         long at = frame.last();
-        boolean named = staged != null && (added.containsKey(at) || leftOutAt.contains(at));
+        boolean named = staged != null && (added.containsKey(at) || removedAt.contains(at));
         int type = producer == null && !named ? -1 : frames.markerType(frame);
         if (type < 0) {
             return;
@@ -164,7 +164,7 @@ final class MarkerProof {
         boolean aborts = type == FrameReader.ABORT;
         boolean has = staged != null && staged.hasEntry(at, frame.producerId());
         if (named) {
-            settled.add(at);
+            withMarker.add(at);
             Long first = added.remove(at);
             if (first != null) {
                 requireCorrection(first, frame, aborts && has ? producer : null);
@@ -173,38 +173,38 @@ final class MarkerProof {
         if (producer == null) {
             return;
         }
-        // Empty batches of a log that never had the entry do no harm.
-        boolean needed = producer.hasRecords || producer.leftLast >= 0 && isLeftOut(frame.producerId(), at);
-        if (aborts && needed && !(has && staged.first() <= producer.leftLast)) {
+        // Empty batches are harmless if the log never had the entry.
+        boolean needed = producer.hasRecords || producer.firstLast >= 0 && isRemoved(frame.producerId(), at);
+        if (aborts && needed && !(has && staged.first() <= producer.firstLast)) {
             throw missing(producer);
         }
         producer.ended = at;
-        producer.began = producer.leftBase = producer.leftLast = producer.leftEnd = -1;
+        producer.began = producer.firstBase = producer.firstLast = producer.end = -1;
         producer.hasRecords = false;
     }
 
-    private boolean isLeftOut(long producer, long last) {
-        return leftOut.getOrDefault(producer, new TreeMap<>()).containsKey(last);
+    private boolean isRemoved(long producer, long last) {
+        return removed.getOrDefault(producer, new TreeMap<>()).containsKey(last);
     }
 
-    /** {@code producer}: null unless it is the entry's, and the marker an ABORT. */
+    /** {@code producer}: the entry's producer, or null if the marker is not an ABORT of it. */
     private void requireCorrection(long first, Frame marker, Producer producer) throws Refusal {
         if (producer == null) {
-            throw wrong(marker.last(), "is none of the sources', and the marker there is no ABORT of its producer");
+            throw wrong(marker.last(), "is not in a source's index, and the marker at its end is not an ABORT of its producer");
         }
-        // Of an earlier segment the first batch may be gone, as this plan swapped it.
+        // In an earlier segment the first batch may be gone, because this plan has swapped it.
         if (first <= producer.ended || first > producer.began) {
-            throw wrong(marker.last(), "is none of the sources', and its transaction begins at " + producer.began);
+            throw wrong(marker.last(), "is not in a source's index, and its transaction begins at offset " + producer.began);
         }
     }
 
-    /** Data whose producer has no marker after it in this group: an entry that covered it was not wrong by any marker. */
-    private void checkLeftOpen() throws Refusal {
-        for (Map.Entry<Long, TreeMap<Long, Long>> entries : leftOut.entrySet()) {
+    /** Checks data without a later marker in this group: no marker shows that its removed entry was wrong. */
+    private void checkOpenTransactions() throws Refusal {
+        for (Map.Entry<Long, TreeMap<Long, Long>> entries : removed.entrySet()) {
             Producer producer = producers.get(entries.getKey());
-            for (Map.Entry<Long, Long> entry : entries.getValue().tailMap(producer.leftBase, true).entrySet()) {
-                boolean covered = producer.leftLast >= 0 && entry.getValue() <= producer.leftEnd;
-                if (covered && !settled.contains(entry.getKey())) {
+            for (Map.Entry<Long, Long> entry : entries.getValue().tailMap(producer.firstBase, true).entrySet()) {
+                boolean covered = producer.firstLast >= 0 && entry.getValue() <= producer.end;
+                if (covered && !withMarker.contains(entry.getKey())) {
                     throw missing(producer);
                 }
             }
@@ -212,15 +212,15 @@ final class MarkerProof {
     }
 
     private static Refusal missing(Producer producer) {
-        return new Refusal(CODE, "the batch " + producer.leftBase + " to " + producer.leftLast
-                + " is aborted data, and its entry is missing");
+        return new Refusal(CODE, "the batch " + producer.firstBase + " to " + producer.firstLast
+                + " is aborted data, but the staged index has no entry for it");
     }
 
     private static Refusal wrong(long last, String what) {
-        return new Refusal(CODE, "the entry up to " + last + " " + what);
+        return new Refusal(CODE, "the entry up to offset " + last + " " + what);
     }
 
-    /** What is staged, read along with the sources. */
+    /** The staged log and index, read in step with the sources. */
     private static final class Staged {
         private final FrameReader frames;
         private final EntryReader entries;
@@ -232,8 +232,8 @@ final class MarkerProof {
             this.entries = entries;
         }
 
-        /** What is left of a batch, null where it is gone. */
-        Frame leftOf(Frame source) throws IOException, Refusal {
+        /** The staged form of a batch, null if it was removed. */
+        Frame retainedOf(Frame source) throws IOException, Refusal {
             while (frame == null || frame.last() < source.last()) {
                 Frame next = frames.next("bad_log");
                 if (next == null) {
@@ -244,7 +244,7 @@ final class MarkerProof {
             return frame.last() == source.last() ? frame : null;
         }
 
-        /** Whether the producer's entry ends at {@code last}; to be asked in ascending order. */
+        /** Whether the producer's entry ends at {@code last}. Call it in ascending order. */
         boolean hasEntry(long last, long producer) throws IOException {
             while (entries != null && (!atEntry || entries.longAt(18) < last)) {
                 if (!entries.next()) {

@@ -11,15 +11,15 @@ import java.util.List;
 import java.util.Properties;
 
 /**
- * The members of Kafka that the agent uses, all looked up once (A-11). One that is missing makes the agent incapable: it
- * says which, and touches nothing. Where releases differ, the signature found here says which way a call goes.
+ * The members of Kafka that the agent uses, all looked up once (A-11). If one is missing, the agent is incapable: it
+ * reports which one, and changes nothing. Where releases differ, the signature that was found selects the kind of call.
  */
 final class Members {
     private static final String STORAGE = "org.apache.kafka.storage.internals.log.";
-    /** Where they lie while they are Scala's: LogConfig and producers' state up to 3.4, LogSegment 3.6, UnifiedLog 3.9. */
+    /** Package of the classes in Scala: LogConfig and producer state up to 3.4, LogSegment to 3.6, UnifiedLog to 3.9. */
     private static final String CORE = "kafka.log.";
 
-    /** What was not found, in words; empty: capable. */
+    /** Descriptions of the members that were not found; empty: capable. */
     final List<String> missing = new ArrayList<>();
 
     private final ClassLoader loader;
@@ -38,7 +38,7 @@ final class Members {
     final Method cleanerManager;
     final Field cleanerLock;
     final Method cleaningState;
-    /** Null: it is not known which partitions the cleaner sets aside. */
+    /** Null: this release does not show its uncleanable partitions. */
     final Method uncleanable;
     final Method updateCheckpoints;
 
@@ -58,7 +58,7 @@ final class Members {
     final Method segments;
     final Method segmentsBetween;
     final Method replaceSegments;
-    /** Takes an option of the expected next offset. */
+    /** Has an option as parameter: the expected next offset. */
     final Method roll;
     final Method producers;
     final Method lastEntry;
@@ -80,7 +80,7 @@ final class Members {
     final Method records;
     final Method fileOfRecords;
 
-    /** {@code logManager} is the class of the broker's LogManager; its loader finds all the others. */
+    /** {@code logManager}: the class of the broker's LogManager, whose loader finds all other classes. */
     Members(Class<?> logManager) {
         loader = logManager.getClassLoader();
         Class<?> partitionClass = type("org.apache.kafka.common.TopicPartition");
@@ -102,7 +102,7 @@ final class Members {
         cleanerLock = field(managerClass, "lock");
         cleaningState = method(managerClass, "cleaningState", partitionClass);
         uncleanable = optional(managerClass, "uncleanablePartitions", String.class);
-        updateCheckpoints = threeArguments(managerClass, "updateCheckpoints");
+        updateCheckpoints = methodWithTwoOptions(managerClass, "updateCheckpoints");
 
         log = moved("UnifiedLog");
         lock = field(log, "lock");
@@ -112,7 +112,7 @@ final class Members {
         config = method(log, "config");
         isFuture = method(log, "isFuture");
         logConfig = moved("LogConfig");
-        // Up to 3.4 no broker knew remote storage.
+        // Up to 3.4 there is no remote storage.
         remote = logConfig != null && logConfig.getName().startsWith(CORE) ? null : method(log, "remoteLogEnabled");
         highWatermark = method(log, "highWatermark");
         lastStable = method(log, "lastStableOffset");
@@ -122,7 +122,7 @@ final class Members {
         segments = method(log, "logSegments");
         segmentsBetween = method(log, "logSegments", long.class, long.class);
         replaceSegments = replaceSegments();
-        roll = ofOption(log, "roll");
+        roll = methodWithOption(log, "roll");
         producers = method(log, "producerStateManager");
         lastEntry = method(resultOf(producers), "lastEntry", long.class);
         Class<?> producer = moved("ProducerStateEntry");
@@ -147,16 +147,16 @@ final class Members {
         fileOfRecords = method(resultOf(records), "file");
     }
 
-    /** A class of the broker that is used by name only. */
+    /** A class of the broker. */
     Class<?> named(String name) throws ClassNotFoundException {
         return Class.forName(name, true, loader);
     }
 
-    /** The release, as the broker tells it to its clients; null when it does not. 4.4 has that class in another place. */
+    /** The release, as the broker reports it to its clients, or null. In 4.4 that class is in another package. */
     String version() {
-        for (String place : List.of("", "internals.")) {
+        for (String subpackage : List.of("", "internals.")) {
             try {
-                Class<?> info = named("org.apache.kafka.common.utils." + place + "AppInfoParser");
+                Class<?> info = named("org.apache.kafka.common.utils." + subpackage + "AppInfoParser");
                 return (String) Reflect.call(Reflect.method(info, "getVersion"), null);
             } catch (ReflectiveOperationException | IOException | RuntimeException | LinkageError e) {
                 continue;
@@ -165,7 +165,7 @@ final class Members {
         return versionInJar();
     }
 
-    /** From where Kafka's own class reads it. */
+    /** From the file that Kafka's own class reads. */
     private String versionInJar() {
         try (InputStream stream = loader.getResourceAsStream("kafka/kafka-version.properties")) {
             Properties properties = new Properties();
@@ -191,7 +191,7 @@ final class Members {
         return null;
     }
 
-    private Method threeArguments(Class<?> owner, String name) {
+    private Method methodWithTwoOptions(Class<?> owner, String name) {
         if (owner != null) {
             for (Method method : owner.getDeclaredMethods()) {
                 Class<?>[] parameters = method.getParameterTypes();
@@ -206,7 +206,7 @@ final class Members {
         return null;
     }
 
-    private Method ofOption(Class<?> owner, String name) {
+    private Method methodWithOption(Class<?> owner, String name) {
         if (owner != null) {
             for (Method method : owner.getDeclaredMethods()) {
                 Class<?>[] parameters = method.getParameterTypes();
@@ -232,7 +232,7 @@ final class Members {
         return null;
     }
 
-    /** A class of the log that was moved from the core to the storage module. */
+    /** A class of the log, which moved from the core to the storage module. */
     private Class<?> moved(String name) {
         return firstType(CORE + name, STORAGE + name);
     }

@@ -1,6 +1,6 @@
 package cleanerd.agent;
 
-/** Names of moments in a swap. Here they pass; the test build of the agent has another class of this name. */
+/** Named moments in a swap. They have no effect; a test build of the agent replaces this class to stop at them. */
 final class Moment {
     private Moment() {}
 

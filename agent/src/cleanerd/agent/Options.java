@@ -15,13 +15,13 @@ final class Options {
         Options options = new Options();
         for (String argument : arguments.split(",")) {
             int equals = argument.indexOf('=');
-            options.take(equals < 0 ? argument : argument.substring(0, equals),
+            options.set(equals < 0 ? argument : argument.substring(0, equals),
                     equals < 0 ? "" : argument.substring(equals + 1));
         }
         return options;
     }
 
-    private void take(String key, String value) {
+    private void set(String key, String value) {
         switch (key) {
             case "":
             case "jar":
@@ -31,7 +31,7 @@ final class Options {
                 return;
             case "transport":
                 if (!Set.of(Transport.UNIX, Transport.LOOPBACK).contains(value)) {
-                    throw new IllegalArgumentException("transport=" + value + ": there are unix and loopback");
+                    throw new IllegalArgumentException("transport=" + value + "; use unix or loopback");
                 }
                 transport = value;
                 return;
@@ -40,21 +40,21 @@ final class Options {
                 return;
             default:
                 throw new IllegalArgumentException("unknown argument '" + key
-                        + "'; there are socket=PATH, transport=unix or loopback, jar=PATH and allow-unknown-version=true");
+                        + "'; valid are socket=PATH, transport=unix or loopback, jar=PATH and allow-unknown-version=true");
         }
     }
 
-    /** Where to listen; null: in the broker's first log directory (U-31). */
+    /** The path to listen at; null: in the broker's first log directory (U-31). */
     Path socket() {
         return socket;
     }
 
-    /** By which way; null: what this Java is able to. */
+    /** The transport's name; null: unix if this Java supports it. */
     String transport() {
         return transport;
     }
 
-    /** Whether a release is served that is not in the table but has all its members. */
+    /** Whether an unknown release with all members may be used. */
     boolean allowUnknownVersion() {
         return allowUnknownVersion;
     }

@@ -5,7 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** How far a swap came; kept up to date while it runs, because what is done is reported after a refusal too. */
+/** Progress of a swap. It is updated during the swap, because a refusal also reports the groups that were swapped. */
 final class Outcome {
     final List<Long> done = new ArrayList<>();
     final List<Map<String, Object>> outputs = new ArrayList<>();
@@ -14,7 +14,7 @@ final class Outcome {
     long validateUs;
     long pauseUs;
     boolean checkpoint;
-    /** Nothing is reported again of such an outcome: the log is gone, and what a start makes of it shows there. */
+    /** Such an outcome is not stored for a repeated request: the log is offline, and shows the result after a start. */
     boolean logDirFailed;
 
     Map<String, Object> toJson() {
@@ -26,7 +26,7 @@ final class Outcome {
         json.put("validate_us", validateUs);
         json.put("checkpoint", checkpoint);
         json.put("warnings", List.copyOf(warnings));
-        json.put("witnesses_kept", true); // so that a client knows an agent that does that
+        json.put("witnesses_kept", true); // for clients: the next request of the plan may omit them
         return json;
     }
 }

@@ -9,14 +9,14 @@ import java.util.function.Predicate;
 import java.util.stream.Collectors;
 
 /**
- * Pauses of the broker's own cleaner (A-16, A-22). A pause also stops retention of the partition, so each is ended
- * exactly once, whatever happens. One that cannot be ended is reported, and tried again every second.
+ * Pauses of the broker's own cleaner (A-16, A-22). A pause also stops retention of the partition, so each one is ended
+ * exactly once, after any failure. If a pause cannot be ended, the agent reports it and retries every second.
  *
- * <p>States are looked at and changed with the cleaner manager's lock held: Kafka's methods tell its log of what they did,
- * and may fail over that. So whether a pause is there, and whose it is, is known from the state before and after.
+ * <p>The agent reads and changes states while it holds the cleaner manager's lock. Kafka's methods write to its log, which
+ * may fail after the change. So the states before and after show whether the agent's pause exists.
  */
 final class Pauses {
-    private static final long PATIENCE_SECONDS = 5;
+    private static final long LOCK_TIMEOUT_SECONDS = 5;
 
     private final AgentLog journal;
     private final Set<Pause> all = ConcurrentHashMap.newKeySet();
@@ -25,19 +25,20 @@ final class Pauses {
         this.journal = journal;
     }
 
-    /** Whether what a pause is kept for is over. */
-    interface Settled {
-        boolean now() throws IOException;
+    /** Completes or undoes an incomplete swap. */
+    interface Recovery {
+        /** Tries it once. Returns true once no file has a temporary name. */
+        boolean complete() throws IOException;
     }
 
-    /** The partitions whose cleaning the agent has paused at this moment. */
+    /** The partitions that a request or a connection has paused. */
     List<String> held() {
-        return names(pause -> !pause.kept);
+        return names(pause -> !pause.retried);
     }
 
-    /** The partitions that stay paused, for now or until the broker is restarted. */
+    /** The partitions whose pause the agent retries to end. */
     List<String> failed() {
-        return names(pause -> pause.kept);
+        return names(pause -> pause.retried);
     }
 
     private List<String> names(Predicate<Pause> wanted) {
@@ -45,93 +46,94 @@ final class Pauses {
     }
 
     /**
-     * Keeps the broker's cleaner away from {@code log}; busy when it, or somebody's pause, is there already. With the lock
-     * held it cannot begin in between: for one at work the broker's call waits without a limit (134 s were seen), and
-     * whatever else of the broker wants to pause it meanwhile, to delete or truncate the log, fails.
+     * Pauses the broker's cleaner for {@code log}; busy if a cleaning is in progress or paused there already. The cleaner
+     * cannot begin while the agent holds its lock. Otherwise the broker's call would wait for the cleaning without a limit
+     * (134 s were seen). Until then the broker could not pause it to delete or truncate the log.
      */
     Pause take(BrokerLog log) throws IOException, Refusal {
         Moment.reached("pausing");
-        try (HeldLock lock = log.lockCleaner(PATIENCE_SECONDS)) {
+        try (HeldLock lock = log.lockCleaner(LOCK_TIMEOUT_SECONDS)) {
             if (lock == null) {
                 return new Pause(null, "");
             }
             String state = log.cleaningState();
             if (!state.equals("none")) {
-                throw new Refusal("busy", "the broker's cleaner works on " + log + ", or is paused there: " + state);
+                throw new Refusal("busy", "the broker's cleaner is cleaning " + log + " or is paused for it (" + state
+                        + "); try again later");
             }
-            Pause pause = new Pause(log, log.toString()); // its name now: there may be no memory for it when it is to end
+            Pause pause = new Pause(log, log.toString()); // the name now: later there may be no memory for it
             all.add(pause);
             try {
                 log.pauseCleaning();
                 return pause;
             } catch (Throwable e) {
-                pause.close(); // it may have been paused all the same
-                throw new IllegalStateException("the cleaning of " + pause.name + " cannot be paused", e);
+                pause.close(); // it may be paused despite the failure
+                throw new IllegalStateException("the broker's cleaner could not be paused for " + pause.name, e);
             }
         }
     }
 
-    /** To be called now and then: ends what could not be ended before; whether some is left. Waits for nobody. */
+    /** Call this regularly. Tries to end the remaining pauses, without waiting. Returns whether some remain. */
     boolean tryAgain() {
-        boolean left = false;
+        boolean remain = false;
         for (Pause pause : all) {
-            if (pause.kept) {
+            if (pause.retried) {
                 pause.end(0);
-                left = true;
+                remain = true;
             }
         }
-        return left;
+        return remain;
     }
 
-    /** One pause that is held; closing it resumes. */
+    /** One pause; closing it resumes the cleaner. */
     final class Pause implements AutoCloseable {
         private final String name;
         private BrokerLog log;
-        private Settled settled;
-        private volatile boolean kept;
+        private Recovery recovery;
+        private volatile boolean retried;
 
         private Pause(BrokerLog log, String name) {
             this.log = log;
             this.name = name;
         }
 
-        /** Resumes as soon as {@code condition} holds. Until then nothing of the broker's cleaner may come near the log. */
-        void closeWhen(Settled condition) {
-            settled = condition;
+        /** Resumes once {@code incomplete} is complete. Until then the broker's cleaner must not change the log. */
+        void closeAfter(Recovery incomplete) {
+            recovery = incomplete;
             if (log != null) {
-                kept = true;
-                tell("a swap left files with temporary names in ", "; until they are gone, or the broker is restarted, its "
-                        + "cleaner and retention stay paused there", "");
+                retried = true;
+                warn("a swap left files with temporary names in ", "; its cleaner and retention stay paused until the agent has "
+                        + "removed them or the broker restarts", "");
             }
         }
 
         @Override
         public void close() {
-            end(PATIENCE_SECONDS);
+            end(LOCK_TIMEOUT_SECONDS);
         }
 
-        private synchronized void end(long patienceSeconds) {
+        private synchronized void end(long timeoutSeconds) {
             if (log == null) {
                 return;
             }
             try {
-                if (settled == null || settled.now()) {
-                    resume(patienceSeconds);
+                if (recovery == null || recovery.complete()) {
+                    resume(timeoutSeconds);
                     log = null;
                     all.remove(this);
                 }
             } catch (Throwable e) {
-                boolean known = kept;
-                kept = true;
-                if (!known) {
-                    tell("the cleaning cannot be resumed of ", ", it is tried every second; a restart of the broker helps: ",
-                            e);
+                boolean reported = retried;
+                retried = true;
+                if (!reported) {
+                    warn("the broker's cleaner could not be resumed for ", "; the agent retries every second, a restart of the "
+                            + "broker resolves it, too: ", e);
                 }
             }
         }
 
-        /** Or not, when there is no memory for it. */
-        private void tell(String before, String after, Object reason) {
+        /** Does nothing if there is no memory for the message. */
+        private void warn(String before, String after, Object reason) {
             try {
                 journal.warn(before + name + after + reason);
             } catch (Throwable e) {
@@ -139,14 +141,14 @@ final class Pauses {
             }
         }
 
-        private void resume(long patienceSeconds) throws IOException, Refusal {
-            try (HeldLock lock = log.lockCleaner(patienceSeconds)) {
+        private void resume(long timeoutSeconds) throws IOException, Refusal {
+            try (HeldLock lock = log.lockCleaner(timeoutSeconds)) {
                 if (lock == null) {
-                    return; // the cleaner is gone, its pauses with it
+                    return; // the broker has no cleaner any more, so no pauses
                 }
                 Object before = log.cleaningStateObject();
                 if (!log.cleaningState().equals("paused")) {
-                    return; // it was not paused after all
+                    return; // the pause never began
                 }
                 try {
                     log.resumeCleaning();

@@ -7,9 +7,9 @@ import java.nio.file.attribute.PosixFilePermission;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.util.Set;
 
-/** Where the file lies that leads to the agent, be it a socket or an announcement (U-31, A-28). */
+/** The path of the file by which clients find the agent: a socket or an announcement (U-31, A-28). */
 final class Place {
-    /** What a file is called until it is whole; it is renamed into its place. */
+    /** Suffix of the file until it is complete and renamed. */
     static final String NEW = ".new";
 
     private static final String DEFAULT_NAME = ".cleanerd-agent.sock";
@@ -22,7 +22,7 @@ final class Place {
         return logDir.resolve(DEFAULT_NAME);
     }
 
-    /** refuses a directory in which somebody else than the broker's user could put another file. */
+    /** refuses a directory where a user other than the broker's or root could replace the file. */
     static void requirePrivate(Path path) throws IOException {
         Path parent = path.getParent();
         int owner = (Integer) Files.getAttribute(parent, "unix:uid");
@@ -30,15 +30,15 @@ final class Place {
         Set<PosixFilePermission> mode = Files.getPosixFilePermissions(parent);
         if (owner != self && owner != ROOT) {
             throw new IOException("socket=" + path + ": " + parent + " belongs to uid " + owner + ", the broker runs as "
-                    + self + ": name a directory of the broker's user");
+                    + self + "; use a directory of the broker's user");
         }
         if (mode.contains(PosixFilePermission.GROUP_WRITE) || mode.contains(PosixFilePermission.OTHERS_WRITE)) {
-            throw new IOException("socket=" + path + ": others may write in " + parent + " (mode "
-                    + PosixFilePermissions.toString(mode) + "): name a directory that only the broker's user can write in");
+            throw new IOException("socket=" + path + ": other users can write to " + parent + " (mode "
+                    + PosixFilePermissions.toString(mode) + "); use a directory that only the broker's user can write to");
         }
     }
 
-    /** The broker's user. */
+    /** The uid of the broker's process. */
     static int self() throws IOException {
         return (Integer) Files.getAttribute(PROCESS, "unix:uid");
     }

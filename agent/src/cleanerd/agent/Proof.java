@@ -9,11 +9,11 @@ import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
 /**
- * How each side of a connection shows that it knows the announced secret, without telling it (A-34).
+ * Proves that each side of a connection knows the announced secret, without sending it (A-34).
  *
- * <p>The client sends {@link #HELLO} and a number drawn by lot; the agent answers with a number of its own and its proof;
- * the client sends its own proof. Both numbers go into both proofs, so that neither is good a second time, and the side
- * does, so that one's is never the other's. The agent goes first: to whoever listens in its place nothing is shown.
+ * <p>The client sends {@link #HELLO} and a random number. The agent answers with its own random number and its proof. Then
+ * the client sends its proof. Both proofs depend on both numbers, so neither is valid again. They also depend on the side,
+ * so they differ. The agent's proof comes first: another process at its port does not see the client's.
  */
 final class Proof {
     static final byte[] HELLO = "CLEANERD".getBytes(StandardCharsets.US_ASCII);
@@ -28,8 +28,8 @@ final class Proof {
 
     private Proof() {}
 
-    /** So many bytes that nobody can guess. */
-    static byte[] drawn(int count) {
+    /** Bytes of a cryptographic random generator. */
+    static byte[] randomBytes(int count) {
         byte[] bytes = new byte[count];
         RANDOM.nextBytes(bytes);
         return bytes;
@@ -47,7 +47,7 @@ final class Proof {
         }
     }
 
-    /** Takes as long for a wrong proof as for the right one. */
+    /** Compares in constant time. */
     static boolean same(byte[] one, byte[] other) {
         return MessageDigest.isEqual(one, other);
     }

@@ -5,11 +5,11 @@ import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 
-/** Calls without compile-time knowledge of a class. Kafka lies in the unnamed module, so nothing must be opened. */
+/** Uses classes that are unknown at compile time. Kafka is in the unnamed module, so no module has to be opened. */
 final class Reflect {
     private Reflect() {}
 
-    /** The method, declared by the class, a superclass or an interface of them. */
+    /** The method of the class, of a superclass, or of an interface of them. */
     static Method method(Class<?> owner, String name, Class<?>... parameters) throws NoSuchMethodException {
         for (Class<?> type = owner; type != null; type = type.getSuperclass()) {
             Method found = declared(type, name, parameters);
@@ -45,7 +45,7 @@ final class Reflect {
         return field;
     }
 
-    /** Call it; what the method throws comes out as it is. */
+    /** Calls the method, and throws its exceptions unchanged. */
     static Object call(Method method, Object target, Object... arguments) throws IOException {
         try {
             return method.invoke(target, arguments);

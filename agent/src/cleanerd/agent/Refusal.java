@@ -1,6 +1,6 @@
 package cleanerd.agent;
 
-/** A request that is answered with a code of the protocol; an ordinary outcome, so without a stack trace. */
+/** Ends a request with an error code of the protocol. It is an expected outcome, so it has no stack trace. */
 final class Refusal extends Exception {
     private static final long serialVersionUID = 1L;
 

@@ -14,7 +14,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.ReentrantLock;
 
-/** What the agent does when it is asked (agent/README.md). */
+/** Carries out the operations of the protocol (agent/README.md). */
 final class Requests {
     static final int PROTOCOL = 1;
 
@@ -29,7 +29,7 @@ final class Requests {
     private volatile boolean stopped;
     private volatile boolean closing;
 
-    /** {@code identity}: what {@code info} tells about the agent itself. */
+    /** {@code identity}: the agent's own part of {@code info}. */
     Requests(Broker broker, AgentLog journal, Map<String, Object> identity) {
         this.broker = broker;
         this.journal = journal;
@@ -37,17 +37,17 @@ final class Requests {
         this.pauses = new Pauses(journal);
     }
 
-    /** From now on nothing is changed any more; what is at work goes on. */
+    /** Refuses new changes. Requests in progress continue. */
     void close() {
         closing = true;
     }
 
-    /** To be called now and then: ends pauses that could not be ended before; whether some are left. */
+    /** Call this regularly. Tries to end the pauses that could not be ended before. Returns whether some remain. */
     boolean watch() {
         return pauses.tryAgain();
     }
 
-    /** The answer to one line, never null. Whatever goes wrong is an answer. */
+    /** The answer to one line, never null. Every failure becomes an answer. */
     Map<String, Object> answer(String line, Session session) {
         Object id = null;
         Outcome outcome = new Outcome();
@@ -57,7 +57,8 @@ final class Requests {
             Long version = fields.numberOrNull("v", Integer.MAX_VALUE);
             String op = fields.text("op");
             if (version == null || version != PROTOCOL) {
-                throw new Refusal("unsupported", "this agent speaks version " + PROTOCOL);
+                throw new Refusal("unsupported", "this agent supports protocol version " + PROTOCOL
+                        + ", the request has " + version);
             }
             Map<String, Object> answer = new LinkedHashMap<>();
             answer.put("id", id);
@@ -72,9 +73,9 @@ final class Requests {
         } catch (RuntimeException e) {
             journal.warn("a request failed: " + e);
             return refused(id, "internal", e.toString(), outcome);
-        } catch (Throwable e) { // no memory, a class that does not fit: no swaps any more
+        } catch (Throwable e) { // for example no memory, or an incompatible class
             stopped = true;
-            journal.warn("no more swaps: " + e);
+            journal.warn("no more swaps after an unexpected error; restart the broker: " + e);
             return refused(id, "internal", e.toString(), outcome);
         }
     }
@@ -118,7 +119,7 @@ final class Requests {
             case "resume":
                 return resume(fields, session);
             default:
-                throw new Refusal("unsupported", "there is no '" + Fields.shortened(op) + "'");
+                throw new Refusal("unsupported", "unknown operation '" + Fields.shortened(op) + "'");
         }
     }
 
@@ -172,13 +173,13 @@ final class Requests {
 
     private Map<String, Object> swap(Fields fields, Session session, Outcome outcome) throws IOException, Refusal {
         if (stopped) {
-            throw new Refusal("stopped", "the agent swaps no more after an unexpected error; restart the broker");
+            throw new Refusal("stopped", "the agent does not swap after an unexpected error; restart the broker");
         }
         SwapRequest request = SwapRequest.of(fields, digest(fields.allBut(Set.of("id", "witnesses", "aborted"))));
         String name = request.topic() + "-" + request.partition();
         enter(name);
         try {
-            Map<String, Object> before = results.of(request);
+            Map<String, Object> before = results.answerTo(request);
             if (before != null) {
                 Map<String, Object> repeated = new LinkedHashMap<>(before);
                 repeated.put("repeated", true);
@@ -188,11 +189,11 @@ final class Requests {
             try {
                 Evidence evidence = session.evidence(log, request);
                 new Swap(log, request, evidence, outcome, lockOf(log)).run(pauses);
-                session.keep(request, evidence);
+                session.remember(request, evidence);
             } finally {
                 swaps.addAndGet(outcome.done.size());
                 if (outcome.done.size() == request.groups().size() && !outcome.logDirFailed) {
-                    results.keep(request, outcome.toJson());
+                    results.store(request, outcome.toJson());
                 }
             }
             journal.debug("swapped " + outcome.done.size() + " group(s) of " + name + " for plan " + request.plan());
@@ -213,12 +214,13 @@ final class Requests {
         SegmentFacts clean = fields.has("clean") ? SegmentFacts.of(fields.object("clean")) : null;
         fields.end();
         if (!log.dir().toString().equals(dir)) {
-            throw new Refusal("log_changed", log + " lies in " + log.dir());
+            throw new Refusal("log_changed", log + " is in " + log.dir() + ", the request has " + dir);
         }
         if (log.topicId() == null ? topicId != null : !log.topicId().equals(topicId)) {
-            throw new Refusal("topic_id", "the id of " + log.topic() + " is " + log.topicId());
+            throw new Refusal("topic_id", "the topic id of " + log.topic() + " is " + log.topicId() + ", the request has "
+                    + topicId);
         }
-        String name = log.toString(); // once: there may be no memory for it when it is to be let go
+        String name = log.toString(); // once: later there may be no memory for it
         enter(name);
         try {
             Pauses.Pause pause = pauses.take(log);
@@ -233,7 +235,7 @@ final class Requests {
         return Map.of("offset", offset);
     }
 
-    /** the broker does this itself at the first write to a segment that is old enough. */
+    /** the broker itself rolls an old segment at the next append. */
     private Map<String, Object> roll(Fields fields) throws IOException, Refusal {
         BrokerLog log = partition(fields);
         String topicId = fields.textOrNull("topic_id");
@@ -263,8 +265,8 @@ final class Requests {
         try {
             Pauses.Pause pause = pauses.take(log);
             try {
-                session.keep(name, pause);
-            } catch (Throwable e) { // nobody else knows of it
+                session.add(name, pause);
+            } catch (Throwable e) { // nothing else would end the pause
                 pause.close();
                 throw e;
             }
@@ -287,10 +289,10 @@ final class Requests {
 
     private void enter(String name) throws Refusal {
         if (closing) {
-            throw new Refusal("busy", "another build of the agent takes over");
+            throw new Refusal("busy", "another build of the agent is replacing this one; try again later");
         }
         if (!busy.add(name)) {
-            throw new Refusal("busy", "another request for " + name + " is at work");
+            throw new Refusal("busy", "another request for " + name + " is in progress; try again later");
         }
     }
 

@@ -3,9 +3,9 @@ package cleanerd.agent;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** What the last swaps came to, so that a repeated request gets the same answer. */
+/** The answers to the last swaps, so that a repeated request gets the same answer. */
 final class Results {
-    private static final int KEPT = 1000;
+    private static final int MOST_RESULTS = 1000;
 
     private static final class Result {
         private final String content;
@@ -30,22 +30,22 @@ final class Results {
 
         @Override
         protected boolean removeEldestEntry(Map.Entry<String, Result> eldest) {
-            return size() > KEPT;
+            return size() > MOST_RESULTS;
         }
     };
 
-    synchronized void keep(SwapRequest request, Map<String, Object> answer) {
+    synchronized void store(SwapRequest request, Map<String, Object> answer) {
         results.put(request.identity(), new Result(request.content(), answer));
     }
 
-    /** The answer that the request got before, null when it is new; bad_plan when it says something else now. */
-    synchronized Map<String, Object> of(SwapRequest request) throws Refusal {
+    /** The earlier answer to the same request, null if there is none; bad_plan if the content differs. */
+    synchronized Map<String, Object> answerTo(SwapRequest request) throws Refusal {
         Result result = results.get(request.identity());
         if (result == null) {
             return null;
         }
         if (!result.content().equals(request.content())) {
-            throw new Refusal("bad_plan", "this plan has swapped these groups before, by another request");
+            throw new Refusal("bad_plan", "another request of this plan has already swapped these groups");
         }
         return result.answer();
     }

@@ -4,7 +4,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Objects;
 
-/** A segment as somebody has read it (U-3): only the same segment with the same content has the same facts. */
+/** Facts about a segment when it was read (U-3). Another segment or another content has other facts. */
 final class SegmentFacts {
     private final long base;
     private final long size;

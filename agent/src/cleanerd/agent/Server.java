@@ -10,11 +10,11 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Semaphore;
 
 /**
- * Serves those clients that the {@link Listener} lets in, up to {@link #MOST_CONNECTIONS} at a time (A-29, A-32). Nothing that goes wrong here
- * is for good: {@link #watch} is called every second, and brings back what is missing.
+ * Serves the clients that the {@link Listener} accepts, up to {@link #MOST_CONNECTIONS} at a time (A-29, A-32). No failure
+ * here is permanent: {@link #watch} runs every second, and restarts the accepting thread.
  */
 final class Server implements AutoCloseable {
-    /** For each a thread that waits, and 16 KB: as many as a daemon with 32 threads and 24 log directories can use. */
+    /** As many as a daemon with 32 threads and 24 log directories can use. Each takes an idle thread and 16 KB. */
     static final int MOST_CONNECTIONS = 64;
 
     private static final int MOST_LARGE_LINES = 2;
@@ -34,7 +34,7 @@ final class Server implements AutoCloseable {
         this.journal = journal;
     }
 
-    /** From now on clients come by {@code found}; those who came by another socket stay. */
+    /** Replaces the listener. Connections of the earlier one stay open. */
     void listenOn(Listener found) throws IOException {
         Listener before = socket;
         socket = found;
@@ -43,21 +43,21 @@ final class Server implements AutoCloseable {
         }
     }
 
-    /** Whether a client that comes now is served. */
+    /** Whether a new client would be served. */
     boolean listens() {
         Listener current = socket;
         Thread thread = accepting;
-        return current != null && current.isThere() && thread != null && thread.isAlive();
+        return current != null && current.isReachable() && thread != null && thread.isAlive();
     }
 
     boolean isAt(Path path) {
         Listener current = socket;
-        return current != null && current.path().equals(path) && current.isThere();
+        return current != null && current.path().equals(path) && current.isReachable();
     }
 
     /**
-     * To be called now and then: hangs up on whoever is late, ends pauses that could not be ended, and has clients
-     * accepted when nobody does that.
+     * Call this regularly. It closes connections that are too slow, retries to end pauses, and starts the accepting thread
+     * if there is none.
      */
     void watch() {
         long now = System.nanoTime();
@@ -69,8 +69,8 @@ final class Server implements AutoCloseable {
         }
     }
 
-    /** Tries to end the pauses that could not be ended; whether some are left. */
-    boolean keepsPauses() {
+    /** Tries to end the pauses that could not be ended before. Returns whether some remain. */
+    boolean retryPauses() {
         return requests.watch();
     }
 
@@ -79,12 +79,12 @@ final class Server implements AutoCloseable {
             Listener current = socket;
             try {
                 admit(current.accept());
-            } catch (Throwable e) { // also an Error: a moment without threads or memory must not leave it deaf
+            } catch (Throwable e) { // also an Error: after a lack of threads or memory it has to accept again
                 if (closed || current != socket) {
-                    continue; // another socket has taken its place
+                    continue; // another listener has replaced it
                 }
                 journal.tryToWarn("a connection was not accepted: " + e);
-                Threads.pause(PAUSE_MS); // no descriptors, no threads: they come back
+                Threads.pause(PAUSE_MS); // a lack of descriptors or threads ends
             }
         }
     }
@@ -131,12 +131,12 @@ final class Server implements AutoCloseable {
 
     private static void refuse(SocketChannel channel) throws IOException {
         channel.configureBlocking(false);
-        String answer = Json.write(Requests.refused(null, "too_many", "there are " + MOST_CONNECTIONS
-                + " connections already", null));
+        String answer = Json.write(Requests.refused(null, "too_many", "all " + MOST_CONNECTIONS
+                + " connections are in use; try again later", null));
         channel.write(ByteBuffer.wrap((answer + "\n").getBytes(StandardCharsets.US_ASCII)));
     }
 
-    /** Begins no swap any more, and waits until none is at work. */
+    /** Refuses new swaps, and waits until none is in progress. */
     void finish() {
         requests.close();
         while (connections.stream().anyMatch(Connection::working)) {
@@ -152,7 +152,7 @@ final class Server implements AutoCloseable {
         connections.forEach(Connection::close);
     }
 
-    /** Removes the socket's file too. */
+    /** Also removes the listener's file. */
     void closeSocket() throws IOException {
         Listener current = socket;
         if (current != null) {

@@ -3,15 +3,15 @@ package cleanerd.agent;
 import java.util.HashMap;
 import java.util.Map;
 
-/** What belongs to one connection: pauses, and the evidence of its last plan. All end with it. Used by its worker only. */
+/** State of one connection: its pauses, and the evidence of its last plan. Only the connection's thread uses it. */
 final class Session implements AutoCloseable {
     private final Map<String, Pauses.Pause> pauses = new HashMap<>();
     private String plan;
     private Evidence evidence;
 
     /**
-     * The evidence for a swap: new with the request's witnesses, else what its plan named before. It is forgotten unless
-     * it is kept again: what a failed swap leaves has to be reported again.
+     * The evidence for a swap: from the request's witnesses, otherwise from the earlier request of the same plan. It is
+     * forgotten unless {@link #remember} follows: after a failed swap the client has to send the witnesses again.
      */
     Evidence evidence(BrokerLog log, SwapRequest request) throws Refusal {
         Evidence known = evidence;
@@ -20,19 +20,19 @@ final class Session implements AutoCloseable {
         if (request.witnesses() != null) {
             known = new Evidence(log, request.witnesses());
         } else if (!fits) {
-            throw new Refusal("no_evidence", "this connection has named no witnesses for plan " + request.plan());
+            throw new Refusal("no_evidence", "this connection has no witnesses for plan " + request.plan() + "; send them again");
         }
-        known.take(request);
+        known.use(request);
         return known;
     }
 
-    /** All groups of {@code request} are in: the next request of its plan need not name the witnesses. */
-    void keep(SwapRequest request, Evidence proven) {
+    /** All groups of {@code request} are swapped: the next request of its plan may omit the witnesses. */
+    void remember(SwapRequest request, Evidence proven) {
         plan = request.plan();
         evidence = proven;
     }
 
-    void keep(String partition, Pauses.Pause pause) {
+    void add(String partition, Pauses.Pause pause) {
         pauses.put(partition, pause);
     }
 

@@ -8,8 +8,8 @@ import java.util.Iterator;
 import java.util.List;
 
 /**
- * Every staged batch must be one of the sources', whole or thinned out (A-23.3): a file of another partition or plan is
- * not. And the last one of the sources must be there (S-09, A-23.4).
+ * Each staged batch must be a batch of the sources, with all or some of its records (A-23.3). So a file of another
+ * partition or plan is refused. The last batch of the sources must be staged, too (S-09, A-23.4).
  */
 final class SourceMatch implements Closeable {
     private static final String CODE = "source_changed";
@@ -30,11 +30,11 @@ final class SourceMatch implements Closeable {
         } while (source != null && source.last() < staged.last());
         if (source == null || !covers(source, staged) || !staged.sameKindAs(source)) {
             throw new Refusal("foreign_batch", "the batch " + staged.base() + " to " + staged.last() + " at position "
-                    + staged.position() + " is none of the sources'");
+                    + staged.position() + " is not a batch of the sources");
         }
     }
 
-    /** A batch of v2 keeps its offsets (C-52); one of v0 or v1 that is turned into v2 has those of what is left. */
+    /** A v2 batch keeps its offsets (C-52). A batch converted from v0 or v1 has those of its retained records. */
     private static boolean covers(Frame source, Frame staged) {
         if (source.magic() < 2) {
             return staged.base() >= source.base();
@@ -49,7 +49,8 @@ final class SourceMatch implements Closeable {
                 source = missing;
                 missing = nextSource();
             }
-            throw new Refusal("last_batch", "the last batch of the sources, to " + source.last() + ", is missing");
+            throw new Refusal("last_batch", "the last batch of the sources, which ends at offset " + source.last()
+                    + ", is missing");
         }
     }
 

@@ -5,14 +5,14 @@ import java.nio.file.Path;
 import java.util.List;
 
 /**
- * Everything that is checked in staged files before the broker sees them: it would accept anything (A-23). A file passes
- * only if it can be what a cleaning of these sources makes.
+ * Checks staged files before the broker uses them without any check (A-23). Files pass only if a cleaning of these sources
+ * can have written them.
  */
 final class StagedCheck {
     private StagedCheck() {}
 
     /**
-     * Refuses with the code of the first rule that is broken.
+     * Refuses with the code of the first check that fails.
      *
      * @param sources the files of the group's sources
      * @param logStart the log start offset
@@ -27,9 +27,9 @@ final class StagedCheck {
                 SourceMatch match = new SourceMatch(sources, group);
                 IndexCheck index = new IndexCheck(staging.paths().get("index"), group, indexIntervalBytes);
                 TimeIndexCheck times = new TimeIndexCheck(staging.paths().get("timeindex"), group)) {
-            LogCheck rules = new LogCheck(group);
+            LogCheck check = new LogCheck(group);
             for (Frame frame; (frame = frames.next("bad_log")) != null; ) {
-                rules.accept(frame);
+                check.accept(frame);
                 if (sum.ofBatch(frame) != frame.crc()) {
                     throw new Refusal("bad_log", "wrong CRC of the batch at position " + frame.position());
                 }
@@ -37,12 +37,12 @@ final class StagedCheck {
                 index.accept(frame);
                 times.accept(frame);
             }
-            rules.end();
+            check.end();
             checkSum("log", group, sum.ofFile());
             match.end();
-            index.end(rules.last());
-            times.end(rules.last());
-            batches = rules.batches();
+            index.end(check.last());
+            times.end(check.last());
+            batches = check.batches();
         }
         checkSize(group, batches);
         for (String kind : group.files().keySet()) {
@@ -54,7 +54,7 @@ final class StagedCheck {
         TxnIndexCheck.check(group, staging.paths().get("txnindex"), sources, proof);
     }
 
-    /** Horizons and recompression make batches grow a little, never more (U-22). */
+    /** Delete horizons and recompression make batches only a little larger (U-22). */
     private static void checkSize(Group group, long batches) throws Refusal {
         long most = 16 * batches;
         for (SegmentFacts source : group.sources()) {
@@ -62,13 +62,14 @@ final class StagedCheck {
         }
         long size = group.files().get("log").size();
         if (size > most) {
-            throw new Refusal("bad_log", size + " bytes are more than a cleaning of the sources can give");
+            throw new Refusal("bad_log", "the staged log has " + size + " bytes, a cleaning of these sources writes at most "
+                    + most);
         }
     }
 
     private static void checkSum(String kind, Group group, int found) throws Refusal {
         if (found != group.files().get(kind).crc()) {
-            throw new Refusal(Staging.codeOf(kind), "the ." + kind + " file is not the one that was staged: wrong CRC");
+            throw new Refusal(Staging.codeOf(kind), "the ." + kind + " file is not the staged one: wrong CRC");
         }
     }
 }

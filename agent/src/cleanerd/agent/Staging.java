@@ -8,7 +8,7 @@ import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** The staged files of one group, found under {@code <partition>/.kstage/<plan id>/} and nowhere else (A-23.1, U-21). */
+/** The staged files of one group, which must be in {@code <partition>/.kstage/<plan id>/} (A-23.1, U-21). */
 final class Staging {
     private static final String FOLDER = ".kstage";
 
@@ -35,13 +35,13 @@ final class Staging {
         for (Map.Entry<String, Group.StagedFile> entry : group.files().entrySet()) {
             Path path = directory.resolve(entry.getValue().name());
             if (!directory.equals(path.getParent())) {
-                throw new Refusal("bad_path", "'" + entry.getValue().name() + "' does not lie in " + directory);
+                throw new Refusal("bad_path", "staged file '" + entry.getValue().name() + "' is not in " + directory);
             }
             FileFacts found = factsOf(path);
             checkFile(path, found, owner);
             if (found.size() != entry.getValue().size()) {
-                throw new Refusal(codeOf(entry.getKey()), path + " has " + found.size() + " bytes, "
-                        + entry.getValue().size() + " are announced");
+                throw new Refusal(codeOf(entry.getKey()), path + " has " + found.size() + " bytes, the request says "
+                        + entry.getValue().size());
             }
             paths.put(entry.getKey(), path);
             facts.put(entry.getKey(), found);
@@ -49,14 +49,14 @@ final class Staging {
         return new Staging(paths, facts);
     }
 
-    /** The code of the protocol for damage in a kind of file. */
+    /** The protocol's error code for a damaged file of this kind. */
     static String codeOf(String kind) {
         return "bad_" + kind;
     }
 
     private static void checkFolder(Path folder) throws IOException, Refusal {
         if (!factsOf(folder).directory()) {
-            throw new Refusal("bad_path", folder + " is no directory");
+            throw new Refusal("bad_path", folder + " is not a directory");
         }
     }
 
@@ -70,14 +70,14 @@ final class Staging {
 
     private static void checkFile(Path path, FileFacts facts, int owner) throws IOException, Refusal {
         if (!facts.regular() || facts.links() != 1) {
-            throw new Refusal("bad_path", path + " is no regular file with a single name");
+            throw new Refusal("bad_path", path + " is not a regular file with exactly one hard link");
         }
         if (facts.uid() != owner) {
             throw new Refusal("bad_owner", path + " belongs to uid " + facts.uid() + ", the partition to " + owner);
         }
         try {
             path.getFileSystem().provider().checkAccess(path, AccessMode.READ, AccessMode.WRITE);
-        } catch (AccessDeniedException e) { // of a disk that fails nothing is known
+        } catch (AccessDeniedException e) { // a failing disk does not show the owner
             throw new Refusal("bad_owner", path + " cannot be read and written by the broker: permission denied");
         }
     }

@@ -7,14 +7,14 @@ import java.util.List;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * The whole of one swap request: look, check the staged files, pause the broker's cleaner, and
- * then group by group let the broker replace its segments with its own code.
+ * Runs one swap request. It checks the preconditions and the staged files, and pauses the broker's cleaner. Then the
+ * broker's own code replaces the segments, one group after the other.
  */
 final class Swap {
     private static final int MOST_TRIES = 5;
 
-    /** What came of one try: the group is in, the directory has other names by now, or the log has other segments. */
-    private enum Found { REPLACED, MOVED, CHANGED }
+    /** Result of one try: the group is swapped, the directory's names changed, or the log's segments changed. */
+    private enum Tried { REPLACED, NAMES_CHANGED, SEGMENTS_CHANGED }
 
     private final BrokerLog log;
     private final SwapRequest request;
@@ -23,7 +23,7 @@ final class Swap {
     private final ReentrantLock oneAtATime;
     private Attempt unsettled;
 
-    /** {@code oneAtATime}: held for the locked phase; the same for all partitions of a log directory. */
+    /** {@code oneAtATime}: held during the locked phase; shared by all partitions of a log directory. */
     Swap(BrokerLog log, SwapRequest request, Evidence evidence, Outcome outcome, ReentrantLock oneAtATime) {
         this.log = log;
         this.request = request;
@@ -50,7 +50,7 @@ final class Swap {
             Moment.reached("swapped");
         } finally {
             if (unsettled != null) {
-                pause.closeWhen(unsettled);
+                pause.closeAfter(unsettled);
             } else {
                 pause.close();
             }
@@ -58,8 +58,8 @@ final class Swap {
     }
 
     /**
-     * Before the pause, which stops retention too. So the broker's own cleaner may replace what is read here by its name,
-     * and what does not fit then is no fault of the plan: the log's objects tell, which it replaces first.
+     * Runs before the pause, because a pause stops retention too. So the broker's cleaner may replace a file while it is
+     * read here. After a refusal {@code renew} finds that change by the log's objects, so the plan is not blamed for it.
      */
     private List<Staging> validated() throws IOException, Refusal {
         try {
@@ -67,7 +67,8 @@ final class Swap {
                 AbortedCheck.check(log.dir(), request.witnesses().get(0).base(), request.aborted());
             }
             if (request.checkpoint() != null && request.checkpoint() > evidence.bound()) {
-                throw new Refusal("bad_plan", "the checkpoint lies above " + evidence.bound() + ", where the evidence ends");
+                throw new Refusal("bad_plan", "the checkpoint " + request.checkpoint() + " is above offset " + evidence.bound()
+                        + ", the end of the witnesses");
             }
             return checkStaged();
         } catch (Refusal refusal) {
@@ -106,52 +107,52 @@ final class Swap {
             Moment.reached("opened");
             while (!replaced(group, attempt)) {
                 if (++attempt.tries == MOST_TRIES) {
-                    throw new Refusal("log_changed", log + " changes all the time");
+                    throw new Refusal("log_changed", log + " changed during each of " + MOST_TRIES + " tries to swap");
                 }
             }
         } catch (Throwable e) {
             afterFailure(group, attempt, e);
         }
-        done(group, attempt.output);
+        recordDone(group, attempt.output);
     }
 
-    /** Everything that takes time is done before the lock is; false when there was a change in between. */
+    /** Does all slow work before it takes the lock. Returns false if the log changed in between. */
     private boolean replaced(Group group, Attempt attempt) throws IOException, Refusal {
         evidence.renew();
         List<BrokerSegment> sources = evidence.sourcesOf(group);
-        Found found;
+        Tried tried;
         oneAtATime.lock();
         try {
-            found = log.underLock(() -> replacedUnderLock(group, attempt, sources));
+            tried = log.underLock(() -> replacedUnderLock(group, attempt, sources));
         } finally {
             oneAtATime.unlock();
         }
-        if (found == Found.MOVED) {
-            attempt.directory = attempt.files.directoryChanged();
+        if (tried == Tried.NAMES_CHANGED) {
+            attempt.directoryChanged = attempt.files.directoryChanged();
             evidence.requireNoSwap(attempt.files);
         }
-        return found == Found.REPLACED;
+        return tried == Tried.REPLACED;
     }
 
-    private Found replacedUnderLock(Group group, Attempt attempt, List<BrokerSegment> sources) throws IOException, Refusal {
+    private Tried replacedUnderLock(Group group, Attempt attempt, List<BrokerSegment> sources) throws IOException, Refusal {
         long start = System.nanoTime();
         Preconditions.check(log, request);
-        // Old files that go, or a segment that is rolled, change the directory too: that is looked into twice.
-        if (attempt.tries < 2 && !attempt.files.directoryChanged().equals(attempt.directory)) {
-            return Found.MOVED;
+        // A deleted file or a rolled segment changes the directory, too. So only the first two changes are checked.
+        if (attempt.tries < 2 && !attempt.files.directoryChanged().equals(attempt.directoryChanged)) {
+            return Tried.NAMES_CHANGED;
         }
         if (!evidence.holdsFor(group)) {
-            return Found.CHANGED;
+            return Tried.SEGMENTS_CHANGED;
         }
         Moment.reached("locked");
         attempt.replace(sources);
         outcome.heldUs.add(microsSince(start));
-        return Found.REPLACED;
+        return Tried.REPLACED;
     }
 
     /**
-     * A-24. Comes back only when the broker has the new segment in spite of the failure. Whatever fails in here, for want
-     * of memory too, the cleaner stays paused until all is settled.
+     * A-24. Returns only if the broker has the new segment despite the failure. If this method fails too, for example for
+     * lack of memory, the cleaner stays paused until the recovery is complete.
      */
     private void afterFailure(Group group, Attempt attempt, Throwable failure) throws IOException, Refusal {
         unsettled = attempt;
@@ -159,57 +160,57 @@ final class Swap {
         try {
             swapped = attempt.inTheLog();
             if (swapped) {
-                evidence.listAgain();
+                evidence.forgetListing();
             }
-            if (attempt.now()) {
+            if (attempt.complete()) {
                 unsettled = null;
             }
         } catch (Throwable e) {
-            suppress(failure, e);
+            addSuppressed(failure, e);
         }
         if (!swapped) {
             rethrow(failure);
         }
         if (attempt.hasGivenUp()) {
-            givenUp(group, failure);
+            refuseGivenUp(group, failure);
         }
         outcome.heldUs.add(0L);
-        outcome.warnings.add("group " + group.base() + " is swapped, but not in every detail: " + failure
-                + (unsettled == null ? "" : "; some files keep temporary names until the broker restarts, and its cleaner "
-                + "and retention are paused there until then"));
+        outcome.warnings.add("group " + group.base() + " is swapped, but the swap reported an error: " + failure
+                + (unsettled == null ? "" : "; some files keep temporary names, and the cleaner and retention of " + log
+                + " stay paused until the agent has renamed them or the broker restarts"));
         if (failure instanceof Error) {
-            done(group, attempt.output);
+            recordDone(group, attempt.output);
             throw (Error) failure;
         }
     }
 
-    /** The group is in: a start makes an end of it. Everything else of that log directory waits for that. */
-    private void givenUp(Group group, Throwable failure) throws Refusal {
+    /** The group is swapped, and the broker's next start completes it. Until then its log directory is offline. */
+    private void refuseGivenUp(Group group, Throwable failure) throws Refusal {
         outcome.done.add(group.base());
         outcome.logDirFailed = true;
         if (failure instanceof Error) {
             throw (Error) failure;
         }
-        throw new Refusal("log_dir_failed", "group " + group.base() + " is in, but what it replaces could not be put aside, "
-                + "so the broker gives up the log directory: " + failure);
+        throw new Refusal("log_dir_failed", "group " + group.base() + " is swapped, but the replaced segments could not be "
+                + "renamed, so the broker gives up the log directory: " + failure);
     }
 
-    static void suppress(Throwable failure, Throwable another) {
+    static void addSuppressed(Throwable failure, Throwable another) {
         try {
             failure.addSuppressed(another);
         } catch (Throwable e) {
-            return; // no memory for that
+            return; // there is no memory for it
         }
     }
 
-    private void done(Group group, BrokerSegment output) throws IOException {
+    private void recordDone(Group group, BrokerSegment output) throws IOException {
         outcome.done.add(group.base());
         SegmentFacts facts = output.facts();
         outcome.outputs.add(facts.toJson());
         evidence.swapped(group, output, facts);
     }
 
-    /** A-20; the groups are in, so a failure is only reported. */
+    /** The groups are swapped already, so a failure here is only a warning. */
     private void checkpoint() {
         if (request.checkpoint() == null) {
             return;

@@ -4,7 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.regex.Pattern;
 
-/** A swap request, so far as it makes sense in itself; bad_plan when it does not. */
+/** A swap request that is consistent in itself; one that is not is refused as bad_plan. */
 final class SwapRequest {
     private static final Pattern PLAN = Pattern.compile("[a-z0-9-]{1,40}");
 
@@ -22,13 +22,13 @@ final class SwapRequest {
     private final String content;
 
     /**
-     * @param logStart the log start offset that the decision rests on, null: it rests on none (U-2)
-     * @param witnesses every segment that the decision rests on, as it was read (U-3); null: those that this connection
-     *     named with this plan before, with the outputs that were swapped in since
-     * @param aborted the aborted transactions that the decision rests on (U-32); null: they are not to be compared
-     * @param checkpoint the clean point to tell the broker's cleaner, or null (A-20)
-     * @param belowRecoveryPoint whether the groups must lie below the recovery point too
-     * @param content the request without its id and its evidence: what a repeated request must be
+     * @param logStart the log start offset that the decision depends on, or null (U-2)
+     * @param witnesses every segment that the decision depends on, as cleanerd read it (U-3); null: those of this plan's
+     *     earlier request on this connection, with the outputs that were swapped in since
+     * @param aborted the aborted transactions that the decision depends on (U-32); null: they are not compared
+     * @param checkpoint the clean point for the broker's cleaner, or null (A-20)
+     * @param belowRecoveryPoint whether the groups must be below the recovery point, too
+     * @param content the request without its id and its evidence; a repeated request must have the same
      */
     SwapRequest(String plan, String topic, int partition, String topicId, String dir, Long logStart,
             List<SegmentFacts> witnesses, List<Group> groups, Aborted aborted, Long checkpoint, boolean belowRecoveryPoint,
@@ -47,7 +47,7 @@ final class SwapRequest {
         this.content = content;
     }
 
-    /** Those that began below {@code below}; see {@link AbortedCheck}. */
+    /** The aborted transactions that began below {@code below}; see {@link AbortedCheck}. */
     static final class Aborted {
         private final long below;
         private final String sha256;
@@ -77,7 +77,7 @@ final class SwapRequest {
         return request;
     }
 
-    /** What makes two requests the same one. */
+    /** Equal for a request and its repetition. */
     String identity() {
         StringBuilder result = new StringBuilder(plan).append('/').append(topic).append('-').append(partition);
         groups.forEach(group -> result.append('/').append(group.base()));
@@ -115,7 +115,7 @@ final class SwapRequest {
 
     private void check() throws Refusal {
         if (!PLAN.matcher(plan).matches()) {
-            throw new Refusal("bad_plan", "the plan id is not of [a-z0-9-]{1,40}");
+            throw new Refusal("bad_plan", "the plan id does not match " + PLAN);
         }
         long previous = -1;
         for (SegmentFacts witness : witnesses == null ? List.<SegmentFacts>of() : witnesses) {
@@ -125,7 +125,7 @@ final class SwapRequest {
             previous = witness.base();
         }
         if (aborted != null && witnesses == null) {
-            throw new Refusal("bad_plan", "aborted transactions without the witnesses");
+            throw new Refusal("bad_plan", "the request has aborted transactions, but no witnesses");
         }
         long end = 0;
         for (Group group : groups) {

@@ -1,10 +1,10 @@
 package cleanerd.agent;
 
-/** Where the agent's threads come from; the test build has another class of this name, which sometimes has none. */
+/** Starts the agent's threads. A test build replaces this class, to simulate a lack of threads. */
 final class Threads {
     private Threads() {}
 
-    /** A daemon thread that runs {@code work}; an Error when the system has none to give at this moment. */
+    /** Starts a daemon thread; throws an Error if the system has no thread at this moment. */
     static Thread start(String name, Runnable work) {
         Thread thread = new Thread(work, name);
         thread.setDaemon(true);

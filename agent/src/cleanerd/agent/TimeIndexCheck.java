@@ -5,8 +5,8 @@ import java.io.IOException;
 import java.nio.file.Path;
 
 /**
- * The time index against the batches (A-23.6): nothing up to an entry's offset is younger than the entry, and the last
- * one has the largest timestamp of the log. All its refusals are {@code bad_timeindex}.
+ * Compares the time index with the batches (A-23.6). No batch up to an entry's offset has a larger timestamp than the entry.
+ * The last entry has the largest timestamp of the log. The code of all refusals is {@code bad_timeindex}.
  */
 final class TimeIndexCheck implements Closeable {
     private static final int ENTRY_BYTES = 12;
@@ -23,7 +23,7 @@ final class TimeIndexCheck implements Closeable {
         this.entries = new EntryReader(path, ENTRY_BYTES);
         this.offset = group.base();
         try {
-            require(entries.size() % ENTRY_BYTES == 0, "its size is no multiple of " + ENTRY_BYTES);
+            require(entries.size() % ENTRY_BYTES == 0, "its size is not a multiple of " + ENTRY_BYTES);
             advance();
         } catch (IOException | Refusal e) {
             entries.close();
@@ -33,22 +33,22 @@ final class TimeIndexCheck implements Closeable {
 
     void accept(Frame frame) throws IOException, Refusal {
         while (more && offset < frame.base()) {
-            settle();
+            finishEntry();
         }
         largestMs = Math.max(largestMs, frame.maxTimestampMs());
     }
 
     void end(long lastOffset) throws IOException, Refusal {
         while (more) {
-            require(offset <= lastOffset, "an entry is for " + offset + ", which is beyond the end");
-            settle();
+            require(offset <= lastOffset, "the entry for offset " + offset + " is above the log's last offset, " + lastOffset);
+            finishEntry();
         }
-        require(timestampMs == largestMs, "its last timestamp is " + timestampMs + ", the log's largest " + largestMs);
+        require(timestampMs == largestMs, "its last timestamp is " + timestampMs + ", the log's largest is " + largestMs);
     }
 
-    private void settle() throws IOException, Refusal {
-        require(largestMs <= timestampMs, "an entry says " + timestampMs + " up to " + offset + ", but " + largestMs
-                + " is there");
+    private void finishEntry() throws IOException, Refusal {
+        require(largestMs <= timestampMs, "the entry for offset " + offset + " has the timestamp " + timestampMs
+                + ", but the log has " + largestMs + " below it");
         advance();
     }
 
@@ -57,7 +57,7 @@ final class TimeIndexCheck implements Closeable {
         if (more) {
             long nextOffset = group.base() + entries.intAt(8);
             require(entries.intAt(8) >= 0 && nextOffset >= offset && entries.longAt(0) > timestampMs,
-                    "it does not ascend");
+                    "its entries do not ascend");
             offset = nextOffset;
             timestampMs = entries.longAt(0);
         }

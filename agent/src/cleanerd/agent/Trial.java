@@ -19,9 +19,9 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.zip.CRC32C;
 
 /**
- * Before anything of the broker's is touched: one swap, by the very code that swaps later, in a log that the broker's own
- * classes make in a temporary directory, and a look at what came of it (R-10). So a release that has all the names, but
- * means something else by them, is found out where nothing can be lost.
+ * The self-test: one swap before the agent changes any log of the broker (R-10). The broker's own classes create a log in a
+ * temporary directory, the agent's own code swaps in it, and {@link TrialCheck} checks the result. So a release whose
+ * members have the same names and another meaning is detected where no data can be lost.
  */
 final class Trial {
     static final String TOPIC = "cleanerd-trial";
@@ -32,21 +32,21 @@ final class Trial {
             "index.interval.bytes", "1", "file.delete.delay.ms", Long.toString(DELETE_DELAY_MS));
     private static final String PLAN = "trial";
     private static final String DIRECTORY = "cleanerd-trial-";
-    private static final List<Long> STAY = List.of(1L, 3L, 4L, 5L); // of 0 to 2 and 3 to 5; 6 is in the active segment
+    private static final List<Long> RETAINED = List.of(1L, 3L, 4L, 5L); // of 0 to 2 and 3 to 5; offset 6 is in the active segment
     private static final long SECOND = 3;
     private static final long END = 6;
 
     private final Broker broker;
     private final AgentLog journal;
 
-    /** What came of it. */
+    /** The outcome of a self-test. */
     static final class Result {
         private final String state;
         private final String detail;
 
         /**
-         * @param state passed, failed, or not_run: nothing is known about the release
-         * @param detail what was checked, or what went wrong
+         * @param state passed, failed, or not_run, which shows nothing about the release
+         * @param detail the checks that passed, or the failure
          */
         Result(String state, String detail) {
             this.state = state;
@@ -92,29 +92,30 @@ final class Trial {
     Result run() {
         Path directory = null;
         try {
-            directory = place();
+            directory = temporaryDirectory();
             Path partition = Files.createDirectory(directory.resolve(TOPIC + "-0"));
-            try (TrialLog log = TrialLog.make(broker, partition, TOPIC, SETTINGS)) {
+            try (TrialLog log = TrialLog.create(broker, partition, TOPIC, SETTINGS)) {
                 fill(log);
                 return swapIn(log);
             }
-        } catch (Throwable e) { // whatever it is, the broker goes on
-            return new Result("not_run", "it could not be made ready: " + inWords(e));
+        } catch (Throwable e) { // no failure here may stop the broker
+            return new Result("not_run", "it could not be prepared: " + textOf(e));
         } finally {
             remove(directory);
         }
     }
 
-    /** In the JVM's directory for temporary files; IOException when that is not fit. */
-    private Path place() throws IOException {
+    /** A new directory in {@code java.io.tmpdir}; an IOException if that is in a log directory or has too little space. */
+    private Path temporaryDirectory() throws IOException {
         Path parent = Path.of(System.getProperty("java.io.tmpdir")).toRealPath();
         for (Path logDir : broker.liveLogDirs()) {
             if (parent.startsWith(logDir.toRealPath())) {
-                throw new IOException(parent + " lies in the log directory " + logDir + "; java.io.tmpdir names another");
+                throw new IOException(parent + " is in the log directory " + logDir
+                        + "; set java.io.tmpdir to another directory");
             }
         }
         if (Files.getFileStore(parent).getUsableSpace() < NEEDED_BYTES) {
-            throw new IOException(parent + " has less than " + (NEEDED_BYTES >> 20) + " MiB left");
+            throw new IOException(parent + " has less than " + (NEEDED_BYTES >> 20) + " MiB of free space");
         }
         return Files.createTempDirectory(parent, DIRECTORY).toRealPath();
     }
@@ -136,36 +137,36 @@ final class Trial {
             Outcome outcome = new Outcome();
             SwapRequest request = request(log, staged);
             Evidence evidence = new Evidence(log, request.witnesses());
-            evidence.take(request);
+            evidence.use(request);
             new Swap(log, request, evidence, outcome, new ReentrantLock()).run(new Pauses(journal));
-            TrialCheck.check(log, STAY, END, inode, outcome, DELETE_DELAY_MS);
-            return new Result("passed", "files, offsets, indexes, producers, appends and deletions were as they should be");
-        } catch (VirtualMachineError e) { // the JVM's trouble, which says nothing of the release
-            return new Result("not_run", "it was cut short: " + inWords(e));
+            TrialCheck.check(log, RETAINED, END, inode, outcome, DELETE_DELAY_MS);
+            return new Result("passed", "files, offsets, indexes, producers, appends and deletions are as expected");
+        } catch (VirtualMachineError e) { // a failure of the JVM shows nothing about the release
+            return new Result("not_run", "it was interrupted: " + textOf(e));
         } catch (IOException e) {
-            return new Result(isOfNames(e) ? "failed" : "not_run", inWords(e));
+            return new Result(concernsNames(e) ? "failed" : "not_run", textOf(e));
         } catch (Throwable e) {
-            String text = e instanceof Refusal ? e.getMessage() : inWords(e);
+            String text = e instanceof Refusal ? e.getMessage() : textOf(e);
             return new Result("failed", text);
         }
     }
 
-    /** Each try has a directory of another name: the same failure has the same words, and is logged once. */
-    static String inWords(Throwable failure) {
+    /** Replaces the directory's random number, so that a repeated failure has the same text and is logged once. */
+    static String textOf(Throwable failure) {
         return failure.toString().replaceAll(DIRECTORY + "\\d+", DIRECTORY + "*");
     }
 
-    /** Whether a release may be at fault that calls its files something else; else the disk is, or has no room. */
-    private static boolean isOfNames(IOException e) {
+    /** Whether the release may use other file names. Any other IOException is a failing or full disk. */
+    private static boolean concernsNames(IOException e) {
         return e instanceof NoSuchFileException || e instanceof FileNotFoundException
                 || e instanceof FileAlreadyExistsException || e instanceof DirectoryNotEmptyException;
     }
 
     private static Path stage(Path partition) throws IOException {
         Path directory = Files.createDirectories(partition.resolve(".kstage").resolve(PLAN));
-        Files.write(directory.resolve("log"), TrialData.log(STAY));
-        Files.write(directory.resolve("index"), TrialData.index(STAY));
-        Files.write(directory.resolve("timeindex"), TrialData.timeIndex(STAY));
+        Files.write(directory.resolve("log"), TrialData.log(RETAINED));
+        Files.write(directory.resolve("index"), TrialData.index(RETAINED));
+        Files.write(directory.resolve("timeindex"), TrialData.timeIndex(RETAINED));
         return directory;
     }
 
@@ -205,7 +206,7 @@ final class Trial {
                 }
             });
         } catch (IOException | RuntimeException e) {
-            directory.toFile().deleteOnExit(); // it is empty by then, or stays: a few kilobytes
+            directory.toFile().deleteOnExit(); // this works only if it is empty by then; otherwise a few kilobytes stay
         }
     }
 }

@@ -5,7 +5,7 @@ import java.nio.ByteBuffer;
 import java.util.List;
 import java.util.zip.CRC32C;
 
-/** The batches of a trial, of one record each, by one producer; and the files of the segment that takes some of them. */
+/** A trial's batches, with one record each from one producer, and the files of a segment with some of them. */
 final class TrialData {
     static final long PRODUCER = 7;
 
@@ -52,12 +52,12 @@ final class TrialData {
         return index.array();
     }
 
-    /** Where the batch with this number begins: all are of one size. */
+    /** Position of the batch with this number; all batches have the same size. */
     static int positionOf(int number) {
         return number * batch(0).length;
     }
 
-    /** Lengths are zigzag varints; all but the record's are below 64, its own and the value's take two bytes. */
+    /** Lengths are zigzag varints: two bytes for those of the record and its value, one byte for the others. */
     private static byte[] record(long offset) {
         ByteBuffer body = ByteBuffer.allocate(5 + 2 + VALUE_BYTES + 1);
         body.put(new byte[] {0, 0, 0, 2, (byte) ('a' + offset)}); // attributes, deltas, a key of one byte

@@ -16,9 +16,9 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * A log that the broker's own classes make for a trial, away from its log directories. No LogManager knows it. It has a
- * scheduler of its own, and a channel of its own for failures: whatever goes wrong takes no directory of the broker
- * offline. Its arguments are found by their types, because each release takes others.
+ * A log that the broker's own classes create for a trial, outside its log directories. No LogManager knows it. It has its
+ * own scheduler and its own failure channel, so no failure takes a directory of the broker offline. Its arguments are found
+ * by their types, because they differ between releases.
  */
 final class TrialLog extends BrokerLog implements AutoCloseable {
     private static final int SOME_MS = 60_000;
@@ -30,28 +30,28 @@ final class TrialLog extends BrokerLog implements AutoCloseable {
         this.tasks = tasks;
     }
 
-    /** {@code directory}: new and empty, named like the partition. NoSuchMethodException: this release makes logs otherwise. */
-    static TrialLog make(Broker broker, Path directory, String topic, Map<String, String> settings)
+    /** {@code directory}: empty, named like the partition. NoSuchMethodException: this release creates logs differently. */
+    static TrialLog create(Broker broker, Path directory, String topic, Map<String, String> settings)
             throws IOException, ReflectiveOperationException {
         TrialTasks tasks = new TrialTasks();
-        List<Method> makers = new ArrayList<>();
+        List<Method> factories = new ArrayList<>();
         for (Method method : broker.members.log.getDeclaredMethods()) {
             boolean named = method.getName().equals("create") || method.getName().equals("apply");
             if (named && Modifier.isStatic(method.getModifiers()) && method.getReturnType() == broker.members.log) {
-                makers.add(method);
+                factories.add(method);
             }
         }
-        if (makers.isEmpty()) {
+        if (factories.isEmpty()) {
             throw new NoSuchMethodException("create of the log");
         }
-        Method maker = makers.stream().min(Comparator.comparingInt(Method::getParameterCount)).orElseThrow();
-        maker.setAccessible(true);
-        Object[] arguments = new Object[maker.getParameterCount()];
+        Method factory = factories.stream().min(Comparator.comparingInt(Method::getParameterCount)).orElseThrow();
+        factory.setAccessible(true);
+        Object[] arguments = new Object[factory.getParameterCount()];
         for (int i = 0; i < arguments.length; i++) {
-            arguments[i] = argument(broker, maker.getParameterTypes()[i], directory, settings, tasks);
+            arguments[i] = argument(broker, factory.getParameterTypes()[i], directory, settings, tasks);
         }
         Object name = broker.members.topicPartition.newInstance(topic, 0);
-        return new TrialLog(broker, name, Reflect.call(maker, null, arguments), tasks);
+        return new TrialLog(broker, name, Reflect.call(factory, null, arguments), tasks);
     }
 
     private static Object argument(Broker broker, Class<?> type, Path directory, Map<String, String> settings,
@@ -81,10 +81,10 @@ final class TrialLog extends BrokerLog implements AutoCloseable {
         if (type.getSimpleName().equals("LogOffsetsListener") && type.isInterface()) {
             return Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, (proxy, method, values) -> null);
         }
-        return ofTheManager(broker, type);
+        return managersOwn(broker, type);
     }
 
-    /** Up to 3.4 it also takes the names of what a topic overrides, as a set of Scala; an empty one comes with the class. */
+    /** Up to 3.4 the constructor also takes a Scala set of overridden names; the class has a method for an empty one. */
     private static Object configOf(Class<?> type, Map<String, String> settings)
             throws IOException, ReflectiveOperationException {
         try {
@@ -101,8 +101,8 @@ final class TrialLog extends BrokerLog implements AutoCloseable {
         }
     }
 
-    /** What is reported of time, statistics and producers: the broker's own. */
-    private static Object ofTheManager(Broker broker, Class<?> type) throws ReflectiveOperationException {
+    /** The broker's own objects for time, statistics and producers. */
+    private static Object managersOwn(Broker broker, Class<?> type) throws ReflectiveOperationException {
         Object manager = broker.anyManager();
         for (Field field : manager.getClass().getDeclaredFields()) {
             if (field.getType() == type) {
@@ -110,10 +110,10 @@ final class TrialLog extends BrokerLog implements AutoCloseable {
                 return field.get(manager);
             }
         }
-        throw new NoSuchMethodException("no " + type.getName() + " to make a log with");
+        throw new NoSuchMethodException("the LogManager has no " + type.getName() + " to create a log with");
     }
 
-    /** Appends batches as a follower does: offsets and producers as they are. */
+    /** Appends batches as a follower does, with the offsets and producers that they have. */
     void append(byte[] batches) throws IOException, ReflectiveOperationException {
         for (Method method : log.getClass().getDeclaredMethods()) {
             if (method.getName().equals("appendAsFollower")) {
@@ -127,7 +127,6 @@ final class TrialLog extends BrokerLog implements AutoCloseable {
         throw new NoSuchMethodException("appendAsFollower of the log");
     }
 
-    /** Begins a new segment. */
     void roll() throws IOException, ReflectiveOperationException {
         for (Method method : log.getClass().getDeclaredMethods()) {
             Class<?>[] types = method.getParameterTypes();
@@ -139,12 +138,12 @@ final class TrialLog extends BrokerLog implements AutoCloseable {
         throw new NoSuchMethodException("roll of the log");
     }
 
-    /** From now on all that was appended counts as replicated. */
+    /** Makes all appended records count as replicated. */
     void raiseHighWatermark() throws IOException, ReflectiveOperationException {
         Reflect.call(Reflect.method(log.getClass(), "updateHighWatermark", long.class), log, logEndOffset());
     }
 
-    /** Where the offset index of a segment says that a reader of {@code offset} begins. */
+    /** The position for {@code offset} in the offset index of a segment. */
     long positionOf(BrokerSegment segment, long offset) throws IOException, ReflectiveOperationException {
         Object index = Reflect.call(Reflect.method(segment.segment.getClass(), "offsetIndex"), segment.segment);
         Object entry = Reflect.call(Reflect.method(index.getClass(), "lookup", long.class), index, offset);
@@ -165,26 +164,26 @@ final class TrialLog extends BrokerLog implements AutoCloseable {
         return false;
     }
 
-    /** No directory of the broker's is given up for it. */
+    /** A failure here must not take a directory of the broker offline. */
     @Override
     boolean canBeGivenUp() {
         return false;
     }
 
-    /** The broker's cleaner does not know this log, so it need not be kept away. */
+    /** The broker's cleaner does not know this log. */
     @Override
-    HeldLock lockCleaner(long patienceSeconds) {
+    HeldLock lockCleaner(long timeoutSeconds) {
         return null;
     }
 
-    /** Its metrics go, and its files. */
+    /** Removes the log's metrics and files. */
     @Override
     public void close() throws IOException {
         for (String name : List.of("removeLogMetrics", "delete")) {
             try {
                 Reflect.call(Reflect.method(log.getClass(), name), log);
             } catch (NoSuchMethodException e) {
-                continue; // what is left of its directory goes with that
+                continue; // the caller removes the directory
             }
         }
     }

@@ -10,7 +10,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ScheduledFuture;
 
-/** The scheduler of a log that is made for a trial: it keeps what it is asked to do, and does it on request. */
+/** The scheduler of a trial's log: it stores the scheduled tasks, and runs them when the trial calls {@link #run}. */
 final class TrialTasks implements InvocationHandler {
     private final List<Task> tasks = new ArrayList<>();
 
@@ -42,7 +42,7 @@ final class TrialTasks implements InvocationHandler {
     @Override
     public synchronized Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
         if (method.isDefault()) {
-            Class<?> type = method.getDeclaringClass(); // it comes back with all the arguments
+            Class<?> type = method.getDeclaringClass(); // which calls the proxy again, with all the arguments
             return MethodHandles.privateLookupIn(type, MethodHandles.lookup()).unreflectSpecial(method, type)
                     .bindTo(proxy).invokeWithArguments(arguments == null ? new Object[0] : arguments);
         }
@@ -52,7 +52,7 @@ final class TrialTasks implements InvocationHandler {
         }
         Class<?> result = method.getReturnType();
         if (result == ScheduledFuture.class) {
-            // Only ever cancelled.
+            // Kafka only cancels it.
             CompletableFuture<Object> never = new CompletableFuture<>();
             return Proxy.newProxyInstance(TrialTasks.class.getClassLoader(), new Class<?>[] {ScheduledFuture.class},
                     (future, called, values) -> called.getName().equals("cancel") ? never.cancel(false) : null);
@@ -60,7 +60,7 @@ final class TrialTasks implements InvocationHandler {
         return result == boolean.class ? (Object) false : result == int.class ? (Object) 0 : null;
     }
 
-    /** How many tasks of that name wait for {@code delayMs}. */
+    /** Number of stored tasks with this name and delay. */
     synchronized long count(String name, long delayMs) {
         return tasks.stream().filter(task -> task.name().equals(name) && task.delayMs() == delayMs).count();
     }

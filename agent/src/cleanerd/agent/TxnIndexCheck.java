@@ -12,13 +12,13 @@ import java.util.Iterator;
 import java.util.List;
 
 /**
- * The transaction index (A-23.7, U-22): its entries are entries of the sources, unchanged and in their order; and an
- * entry that is left out has no batch left in the staged log, or a consumer would take aborted data for committed. What
- * differs otherwise the markers in the log have to prove ({@link MarkerProof}). All its refusals are {@code bad_txnindex}.
+ * Compares the staged transaction index with those of the sources (A-23.7, U-22). It has their entries, unchanged and in
+ * their order. It may omit an entry only if the staged log has none of its data: otherwise consumers would read aborted
+ * data as committed. {@link MarkerProof} checks all other differences. The code of all refusals is {@code bad_txnindex}.
  */
 final class TxnIndexCheck {
     static final int ENTRY_BYTES = 34;
-    private static final int MOST_AT_ONCE = 65_536; // entries in memory; then one more walk over the headers
+    private static final int MOST_AT_ONCE = 65_536; // entries in memory; more entries need another walk over the headers
 
     private final Group group;
     private final Path index;
@@ -30,7 +30,7 @@ final class TxnIndexCheck {
         this.proof = proof;
     }
 
-    /** {@code index} is the staged one, null when there is none; {@code sources} the {@code .log} files of the sources. */
+    /** {@code index}: the staged index, or null; {@code sources}: the {@code .log} files of the sources. */
     static void check(Group group, Path index, List<Path> sources, MarkerProof proof) throws IOException, Refusal {
         TxnIndexCheck check = new TxnIndexCheck(group, index, proof);
         if (index == null) {
@@ -38,8 +38,8 @@ final class TxnIndexCheck {
             return;
         }
         try (EntryReader staged = new EntryReader(index, ENTRY_BYTES)) {
-            require(staged.size() % ENTRY_BYTES == 0, "its size is no multiple of " + ENTRY_BYTES);
-            require(staged.size() > 0, "it is empty; there would be none");
+            require(staged.size() % ENTRY_BYTES == 0, "its size is not a multiple of " + ENTRY_BYTES);
+            require(staged.size() > 0, "it is empty; an index without entries must not be staged");
             check.walk(staged, sources);
         }
     }
@@ -50,7 +50,7 @@ final class TxnIndexCheck {
             boolean more = entries.next();
             while (staged != null && staged.next()) {
                 long last = staged.longAt(18);
-                require(staged.shortAt(0) == 0, "the version is " + staged.shortAt(0));
+                require(staged.shortAt(0) == 0, "an entry's version is " + staged.shortAt(0) + ", not 0");
                 require(last > previous && last >= group.base() && last < group.end(),
                         "the entry up to " + last + " is out of order, or not of this group");
                 previous = last;
@@ -59,7 +59,7 @@ final class TxnIndexCheck {
                 while (!found && more && entries.longAt(18) <= last) {
                     found = entries.copy().equals(wanted);
                     if (!found) {
-                        leaveOut(entries);
+                        remove(entries);
                     }
                     more = entries.next();
                 }
@@ -69,15 +69,15 @@ final class TxnIndexCheck {
                 }
             }
             while (more) {
-                leaveOut(entries);
+                remove(entries);
                 more = entries.next();
             }
         }
         proof.run(index);
     }
 
-    private void leaveOut(SourceEntries entries) throws IOException, Refusal {
-        proof.leaveOut(entries.longAt(2), entries.longAt(10), entries.longAt(18));
+    private void remove(SourceEntries entries) throws IOException, Refusal {
+        proof.remove(entries.longAt(2), entries.longAt(10), entries.longAt(18));
         proveWhenMany();
     }
 
@@ -105,7 +105,7 @@ final class TxnIndexCheck {
                 String name = source.getFileName().toString();
                 Path index = source.resolveSibling(name.substring(0, name.length() - ".log".length()) + ".txnindex");
                 try {
-                    // Files.exists calls an index that a disk does not show one that is not there.
+                    // Files.exists would hide an index that a failing disk does not show.
                     Files.readAttributes(index, BasicFileAttributes.class);
                     indexes.add(index);
                 } catch (NoSuchFileException e) {

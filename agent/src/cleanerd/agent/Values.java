@@ -11,12 +11,12 @@ import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** Options, lists and maps that are Scala's in one release and Java's in the next, treated alike. */
+/** Reads and creates options, lists and maps of Scala or Java, depending on the release. */
 final class Values {
     private static final String OPTION = "scala.Option";
 
-    /** By name: nobody here asks a class for two methods of one name. To look for one may take several exceptions. */
-    private static final ClassValue<Map<String, Method>> KNOWN = new ClassValue<>() {
+    /** Methods by name, because a search may throw several exceptions. Their names are unique per class. */
+    private static final ClassValue<Map<String, Method>> METHODS = new ClassValue<>() {
         @Override
         protected Map<String, Method> computeValue(Class<?> type) {
             return new ConcurrentHashMap<>();
@@ -34,7 +34,7 @@ final class Values {
         return type == Optional.class || type.getName().equals(OPTION);
     }
 
-    /** What an option holds, null when it is empty. */
+    /** The value of an option, null if it is empty. */
     Object orNull(Object option) throws IOException {
         if (option instanceof Optional<?>) {
             return ((Optional<?>) option).orElse(null);
@@ -71,7 +71,7 @@ final class Values {
         return result;
     }
 
-    /** {@code elements} as the list type that {@code parameter} asks for. */
+    /** {@code elements} as a list of the type {@code parameter}. */
     Object listFor(Class<?> parameter, List<?> elements) throws IOException {
         if (parameter == List.class) {
             return elements;
@@ -79,7 +79,7 @@ final class Values {
         return callStatic("scala.jdk.javaapi.CollectionConverters", "asScala", List.class, elements);
     }
 
-    /** An option of the type that {@code parameter} asks for: a pair as its own Java or Scala type. */
+    /** An option of the type {@code parameter} with a pair of Java or Scala. */
     Object pairOption(Class<?> parameter, Object left, Object right) throws IOException {
         if (parameter == Optional.class) {
             return Optional.of(new AbstractMap.SimpleImmutableEntry<>(left, right));
@@ -92,7 +92,7 @@ final class Values {
         }
     }
 
-    /** An option that holds {@code value}. */
+    /** An option of the type {@code parameter} with {@code value}. */
     Object option(Class<?> parameter, Object value) throws IOException {
         return parameter == Optional.class ? Optional.of(value) : callStatic(OPTION, "apply", Object.class, value);
     }
@@ -120,7 +120,7 @@ final class Values {
         }
     }
 
-    /** By way of the interface, because Scala's own collections are classes without a name that anybody may call. */
+    /** Calls the method of an interface, because Scala's collection classes are not accessible. */
     private Object callAs(String type, Object target, String name) throws IOException {
         try {
             return Reflect.call(method(named(type), name), target);
@@ -147,7 +147,7 @@ final class Values {
     }
 
     private static Method method(Class<?> type, String name, Class<?>... parameters) throws NoSuchMethodException {
-        Map<String, Method> known = KNOWN.get(type);
+        Map<String, Method> known = METHODS.get(type);
         Method found = known.get(name);
         if (found == null) {
             found = Reflect.method(type, name, parameters);

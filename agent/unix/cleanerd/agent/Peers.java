@@ -8,34 +8,34 @@ import java.nio.file.attribute.UserPrincipal;
 import jdk.net.ExtendedSocketOptions;
 
 /**
- * Who may connect: the broker's own user, and root (A-29). The kernel lets nobody else connect to a socket file of mode
- * 0600; asking it who came is a second look, which a Java without the module {@code jdk.net} cannot take.
+ * Checks a client's user: only the broker's user and root may connect (A-29). The socket file's mode 0600 already ensures
+ * this. The user is a second check, for a Java with the module {@code jdk.net}.
  */
 final class Peers {
     private final UserPrincipal self;
     private final UserPrincipal root;
-    private final boolean canAsk;
+    private final boolean canCheck;
 
     Peers(AgentLog journal) throws IOException {
         self = Files.getOwner(Path.of("/proc/self"));
         root = self.getName().equals("root") ? self
                 : Path.of("/").getFileSystem().getUserPrincipalLookupService().lookupPrincipalByName("root");
-        canAsk = ModuleLayer.boot().findModule("jdk.net").isPresent();
-        if (!canAsk) {
-            journal.info("this Java has no module jdk.net: the socket file's mode alone says who may connect");
+        canCheck = ModuleLayer.boot().findModule("jdk.net").isPresent();
+        if (!canCheck) {
+            journal.info("this Java has no module jdk.net: only the socket file's mode restricts who may connect");
         }
     }
 
-    /** The user at the other end who may not be served, or null. */
-    String stranger(SocketChannel channel) throws IOException {
-        if (!canAsk) {
+    /** The client's user if it may not be served, otherwise null. */
+    String forbiddenUser(SocketChannel channel) throws IOException {
+        if (!canCheck) {
             return null;
         }
         UserPrincipal peer = Kernel.peerOf(channel);
         return peer.equals(self) || peer.equals(root) ? null : peer.getName();
     }
 
-    /** Loaded only where the module is there. */
+    /** Loaded only if the module exists. */
     private static final class Kernel {
         static UserPrincipal peerOf(SocketChannel channel) throws IOException {
             return channel.getOption(ExtendedSocketOptions.SO_PEERCRED).user();

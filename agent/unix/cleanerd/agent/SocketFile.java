@@ -18,11 +18,11 @@ import java.util.HashSet;
 import java.util.Set;
 
 /**
- * The socket's name in the file system (U-31, A-28). It is bound beside its place, made private, and renamed. Java cannot
- * bind it private: for a moment its mode is the umask's, and who connects in that moment is hung up on.
+ * The unix socket's file (U-31, A-28). It is bound under another name, made private, and renamed. Java cannot bind a private
+ * socket: until then its mode depends on the umask, so clients that connect before are disconnected.
  */
 final class SocketFile implements Listener {
-    private static final int MOST_PATH_BYTES = 100; // the kernel takes 107
+    private static final int MOST_PATH_BYTES = 100; // the kernel's limit is 107
     private static final int WAITING = 64;
     private static final Path DESCRIPTORS = Path.of("/proc/self/fd");
 
@@ -45,7 +45,7 @@ final class SocketFile implements Listener {
         if (bytesOf(path) + Place.NEW.length() <= MOST_PATH_BYTES) {
             return open(path, directory, peers, journal);
         }
-        // A path that is too long for a socket's address is reached through the directory's descriptor.
+        // A path too long for a socket's address: use the directory's descriptor instead.
         Set<Path> before = descriptorsOf(directory);
         FileChannel opened = FileChannel.open(directory, StandardOpenOption.READ);
         try {
@@ -53,29 +53,29 @@ final class SocketFile implements Listener {
             after.removeAll(before);
             for (Path descriptor : after) {
                 if (bytesOf(descriptor.resolve(path.getFileName())) + Place.NEW.length() > MOST_PATH_BYTES) {
-                    throw new IOException("socket=" + path + ": its name is too long for a socket");
+                    throw new IOException("socket=" + path + ": the file name is too long for a socket; use a shorter one");
                 }
                 return open(path, descriptor, peers, journal);
             }
         } finally {
             opened.close();
         }
-        throw new IOException(directory + " is not among " + DESCRIPTORS);
+        throw new IOException("the descriptor of " + directory + " is not in " + DESCRIPTORS);
     }
 
-    /** {@code way}: leads to the directory of {@code path}, and is short. */
-    private static SocketFile open(Path path, Path way, Peers peers, AgentLog journal) throws IOException {
+    /** {@code shortDirectory}: a short path of the directory of {@code path}. */
+    private static SocketFile open(Path path, Path shortDirectory, Peers peers, AgentLog journal) throws IOException {
         if (Files.exists(path, LinkOption.NOFOLLOW_LINKS)
-                && (answers(way.resolve(path.getFileName())) || Announcement.answers(path))) {
+                && (answers(shortDirectory.resolve(path.getFileName())) || Announcement.answers(path))) {
             throw Place.inUse(path);
         }
         Path fresh = path.resolveSibling(path.getFileName() + Place.NEW);
         Files.deleteIfExists(fresh);
         ServerSocketChannel listener = ServerSocketChannel.open(StandardProtocolFamily.UNIX);
         try {
-            listener.bind(UnixDomainSocketAddress.of(way.resolve(fresh.getFileName())), WAITING);
+            listener.bind(UnixDomainSocketAddress.of(shortDirectory.resolve(fresh.getFileName())), WAITING);
             Files.setPosixFilePermissions(fresh, PosixFilePermissions.fromString("rw-------"));
-            hangUp(listener);
+            disconnectEarlyClients(listener);
             Files.move(fresh, path, StandardCopyOption.ATOMIC_MOVE);
             return new SocketFile(path, listener, peers, journal);
         } catch (Throwable e) {
@@ -85,8 +85,8 @@ final class SocketFile implements Listener {
         }
     }
 
-    /** On everybody who is connected already. */
-    private static void hangUp(ServerSocketChannel listener) throws IOException {
+    /** Closes all connections of clients that are waiting already. */
+    private static void disconnectEarlyClients(ServerSocketChannel listener) throws IOException {
         listener.configureBlocking(false);
         for (SocketChannel early = listener.accept(); early != null; early = listener.accept()) {
             early.close();
@@ -110,12 +110,12 @@ final class SocketFile implements Listener {
             SocketChannel channel = listener.accept();
             boolean served = false;
             try {
-                String stranger = peers.stranger(channel);
-                served = stranger == null;
+                String user = peers.forbiddenUser(channel);
+                served = user == null;
                 if (served) {
                     return channel;
                 }
-                journal.warn("a connection of user " + stranger + " was refused");
+                journal.warn("refused a connection of user " + user + ": only the broker's user and root may connect");
             } finally {
                 if (!served) {
                     channel.close();
@@ -125,7 +125,7 @@ final class SocketFile implements Listener {
     }
 
     @Override
-    public boolean isThere() {
+    public boolean isReachable() {
         try {
             return listener.isOpen() && FileFacts.of(path).inode() == inode;
         } catch (IOException e) {
@@ -147,16 +147,16 @@ final class SocketFile implements Listener {
                         found.add(descriptor);
                     }
                 } catch (IOException e) {
-                    continue; // closed meanwhile
+                    continue; // it was closed in between
                 }
             }
         }
         return found;
     }
 
-    private static boolean answers(Path place) {
+    private static boolean answers(Path socket) {
         try (SocketChannel probe = SocketChannel.open(StandardProtocolFamily.UNIX)) {
-            return probe.connect(UnixDomainSocketAddress.of(place));
+            return probe.connect(UnixDomainSocketAddress.of(socket));
         } catch (IOException e) {
             return false;
         }
@@ -164,7 +164,7 @@ final class SocketFile implements Listener {
 
     @Override
     public void close() throws IOException {
-        boolean ours = isThere();
+        boolean ours = isReachable();
         listener.close();
         if (ours) {
             Files.delete(path);

@@ -3,7 +3,7 @@ package cleanerd.agent;
 import java.io.IOException;
 import java.nio.file.Path;
 
-/** A unix socket: the kernel lets nobody connect but the broker's user and root. Needs Java 17; see {@link Transport}. */
+/** A unix socket, to which only the broker's user and root can connect. Needs Java 17; see {@link Transport}. */
 final class UnixTransport implements Transport {
     private final AgentLog journal;
     private final Peers peers;

@@ -7,12 +7,12 @@ import java.util.jar.Attributes;
 import java.util.jar.JarFile;
 
 /**
- * What the JVM calls. It knows nothing of Kafka: it loads the implementation from the jar with a class loader of its own
- * (A-03) and gets out of the way. Compiled for Java 8, so that an older JVM says so instead of not starting (A-01).
+ * The entry point that the JVM calls. It does not use Kafka, and loads the implementation from the jar with its own class
+ * loader (A-03). It is compiled for Java 8, so that an older JVM reports the problem and still starts the broker (A-01).
  *
- * <p>Arguments: {@code key=value}, comma separated. {@code jar} is the jar that the implementation comes from, the one of
- * this class when left out. Attached again with the same build, it does nothing (A-02) if the one that runs
- * listens; else, or with another build, the new implementation takes over from the old one as soon as that is at no swap.
+ * <p>Arguments: {@code key=value}, separated by commas. {@code jar} is the jar with the implementation; default: the jar of
+ * this class. Attaching the same build again has no effect while its agent listens (A-02). Otherwise the new
+ * implementation replaces the running one as soon as no swap is in progress.
  */
 public final class Agent {
     private static final String BUILD = "Cleanerd-Agent-Build";
@@ -35,27 +35,27 @@ public final class Agent {
         try {
             if (!begun) {
                 begun = true;
-                takeOver(arguments, instrumentation, loadedBy);
+                replace(arguments, instrumentation, loadedBy);
                 return;
             }
-            // The one before is waited for until its swap ends, which the thread that serves attaching must not do.
-            Thread thread = new Thread(() -> takeOver(arguments, instrumentation, loadedBy), "cleanerd-agent-start");
+            // It waits for the running agent's swap, which the JVM's attach thread must not do.
+            Thread thread = new Thread(() -> replace(arguments, instrumentation, loadedBy), "cleanerd-agent-start");
             thread.setDaemon(true);
             thread.start();
-        } catch (Throwable e) { // whatever it is, the broker comes first
-            tell(e);
+        } catch (Throwable e) { // no failure may stop the broker
+            report(e);
         }
     }
 
-    private static synchronized void takeOver(String arguments, Instrumentation instrumentation, String loadedBy) {
+    private static synchronized void replace(String arguments, Instrumentation instrumentation, String loadedBy) {
         try {
             String jar = jarOf(arguments);
             String build = buildOf(jar);
-            if (running != null && build.equals(runningBuild) && isWell(running)) {
+            if (running != null && build.equals(runningBuild) && isHealthy(running)) {
                 return;
             }
             Class<?> entry = new ImplementationLoader(jar).loadClass("cleanerd.agent.Entry");
-            if (running != null) { // what cannot run with these arguments takes no other one's place
+            if (running != null) { // an agent that cannot run with these arguments must not replace another one
                 entry.getMethod("check", String.class).invoke(null, arguments == null ? "" : arguments);
                 running.close();
                 running = null;
@@ -64,16 +64,16 @@ public final class Agent {
                     .invoke(null, arguments == null ? "" : arguments, instrumentation, loadedBy);
             runningBuild = build;
         } catch (Throwable e) {
-            tell(e);
+            report(e);
         }
     }
 
-    /** Whether it listens; one that cannot say so is taken for well. */
-    private static boolean isWell(AutoCloseable agent) {
+    /** Whether the agent listens; true for one that cannot report it. */
+    private static boolean isHealthy(AutoCloseable agent) {
         return !(agent instanceof BooleanSupplier) || ((BooleanSupplier) agent).getAsBoolean();
     }
 
-    private static void tell(Throwable e) {
+    private static void report(Throwable e) {
         System.err.println("cleanerd agent: not started: " + e
                 + (e.getCause() == null ? "" : ": " + e.getCause()) + " (Java 11 or newer is needed)");
     }
@@ -94,7 +94,7 @@ public final class Agent {
             Attributes attributes = file.getManifest().getMainAttributes();
             String build = attributes.getValue(BUILD);
             if (build == null) {
-                throw new IllegalArgumentException(jar + " is no jar of the cleanerd agent");
+                throw new IllegalArgumentException(jar + " is not a jar of the cleanerd agent");
             }
             return build;
         }

@@ -10,8 +10,8 @@ import java.util.jar.JarEntry;
 import java.util.jar.JarFile;
 
 /**
- * The implementation's classes, from {@code implementation/} of the jar: no other class path can hold an older copy of
- * them (A-03), and the jar may be replaced on the disk while they run, because all are read at once.
+ * Loads the implementation's classes from {@code implementation/} in the jar, so no class path can have an older copy of
+ * them (A-03). It reads all of them at once, so the jar may be replaced while they run.
  */
 final class ImplementationLoader extends ClassLoader {
     private static final String FOLDER = "implementation/";
