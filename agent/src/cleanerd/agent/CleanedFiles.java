@@ -80,11 +80,10 @@ final class CleanedFiles {
         }
     }
 
+    /** Reads before it renames: a file system that became read-only fails even the rename of a missing file. */
     private void renameTxnIndex(String from, String to) throws IOException {
-        try {
+        if (exists(path("txnindex", from))) {
             Files.move(path("txnindex", from), path("txnindex", to), StandardCopyOption.ATOMIC_MOVE);
-        } catch (NoSuchFileException e) {
-            return; // it has its final name already
         }
     }
 
