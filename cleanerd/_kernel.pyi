@@ -228,7 +228,7 @@ def decode_chunk(
         ``max_unpacked``, a
             record that does not use exactly its length, a record count that the bytes do not bear out; of a
             wrapper: no value, nothing whole in it, another
-            wrapper in it, offsets that go back or pass the wrapper's, a wrong CRC-32 inside. A message
+            wrapper in it, offsets that decrease or exceed the wrapper's, a wrong CRC-32 inside. A message
             that is cut at the end of a wrapper is passed over, as Kafka does.
         ValueError: ``hash_key`` has not 16 bytes, an unknown ``version_encoding``, a negative ``max_unpacked``.
     """

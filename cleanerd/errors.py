@@ -14,7 +14,7 @@
     │   ├── LogGrowsError           cleaned, the log would be larger
     │   ├── UnsupportedLogError     this version cannot clean the data
     │   │   ├── BatchTooLargeError    a batch that takes more memory than allowed
-    │   │   ├── DisorderedLogError    offsets go back so that a cleaning would lose data
+    │   │   ├── DisorderedLogError    offsets decrease so that a cleaning would lose data
     │   │   ├── SegmentGrowsError     a segment that is larger than one can be when it is cleaned
     │   │   └── LogTooLargeError      too many batches and records for the memory
     │   ├── LaterError              try again after a known time

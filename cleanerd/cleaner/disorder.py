@@ -69,7 +69,7 @@ def resolve_disorder(
         for events in evidence.events:
             if (inside := _inside(tangles, events.offset)).any():
                 offset = int(events.offset[inside][0])
-                raise evidence.disordered(f"a transaction has a batch at offset {offset}, where offsets go back")
+                raise evidence.disordered(f"a transaction has a batch at offset {offset}, where offsets decrease")
     intervals = _merged([tangles, *(each for evidence in odd for each in evidence.disorder)])
     most_keys = min(MOST_KEYS, plan.facts_bytes // KEY_BYTES)
     kept = [np.zeros(len(facts.newest), dtype=np.uint64) for facts in records]
@@ -83,7 +83,7 @@ def resolve_disorder(
         elif passes < MOST_PASSES:
             number, passes = 0, 2 * passes
         else:
-            raise odd[0].disordered(f"offsets go back among more than {passes * most_keys} keys")
+            raise odd[0].disordered(f"offsets decrease among more than {passes * most_keys} keys")
     return Disorder(
         [replace(facts, newest=facts.newest | more) for facts, more in zip(records, kept, strict=True)],
         [bits if bits.any() else None for bits in held],

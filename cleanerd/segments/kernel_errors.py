@@ -62,5 +62,5 @@ def bad_batch(error: _kernel.CorruptLogError, where: str) -> CorruptionError | B
     if isinstance(error, _kernel.BatchTooLargeError):
         return BatchTooLargeError(reason, where=where, position=error.position)
     # Offsets inside a v0 or v1 wrapper: brokers store them, so every replica has them (U-45).
-    hint = delete_segment_hint("this segment") if error.reason == "offsets go back" else _DAMAGED
+    hint = delete_segment_hint("this segment") if error.reason == "offsets decrease" else _DAMAGED
     return CorruptionError(reason, where=where, position=error.position, hint=hint)

@@ -60,7 +60,7 @@ def _scan_split(plan: CleaningPlan, sizes: Sizes, split: SegmentSplit, decoder: 
             below = min(max(evidence.visible_from - first, 0), rows.first) if rules.versioned else 0
             yield from clean.put(chunk, first, keyed_rows(chunk, ChunkRows(below, rows.first, rows.excluded)))
     if evidence.disorder:
-        raise evidence.disordered("offsets go back: one task has to see the whole log")
+        raise evidence.disordered("offsets decrease: one task has to read the whole log")
     yield from dirty.flush()
     yield from clean.flush()
     numbers, columns = evidence.to_columns()

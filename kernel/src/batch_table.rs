@@ -1,11 +1,11 @@
-//! The batch table: one row per batch, column by column. `scan_headers` fills nothing else.
+//! The batch table: columns with one row per batch. `scan_headers` fills only this table.
 
 use crate::control::control_type;
 use crate::error::{Error, Reason};
 use crate::header::{Header, check_crc};
 use crate::walk::Walk;
 
-/// All columns have one row per batch, `first_record` one more.
+/// All columns have one row per batch; `first_record` has one more.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Batches {
     pub position: Vec<u32>,
@@ -24,13 +24,13 @@ pub struct Batches {
     /// See [`control_type`].
     pub control_type: Vec<i16>,
     pub first_record: Vec<u32>,
-    /// Rows of the wrappers of which some message has not their own magic (KAFKA-4298).
+    /// Rows of wrappers with a message of another magic than their own (KAFKA-4298).
     pub mixed_magic: Vec<u32>,
-    /// Rows of the batches whose records' offsets do not rise, or lie outside of those that the batch says.
+    /// Rows of batches whose records' offsets do not ascend, or are outside the batch's offsets.
     pub unordered: Vec<u32>,
-    /// Bytes of whole batches read.
+    /// Bytes of the complete batches that were read.
     pub consumed: usize,
-    /// Bytes that the batch at `consumed` takes when it is not whole, else 0.
+    /// Size of the incomplete batch at `consumed`, otherwise 0.
     pub needed: usize,
 }
 
@@ -80,10 +80,10 @@ impl Batches {
     }
 }
 
-/// Rows that are turned into columns at once: fifteen columns grow by a block for what one costs row by row.
+/// Rows that are converted to columns at once. Fifteen columns grow by a block for the cost of one that grows row by row.
 const BLOCK_ROWS: usize = 64;
 
-/// A block of rows, column by column: none is moved twice.
+/// A block of rows in columns, so that each value is moved once.
 struct Rows {
     position: [u32; BLOCK_ROWS],
     size: [u32; BLOCK_ROWS],
@@ -122,7 +122,7 @@ impl Rows {
     };
 }
 
-/// A batch table that grows.
+/// Builds a batch table.
 pub(crate) struct Builder {
     table: Batches,
     rows: Box<Rows>,
@@ -144,7 +144,7 @@ impl Builder {
         self.table.len() + self.in_block
     }
 
-    /// `records` is the record count after this batch.
+    /// `records`: the record count up to and including this batch.
     #[inline(always)]
     pub(crate) fn push(&mut self, header: &Header, batch: &[u8], position: u32, records: u32) -> Result<(), Reason> {
         let control_type = control_type(header, batch)?;
@@ -178,12 +178,12 @@ impl Builder {
         self.in_block = 0;
     }
 
-    /// The next batch is a wrapper of which some message has not its own magic.
+    /// Marks the next batch as a wrapper with a message of another magic than its own.
     pub(crate) fn next_is_mixed(&mut self) {
         self.table.mixed_magic.push(self.len() as u32); // fewer than the bytes of a chunk
     }
 
-    /// The records' offsets of the next batch do not rise, or lie outside of the batch's.
+    /// Marks the next batch: its records' offsets do not ascend, or are outside the batch's offsets.
     #[cold]
     pub(crate) fn next_is_unordered(&mut self) {
         self.table.unordered.push(self.len() as u32); // fewer than the bytes of a chunk
@@ -195,9 +195,9 @@ impl Builder {
     }
 }
 
-/// Headers of all whole batches of `data`, which lies at file position `position`.
+/// Headers of all complete batches of `data`, which begins at file position `position`.
 ///
-/// Stops early, between batches, when the record counts (which nobody has checked) sum up to more than 2^32-1.
+/// Stops before the batch with which the unchecked record counts would add up to more than 2^32-1.
 pub fn scan_headers(data: &[u8], position: i64, verify_crc: bool) -> Result<Batches, Error> {
     let mut walk = Walk::new(data, position)?;
     let mut table = Builder::new();

@@ -4,7 +4,7 @@ use crate::error::{Error, invalid};
 
 const WORD_BITS: usize = 64;
 
-/// The bits `start..end` of word `word`, as a mask; `start < end` and both reach into the word.
+/// The bits `start..end` that are in word `word`, as a mask.
 fn mask(word: usize, start: usize, end: usize) -> u64 {
     let low = start.saturating_sub(word * WORD_BITS).min(WORD_BITS);
     let high = end.saturating_sub(word * WORD_BITS).min(WORD_BITS);
@@ -25,11 +25,11 @@ pub fn is_set(bits: &[u64], bit: usize) -> bool {
     bits.get(bit / WORD_BITS).is_some_and(|word| word >> (bit % WORD_BITS) & 1 != 0)
 }
 
-fn check_rises(first_record: &[u32]) -> Result<usize, Error> {
+fn check_ascending(first_record: &[u32]) -> Result<usize, Error> {
     if first_record.is_sorted() {
         first_record.last().map_or_else(|| invalid("first_record is empty"), |&last| Ok(last as usize))
     } else {
-        invalid("first_record does not rise")
+        invalid("first_record is not ascending")
     }
 }
 
@@ -37,18 +37,18 @@ fn count_range(bits: &[u64], start: usize, end: usize) -> u32 {
     let (first, last) = (start / WORD_BITS, words_for(end));
     let bit = start % WORD_BITS;
     if bit + (end - start) <= WORD_BITS {
-        // A batch of one record lies in one word: no loop, no masks for its edges.
+        // All bits are in one word, as for one record: no loop and no masks are needed.
         return bits.get(first).map_or(0, |word| (word >> bit & ones(end - start)).count_ones());
     }
     let words = bits.get(first..last).unwrap_or_default();
     words.iter().zip(first..).map(|(word, index)| (word & mask(index, start, end)).count_ones()).sum()
 }
 
-/// Set bits of each batch's records.
+/// Number of set bits per batch.
 pub fn popcount_by_batch(bits: &[u64], first_record: &[u32]) -> Result<Vec<u32>, Error> {
-    let end = check_rises(first_record)?;
+    let end = check_ascending(first_record)?;
     if words_for(end) > bits.len() {
-        return invalid(format!("{} words hold no {end} bits", bits.len()));
+        return invalid(format!("{} words have fewer than {end} bits", bits.len()));
     }
     let Some((_, ends)) = first_record.split_first() else {
         return Ok(Vec::new());
@@ -68,21 +68,21 @@ pub fn popcount_by_batch(bits: &[u64], first_record: &[u32]) -> Result<Vec<u32>,
     Ok(counts)
 }
 
-/// Batches of one record each lie side by side mostly: so many are counted at once, bit by bit.
+/// Batches of one record are mostly neighbours. This many are counted at once, bit by bit.
 const BLOCK_BATCHES: usize = 32;
 
-/// The bits from `start` on.
+/// The next 32 bits from `start` on.
 fn next_bits(bits: &[u64], start: usize) -> u32 {
     let (word, bit) = (start / WORD_BITS, start % WORD_BITS);
     let [low, high] = [word, word + 1].map(|word| u128::from(bits.get(word).copied().unwrap_or(0)));
     ((high << WORD_BITS | low) >> bit) as u32
 }
 
-/// The bits of every record of the flagged batches.
+/// Sets the bits of all records in the flagged batches.
 pub fn fill_by_batch(flags: &[bool], first_record: &[u32]) -> Result<Vec<u64>, Error> {
-    let end = check_rises(first_record)?;
+    let end = check_ascending(first_record)?;
     if flags.len() + 1 != first_record.len() {
-        return invalid(format!("{} flags for {} batches", flags.len(), first_record.len() - 1));
+        return invalid(format!("there are {} flags for {} batches", flags.len(), first_record.len() - 1));
     }
     let mut bits = vec![0; words_for(end)];
     for ((&start, &end), _) in
@@ -103,7 +103,7 @@ pub fn store_bits(bits: &mut [u64], first_bit: i64, values: &[bool]) -> Result<(
         return invalid(format!("first_bit {first_bit} is negative"));
     };
     if first_bit.checked_add(values.len()).is_none_or(|end| words_for(end) > bits.len()) {
-        return invalid(format!("{} words hold no {} bits from {first_bit} on", bits.len(), values.len()));
+        return invalid(format!("{} words have fewer than {} bits from bit {first_bit} on", bits.len(), values.len()));
     }
     let (head, body) = values.split_at(values.len().min((WORD_BITS - first_bit % WORD_BITS) % WORD_BITS));
     store_word(bits, first_bit, head);

@@ -1,7 +1,7 @@
-//! What a record says to its readers: a digest of all of it, or the bytes themselves as columns.
+//! The content of records as consumers see it: a digest, or the bytes as columns.
 //!
-//! Both go by the fields and not by the bytes in the file, so a record that another batch, codec or message format holds after
-//! a cleaning is still the same.
+//! Both depend on the fields, not on the bytes in the file. So they do not change if a cleaning puts the record into another batch,
+//! codec or message format.
 
 use siphasher::sip128::SipHasher13;
 
@@ -18,28 +18,28 @@ const LEGACY_OVERHEAD: [usize; 2] = [26, 34];
 
 const NULL: u32 = u32::MAX;
 
-/// How to read the batches.
+/// Options for reading batches.
 #[derive(Debug, Clone, Copy)]
 pub struct Reading {
     pub verify_crc: bool,
-    /// Bytes that one batch may unpack to.
+    /// Largest decompressed size of one batch, in bytes.
     pub max_unpacked: usize,
 }
 
-/// One row per record, in file order: the rows of `decode_chunk`.
+/// One row per record, in file order, as in `decode_chunk`.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Digests {
-    /// Two words a record: SipHash-1-3-128 of offset, timestamp, key, value and headers. Not of the attributes.
+    /// Two words per record: SipHash-1-3-128 of offset, timestamp, key, value and headers, without the attributes.
     pub digest: Vec<u64>,
     /// The record's attributes byte; 0 for magic 0 and 1.
     pub attributes: Vec<u8>,
-    /// Bytes of the record, unpacked, its length included.
+    /// Decompressed bytes of the record, including its length.
     pub size: Vec<u32>,
     pub consumed: usize,
     pub needed: usize,
 }
 
-/// Fields of the same name in all rows, end to end: row `i` is `data[offsets[i]..offsets[i + 1]]`, as Arrow has it.
+/// One field of all rows, in Arrow's form: row `i` is `data[offsets[i]..offsets[i + 1]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fields {
     pub offsets: Vec<i32>,
@@ -62,12 +62,12 @@ impl Fields {
     }
 }
 
-/// Key, value and headers of the records that were asked for, in file order.
+/// Key, value and headers of the requested records, in file order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents {
     pub key: Fields,
     pub value: Fields,
-    /// Where each record's headers begin in the next two, and where the last one's end.
+    /// First row of every record's headers in the next two columns, then their end.
     pub first_header: Vec<i32>,
     pub header_name: Fields,
     pub header_value: Fields,
@@ -75,7 +75,7 @@ pub struct Contents {
     pub needed: usize,
 }
 
-/// What a visitor gets to see of a record of any format.
+/// The fields of a record of any format.
 struct Seen<'a> {
     offset: i64,
     timestamp: i64,
@@ -84,13 +84,13 @@ struct Seen<'a> {
     key: Option<&'a [u8]>,
     value: Option<&'a [u8]>,
     header_count: u32,
-    /// The headers as stored, whole: the walk has checked them.
+    /// The stored headers, complete, because the walk has checked them.
     headers: &'a [u8],
 }
 
-/// The digest of each record of `data`, whole batches at file position `position`; `hash_key` makes it unforgeable.
+/// The digest per record of `data`: complete batches from file position `position` on. `hash_key` makes it unforgeable.
 ///
-/// Header names count as Kafka writes them again: what is no UTF-8 as U+FFFD (F-2.3).
+/// Header names are read as Kafka writes them again, with U+FFFD for invalid UTF-8 (F-2.3).
 pub fn content_digest(data: &[u8], position: i64, hash_key: &[u8; 16], reading: Reading) -> Result<Digests, Error> {
     let hasher = SipHasher13::new_with_key(hash_key);
     let mut digests = Digests::default();
@@ -134,7 +134,7 @@ pub fn read_contents(data: &[u8], position: i64, keep: &[bool], reading: Reading
         Ok(())
     })?;
     if row != keep.len() {
-        return invalid(format!("keep has {} rows, there are {row} records", keep.len()));
+        return invalid(format!("keep has {} rows, but there are {row} records", keep.len()));
     }
     Ok(Contents { consumed, needed, ..contents })
 }
@@ -155,7 +155,7 @@ fn for_each(
                 crc.and_then(|()| {
                     let payload = unpack(&header, batch, max_unpacked, codecs, scratch)?;
                     for_each_record(&header, payload, |index, record| {
-                        let seen = see(&header, record).ok_or_else(|| Reason::record("record is cut", index))?;
+                        let seen = see(&header, record).ok_or_else(|| Reason::record("record is truncated", index))?;
                         visit(&seen)
                     })
                     .map(|_ordered| ())
@@ -185,7 +185,7 @@ fn for_each(
     })
 }
 
-/// The fields of a record that has been checked; `None` never comes.
+/// The fields of a checked record, never `None`.
 fn see<'a>(header: &Header, record: &Record<'a>) -> Option<Seen<'a>> {
     let mut rest = record.tail;
     read_varint(&mut rest)?;
@@ -216,7 +216,7 @@ fn for_each_header<'a>(
     Ok(())
 }
 
-/// One spelling for one content: every field with its length in front, so that no two contents are spelled alike.
+/// Writes all fields with their lengths, so that different contents have different bytes.
 fn spell(record: &Seen<'_>, bytes: &mut Vec<u8>) -> Result<(), &'static str> {
     bytes.extend_from_slice(&record.offset.to_le_bytes());
     bytes.extend_from_slice(&record.timestamp.to_le_bytes());
@@ -233,7 +233,7 @@ fn spell(record: &Seen<'_>, bytes: &mut Vec<u8>) -> Result<(), &'static str> {
 }
 
 fn spell_field(field: Option<&[u8]>, bytes: &mut Vec<u8>) {
-    // A field is shorter than its batch, and that than 2^31 bytes.
+    // A field is shorter than its batch, which is shorter than 2^31 bytes.
     let length = field.map_or(NULL, |field| field.len() as u32);
     bytes.extend_from_slice(&length.to_le_bytes());
     bytes.extend_from_slice(field.unwrap_or_default());
@@ -241,8 +241,7 @@ fn spell_field(field: Option<&[u8]>, bytes: &mut Vec<u8>) {
 
 /// Arrow's offsets have 32 bits.
 fn narrow(length: usize) -> Result<i32, Reason> {
-    i32::try_from(length)
-        .map_err(|_| Reason::batch("a column of more than 2^31-1 bytes; ask for fewer batches at once"))
+    i32::try_from(length).map_err(|_| Reason::batch("a column exceeds 2^31-1 bytes; read fewer batches at once"))
 }
 
 #[cfg(test)]
@@ -307,7 +306,7 @@ mod tests {
         content_digest(log, 0, &KEY, READING).unwrap().digest
     }
 
-    /// Offset 10 and time 5 in another batch are the same record; the attributes byte is told apart.
+    /// Offset 10 and time 5 in another batch are the same record; the attributes byte is separate.
     #[test]
     fn the_batch_does_not_count() {
         let one = batch(10, 0, 0, Some(b"k"), Some(b"v"), &[(b"h", None)]);
@@ -317,7 +316,7 @@ mod tests {
         assert_eq!((attributes(&one), attributes(&two)), (vec![0], vec![0x20]));
     }
 
-    /// Whatever is moved from one field to its neighbour, null and empty included, is another content.
+    /// Bytes in the neighbouring field, and null instead of empty, are another content.
     #[test]
     fn every_field_counts() {
         let contents: [(Field<'_>, Field<'_>, Headers<'_>); 10] = [
@@ -341,7 +340,7 @@ mod tests {
         assert_eq!(seen.len(), many);
     }
 
-    /// F-2.3: Kafka's cleaner writes U+FFFD for what is no UTF-8 in a name; in a value every byte counts.
+    /// F-2.3: Kafka's cleaner writes U+FFFD for invalid UTF-8 in a name; in a value every byte matters.
     #[test]
     fn names_as_kafka_writes_them_again() {
         let of = |name: &[u8], value: &[u8]| digest(&batch(10, 0, 0, None, None, &[(name, Some(value))]));
@@ -381,7 +380,7 @@ mod tests {
         log.extend_from_within(..size - 1);
         let digests = content_digest(&log, 0, &KEY, READING).unwrap();
         assert_eq!((digests.consumed, digests.needed, digests.size.len()), (size, size, 1));
-        log[size - 2] ^= 1; // the value; behind it is the number of headers
+        log[size - 2] ^= 1; // the value, before the number of headers
         assert!(matches!(content_digest(&log, 0, &KEY, READING), Err(Error::Corrupt(_))));
         assert!(content_digest(&log, 0, &KEY, Reading { verify_crc: false, ..READING }).is_ok());
     }

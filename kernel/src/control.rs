@@ -1,4 +1,4 @@
-//! What a control batch says (F-2.7).
+//! The type of a control batch (F-2.7).
 
 use crate::codec;
 use crate::error::Reason;
@@ -6,10 +6,10 @@ use crate::header::{CONTROL, HEADER_BYTES, Header};
 use crate::record::{read_record, take_stored};
 use crate::record_headers::Unread;
 
-/// The batch is no control batch, or an emptied one that says nothing any more.
+/// Not a control batch, or an emptied one.
 pub const NO_CONTROL_TYPE: i16 = -1;
 
-/// The control type of a batch: the second short of its first record's key.
+/// The control type of a batch: the second 16-bit number in its first record's key.
 #[inline(always)]
 pub fn control_type(header: &Header, batch: &[u8]) -> Result<i16, Reason> {
     if !header.is_v2() || !header.has(CONTROL) || header.record_count == 0 {
@@ -22,7 +22,8 @@ pub fn control_type(header: &Header, batch: &[u8]) -> Result<i16, Reason> {
     let record = take_stored(&mut payload)
         .and_then(|stored| read_record(stored, Unread))
         .map_err(|text| Reason::record(text, 0))?;
-    let key = record.key.and_then(<[u8]>::first_chunk::<4>).ok_or_else(|| Reason::record("control key is cut", 0))?;
+    let key =
+        record.key.and_then(<[u8]>::first_chunk::<4>).ok_or_else(|| Reason::record("control key is truncated", 0))?;
     let [version_high, version_low, type_high, type_low] = *key;
     if i16::from_be_bytes([version_high, version_low]) < 0 {
         return Err(Reason::record("negative version of a control key", 0));

@@ -1,4 +1,4 @@
-//! Whole batches to columns. Unpacked bytes live no longer than their batch.
+//! Decodes complete batches to columns. Decompressed bytes are dropped after each batch.
 
 use crate::batch_table::{Batches, Builder};
 use crate::codec::{Codecs, Scratch, with_workbench};
@@ -12,23 +12,23 @@ use crate::walk::{FEW_RECORDS, RECORD_BYTES, Walk, for_each_record_with, unpack}
 
 pub const FLAG_HAS_KEY: u8 = 1;
 pub const FLAG_HAS_VALUE: u8 = 2;
-/// KIP-87, as the attributes byte of a v2 record has it.
+/// Tombstone by the attributes byte of a v2 record (KIP-87).
 pub const FLAG_TOMBSTONE: u8 = 4;
 pub use crate::record_headers::{FLAG_BAD_VERSION, FLAG_HAS_VERSION, FLAG_TOMBSTONE_HEADER};
 
-/// Bit of a v2 record's attributes. (The same bit of a batch's attributes is that of control batches.)
+/// Bit of a v2 record's attributes. (In a batch's attributes, this bit means a control batch.)
 const TOMBSTONE_ATTRIBUTE: u8 = 0x20;
 
-/// After a batch that brings the record table to this size the chunk ends.
+/// A chunk ends after the batch with which it has this many records.
 pub const MANY_RECORDS: usize = 1 << 20;
-/// The same for unpacked bytes.
+/// A chunk ends after the batch with which it has this many decompressed bytes.
 pub const MANY_UNPACKED_BYTES: usize = 64 << 20;
-/// Where a batch may not unpack to that much a chunk ends sooner, but not below this.
+/// If the limit per batch is lower, a chunk ends at that limit, but not below this.
 const LEAST_UNPACKED_BYTES: usize = 4 << 20;
 
 pub const DEFAULT_MAX_UNPACKED: usize = 1 << 30;
 
-/// One row per record, in file order; `key_hash` has two words per row, or none at all. `version` may have no rows too.
+/// One row per record, in file order. `key_hash` has two words per row, or none; `version` may be empty, too.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Records {
     pub offset: Vec<i64>,
@@ -47,12 +47,12 @@ pub struct Chunk {
 /// How to decode.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Key of SipHash-1-3-128 for the record keys; without it there are no hashes.
+    /// Key of SipHash-1-3-128 for the record keys. Without it there are no hashes.
     pub hash_key: Option<[u8; 16]>,
-    /// Headers that are looked at; without any they are only checked.
+    /// Headers to interpret. Without them headers are only checked.
     pub headers: Option<HeaderNames>,
     pub verify_crc: bool,
-    /// Bytes that one batch may unpack to.
+    /// Largest decompressed size of one batch, in bytes.
     pub max_unpacked: usize,
 }
 
@@ -63,14 +63,14 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Is there a column of versions?
+    /// Whether there is a column of versions.
     fn versions(&self) -> bool {
         self.headers.as_ref().is_some_and(|names| names.version.is_some())
     }
 }
 
 impl Records {
-    /// Room for the records of one more batch. The caller has checked the count against the bytes.
+    /// Reserves rows for one more batch. The caller has checked that the count fits the bytes.
     fn reserve(&mut self, count: usize, options: &Options) {
         self.offset.reserve(count);
         self.timestamp.reserve(count);
@@ -92,33 +92,33 @@ impl Records {
     }
 }
 
-/// The batches of `data`, which lies at file position `position`, and their records.
+/// The batches of `data` and their records. `data` begins at file position `position`.
 pub fn decode_chunk(data: &[u8], position: i64, options: &Options) -> Result<Chunk, Error> {
     let mut gathering = Gathering::new(data.len());
     gathering.feed(data, position, options)?;
     Ok(gathering.finish())
 }
 
-/// A chunk that is decoded piece by piece, so that the bytes of a piece are still at hand when they are read again.
+/// A chunk that is decoded piece by piece, so that a piece is still in the CPU's cache when it is read again.
 pub struct Gathering {
     batches: Builder,
     records: Records,
     expected_bytes: usize,
     unpacked: usize,
-    /// Where batches may take little memory, few of them make a chunk.
+    /// Depends on the limit per batch: with little memory a chunk has few batches.
     most: Most,
     consumed: usize,
     needed: usize,
 }
 
-/// What makes a chunk full.
+/// Limits of a chunk.
 struct Most {
     records: usize,
     unpacked: usize,
 }
 
 impl Gathering {
-    /// `expected_bytes`: about how many are to come, so that columns need not grow.
+    /// `expected_bytes`: approximate size of the chunk, so that columns need not grow.
     pub fn new(expected_bytes: usize) -> Self {
         let (batches, records) = (Builder::new(), Records::default());
         Self {
@@ -132,12 +132,12 @@ impl Gathering {
         }
     }
 
-    /// It takes no more: there are many records, or they were large.
+    /// Whether the chunk has reached a limit.
     pub fn full(&self) -> bool {
         self.records.len() >= self.most.records || self.unpacked > self.most.unpacked
     }
 
-    /// The whole batches of `data`, which follow those before; returns the bytes that they take, and what the next one needs.
+    /// Decodes the complete batches of `data`, which follow the earlier ones. Returns their bytes, and the size of the next batch.
     pub fn feed(&mut self, data: &[u8], position: i64, options: &Options) -> Result<(usize, usize), Error> {
         self.most = Most::allowed_by(options.max_unpacked);
         with_workbench(|bench| {
@@ -158,7 +158,7 @@ impl Gathering {
                 let (bytes, opened) = decoded.map_err(|reason| walk.corrupt(reason))?;
                 self.unpacked += bytes;
                 let header = opened.unwrap_or(header);
-                // One batch has below 2^31 records, and there were fewer than MANY_RECORDS before it.
+                // A batch has fewer than 2^31 records, after fewer than MANY_RECORDS.
                 let end = self.records.len() as u32;
                 self.batches.push(&header, batch, walk.position(), end).map_err(|reason| walk.corrupt(reason))?;
                 if self.consumed + walk.consumed == 0 {
@@ -175,9 +175,9 @@ impl Gathering {
         })
     }
 
-    /// Room for what is to come if it is like the first batch: growing columns batch by batch would cost more than decoding.
+    /// Reserves rows as if all batches were like the first: growing the columns batch by batch would cost more than decoding.
     ///
-    /// The first batch's records have been seen, so the bytes bear them out; and no more than the chunk may hold.
+    /// The first batch was decoded, so its record count fits its bytes. A chunk's limit is the maximum.
     fn reserve(&mut self, first_bytes: usize, options: &Options) {
         let count = self.expected_bytes / first_bytes.max(1) + 1;
         self.batches.reserve(count);
@@ -192,7 +192,7 @@ impl Gathering {
 impl Most {
     fn allowed_by(max_unpacked: usize) -> Self {
         Self {
-            // Half, as one more batch may come on top.
+            // Half, because one more batch may follow.
             records: (max_unpacked / (2 * RECORD_BYTES)).clamp(FEW_RECORDS / 2, MANY_RECORDS),
             unpacked: max_unpacked.clamp(LEAST_UNPACKED_BYTES, MANY_UNPACKED_BYTES),
         }
@@ -203,12 +203,12 @@ struct Task<'a> {
     header: &'a Header,
     batch: &'a [u8],
     options: &'a Options,
-    /// Hashes of the batch's keys may come with a later batch's.
+    /// May write the hashes of this batch's keys together with those of a later batch.
     hasher: Option<&'a mut KeyHasher>,
 }
 
 impl Task<'_> {
-    /// Appends the batch's records to `records`; returns the bytes that it unpacked to.
+    /// Appends the batch's records to `records`. Returns their decompressed bytes.
     fn decode(
         mut self,
         codecs: &mut Codecs,
@@ -237,7 +237,7 @@ impl Task<'_> {
         Ok(payload.len())
     }
 
-    /// The same for a batch of magic 0 or 1; returns its header too, which is known only now.
+    /// [`Task::decode`] for a batch of magic 0 or 1. Also returns its header, which is known only after decompression.
     fn decode_legacy(
         mut self,
         codecs: &mut Codecs,
@@ -275,7 +275,7 @@ impl Task<'_> {
         Ok((messages.bytes(), messages.header))
     }
 
-    /// `note` takes what `reader` finds in a record's headers and returns flags.
+    /// `note` converts the result of `reader` for a record's headers to flags.
     #[inline(always)]
     fn hashed_columns<R: ReadHeaders>(
         &mut self,

@@ -1,33 +1,33 @@
-//! What can go wrong, and for whom.
+//! The kernel's errors.
 
 use std::fmt;
 
-/// Bytes that are not what the format says.
+/// Bytes that violate the format, or that need too much memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Corrupt {
     pub reason: String,
-    /// File position of the bad batch, -1 when there is none (a bare payload).
+    /// File position of the bad batch, -1 for a bare payload.
     pub position: i64,
-    /// Base offset of the bad batch, -1 when even that is unknown.
+    /// Base offset of the bad batch, -1 if unknown.
     pub base_offset: i64,
-    /// Index of the bad record in its batch, -1 when the batch itself is bad.
+    /// Index of the bad record in its batch, -1 if the batch itself is bad.
     pub record: i64,
-    /// Nothing is wrong with it, but it would take more memory than it may.
+    /// The batch violates no rule, but needs more memory than allowed.
     pub too_large: bool,
 }
 
 #[derive(Debug)]
 pub enum Error {
     Corrupt(Corrupt),
-    /// The caller's mistake.
+    /// Wrong arguments.
     Invalid(String),
     /// The system refused memory.
     Memory(std::io::Error),
-    /// A panic of ours.
+    /// A panic in the kernel.
     Bug(String),
 }
 
-/// Why a batch or a record is bad, before it is known where it lies.
+/// Why a batch or a record is bad, without its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
     pub text: String,
@@ -41,7 +41,7 @@ impl Reason {
         Self { text: text.into(), record: -1, too_large: false }
     }
 
-    /// The batch would take more memory than it may (U-35).
+    /// The batch needs more memory than allowed (U-35).
     #[cold]
     pub fn too_large(text: impl Into<String>) -> Self {
         Self { text: text.into(), record: -1, too_large: true }
@@ -63,7 +63,7 @@ impl Reason {
         })
     }
 
-    /// For bytes that lie in no file.
+    /// For bytes without a file.
     #[cold]
     pub fn nowhere(self) -> Error {
         let Self { text: reason, record, too_large } = self;
@@ -101,8 +101,7 @@ pub fn invalid<T>(text: impl Into<String>) -> Result<T, Error> {
     Err(Error::Invalid(text.into()))
 }
 
-/// Runs `body` and turns a panic into [`Error::Bug`]: no panic may cross into Python, where it would slip past
-/// `except Exception`.
+/// Runs `body` and turns a panic into [`Error::Bug`]. In Python, `except Exception` would not catch a panic.
 pub fn guard<T>(body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
         Ok(result) => result,

@@ -1,19 +1,19 @@
-//! The CRC-32C of a file from the checksums that its batches carry.
+//! The CRC-32C of a file from the checksums of its batches.
 //!
-//! `crc(A + B)` is `crc(A) * x^(8 * len(B)) + crc(B)` over GF(2), modulo the polynomial. So bytes that a batch's own CRC covers,
-//! checked a moment ago, need not be read once more: one multiplication takes their place.
+//! `crc(A + B)` is `crc(A) * x^(8 * len(B)) + crc(B)` over GF(2), modulo the polynomial. So bytes under a batch's own CRC, which
+//! was just checked, need not be read again: one multiplication replaces that.
 
 use crate::crc32c;
 use crate::header::{CRC_START, FRAME_BYTES, MAGIC_END, array, read_frame};
 
-/// Castagnoli's polynomial, the bits in the order in which the CRC has them: x^0 is the uppermost.
+/// Castagnoli's polynomial in the CRC's bit order: x^0 is the highest bit.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 const ONE: u32 = 1 << 31;
 
-/// Below this many bytes reading them again costs less than the multiplication.
+/// Fewer bytes are read again, which costs less than the multiplication.
 const WORTH_BYTES: usize = 1024;
 
-/// From this many bytes on it pays to begin anew and to put the two values together.
+/// From this many bytes on it is faster to compute a CRC without a seed and to combine both values.
 const MANY_BYTES: usize = 16 << 10;
 
 const fn multiply(a: u32, mut b: u32) -> u32 {
@@ -29,7 +29,7 @@ const fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// Products of one factor with all values of each half byte: eight of them, added, are the product with any value.
+/// Products of one factor with all values of every half byte. The sum of eight of them is the product with any value.
 type Products = [[u32; 16]; 8];
 
 const fn products(factor: u32) -> Products {
@@ -38,7 +38,7 @@ const fn products(factor: u32) -> Products {
     while half < products.len() {
         let mut value = 1;
         while value < 16 {
-            // A value is its lowest bit and a smaller value.
+            // A value is the sum of its lowest bit and a smaller value.
             let less = value & (value - 1);
             products[half][value] = if less == 0 {
                 multiply((value as u32) << (4 * half), factor)
@@ -52,7 +52,7 @@ const fn products(factor: u32) -> Products {
     products
 }
 
-/// Those with `x^(8 * 2^k)`.
+/// Products with `x^(8 * 2^k)`.
 static BY_POWER: [Products; 32] = {
     let mut tables = [[[0; 16]; 8]; 32];
     let mut power = ONE >> 8;
@@ -72,12 +72,12 @@ fn shift(crc: u32, bytes: u32) -> u32 {
     })
 }
 
-/// CRC-32C of `data`, which holds batches whose own CRCs are known to be right; `seed` is the value of the bytes before.
+/// CRC-32C of `data`, whose batches have verified CRCs; `seed` is the value of the bytes before.
 ///
-/// What is no whole v2 batch is read, and small batches are, all that lie side by side at once.
+/// Reads small batches, and bytes that are not a complete v2 batch; neighbouring ones at once.
 pub fn crc32c_of_batches(data: &[u8], seed: u32) -> u32 {
     let mut crc = seed;
-    // Bytes that `crc` does not cover yet: those of `to_read` that lie before `rest`.
+    // `crc` does not cover the bytes of `to_read` before `rest` yet.
     let mut to_read = data;
     let mut rest = data;
     while let Some((batch, after)) = split_batch(rest) {
@@ -86,7 +86,7 @@ pub fn crc32c_of_batches(data: &[u8], seed: u32) -> u32 {
             && covered.len() >= WORTH_BYTES
         {
             let (before, _) = to_read.split_at(to_read.len() - rest.len() + front.len());
-            // `split_batch` keeps it below 2^31 bytes.
+            // `split_batch` limits it to less than 2^31 bytes.
             crc = shift(read_on(crc, before), covered.len() as u32) ^ stored;
             to_read = after;
         }
@@ -95,13 +95,13 @@ pub fn crc32c_of_batches(data: &[u8], seed: u32) -> u32 {
     read_on(crc, to_read)
 }
 
-/// The CRC-32C of bytes with `seed` followed by `data`.
+/// The CRC-32C of bytes whose CRC is `seed`, followed by `data`.
 fn read_on(seed: u32, data: &[u8]) -> u32 {
-    // What goes on from a value takes twice the time, so of many bytes that is spared.
+    // A computation with a seed takes twice the time, so many bytes are computed without one.
     if data.len() < MANY_BYTES { crc32c(data, seed) } else { combine(seed, crc32c(data, 0), data.len() as u64) }
 }
 
-/// The CRC-32C of bytes with `first` followed by `second_bytes` that have `second`.
+/// The CRC-32C of bytes whose CRC is `first`, followed by `second_bytes` bytes whose CRC is `second`.
 pub fn combine(first: u32, second: u32, second_bytes: u64) -> u32 {
     let mut shifted = first;
     let mut rest = second_bytes;
@@ -172,7 +172,7 @@ mod tests {
         #[test]
         fn bytes_that_are_no_batches_are_read(data in prop::collection::vec(any::<u8>(), 0..4_000), seed in any::<u32>()) {
             let mut data = data;
-            // Whatever the magic says, a batch of which the CRC is not known to be right is not made here.
+            // Batches of any magic, but all with a right CRC.
             if let Some(magic) = data.get_mut(MAGIC_END - 1) {
                 *magic = 1;
             }

@@ -4,12 +4,12 @@ use crate::error::Reason;
 
 /// Bytes of the frame: offset and size.
 pub const FRAME_BYTES: usize = 12;
-/// The frame up to and with the magic.
+/// Bytes from the frame's start up to and including the magic.
 pub const MAGIC_END: usize = 17;
 pub const HEADER_BYTES: usize = 61;
-/// Where the bytes begin that the CRC of a v2 batch covers.
+/// First byte that the CRC of a v2 batch covers.
 pub const CRC_START: usize = 21;
-/// The same for the CRC-32 of a message of magic 0 or 1.
+/// First byte that the CRC-32 of a message of magic 0 or 1 covers.
 pub const MESSAGE_CRC_START: usize = 16;
 
 pub const CODEC_MASK: i16 = 0x07;
@@ -18,19 +18,19 @@ pub const TRANSACTIONAL: i16 = 0x10;
 pub const CONTROL: i16 = 0x20;
 pub const HAS_DELETE_HORIZON: i16 = 0x40;
 
-/// Smallest value of the size field for each magic: overhead of an empty message or batch.
+/// Smallest value of the size field by magic: the size of an empty message or batch.
 pub const SMALLEST_SIZE: [i32; 3] = [14, 22, 49];
 
 pub const NONE: i64 = -1;
 
-/// One batch as it lies in the data.
+/// The header of one batch, as stored.
 ///
-/// Of a legacy batch only what needs no unpacking: both offsets are the one in the frame, and there are no records;
-/// [`crate::legacy::Messages::header`] knows better.
+/// A legacy batch is not decompressed for it: both offsets are the frame's, and the number of records is 0.
+/// [`crate::legacy::Messages::header`] has the real values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     pub base_offset: i64,
-    /// Bytes on disk, frame included.
+    /// Bytes in the file, including the frame.
     pub size: usize,
     pub leader_epoch: i32,
     pub magic: u8,
@@ -66,24 +66,24 @@ impl Header {
         self.attributes & attribute != 0
     }
 
-    /// Base timestamp and delta to what a consumer sees (F-2.2, F-2.6).
+    /// The timestamp that consumers see, from the base timestamp and a delta (F-2.2, F-2.6).
     #[inline(always)]
     pub fn timestamp(&self, delta: i64) -> i64 {
         if self.has(LOG_APPEND_TIME) { self.max_timestamp } else { self.base_timestamp.wrapping_add(delta) }
     }
 
-    /// The delete horizon that the batch already has.
+    /// The batch's present delete horizon.
     pub fn delete_horizon(&self) -> Option<i64> {
         self.has(HAS_DELETE_HORIZON).then_some(self.base_timestamp)
     }
 }
 
-/// What lies at the front of some bytes.
+/// What some bytes begin with.
 #[derive(Debug)]
 pub enum Front<'a> {
-    /// Nothing, or too little to see a size.
+    /// No bytes, or too few for a size.
     End,
-    /// The beginning of a batch that takes this many bytes.
+    /// An incomplete batch of this many bytes.
     Cut(usize),
     Batch(Header, &'a [u8]),
 }
@@ -93,15 +93,15 @@ pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> 
     bytes.get(at..)?.first_chunk().copied()
 }
 
-/// Base offset and declared size on disk, unchecked; `None` when the frame is cut.
+/// Base offset and size field, unchecked; `None` if the frame is incomplete.
 #[inline(always)]
 pub fn read_frame(data: &[u8]) -> Option<(i64, i32)> {
     Some((i64::from_be_bytes(array(data, 0)?), i32::from_be_bytes(array(data, 8)?)))
 }
 
-/// Looks at the front of `data` and checks what can be checked without the CRC.
+/// Reads the batch header at the front of `data`, with all checks except the CRC.
 ///
-/// A bad size or magic is reported as soon as it is visible, so the verdict does not depend on where a chunk ends.
+/// A bad size or magic is reported as soon as it is readable, so the result does not depend on the end of a chunk.
 #[inline(always)]
 pub fn read_front(data: &[u8]) -> Result<Front<'_>, Reason> {
     let Some((base_offset, size_field)) = read_frame(data) else {
@@ -125,16 +125,16 @@ pub fn read_front(data: &[u8]) -> Result<Front<'_>, Reason> {
     let Some(batch) = data.get(..size) else {
         return Ok(Front::Cut(size));
     };
-    let header = read_header(batch, base_offset, size).ok_or_else(|| Reason::batch("batch header is cut"))?;
+    let header = read_header(batch, base_offset, size).ok_or_else(|| Reason::batch("batch header is truncated"))?;
     if header.is_v2() {
         check_v2(&header)?;
     }
     Ok(Front::Batch(header, batch))
 }
 
-/// Bytes and records of the whole v2 batch that [`read_front`] finds at the front of `data`; `None` where it finds anything else.
+/// Bytes and records of the complete v2 batch at the front of `data`; `None` if [`read_front`] would find anything else.
 ///
-/// For who only steps over it: the rest of the header is not read.
+/// For callers that only skip the batch: the rest of the header is not read.
 #[inline(always)]
 pub(crate) fn extent_of_v2(data: &[u8]) -> Option<(usize, usize)> {
     let header: &[u8; HEADER_BYTES] = data.first_chunk()?;
@@ -154,7 +154,7 @@ pub(crate) fn extent_of_v2(data: &[u8]) -> Option<(usize, usize)> {
 fn read_header(batch: &[u8], base_offset: i64, size: usize) -> Option<Header> {
     let magic = *batch.get(MAGIC_END - 1)?;
     if magic < 2 {
-        // The other bits mean nothing here, and something in a v2 batch.
+        // The other bits have a meaning only in a v2 batch.
         let legacy_attributes = if magic == 1 { CODEC_MASK | LOG_APPEND_TIME } else { CODEC_MASK };
         return Some(Header {
             base_offset,
@@ -199,12 +199,12 @@ fn check_v2(header: &Header) -> Result<(), Reason> {
         return Err(Reason::batch(format!("negative last offset delta {}", header.last_offset_delta)));
     }
     if header.base_offset.checked_add(i64::from(header.last_offset_delta)).is_none() {
-        return Err(Reason::batch("last offset passes 2^63-1"));
+        return Err(Reason::batch("last offset exceeds 2^63-1"));
     }
     Ok(())
 }
 
-/// The stored checksum against the bytes: CRC-32C in a v2 batch, CRC-32 in a legacy one.
+/// Checks the stored checksum: CRC-32C in a v2 batch, CRC-32 in a legacy one.
 pub fn check_crc(header: &Header, batch: &[u8]) -> Result<(), Reason> {
     if !header.is_v2() {
         return check_message_crc(batch).map_err(Reason::batch);
@@ -213,24 +213,20 @@ pub fn check_crc(header: &Header, batch: &[u8]) -> Result<(), Reason> {
     if computed == header.crc {
         Ok(())
     } else {
-        Err(Reason::batch(format!("CRC-32C is {computed:#010x}, the batch says {:#010x}", header.crc)))
+        Err(Reason::batch(format!("CRC-32C is {computed:#010x}, the batch header has {:#010x}", header.crc)))
     }
 }
 
-/// The stored CRC-32 of a message of magic 0 or 1 against its bytes.
+/// Checks the stored CRC-32 of a message of magic 0 or 1.
 pub(crate) fn check_message_crc(message: &[u8]) -> Result<(), String> {
     let stored = array(message, FRAME_BYTES).map(u32::from_be_bytes).ok_or("message ends inside a field")?;
     let computed = crate::crc32(message.get(MESSAGE_CRC_START..).unwrap_or_default());
-    if computed == stored {
-        Ok(())
-    } else {
-        Err(format!("CRC-32 is {computed:#010x}, the message says {stored:#010x}"))
-    }
+    if computed == stored { Ok(()) } else { Err(format!("CRC-32 is {computed:#010x}, the message has {stored:#010x}")) }
 }
 
-/// Writes `header` over the 61 bytes at `start` of `output` and the CRC of what lies there up to the end.
+/// Writes `header` over the 61 bytes at `start` of `output`, with the CRC of the bytes up to the end.
 ///
-/// `size` and `crc` are taken from the bytes, not from `header`. Returns the size, `None` when it passes 2^31-1.
+/// `size` and `crc` are computed from the bytes, not taken from `header`. Returns the size, `None` if it exceeds 2^31-1.
 pub fn seal(header: &Header, output: &mut [u8], start: usize) -> Option<usize> {
     let batch = output.get_mut(start..)?;
     let size = batch.len();
@@ -260,7 +256,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever a header says: who steps over a batch and who reads it agree on what it is.
+        /// Skipping a batch and reading it agree, for any header.
         #[test]
         fn the_extent_is_that_of_the_batch_that_is_read(
             base_offset in prop_oneof![0i64..3, any::<i64>(), Just(i64::MAX), Just(i64::MAX - 5)],

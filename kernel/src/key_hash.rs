@@ -1,8 +1,7 @@
 //! SipHash-1-3-128 of record keys, eight at a time.
 //!
-//! One hash is a chain of some forty steps that wait for each other; eight of them side by side fill a vector register
-//! at the same price. Keys wait in lanes until eight with the same number of words are there, whatever the order in
-//! which they come: a [`Lanes`] for each number of words. Longer keys are hashed at once.
+//! One hash is a chain of some forty dependent steps. Eight of them in a vector register take the same time. So keys wait in a
+//! [`Lanes`] until there are eight with the same number of words. Longer keys are hashed at once.
 
 #[cfg(target_arch = "x86_64")]
 mod halves;
@@ -10,23 +9,23 @@ mod halves;
 use pulp::Arch;
 use siphasher::sip128::SipHasher13;
 
-/// Keys that are hashed together: those of one register of 512 bits.
+/// Keys that are hashed together, in one register of 512 bits.
 const LANES: usize = 8;
-/// Keys of up to so many whole words of 8 bytes wait for others.
+/// Keys with up to this many whole words of 8 bytes wait for others.
 const MOST_WORDS: usize = 5;
 
 type Row = [u64; LANES];
 
-/// Keys of `WORDS` whole words and a rest of up to 7 bytes, and the rows that their hashes belong to.
+/// Waiting keys with the same number of whole words and a rest of up to 7 bytes, and the rows for their hashes.
 #[derive(Clone, Copy, Default)]
 struct Lanes {
     count: usize,
     rows: [usize; LANES],
-    /// The whole words, then the last one: the rest of the key and its length.
+    /// The whole words, then the last word: the rest of the key and its length.
     words: [Row; MOST_WORDS + 1],
 }
 
-/// Hashes keys into a column of two words a row.
+/// Hashes keys into a column with two words per row.
 pub struct KeyHasher {
     alone: SipHasher13,
     start: [u64; 4],
@@ -35,7 +34,7 @@ pub struct KeyHasher {
 }
 
 impl KeyHasher {
-    /// `key` is that of SipHash.
+    /// `key`: the key of SipHash.
     pub fn new(key: &[u8; 16]) -> Self {
         let (k0, k1) = (word(&key[..8]), word(&key[8..]));
         Self {
@@ -51,7 +50,7 @@ impl KeyHasher {
         }
     }
 
-    /// Appends a row to `column`. Its words are there after [`KeyHasher::finish`] at the latest; without a key they are 0.
+    /// Appends a row to `column`; 0 without a key. Its hash is written by [`KeyHasher::finish`] at the latest.
     #[inline(always)]
     pub fn push(&mut self, key: Option<&[u8]>, column: &mut Vec<u64>) {
         let at = column.len();
@@ -76,7 +75,7 @@ impl KeyHasher {
         }
     }
 
-    /// Hashes the keys that still wait. Every key was pushed with this `column`.
+    /// Hashes the waiting keys. Every key was pushed with this `column`.
     pub fn finish(&mut self, column: &mut [u64]) {
         for (words, lanes) in self.waiting.iter_mut().enumerate() {
             if lanes.count > 0 {
@@ -90,11 +89,11 @@ fn word(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
-/// What is left of the key after its whole words, and the low byte of its length on top.
+/// The rest of the key after its whole words, with the low byte of its length on top.
 #[inline(always)]
 fn last_word(key: &[u8], rest: &[u8]) -> u64 {
     let length = (key.len() as u64) << 56;
-    // The last 8 bytes at once, shifted, are cheaper than single ones.
+    // Reading the last 8 bytes at once and shifting them is cheaper than single bytes.
     match key.last_chunk::<8>() {
         Some(_) if rest.is_empty() => length,
         Some(bytes) => length | u64::from_le_bytes(*bytes) >> (64 - 8 * rest.len()),
@@ -102,7 +101,7 @@ fn last_word(key: &[u8], rest: &[u8]) -> u64 {
     }
 }
 
-/// The hashes of all lanes in use go to their rows, and the lanes are free again.
+/// Writes the hashes of all used lanes to their rows, and frees the lanes.
 #[inline(never)]
 fn flush(arch: Arch, start: &[u64; 4], lanes: &mut Lanes, words: usize, column: &mut [u64]) {
     let (low, high) = hash(arch, start, &lanes.words[..=words]);
@@ -113,8 +112,8 @@ fn flush(arch: Arch, start: &[u64; 4], lanes: &mut Lanes, words: usize, column: 
     lanes.count = 0;
 }
 
-/// The two words of each key. Compilers turn bits of arrays one word after the other where a processor has no
-/// instruction for many, so registers of 256 bits are spelled out.
+/// The two words per key. Compilers rotate the words of arrays one by one if the processor cannot rotate vectors. So
+/// registers of 256 bits have their own code.
 #[inline(always)]
 fn hash(arch: Arch, start: &[u64; 4], words: &[Row]) -> (Row, Row) {
     #[cfg(target_arch = "x86_64")]
@@ -124,7 +123,7 @@ fn hash(arch: Arch, start: &[u64; 4], words: &[Row]) -> (Row, Row) {
     arch.dispatch(Hash { on: Plain, start, words })
 }
 
-/// Eight words side by side, and what SipHash does with them.
+/// Eight words, and SipHash's operations on them.
 trait Words: Copy {
     type Row: Copy;
 
@@ -133,7 +132,7 @@ trait Words: Copy {
     fn splat(self, word: u64) -> Self::Row;
     fn add(self, left: Self::Row, right: Self::Row) -> Self::Row;
     fn xor(self, left: Self::Row, right: Self::Row) -> Self::Row;
-    /// Turned to the left by `LEFT` bits, which is `64 - RIGHT`.
+    /// Rotates to the left by `LEFT` bits, which is `64 - RIGHT`.
     fn turn<const LEFT: i32, const RIGHT: i32>(self, row: Self::Row) -> Self::Row;
 }
 
@@ -190,7 +189,7 @@ fn all<W: Words>(on: W, state: &[W::Row; 4]) -> W::Row {
     on.xor(on.xor(state[0], state[1]), on.xor(state[2], state[3]))
 }
 
-/// Whatever the compiler makes of arrays: registers of 512 bits where there are such, or one word after the other.
+/// Arrays, which the compiler puts into registers of 512 bits if the processor has them.
 #[derive(Clone, Copy)]
 struct Plain;
 
@@ -243,7 +242,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever lengths come in whatever order: the words are those of the crate's own SipHash-1-3-128.
+        /// For keys of any lengths in any order, the words equal those of the crate's SipHash-1-3-128.
         #[test]
         fn equals_one_by_one(
             key in any::<[u8; 16]>(),
@@ -264,7 +263,7 @@ mod tests {
             prop_assert_eq!(column, wanted);
         }
 
-        /// Spelled out for registers of a size or left to the compiler: the same words.
+        /// The code for registers and the code for arrays give the same words.
         #[test]
         fn all_ways_to_hash_agree(
             start in any::<[u64; 4]>(), words in prop::collection::vec(any::<Row>(), 1..=MOST_WORDS + 1),

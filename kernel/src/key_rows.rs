@@ -1,7 +1,8 @@
-//! Keys on their way to disk and back, where a log has more of them than an offset map takes: rows, dealt out to shards by hash.
+//! Rows of keys that are written to disk and read again if a log has more keys than an offset map. They are distributed to shards
+//! by hash.
 //!
-//! A row is three words, four with versions: both words of the hash, the ordinal, the version. The ordinal's top bit says that there
-//! is a version.
+//! A row has three words, or four with versions: both words of the hash, the ordinal, the version. The ordinal's top bit shows that
+//! there is a version.
 
 use crate::error::{Error, invalid};
 use crate::offset_map::{Columns, MAX_ORDINAL, Shard, Versions};
@@ -12,7 +13,7 @@ fn width(versions: bool) -> usize {
     3 + usize::from(versions)
 }
 
-/// Rows in the order in which they came, at most `room`, until they are dealt out.
+/// At most `room` rows, in the order of their addition, until [`KeyRows::deal`] distributes them.
 pub struct KeyRows {
     versions: bool,
     room: usize,
@@ -23,7 +24,7 @@ impl KeyRows {
     pub fn new(room: i64, versions: bool) -> Result<Self, Error> {
         match usize::try_from(room) {
             Ok(room) if room > 0 => Ok(Self { versions, room, words: Vec::new() }),
-            _ => invalid(format!("no room for {room} rows")),
+            _ => invalid(format!("room is {room} rows, at least 1 is needed")),
         }
     }
 
@@ -35,7 +36,8 @@ impl KeyRows {
         self.words.is_empty()
     }
 
-    /// Record `i` has ordinal `first_ordinal + i`. Returns the records dealt with: fewer than all when there is no more room.
+    /// Adds the rows of `mask`; record `i` has ordinal `first_ordinal + i`. Returns the number of records read: fewer than all
+    /// if there is no more room.
     pub fn add(
         &mut self,
         key_hash: &[u64],
@@ -45,12 +47,12 @@ impl KeyRows {
     ) -> Result<usize, Error> {
         let (hashes, rest) = key_hash.as_chunks::<2>();
         if hashes.len() != mask.len() || !rest.is_empty() {
-            return invalid(format!("{} hash words for {} rows", key_hash.len(), mask.len()));
+            return invalid(format!("there are {} hash words for {} rows", key_hash.len(), mask.len()));
         }
         if versions.is_some() != self.versions
             || versions.is_some_and(|given| given.version.len() != mask.len() || given.has.len() != mask.len())
         {
-            return invalid("versions go with rows that have them, one each");
+            return invalid("KeyRows with versions need one version per row, KeyRows without need none");
         }
         let first = match u64::try_from(first_ordinal) {
             Ok(first) if first.checked_add(mask.len() as u64).is_some_and(|end| end <= MAX_ORDINAL + 1) => first,
@@ -77,7 +79,7 @@ impl KeyRows {
         Ok(mask.len())
     }
 
-    /// The rows by shard, in each in the order in which they came, and how many each of the `shards` has. None are left.
+    /// Removes all rows. Returns them by shard, each shard in the order of addition, and the number of rows per shard.
     pub fn deal(&mut self, shards: i64) -> Result<(Vec<u64>, Vec<u64>), Error> {
         Shard::new(0, shards)?;
         let mut counts = vec![0u64; shards as usize];
@@ -117,7 +119,7 @@ impl Columns {
     pub fn of(words: &[u64], versions: bool) -> Result<Self, Error> {
         let width = width(versions);
         if !words.len().is_multiple_of(width) {
-            return invalid(format!("{} words are not rows of {width}", words.len()));
+            return invalid(format!("{} words are not a multiple of {width}, the words of a row", words.len()));
         }
         let rows = words.len() / width;
         let mut columns = Self {

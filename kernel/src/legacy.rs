@@ -9,7 +9,7 @@ use crate::header::{
 
 const CODEC_MASK: u8 = crate::header::CODEC_MASK as u8;
 
-/// One message, its offset and timestamp as a consumer sees them.
+/// One message, with the offset and timestamp that consumers see.
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
     pub magic: u8,
@@ -19,22 +19,22 @@ pub struct Message<'a> {
     pub value: Option<&'a [u8]>,
 }
 
-/// The messages of one batch, unpacked.
+/// The decompressed messages of one batch.
 #[derive(Debug)]
 pub struct Messages<'a> {
-    /// That of the batch with its real base offset and record count.
+    /// The batch's header with its real base offset and record count.
     pub header: Header,
     plain: &'a [u8],
-    /// From the offsets inside to real ones.
+    /// Difference between real offsets and the stored inner ones.
     shift: i64,
     wrapped: bool,
     verify_crc: bool,
 }
 
 impl<'a> Messages<'a> {
-    /// Reads the batch as far as that its offsets and the number of its messages are known.
+    /// Decompresses the batch and finds its offsets and the number of its messages.
     ///
-    /// The messages inside a wrapper are looked at, and their checksums too, when they are visited.
+    /// [`Messages::for_each`] reads the messages inside a wrapper and checks their checksums.
     pub fn open(
         header: &Header,
         batch: &'a [u8],
@@ -56,22 +56,22 @@ impl<'a> Messages<'a> {
         Ok(Self { header, plain, shift, wrapped: true, verify_crc })
     }
 
-    /// What the batch unpacked to.
+    /// The decompressed size of the batch.
     pub fn bytes(&self) -> usize {
         self.plain.len()
     }
 
-    /// Calls `visit` with each message, having checked it.
+    /// Checks each message and calls `visit` with it.
     pub fn for_each(&self, mut visit: impl FnMut(usize, &Message<'a>) -> Result<(), Reason>) -> Result<(), Reason> {
         let mut rest = self.plain;
         for index in 0..self.header.records() {
-            let (bytes, after) = split(rest).ok_or_else(|| Reason::record("message is cut", index))?;
+            let (bytes, after) = split(rest).ok_or_else(|| Reason::record("message is truncated", index))?;
             rest = after;
             let mut message = parse(bytes, self.verify_crc).map_err(|text| Reason::record(text, index))?;
             self.check(bytes, &message).map_err(|text| Reason::record(text, index))?;
-            message.offset = message.offset.wrapping_add(self.shift); // at most the last one, see below
+            message.offset = message.offset.wrapping_add(self.shift); // at most the last offset, see below
             if message.offset > self.header.last_offset() {
-                return Err(Reason::record("offset passes that of the wrapper", index));
+                return Err(Reason::record("offset is above that of the wrapper", index));
             }
             if self.wrapped && message.magic == 1 && self.header.has(LOG_APPEND_TIME) {
                 message.timestamp = self.header.max_timestamp;
@@ -87,18 +87,18 @@ impl<'a> Messages<'a> {
         }
         match message.offset.checked_add(self.shift) {
             Some(_) => Ok(()),
-            None => Err("offset passes 2^63-1"),
+            None => Err("offset exceeds 2^63-1"),
         }
     }
 }
 
-/// What the frames inside a wrapper say.
+/// Offsets and sizes of the messages inside a wrapper, by their frames.
 struct Extent {
     count: usize,
-    /// The first one, unless they go back.
+    /// The first offset, unless offsets decrease.
     lowest_offset: i64,
     last_offset: i64,
-    /// Of whole messages. A cut one at the end is no error, as with Kafka.
+    /// Bytes of complete messages. As in Kafka, an incomplete one at the end is not an error.
     bytes: usize,
 }
 
@@ -108,7 +108,10 @@ impl Extent {
         let mut rest = plain;
         while let Some((offset, size)) = read_frame(rest) {
             if size < SMALLEST_SIZE[0] {
-                return Err(Reason::record(format!("message size {size} is below the smallest one"), extent.count));
+                return Err(Reason::record(
+                    format!("message size {size} is below the smallest possible one"),
+                    extent.count,
+                ));
             }
             let Some((message, after)) = split(rest) else {
                 break;
@@ -125,35 +128,38 @@ impl Extent {
         Ok(extent)
     }
 
-    /// What has to be added to the offsets, and the header of the batch (F-3.1).
+    /// The shift from stored to real offsets, and the header of the batch (F-3.1).
     ///
-    /// Magic 0 has real offsets inside, magic 1 relative ones that end at the wrapper's. Offset 0 says nothing: some producers
-    /// send it with every wrapper.
+    /// Inner offsets of magic 0 are real; those of magic 1 are relative and end at the wrapper's. A wrapper's offset 0 is ignored,
+    /// because some producers always send it.
     fn place(&self, header: &Header) -> Result<(i64, Header), &'static str> {
         let wrapper = header.base_offset;
         let shift = match header.magic {
             1 if wrapper != 0 => wrapper
                 .checked_sub(self.last_offset)
                 .filter(|shift| *shift >= 0)
-                .ok_or("offset below the last one inside")?,
+                .ok_or("offset is below that of the last message inside")?,
             _ => 0,
         };
-        let base_offset =
-            self.lowest_offset.checked_add(shift).filter(|base| *base >= 0).ok_or("negative offset inside")?;
+        let base_offset = self
+            .lowest_offset
+            .checked_add(shift)
+            .filter(|base| *base >= 0)
+            .ok_or("negative offset of a message inside")?;
         let span = wrapper.checked_sub(base_offset).and_then(|span| i32::try_from(span).ok()).filter(|span| *span >= 0);
-        let last_offset_delta = span.ok_or("offset inside is not within 2^31-1 of the wrapper's")?;
+        let last_offset_delta = span.ok_or("offset of a message inside is not within 2^31-1 of the wrapper's")?;
         let record_count = i32::try_from(self.count).map_err(|_| "more than 2^31-1 messages")?;
         Ok((shift, Header { base_offset, last_offset_delta, record_count, ..header.clone() }))
     }
 }
 
-/// The first message and what follows it, `None` when it is not whole.
+/// The first message and the bytes after it; `None` if it is incomplete.
 fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (_, size) = read_frame(bytes)?;
     bytes.split_at_checked(usize::try_from(size).ok()?.checked_add(FRAME_BYTES)?)
 }
 
-/// The fields of the one message that `bytes` are, as stored.
+/// The stored fields of the message in `bytes`.
 fn parse(bytes: &[u8], verify_crc: bool) -> Result<Message<'_>, String> {
     const CUT: &str = "message ends inside a field";
     let (offset, size) = read_frame(bytes).ok_or(CUT)?;
@@ -162,7 +168,7 @@ fn parse(bytes: &[u8], verify_crc: bool) -> Result<Message<'_>, String> {
         return Err(format!("magic {magic} inside a wrapper"));
     }
     if SMALLEST_SIZE.get(usize::from(magic)).is_none_or(|smallest| size < *smallest) {
-        return Err(format!("message size {size} is below the smallest one of magic {magic}"));
+        return Err(format!("message size {size} is below the smallest possible one of magic {magic}"));
     }
     if verify_crc {
         check_message_crc(bytes)?;
@@ -178,7 +184,7 @@ fn parse(bytes: &[u8], verify_crc: bool) -> Result<Message<'_>, String> {
     if rest.is_empty() {
         Ok(Message { magic, offset, timestamp, key, value })
     } else {
-        Err(format!("{} bytes behind the value of a message", rest.len()))
+        Err(format!("{} bytes after the value of a message", rest.len()))
     }
 }
 
@@ -197,7 +203,7 @@ fn take_field<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str
     }
 }
 
-/// Appends a message; returns its size, `None` when that passes 2^31-1 bytes.
+/// Appends a message. Returns its size, `None` if it exceeds 2^31-1 bytes.
 pub fn write_message(output: &mut Vec<u8>, message: &Message<'_>, attributes: u8) -> Option<usize> {
     let start = begin_message(output, message, attributes);
     for field in [message.key, message.value] {
@@ -211,7 +217,7 @@ fn field_length(field: Option<&[u8]>) -> Option<i32> {
     field.map_or(Some(-1), |field| i32::try_from(field.len()).ok())
 }
 
-/// Appends what comes before the key; returns where the message begins. [`seal`] puts size and CRC in.
+/// Appends the fields before the key. Returns the position of the message. [`seal`] writes its size and CRC.
 fn begin_message(output: &mut Vec<u8>, message: &Message<'_>, attributes: u8) -> usize {
     let start = output.len();
     output.extend_from_slice(&message.offset.to_be_bytes());
@@ -223,7 +229,7 @@ fn begin_message(output: &mut Vec<u8>, message: &Message<'_>, attributes: u8) ->
     start
 }
 
-/// Appends a wrapper around `plain`. `message` has its magic, offset and timestamp.
+/// Appends a wrapper around `plain`, with the magic, offset and timestamp of `message`.
 pub fn write_wrapper(
     output: &mut Vec<u8>,
     message: &Message<'_>,
@@ -236,13 +242,13 @@ pub fn write_wrapper(
     let length_at = output.len();
     output.extend_from_slice(&[0; 4]);
     codecs.compress_legacy(message.magic, attributes & CODEC_MASK, plain, output)?;
-    let too_large = || Reason::batch("rebuilt wrapper passes 2^31-1 bytes");
+    let too_large = || Reason::batch("rebuilt wrapper exceeds 2^31-1 bytes");
     let length = i32::try_from(output.len() - length_at - 4).map_err(|_| too_large())?;
     output.get_mut(length_at..length_at + 4).ok_or_else(too_large)?.copy_from_slice(&length.to_be_bytes());
     seal(output, start).ok_or_else(too_large)
 }
 
-/// Size and CRC of the message that begins at `start` and is the last in `output`.
+/// Writes size and CRC of the message from `start` to the end of `output`.
 fn seal(output: &mut [u8], start: usize) -> Option<usize> {
     let message = output.get_mut(start..)?;
     let size = message.len();

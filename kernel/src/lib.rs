@@ -1,5 +1,5 @@
-//! Bytes, keys and bits of Kafka logs. No policy, no path, no clock, no configuration: `cleanerd/_kernel.pyi` is the contract,
-//! and the Python module in `python/` adds nothing to what is here.
+//! Bytes, keys and bits of Kafka logs, without policy, paths, clock or configuration. `cleanerd/_kernel.pyi` is the contract. The
+//! Python module in `python/` only converts arguments and results.
 
 #![forbid(unsafe_code)]
 
@@ -41,22 +41,22 @@ pub const CODEC_CRATES: [(&str, &str); 8] = [
 
 /// CRC-32C; `seed` is the value of the bytes before.
 ///
-/// Two crates: what is in the CPU's cache one of them does four times as fast, but it has no cheap way to go on from a value.
+/// `crc_fast` is four times as fast for bytes in the CPU's cache, but cannot cheaply continue from a seed. So `crc32c` does that.
 pub fn crc32c(data: &[u8], seed: u32) -> u32 {
     if seed == 0 { crc_fast::crc32_iscsi(data) } else { ::crc32c::crc32c_append(seed, data) }
 }
 
-/// CRC-32, which messages of magic 0 and 1 have.
+/// CRC-32, the checksum of messages of magic 0 and 1.
 pub(crate) fn crc32(data: &[u8]) -> u32 {
     let mut crc = flate2::Crc::new();
     crc.update(data);
     crc.sum()
 }
 
-/// Tells glibc to keep freed memory of this size in the heap instead of giving it back to the system.
+/// Makes glibc keep freed memory of this size in the heap instead of returning it to the system. Call it once.
 ///
-/// Columns and output of every chunk are allocated and freed again; fresh pages for each of them cost a third of a decode. glibc
-/// raises its thresholds when a block this large is freed, and it is never touched, so this is only a hint. Call it once.
+/// Columns and output of every chunk are allocated and freed again; new pages for them would cost a third of a decode. glibc
+/// raises its thresholds when a block this large is freed. The block is never used, so this is only a hint.
 pub fn keep_freed_memory() {
     const KEPT_BYTES: usize = 16 << 20;
     drop(std::hint::black_box(Vec::<u8>::with_capacity(KEPT_BYTES)));

@@ -1,11 +1,11 @@
-//! key hash -> largest ordinal: lines of four 16-byte entries, two candidate lines a key.
+//! Offset map: key hash -> largest ordinal, in lines of four 16-byte entries, with two candidate lines per key.
 //!
-//! A line is eight words. Words 0-3 hold 64 tag bits of each entry; words 4-7 hold 24 more tag bits, one spare bit and 39 bits
-//! of ordinal + 1, where 0 means empty. A key's `home` line comes from the 40 hash bits that are not tag, its `other` line lies a
-//! step away that comes from the tag, and a new key goes to the emptier one. If both are full it goes to the next line with room
-//! behind `home`, and the spare bit of word 4 of `home` says that a search has to go on. So a miss costs about what a hit does.
+//! A line is eight words. Words 0-3 have 64 tag bits per entry. Words 4-7 have 24 more tag bits, one spare bit and 39 bits of
+//! ordinal + 1, where 0 means empty. The 40 hash bits outside the tag give a key's `home` line; the tag gives the distance to its
+//! `other` line. A new key goes to the emptier one. If both are full, it goes to the next line with room after `home`. The spare
+//! bit of word 4 of `home` then shows that a search has to continue. So a miss costs about as much as a hit.
 //!
-//! Nothing is ever removed, hence a line that was once full stays full, and a search that goes on ends at the first line with room.
+//! Entries are never removed, so a full line stays full, and a continued search ends at the first line with room.
 
 mod look;
 mod shard;
@@ -26,7 +26,7 @@ pub use versioned::Versions;
 
 const LINE_BYTES: usize = 64;
 const SLOTS: usize = 4;
-/// Below this a key would be known by fewer than 96 bits. With versions it is half as much again.
+/// In a smaller map fewer than 96 bits would identify a key. A map with versions needs 1.5 times as much.
 pub const SMALLEST_BYTES: usize = 48 << 10;
 
 const ORDINAL_BITS: u32 = 39;
@@ -36,10 +36,10 @@ const TAG_SHIFT: u32 = ORDINAL_BITS + 1;
 const HOME_BITS: u32 = 40;
 const HOME_MASK: u64 = (1 << HOME_BITS) - 1;
 
-/// Largest ordinal that a map can hold; one with versions holds one fewer.
+/// Largest ordinal in a map; in a map with versions it is one less.
 pub const MAX_ORDINAL: u64 = ORDINAL_MASK - 1;
 
-/// Rows of a file of keys as columns: two halves of the hash a row, the record's ordinal, and its version if there are any.
+/// Rows of a file of keys, as columns: two words of the hash per row, the record's ordinal, and its version if there is one.
 pub struct Columns {
     pub hashes: Vec<u64>,
     pub ordinals: Vec<u64>,
@@ -57,7 +57,7 @@ pub struct OffsetMap {
     versioned: bool,
 }
 
-/// A key, and where it may lie.
+/// A key and its two candidate lines.
 #[derive(Debug, Clone, Copy, Default)]
 struct Probe {
     tag_low: u64,
@@ -74,7 +74,7 @@ enum Ordinals<'a> {
 }
 
 impl Ordinals<'_> {
-    /// Ordinal + 1, as entries have it.
+    /// Ordinal + 1, the form in entries.
     #[inline(always)]
     fn stored(self, row: usize) -> u64 {
         1 + match self {
@@ -84,7 +84,7 @@ impl Ordinals<'_> {
     }
 }
 
-/// Where a key lies, or where it would go.
+/// The place of a key, or the place where it would be inserted.
 enum Place {
     Found { line: usize, slot: usize },
     Room { line: usize, slot: usize, behind_home: bool },
@@ -97,12 +97,12 @@ fn scale(fraction: u64, bits: u32, count: usize) -> usize {
 }
 
 impl OffsetMap {
-    /// `memory_bytes` is rounded down to whole lines; `load` is the share of the slots that may be taken.
+    /// `memory_bytes` is rounded down to whole lines. `load`: the share of the slots that may be used.
     pub fn new(memory_bytes: i64, load: f64, huge_pages: bool) -> Result<Self, Error> {
         Self::of(memory_bytes, load, huge_pages, false)
     }
 
-    /// The same with a version for every key; the memory is for both.
+    /// [`OffsetMap::new`] with a version per key; the memory includes the versions.
     pub fn with_versions(memory_bytes: i64, load: f64, huge_pages: bool) -> Result<Self, Error> {
         Self::of(memory_bytes, load, huge_pages, true)
     }
@@ -119,7 +119,7 @@ impl OffsetMap {
         }
         let memory = MmapMut::map_anon(lines * line_bytes).map_err(Error::Memory)?;
         if huge_pages {
-            // Advice only: a kernel without huge pages refuses it, and the map works all the same.
+            // Only advice: the map also works if the kernel has no huge pages and refuses it.
             let _ = memory.advise(Advice::HugePage);
         }
         let slots = lines * SLOTS;
@@ -127,7 +127,7 @@ impl OffsetMap {
         Ok(Self { memory, lines, len: 0, capacity, versioned })
     }
 
-    /// Keys held.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -144,7 +144,7 @@ impl OffsetMap {
         self.memory.len()
     }
 
-    /// Does it hold a version for every key?
+    /// Whether the map has versions.
     pub fn versioned(&self) -> bool {
         self.versioned
     }
@@ -153,15 +153,15 @@ impl OffsetMap {
         MAX_ORDINAL - u64::from(self.versioned)
     }
 
-    /// 88 tag bits, and the place: a false match needs one of about three lines.
+    /// 88 tag bits, plus the bits of the line: a false match has to be in one of about three lines.
     pub fn identity_bits(&self) -> f64 {
         88.0 + (self.lines as f64 / 3.0).log2()
     }
 
-    /// Forgets all keys and keeps the memory: the first touch of fresh pages is dear.
+    /// Removes all keys and keeps the memory, because new pages are expensive.
     pub fn clear(&mut self) {
         if self.len > 0 {
-            // Words of versions are only read where an entry is.
+            // Words of versions are read only for entries.
             self.memory[..self.lines * LINE_BYTES].fill(0);
             self.len = 0;
         }
@@ -176,7 +176,7 @@ impl OffsetMap {
         Probe { tag_low: low, tag_high: high >> HOME_BITS, home, other }
     }
 
-    /// Which of the two lines it is cannot be foreseen, so nothing here branches on it.
+    /// The processor cannot predict which of the two lines has the key, so this code does not branch on it.
     #[inline(always)]
     fn find<L: Look>(look: L, lines: &[Line], probe: &Probe) -> Place {
         let (home, other) = (&lines[probe.home], &lines[probe.other]);
@@ -207,7 +207,7 @@ impl OffsetMap {
         found
     }
 
-    /// Both lines are full: the key lies or goes behind home. At most once around.
+    /// Searches the lines after `home`, at most once around, if both candidate lines are full.
     #[cold]
     #[inline(never)]
     fn find_behind(lines: &[Line], probe: &Probe) -> Place {
@@ -222,11 +222,12 @@ impl OffsetMap {
                 return Place::Room { line: index, slot: used, behind_home: true };
             }
         }
-        // Every line is full; put_max never gets here with room to spare, contains takes it for a miss.
+        // Every line is full: for `put_max` the map has no room, for `contains` this is a miss.
         Place::Room { line: probe.home, slot: SLOTS, behind_home: true }
     }
 
-    /// Record `i` has ordinal `first_ordinal + i`. Returns the rows dealt with: fewer than all when the map is full.
+    /// Inserts keys or raises their ordinals; record `i` has ordinal `first_ordinal + i`. Returns the number of rows read: fewer
+    /// than all if the map is full.
     pub fn put_max(
         &mut self,
         key_hash: &[u64],
@@ -236,14 +237,14 @@ impl OffsetMap {
     ) -> Result<usize, Error> {
         let keys = self.keys(key_hash, mask, shard)?;
         if self.versioned {
-            return invalid("a map with versions needs the rows' versions");
+            return invalid("a map with versions needs the versions of the rows");
         }
         let ordinals = ordinals(first_ordinal, mask.len(), MAX_ORDINAL)?;
         let (lines, len, capacity) = (cast_slice_mut(&mut self.memory), &mut self.len, self.capacity);
         Ok(look::run(Put { keys, entries: Entries { lines, len, capacity, ordinals } }))
     }
 
-    /// `put_max`, or with versions `put_max_version`, of rows that were dealt out.
+    /// `put_max`, or with versions `put_max_version`, for the rows of a shard.
     pub fn put_rows(&mut self, rows: &Columns, shard: Shard) -> Result<usize, Error> {
         let (every, ordinals) = self.of_rows(rows)?;
         let keys = self.keys(&rows.hashes, &every, shard)?;
@@ -254,7 +255,7 @@ impl OffsetMap {
         Ok(look::run(Put { keys, entries: Entries { lines, len, capacity, ordinals } }))
     }
 
-    /// `contains`, or with versions `update_existing`, of rows that were dealt out.
+    /// `contains`, or with versions `update_existing`, for the rows of a shard.
     pub fn meet_rows(&mut self, rows: &Columns, shard: Shard) -> Result<Vec<bool>, Error> {
         let (every, ordinals) = self.of_rows(rows)?;
         if !self.versioned {
@@ -267,7 +268,7 @@ impl OffsetMap {
     fn of_rows<'a>(&self, rows: &'a Columns) -> Result<(Vec<bool>, Ordinals<'a>), Error> {
         let count = rows.ordinals.len();
         if self.versioned != (rows.version.len() == count) && count > 0 {
-            return invalid("rows with versions belong to a map with versions");
+            return invalid("rows with versions need a map with versions, other rows one without");
         }
         if rows.ordinals.iter().any(|&ordinal| ordinal > self.max_ordinal()) {
             return invalid(format!("an ordinal is above {}", self.max_ordinal()));
@@ -275,33 +276,33 @@ impl OffsetMap {
         Ok((vec![true; count], Ordinals::Each(&rows.ordinals)))
     }
 
-    /// Which rows of `mask` and `shard` have a key that the map holds.
+    /// Which rows of `mask` and `shard` have a key in the map.
     pub fn contains(&self, key_hash: &[u64], mask: &[bool], shard: Shard) -> Result<Vec<bool>, Error> {
         let keys = self.keys(key_hash, mask, shard)?;
         let (lines, _) = versioned::split(&self.memory, self.lines);
         Ok(look::run(Contains { keys, found: Found { lines, rows: vec![false; mask.len()] } }))
     }
 
-    /// Bitmap of the ordinals `first_ordinal .. first_ordinal + count` that some key holds.
+    /// Bitmap of the ordinals `first_ordinal .. first_ordinal + count` that are in the map.
     pub fn winners(&self, first_ordinal: i64, count: i64) -> Result<Vec<u64>, Error> {
         let mut bits = vec![0u64; usize::try_from(count).map_or(0, words_for)];
         self.mark_winners(first_ordinal, count, &mut bits)?;
         Ok(bits)
     }
 
-    /// The same, into a bitmap of all `count` ordinals: what it costs does not depend on how many these are.
+    /// [`OffsetMap::winners`] into an existing bitmap of all `count` ordinals. The cost does not depend on `count`.
     pub fn mark_winners(&self, first_ordinal: i64, count: i64, bits: &mut [u64]) -> Result<(), Error> {
         let (Ok(first), Ok(count)) = (u64::try_from(first_ordinal), usize::try_from(count)) else {
-            return invalid(format!("no ordinals {first_ordinal} + {count}"));
+            return invalid(format!("first_ordinal {first_ordinal} or count {count} is negative"));
         };
         if bits.len() != words_for(count) {
-            return invalid(format!("{} words for {count} ordinals", bits.len()));
+            return invalid(format!("there are {} words for {count} ordinals", bits.len()));
         }
         if first % 64 != 0 {
-            return invalid(format!("first_ordinal {first} is no multiple of 64"));
+            return invalid(format!("first_ordinal {first} is not a multiple of 64"));
         }
         if first.checked_add(count as u64).is_none_or(|end| end > self.max_ordinal() + 1) {
-            return invalid(format!("ordinals {first} + {count} pass {}", self.max_ordinal()));
+            return invalid(format!("ordinals {first} + {count} exceed {}", self.max_ordinal()));
         }
         let (lines, words) = versioned::split(&self.memory, self.lines);
         if self.versioned {
@@ -313,13 +314,13 @@ impl OffsetMap {
         Ok(())
     }
 
-    /// The rows of a call.
+    /// The keys of a call.
     fn keys<'a>(&self, key_hash: &'a [u64], mask: &'a [bool], shard: Shard) -> Result<Keys<'a>, Error> {
         Ok(Keys { hashes: pairs(key_hash, mask)?, mask, shard })
     }
 }
 
-/// [`OffsetMap::put_max`]; gives the rows dealt with.
+/// [`OffsetMap::put_max`]; returns the number of rows read.
 struct Put<'a> {
     keys: Keys<'a>,
     entries: Entries<'a>,
@@ -334,7 +335,7 @@ impl Task for Put<'_> {
     }
 }
 
-/// The map's entries, to put keys in.
+/// The map's entries, for inserting keys.
 struct Entries<'a> {
     lines: &'a mut [Line],
     len: &'a mut usize,
@@ -391,7 +392,7 @@ impl Task for Contains<'_> {
     }
 }
 
-/// Rows of which the map has the key.
+/// Which rows have a key in the map.
 struct Found<'a> {
     lines: &'a [Line],
     rows: Vec<bool>,
@@ -412,11 +413,11 @@ impl Visitor for Found<'_> {
     }
 }
 
-/// Sets the bits of the ordinals `first .. first + count` among those `stored`, which are ordinal + 1.
+/// Sets the bits of those `stored` ordinals that are in `first .. first + count`. They are stored as ordinal + 1.
 #[inline(always)]
 fn mark(bits: &mut [u64], first: u64, count: usize, stored: impl Iterator<Item = u64>) {
     for stored in stored {
-        // An empty entry is -1 here, and every ordinal outside wraps to something not below `count`.
+        // An empty entry becomes -1, and an ordinal outside of the range wraps to a value of at least `count`.
         let bit = stored.wrapping_sub(1).wrapping_sub(first);
         if bit < count as u64 {
             bits[bit as usize / 64] |= 1 << (bit % 64);
@@ -427,7 +428,7 @@ fn mark(bits: &mut [u64], first: u64, count: usize, stored: impl Iterator<Item =
 fn pairs<'a>(key_hash: &'a [u64], mask: &[bool]) -> Result<&'a [[u64; 2]], Error> {
     match key_hash.as_chunks::<2>() {
         (pairs, []) if pairs.len() == mask.len() => Ok(pairs),
-        _ => invalid(format!("{} hash words for {} rows", key_hash.len(), mask.len())),
+        _ => invalid(format!("there are {} hash words for {} rows", key_hash.len(), mask.len())),
     }
 }
 

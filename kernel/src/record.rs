@@ -1,4 +1,4 @@
-//! One record of a v2 batch (F-2.3), borrowed from the unpacked payload.
+//! One record of a v2 batch (F-2.3), borrowed from the decompressed payload.
 
 use crate::record_headers::ReadHeaders;
 use crate::varint::{read_varint, read_varlong, take_field};
@@ -13,28 +13,28 @@ pub struct Record<'a, H = ()> {
     pub offset_delta: i32,
     pub key: Option<&'a [u8]>,
     pub has_value: bool,
-    /// Everything from the offset delta to the end, as stored.
+    /// The stored bytes from the offset delta to the end.
     pub tail: &'a [u8],
-    /// The whole record, its length included.
+    /// The complete stored record, including its length.
     pub stored: &'a [u8],
-    /// What was asked of the headers.
+    /// What the reader found in the headers.
     pub headers: H,
 }
 
-/// Where one record lies: as stored, its length included, and without it.
+/// The bytes of one record: as stored, including its length, and without it.
 #[derive(Debug, Clone, Copy)]
 pub struct Stored<'a> {
     pub whole: &'a [u8],
     body: &'a [u8],
 }
 
-/// Takes one record from the front of `payload`, of which only the length is looked at.
+/// Takes one record from the front of `payload`, and reads only its length.
 ///
-/// The error says what is wrong; the caller knows which record it was.
+/// The error does not contain the record's index, which the caller adds.
 #[inline(always)]
 pub fn take_stored<'a>(payload: &mut &'a [u8]) -> Result<Stored<'a>, &'static str> {
     let front = *payload;
-    let length = read_varint(payload).ok_or("record length is cut")?;
+    let length = read_varint(payload).ok_or("record length is truncated")?;
     let length = usize::try_from(length).map_err(|_| "negative record length")?;
     let (body, rest) = payload.split_at_checked(length).ok_or("record is longer than the rest of the batch")?;
     let (whole, _) = front.split_at(front.len() - rest.len());
@@ -42,7 +42,7 @@ pub fn take_stored<'a>(payload: &mut &'a [u8]) -> Result<Stored<'a>, &'static st
     Ok(Stored { whole, body })
 }
 
-/// Its fields, and what `reader` finds in its headers.
+/// Reads a record's fields, and its headers with `reader`.
 #[inline(always)]
 pub fn read_record<'a, R: ReadHeaders>(stored: Stored<'a>, reader: R) -> Result<Record<'a, R::Found>, &'static str> {
     const CUT: &str = "record ends inside a field";

@@ -1,27 +1,27 @@
-//! The two headers of a record that a plan may ask about: its version (KIP-280) and its tombstone mark (R87-4).
+//! The two headers of a record that matter for cleaning: its version (KIP-280) and its tombstone header (R87-4).
 //!
-//! Who asks for neither pays for neither: [`Unread`] only checks that the headers are whole.
+//! If neither is needed, [`Unread`] only checks that the headers are complete.
 
 use crate::varint::{read_varlong, take_field};
 
-/// The last header of the version's name has a value that is a version.
+/// The last header with the version's name has a valid version.
 pub const FLAG_HAS_VERSION: u8 = 8;
-/// There is a header of that name, but the last one's value is null or no version (R280-6).
+/// The last header with the version's name has a null or invalid value (R280-6).
 pub const FLAG_BAD_VERSION: u8 = 16;
-/// The last header of the tombstone's name says that the record is one (R87-4).
+/// The last header with the tombstone's name makes the record a tombstone (R87-4).
 pub const FLAG_TOMBSTONE_HEADER: u8 = 32;
 
-/// How a version is written in the value of its header.
+/// Encoding of a version in the value of its header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum VersionEncoding {
     /// Eight bytes, big-endian (R280-5).
     #[default]
     Long,
-    /// A zigzag varlong as inside of records, which uses all bytes of the value: what `ByteUtils.readVarlong` reads.
+    /// A zigzag varlong as in records, of all bytes of the value: the one that `ByteUtils.readVarlong` reads.
     Varlong,
 }
 
-/// Names of the headers that are looked for.
+/// Names of the version header and the tombstone header.
 #[derive(Debug, Clone, Default)]
 pub struct HeaderNames {
     pub version: Option<Vec<u8>>,
@@ -29,7 +29,7 @@ pub struct HeaderNames {
     pub tombstone: Option<Vec<u8>>,
 }
 
-/// What the headers of one record say.
+/// Version and flags by the headers of one record.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Found {
     /// 0 without `FLAG_HAS_VERSION`.
@@ -37,14 +37,14 @@ pub struct Found {
     pub flags: u8,
 }
 
-/// Reads the headers behind their count. Damage is an error whoever reads; what a value means never is.
+/// Reads the headers after their count. Damage is an error for every reader; an invalid value is not.
 pub trait ReadHeaders: Copy {
     type Found: Default;
 
     fn read(self, count: i32, input: &mut &[u8]) -> Result<Self::Found, &'static str>;
 }
 
-/// Nobody asks.
+/// Checks headers without interpreting them.
 #[derive(Debug, Clone, Copy)]
 pub struct Unread;
 
@@ -60,7 +60,7 @@ impl ReadHeaders for Unread {
 impl ReadHeaders for &HeaderNames {
     type Found = Found;
 
-    /// The last header of a name counts, so nothing is interpreted before the end.
+    /// Interprets the headers at the end, because the last one of a name is used.
     #[inline(never)]
     fn read(self, count: i32, input: &mut &[u8]) -> Result<Found, &'static str> {
         let (mut version, mut tombstone) = (None, None);

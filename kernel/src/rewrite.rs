@@ -1,4 +1,4 @@
-//! What is to become of each batch: dropped, copied, rebuilt with fewer records, or emptied. No policy: the actions say it all.
+//! Drops, copies, empties or rebuilds each batch with fewer records. The actions decide everything; there is no policy here.
 
 use crate::codec::{self, Workbench, with_workbench};
 use crate::error::{Error, Reason, invalid};
@@ -11,33 +11,33 @@ pub const ACTION_COPY: u8 = 1;
 pub const ACTION_REBUILD: u8 = 2;
 pub const ACTION_EMPTY: u8 = 3;
 pub const ACTION_SET_HORIZON: u8 = 0x10;
-/// Only with `ACTION_EMPTY`: the largest timestamp becomes -1, so the batch says nothing of its segment's time.
+/// Only with `ACTION_EMPTY`: the largest timestamp becomes -1, so the batch has no effect on its segment's time.
 pub const ACTION_TIMELESS: u8 = 0x20;
-/// Only with `ACTION_EMPTY`: the largest timestamp becomes 0, below every one that is searched for.
+/// Only with `ACTION_EMPTY`: the largest timestamp becomes 0, below every timestamp of a search.
 pub const ACTION_TIME_ZERO: u8 = 0x40;
 pub(crate) const ACTION_EMPTY_TIMELESS: u8 = ACTION_EMPTY | ACTION_TIMELESS;
 pub(crate) const ACTION_EMPTY_TIME_ZERO: u8 = ACTION_EMPTY | ACTION_TIME_ZERO;
 pub(crate) const ACTION_REBUILD_SET_HORIZON: u8 = ACTION_REBUILD | ACTION_SET_HORIZON;
 
-/// After a batch that brings the output to this size the call ends.
+/// A call ends after the batch with which the output has this size.
 pub const MUCH_OUTPUT_BYTES: usize = 64 << 20;
-/// Where a batch may not unpack to that much the call ends sooner, but not below this.
+/// If the limit per batch is lower, a call ends at that limit, but not below this.
 const LEAST_OUTPUT_BYTES: usize = 4 << 20;
 
-/// Where `Written::data` has its lead begin, in memory: where direct I/O may begin.
+/// The lead in `Written::data` begins at a multiple of this address, for direct I/O.
 pub const PAGE_BYTES: usize = 4096;
 
 /// The output bytes, and one row per written batch.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// From `output_start` on the output, from `lead_start` on the lead in front of it.
+    /// The output from `output_start` on; before it the lead from `lead_start` on.
     pub data: Vec<u8>,
     pub lead_start: usize,
     pub output_start: usize,
-    /// Counted from the output's first byte.
+    /// Relative to the first byte of the output.
     pub position: Vec<u32>,
     pub size: Vec<u32>,
-    /// Of the batch that it was made from.
+    /// Size of the source batch.
     pub source_size: Vec<u32>,
     pub last_offset: Vec<i64>,
     pub max_timestamp: Vec<i64>,
@@ -46,7 +46,7 @@ pub struct Written {
     pub needed: usize,
     pub batches_read: usize,
     pub records_read: usize,
-    /// Output of this size is full; 0 before it is fed.
+    /// The output is full at this size; 0 before the first call of `feed`.
     pub much_output: usize,
 }
 
@@ -54,27 +54,27 @@ pub struct Written {
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     pub keep_bits: &'a [u64],
-    /// Bit of the first record.
+    /// The first record's bit in `keep_bits`.
     pub first_bit: i64,
-    /// One per batch, the first for the first that is fed; more than enough is fine.
+    /// One per batch, from the first batch of the first call on. There may be more.
     pub actions: &'a [u8],
     pub delete_horizon: i64,
-    /// A batch that would pass this with a new delete horizon gets none (U-95). 0: no limit.
+    /// A batch that would exceed this with a new delete horizon gets none (U-95). 0: no limit.
     pub max_batch_bytes: usize,
-    /// One per batch, as `actions`: the largest timestamp of a rebuilt batch is no lower (U-65). None: its records' alone.
+    /// One per batch, as `actions`: lower bound for the largest timestamp of a rebuilt batch (U-65). None: no lower bound.
     pub least_max_timestamps: Option<&'a [i64]>,
-    /// Legacy batches become v2 batches; otherwise they keep their format.
+    /// Whether legacy batches become v2 batches; otherwise they keep their format.
     pub convert_legacy: bool,
     pub verify_crc: bool,
     pub max_unpacked: usize,
-    /// Less than a page that is to stand in front of the output, at the beginning of a page. None: the output stands anywhere.
+    /// Less than a page of bytes before the output, which begin at a page. None: the output begins at any address.
     pub lead: Option<&'a [u8]>,
-    /// About how many bytes are to come.
+    /// Approximate size of all input.
     pub expected_bytes: usize,
 }
 
 impl Written {
-    /// The output.
+    /// The output, without the lead.
     pub fn output(&self) -> &[u8] {
         self.data.get(self.output_start..).unwrap_or_default()
     }
@@ -84,7 +84,7 @@ impl Written {
     }
 
     pub(crate) fn row(&mut self, position: usize, header: &Header, source_size: usize) {
-        // Output is below 2^32: at most MUCH_OUTPUT_BYTES and one batch, and `seal` keeps a batch below 2^31.
+        // The output has at most MUCH_OUTPUT_BYTES and one batch, which `seal` keeps below 2^31: so less than 2^32.
         self.position.push(position as u32);
         self.size.push(header.size as u32);
         self.source_size.push(source_size as u32); // 12 more than a positive i32
@@ -94,32 +94,32 @@ impl Written {
     }
 }
 
-/// One chunk at once; `data` lies at file position `position`.
+/// Rewrites one chunk in one call. `data` begins at file position `position`.
 pub fn rewrite_chunk(data: &[u8], position: i64, request: &Request<'_>) -> Result<Written, Error> {
     let mut written = Written::default();
     written.feed(data, position, request)?;
     if request.lead.is_none() {
-        written.give_back();
+        written.shrink();
     }
     Ok(written)
 }
 
 impl Written {
-    /// The output has become large: it takes no more.
+    /// Whether the output has reached its limit.
     pub fn full(&self) -> bool {
         self.much_output > 0 && self.output_bytes() >= self.much_output
     }
 
-    /// Adds what becomes of the whole batches of `data`, which follow those before; the request is the same each time.
+    /// Rewrites the complete batches of `data`, which follow the earlier ones. The request is the same for each call.
     ///
-    /// Returns the bytes that they take, and what the next one needs.
+    /// Returns their bytes, and the size of the next batch.
     pub fn feed(&mut self, data: &[u8], position: i64, request: &Request<'_>) -> Result<(usize, usize), Error> {
         let Ok(first_bit) = usize::try_from(request.first_bit) else {
             return invalid(format!("first_bit {} is negative", request.first_bit));
         };
         let lead_bytes = request.lead.map_or(0, <[u8]>::len);
         if lead_bytes >= PAGE_BYTES {
-            return invalid(format!("a lead of {lead_bytes} bytes is no less than a page"));
+            return invalid(format!("a lead of {lead_bytes} bytes is not smaller than a page"));
         }
         self.much_output = request.max_unpacked.clamp(LEAST_OUTPUT_BYTES, MUCH_OUTPUT_BYTES);
         with_workbench(|bench| {
@@ -127,8 +127,8 @@ impl Written {
         })
     }
 
-    /// Gives back room that was not needed. What stands behind a lead must not move.
-    pub fn give_back(&mut self) {
+    /// Frees unused capacity. Not for output after a lead, which must not move.
+    pub fn shrink(&mut self) {
         self.data.shrink_to_fit();
     }
 }
@@ -139,7 +139,7 @@ pub(crate) struct Rewrite<'a> {
     first_bit: usize,
     pub(crate) bench: &'a mut Workbench,
     pub(crate) written: &'a mut Written,
-    /// Where the run of copied batches begins that is not in the output yet.
+    /// Start of the copied batches that are not in the output yet.
     copy_from: Option<usize>,
 }
 
@@ -147,7 +147,7 @@ impl Rewrite<'_> {
     fn run(mut self, position: i64) -> Result<(usize, usize), Error> {
         let mut walk = Walk::new(self.data, position)?;
         while self.output_bytes(walk.consumed) < self.written.much_output {
-            self.step_over_dropped(&mut walk);
+            self.skip_dropped(&mut walk);
             let Some((header, batch)) = walk.peek()? else {
                 break;
             };
@@ -167,9 +167,9 @@ impl Rewrite<'_> {
         Ok((walk.consumed, walk.needed))
     }
 
-    /// Nothing but the extent of batches that go is looked at: logs of single records consist of them mostly. The first that is not
-    /// a sound v2 batch, or that there are no bits for, is left to who says what is wrong with it.
-    fn step_over_dropped(&mut self, walk: &mut Walk<'_>) {
+    /// Skips dropped batches, of which it reads only the extent: logs of single records consist mostly of them. It stops at the
+    /// first that is not a valid v2 batch, or has no bits. The caller reports the reason.
+    fn skip_dropped(&mut self, walk: &mut Walk<'_>) {
         let actions = self.request.actions.get(self.written.batches_read..).unwrap_or_default();
         let bits = 64 * self.request.keep_bits.len();
         let mut first_bit = self.first_bit.saturating_add(self.written.records_read);
@@ -209,7 +209,7 @@ impl Rewrite<'_> {
                 let kept = kept.map_err(|reason| walk.corrupt(reason))?;
                 if kept == 0 {
                     return invalid(format!(
-                        "REBUILD keeps no record of the batch at base offset {}",
+                        "REBUILD retains no record of the batch at base offset {}",
                         header.base_offset
                     ));
                 }
@@ -219,23 +219,23 @@ impl Rewrite<'_> {
         Ok(())
     }
 
-    /// The keep bit of the batch's first record, having checked that there are bits for all `records`.
+    /// The keep bit of the batch's first record. Checks that there are bits for all `records`.
     pub(crate) fn first_of(&self, records: usize) -> Result<usize, Error> {
         let first = self.first_bit.checked_add(self.written.records_read);
         match first.and_then(|first| Some((first, first.checked_add(records)?))) {
             Some((first, end)) if end.div_ceil(64) <= self.request.keep_bits.len() => Ok(first),
-            _ => invalid(format!("{} words hold no keep bits for all records", self.request.keep_bits.len())),
+            _ => invalid(format!("{} words have too few keep bits for all records", self.request.keep_bits.len())),
         }
     }
 
     pub(crate) fn next_action(&self) -> Result<u8, Error> {
         match self.request.actions.get(self.written.batches_read) {
             Some(&action) => Ok(action),
-            None => invalid(format!("{} actions are fewer than the batches", self.request.actions.len())),
+            None => invalid(format!("there are {} actions, but more batches", self.request.actions.len())),
         }
     }
 
-    /// Of the next batch.
+    /// The next batch's lower bound for its largest timestamp.
     pub(crate) fn least_max_timestamp(&self) -> i64 {
         let times = self.request.least_max_timestamps.unwrap_or_default();
         times.get(self.written.batches_read).copied().unwrap_or(header::NONE)
@@ -245,7 +245,7 @@ impl Rewrite<'_> {
         self.written.output_bytes() + self.copy_from.map_or(0, |from| consumed - from)
     }
 
-    /// Copied batches lie side by side in the input: one move for all of them.
+    /// Appends the copied batches, which are neighbours in the input, in one step.
     pub(crate) fn flush(&mut self, consumed: usize) {
         if let Some(from) = self.copy_from.take() {
             self.make_room();
@@ -253,7 +253,7 @@ impl Rewrite<'_> {
         }
     }
 
-    /// Output is seldom larger than the input: one reservation instead of many moves. Untouched pages cost nothing.
+    /// Reserves the size of the input, which the output rarely exceeds, to avoid moves. Unused pages cost nothing.
     pub(crate) fn make_room(&mut self) {
         let written = &mut *self.written;
         if written.data.is_empty() {
@@ -285,7 +285,7 @@ impl Rewrite<'_> {
         self.written.row(position, header, header.size);
     }
 
-    /// The header alone (F-2.5): it keeps the place of the batch in offsets, sequences and transactions.
+    /// Writes only the header (F-2.5), which keeps the batch's offsets, sequence and transaction.
     fn empty(&mut self, header: &Header, batch: &[u8], action: u8) -> Result<(), Reason> {
         self.verify(header, batch)?;
         let start = self.begin_batch();
@@ -309,14 +309,14 @@ impl Rewrite<'_> {
     pub(crate) fn end_batch(&mut self, mut header: Header, start: usize) -> Result<(), Reason> {
         let source_size = header.size;
         let size = header::seal(&header, &mut self.written.data, start);
-        header.size = size.ok_or_else(|| Reason::batch("rebuilt batch passes 2^31-1 bytes"))?;
+        header.size = size.ok_or_else(|| Reason::batch("rebuilt batch exceeds 2^31-1 bytes"))?;
         self.written.row(start - self.written.output_start, &header, source_size);
         Ok(())
     }
 
-    /// Append the kept records under a new header (C-52). Returns their number.
+    /// Writes the retained records with a new header (C-52). Returns their number.
     ///
-    /// A batch that a new horizon would make too large gets none; if it also keeps all records, it is copied (U-95).
+    /// A batch that a new delete horizon would make too large gets none. If it also retains all records, it is copied (U-95).
     fn rebuild(
         &mut self,
         header: &Header,
@@ -345,7 +345,7 @@ impl Rewrite<'_> {
         Ok(kept)
     }
 
-    /// Append the kept records behind the place of a header. Returns that header and their number.
+    /// Appends the retained records after the space for a header. Returns that header and their number.
     fn survivors(
         &mut self,
         header: &Header,
@@ -380,7 +380,7 @@ pub(crate) fn time_of_emptied(header: &Header, action: u8) -> i64 {
     }
 }
 
-/// What Kafka's builder refuses (C-54); a log that holds such a batch needs a look by a person.
+/// Refuses a batch that Kafka's builder refuses (C-54); an operator has to inspect such a log.
 fn check_producer(header: &Header) -> Result<(), Reason> {
     if header.producer_id == header::NONE {
         if header.has(TRANSACTIONAL) {

@@ -1,4 +1,4 @@
-//! What becomes of a batch of magic 0 or 1: it stays one (F-3.2), or turns into a v2 batch (F-3.3).
+//! Rewrites a batch of magic 0 or 1, in its format (F-3.2) or as a v2 batch (F-3.3).
 
 use crate::bits::is_set;
 use crate::codec::{self, Codecs, Workbench};
@@ -14,9 +14,9 @@ use crate::varint::{varlong_len, write_varlong};
 use crate::walk::Walk;
 
 impl Rewrite<'_> {
-    /// Carries out the batch's action; returns the number of its records.
+    /// Carries out the batch's action. Returns the number of its records.
     ///
-    /// That number is known only when the batch is unpacked, so even a dropped wrapper is.
+    /// The number is known only after decompression, so even a dropped wrapper is decompressed.
     pub(crate) fn legacy(&mut self, header: &Header, batch: &[u8], walk: &Walk<'_>) -> Result<usize, Error> {
         let action = self.legacy_action(header)?;
         if action != ACTION_COPY {
@@ -25,7 +25,7 @@ impl Rewrite<'_> {
         if action == ACTION_DROP && header.codec() == codec::NONE {
             return self.first_of(1).map(|_| 1);
         }
-        // The bench is handed back below; errors throw it away, which costs the next call new buffers.
+        // The workbench is returned below. After an error it is dropped, and the next call needs new buffers.
         let mut bench = std::mem::take(self.bench);
         let verify_crc = self.request.verify_crc && action != ACTION_DROP;
         let Workbench { codecs, unpacked, rebuilt } = &mut bench;
@@ -46,7 +46,7 @@ impl Rewrite<'_> {
                 let kept = kept(&messages, self.request.keep_bits, first_bit).map_err(|reason| walk.corrupt(reason))?;
                 let Some(first) = kept.first() else {
                     return invalid(format!(
-                        "REBUILD keeps no record of the batch at base offset {}",
+                        "REBUILD retains no record of the batch at base offset {}",
                         messages.header.base_offset
                     ));
                 };
@@ -72,13 +72,13 @@ impl Rewrite<'_> {
             ACTION_COPY if !self.request.convert_legacy => Ok(action),
             ACTION_REBUILD_SET_HORIZON if self.request.convert_legacy => Ok(action),
             ACTION_COPY | ACTION_REBUILD_SET_HORIZON => {
-                invalid(format!("action {action:#x} for a batch of magic {}", header.magic))
+                invalid(format!("action {action:#x} is not possible for a batch of magic {}", header.magic))
             }
             _ => invalid(format!("unknown action {action:#x}")),
         }
     }
 
-    /// A v2 batch that holds the place of the legacy one (U-13): there is no empty form of those.
+    /// Writes an empty v2 batch with the offsets of the legacy one, which has no empty form (U-13).
     fn empty_legacy(&mut self, header: &Header, action: u8) -> Result<(), Reason> {
         let start = self.begin_batch();
         let attributes = header.attributes & LOG_APPEND_TIME;
@@ -86,7 +86,7 @@ impl Rewrite<'_> {
         self.end_batch(Header { magic: 2, attributes, max_timestamp, record_count: 0, ..header.clone() }, start)
     }
 
-    /// The kept messages in a v2 batch (F-3.3): it begins and ends with them.
+    /// Writes the retained messages as a v2 batch, from the first one's offset to the last one's (F-3.3).
     fn convert(
         &mut self,
         source: &Header,
@@ -114,7 +114,7 @@ impl Rewrite<'_> {
         self.end_batch(header, start)
     }
 
-    /// The kept messages in the format that they have (F-3.2), all of one magic (KAFKA-4298).
+    /// Writes the retained messages in the source's format (F-3.2), all with its magic (KAFKA-4298).
     fn rebuild_legacy(
         &mut self,
         source: &Header,
@@ -123,16 +123,16 @@ impl Rewrite<'_> {
     ) -> Result<(), Reason> {
         let mut header = rebuilt_header(source, kept);
         if source.magic == 0 {
-            // Magic 0 has no times, and those that messages of magic 1 inside of it had are gone.
+            // Magic 0 has no timestamps, so those of inner messages of magic 1 are dropped.
             header.max_timestamp = header::NONE;
         }
         let append_time = source.has(LOG_APPEND_TIME);
         let time_bit = if append_time { LOG_APPEND_TIME as u8 } else { 0 };
         let wrapped = source.codec() != codec::NONE;
         let relative = wrapped && source.magic == 1;
-        // A reader counts back from the wrapper's offset, which is that of the last message inside.
+        // Readers compute offsets backwards from the wrapper's, which is that of the last message.
         if relative && kept.last().is_some_and(|last| last.offset < header.last_offset()) {
-            return Err(Reason::batch("offsets go back"));
+            return Err(Reason::batch("offsets decrease"));
         }
         let subtract = if relative { header.base_offset } else { 0 };
         for message in kept {
@@ -143,7 +143,7 @@ impl Rewrite<'_> {
                 ..*message
             };
             write_message(plain, &inner, time_bit)
-                .ok_or_else(|| Reason::batch("rebuilt message passes 2^31-1 bytes"))?;
+                .ok_or_else(|| Reason::batch("rebuilt message exceeds 2^31-1 bytes"))?;
         }
         self.make_room();
         let position = self.written.output_bytes();
@@ -160,7 +160,7 @@ impl Rewrite<'_> {
     }
 }
 
-/// The messages whose bits are set.
+/// The messages whose keep bits are set.
 fn kept<'a>(messages: &Messages<'a>, keep: &[u64], first_bit: usize) -> Result<Vec<Message<'a>>, Reason> {
     let mut kept = Vec::new();
     messages.for_each(|index, message| {
@@ -172,15 +172,15 @@ fn kept<'a>(messages: &Messages<'a>, keep: &[u64], first_bit: usize) -> Result<V
     Ok(kept)
 }
 
-/// From the lowest offset of the kept messages to the highest, with the largest timestamp of theirs or the wrapper's append
-/// time.
+/// A header from the lowest to the highest offset of the retained messages. Its time is the wrapper's append time, otherwise
+/// their largest timestamp.
 fn rebuilt_header(source: &Header, kept: &[Message<'_>]) -> Header {
     let lowest = kept.iter().map(|message| message.offset).fold(i64::MAX, i64::min);
     let highest = kept.iter().map(|message| message.offset).fold(header::NONE, i64::max);
     let largest = kept.iter().map(|message| message.timestamp).fold(header::NONE, i64::max);
     Header {
         base_offset: lowest,
-        // Within the source's offsets, as the count is.
+        // At most the source's values, like the count.
         last_offset_delta: i32::try_from(highest - lowest).unwrap_or(i32::MAX),
         max_timestamp: if source.has(LOG_APPEND_TIME) { source.max_timestamp } else { largest },
         record_count: i32::try_from(kept.len()).unwrap_or(i32::MAX),
@@ -193,7 +193,7 @@ fn write_record(output: &mut Vec<u8>, message: &Message<'_>, delta: i64, base_of
     let length =
         1 + varlong_len(delta) + varlong_len(offset_delta) + field_len(message.key) + field_len(message.value) + 1;
     if i32::try_from(length).is_err() {
-        return Err(Reason::batch("rebuilt record passes 2^31-1 bytes"));
+        return Err(Reason::batch("rebuilt record exceeds 2^31-1 bytes"));
     }
     write_varlong(output, length as i64);
     output.push(0);

@@ -1,4 +1,4 @@
-//! The two indexes of a segment that is being written (F-6, F-7), entry by entry as brokers decide per batch (F-6/7.1).
+//! Builds the two indexes of a segment (F-6, F-7). Like a broker, it decides per batch about an entry (F-6/7.1).
 
 use crate::error::{Error, invalid};
 use crate::rewrite::Written;
@@ -16,9 +16,9 @@ pub struct IndexBuilder {
     bytes_since_last_entry: u64,
     position: u64,
     max_timestamp: i64,
-    /// Largest last offset up to the earliest batch that has `max_timestamp`.
+    /// Largest last offset up to the first batch with `max_timestamp`.
     offset_of_max_timestamp: i64,
-    /// Largest last offset so far.
+    /// Largest last offset of all batches.
     last_offset: Option<i64>,
 }
 
@@ -30,7 +30,7 @@ struct TimeIndex {
 }
 
 impl TimeIndex {
-    /// An entry must rise in timestamp; so -1 never makes one, and an equal timestamp is passed over in silence.
+    /// Adds an entry only if its timestamp is larger than the last one, so never for -1 or an equal timestamp.
     fn push(&mut self, timestamp: i64, relative_offset: i32) {
         if timestamp > self.last_timestamp {
             self.bytes.extend_from_slice(&timestamp.to_be_bytes());
@@ -76,7 +76,7 @@ impl IndexBuilder {
         self.max_timestamp
     }
 
-    /// The batches of `written` follow in the segment. Nothing is changed when they are refused.
+    /// Appends the batches of `written`. An error changes nothing.
     pub fn append(&mut self, written: &Written) -> Result<(), Error> {
         self.check(written)?;
         let rows = written.size.iter().zip(&written.last_offset).zip(&written.max_timestamp);
@@ -89,18 +89,21 @@ impl IndexBuilder {
     fn check(&self, written: &Written) -> Result<(), Error> {
         for &last_offset in &written.last_offset {
             if !(0..=MAX_RELATIVE).contains(&last_offset.wrapping_sub(self.base_offset)) {
-                return invalid(format!("offset {last_offset} is out of reach of base offset {}", self.base_offset));
+                return invalid(format!(
+                    "offset {last_offset} is not within 2^31-1 of base offset {}",
+                    self.base_offset
+                ));
             }
         }
         let bytes: u64 = written.size.iter().copied().map(u64::from).sum();
         if self.position + bytes > MAX_RELATIVE as u64 {
-            return invalid("the segment passes 2^31-1 bytes");
+            return invalid("the segment exceeds 2^31-1 bytes");
         }
         Ok(())
     }
 
     fn append_batch(&mut self, size: u32, last_offset: i64, max_timestamp: i64) {
-        // Entries have to rise: none for a batch whose offset goes back, which a reader finds by going on from an earlier one.
+        // Entries have to ascend. A batch with a lower offset gets none; readers find it from an earlier entry.
         let rises = self.last_offset.is_none_or(|largest| largest < last_offset);
         if rises {
             self.last_offset = Some(last_offset);
@@ -114,7 +117,7 @@ impl IndexBuilder {
                 self.offset_index.extend_from_slice(&self.relative(last_offset).to_be_bytes());
                 self.offset_index.extend_from_slice(&(self.position as i32).to_be_bytes()); // checked in `check`
             }
-            // Full one entry early: the last place is for the closing entry.
+            // One entry is reserved for the closing one.
             if self.time_index.entries + 1 < self.max_time_entries {
                 self.time_index.push(self.max_timestamp, self.relative(self.offset_of_max_timestamp));
             }
@@ -124,12 +127,12 @@ impl IndexBuilder {
         self.position += u64::from(size);
     }
 
-    /// `check` has seen every offset that comes here.
+    /// `check` has checked the offset.
     fn relative(&self, offset: i64) -> i32 {
         offset.wrapping_sub(self.base_offset) as i32
     }
 
-    /// Contents of `.index` and `.timeindex`, the closing time entry included.
+    /// Contents of `.index` and `.timeindex`, with the closing time entry.
     pub fn finish(&self) -> (Vec<u8>, Vec<u8>) {
         let mut time_index = self.time_index.clone();
         time_index.push(self.max_timestamp, self.relative(self.offset_of_max_timestamp));

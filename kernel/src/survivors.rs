@@ -1,4 +1,4 @@
-//! The records of a batch that stay, and the header that they get (C-52).
+//! The retained records of a batch, and their header (C-52).
 
 use crate::bits::is_set;
 use crate::error::Reason;
@@ -7,11 +7,11 @@ use crate::record::Record;
 use crate::varint::{varlong_len, write_varlong};
 use crate::walk::for_each_wanted_record;
 
-/// Takes the kept records of one batch.
+/// Collects the retained records of one batch.
 pub(crate) struct Survivors<'a> {
     source: &'a Header,
     horizon: Option<i64>,
-    /// The batch's largest timestamp is no lower.
+    /// Lower bound for the batch's largest timestamp.
     least_max_timestamp: i64,
     base_timestamp: i64,
     max_timestamp: i64,
@@ -19,7 +19,7 @@ pub(crate) struct Survivors<'a> {
 }
 
 impl<'a> Survivors<'a> {
-    /// A negative horizon is none (C-50).
+    /// A negative horizon means none (C-50).
     pub fn new(source: &'a Header, horizon: i64, least_max_timestamp: i64) -> Self {
         let horizon = (horizon >= 0).then_some(horizon);
         Self {
@@ -32,7 +32,7 @@ impl<'a> Survivors<'a> {
         }
     }
 
-    /// Neighbours that stay byte for byte what they were are moved in one go.
+    /// Copies neighbouring records that do not change in one step.
     pub fn collect(
         &mut self,
         payload: &[u8],
@@ -65,9 +65,9 @@ impl<'a> Survivors<'a> {
         Ok(())
     }
 
-    /// Timestamp delta and length of a kept record in the new batch.
+    /// Timestamp delta and length of a retained record in the new batch.
     ///
-    /// Everything from the offset delta on is kept as it is: the base offset does not move.
+    /// The bytes from the offset delta on do not change, because the base offset does not.
     #[inline(always)]
     fn take(&mut self, index: usize, record: &Record<'_>) -> Result<(i64, usize), Reason> {
         let timestamp = self.source.timestamp(record.timestamp_delta);
@@ -79,7 +79,7 @@ impl<'a> Survivors<'a> {
         let delta = timestamp.wrapping_sub(self.base_timestamp);
         let length = 1 + varlong_len(delta) + record.tail.len();
         if i32::try_from(length).is_err() {
-            return Err(Reason::record("rebuilt record passes 2^31-1 bytes", index));
+            return Err(Reason::record("rebuilt record exceeds 2^31-1 bytes", index));
         }
         Ok((delta, length))
     }
@@ -96,16 +96,16 @@ impl<'a> Survivors<'a> {
             attributes: self.source.attributes & kept & !append_time | horizon,
             base_timestamp: self.base_timestamp,
             max_timestamp,
-            record_count: i32::try_from(self.count).unwrap_or(i32::MAX), // no more than there were
+            record_count: i32::try_from(self.count).unwrap_or(i32::MAX), // at most the source's count
             ..self.source.clone()
         }
     }
 }
 
-/// The attributes to clear, and the largest timestamp of a batch whose records' largest is `of_records` (U-65).
+/// The attributes to clear and the largest timestamp of a batch (U-65). `of_records`: the records' largest timestamp.
 ///
-/// With append time the header's time is that of all records. Where it has to be higher, the records keep theirs by
-/// turning into records of create time: rebuilt, each has its own.
+/// With append time, the header's time is that of all records. If it has to be higher, the batch becomes one of create time, in
+/// which each rebuilt record keeps its timestamp.
 pub(crate) fn largest_time(source: &Header, of_records: i64, least: i64) -> (i16, i64) {
     if !source.has(LOG_APPEND_TIME) {
         (0, of_records.max(least))

@@ -1,11 +1,11 @@
-//! Zigzag varints and fields with their length before them (F-2.3). Reading takes from the front of a slice; bits that do not fit
-//! fall off, as in Kafka.
+//! Zigzag varints, and fields with a length in front (F-2.3). Reading advances a slice. Bits that do not fit are dropped, as in
+//! Kafka.
 
 const CONTINUES: u8 = 0x80;
 const MAX_VARINT_BYTES: u32 = 5;
 const MAX_VARLONG_BYTES: u32 = 10;
 
-/// A 32-bit varint; `None` when the bytes end or it is longer than five bytes.
+/// A 32-bit varint; `None` if it is incomplete or longer than five bytes.
 #[inline(always)]
 pub fn read_varint(input: &mut &[u8]) -> Option<i32> {
     let (raw, rest) = match **input {
@@ -19,7 +19,7 @@ pub fn read_varint(input: &mut &[u8]) -> Option<i32> {
     Some((raw >> 1) as i32 ^ -((raw & 1) as i32))
 }
 
-/// More than two bytes. Takes the slice by value, so that the caller's stays in registers.
+/// Reads more than two bytes. Takes the slice by value, so that the caller's stays in registers.
 #[inline(never)]
 fn read_long_32(mut input: &[u8]) -> Option<(u32, &[u8])> {
     let mut raw = 0;
@@ -34,7 +34,7 @@ fn read_long_32(mut input: &[u8]) -> Option<(u32, &[u8])> {
     None
 }
 
-/// A 64-bit varint; `None` when the bytes end or it is longer than ten bytes.
+/// A 64-bit varint; `None` if it is incomplete or longer than ten bytes.
 #[inline(always)]
 pub fn read_varlong(input: &mut &[u8]) -> Option<i64> {
     let (raw, rest) = match **input {
@@ -62,7 +62,7 @@ fn read_long_64(mut input: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// A length and that many bytes; `None` for a negative length, as Kafka takes it.
+/// A length and that many bytes; `None` for a negative length, as in Kafka.
 #[inline(always)]
 pub(crate) fn take_field<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
     let length = read_varint(input).ok_or("record ends inside a field")?;
@@ -86,7 +86,7 @@ pub fn zigzag_64(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// Bytes that `write_varlong` (and, for values of 32 bits, `write_varint`) takes.
+/// Bytes that `write_varlong` writes, and `write_varint` for values of 32 bits.
 #[inline]
 pub fn varlong_len(value: i64) -> usize {
     let bits = 64 - (zigzag_64(value) | 1).leading_zeros() as usize;

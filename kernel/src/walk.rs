@@ -1,4 +1,4 @@
-//! From batch to batch through a chunk, and from record to record through a batch.
+//! Reads the batches of a chunk and the records of a batch, in order.
 
 use crate::codec::{self, Codecs, Scratch};
 use crate::error::{Error, Reason, invalid};
@@ -6,13 +6,13 @@ use crate::header::{self, FRAME_BYTES, Front, Header};
 use crate::record::{Record, SMALLEST_RECORD, read_record, take_stored};
 use crate::record_headers::{ReadHeaders, Unread};
 
-/// What a record of a compressed batch counts for at least, beside the bytes that the batch unpacks to: its row in the columns,
-/// and what is made of them. Seven bytes are the smallest record, and they compress to next to nothing.
+/// Memory per record of a compressed batch, in addition to its decompressed bytes: its row in the columns and their results.
+/// The smallest record has seven bytes, which compress to almost nothing.
 pub const RECORD_BYTES: usize = 32;
-/// So many records are never too many.
+/// A batch of up to this many records never counts as too large.
 pub const FEW_RECORDS: usize = 32 << 10;
 
-/// A chunk of a log and how far it has been read.
+/// A chunk of a log, and how much of it was read.
 pub struct Walk<'a> {
     data: &'a [u8],
     position: u64,
@@ -21,7 +21,7 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// File positions are 32 bits wide in the columns; Kafka's own segments end at 2^31-1.
+    /// File positions have 32 bits in the columns; Kafka's own segments end at 2^31-1.
     pub fn new(data: &'a [u8], position: i64) -> Result<Self, Error> {
         let Ok(position) = u64::try_from(position) else {
             return invalid(format!("position {position} is negative"));
@@ -32,7 +32,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The batch at the current place. `None` at the end of the data or in front of a batch that is not whole.
+    /// The batch at the current position. `None` at the end of the data or before an incomplete batch.
     #[inline(always)]
     pub fn peek(&mut self) -> Result<Option<(Header, &'a [u8])>, Error> {
         let rest = self.rest();
@@ -54,12 +54,12 @@ impl<'a> Walk<'a> {
         self.consumed += batch.len();
     }
 
-    /// What lies behind the batches that were consumed.
+    /// The bytes after the consumed batches.
     pub fn rest(&self) -> &'a [u8] {
         self.data.get(self.consumed..).unwrap_or_default()
     }
 
-    /// File position of the current batch; `new` has checked that it fits.
+    /// File position of the current batch, which `new` has checked.
     pub fn position(&self) -> u32 {
         (self.position + self.consumed as u64) as u32
     }
@@ -81,7 +81,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The records of a v2 batch, unpacked: from the batch itself or from `scratch`.
+/// The decompressed records of a v2 batch, from the batch itself or from `scratch`.
 pub fn unpack<'a>(
     header: &Header,
     batch: &'a [u8],
@@ -93,7 +93,7 @@ pub fn unpack<'a>(
     let payload = match header.codec() {
         codec::NONE => payload,
         codec if codec > codec::ZSTD => return Err(codec::unknown(codec)),
-        // The header that is left of an emptied batch.
+        // An emptied batch has only its header.
         _ if payload.is_empty() && header.record_count == 0 => payload,
         codec => {
             codecs.decompress(codec, payload, max_unpacked, scratch)?;
@@ -109,17 +109,17 @@ pub fn unpack<'a>(
 #[cold]
 #[inline(never)]
 fn require_room(count: usize, payload_bytes: usize, max_unpacked: usize) -> Result<(), Reason> {
-    // A count that the bytes do not bear out is damage, which is told by whoever reads the records.
+    // A count that does not fit the bytes is damage, which the reader of the records reports.
     if count <= payload_bytes / SMALLEST_RECORD && count.saturating_mul(RECORD_BYTES) > max_unpacked {
         return Err(Reason::too_large(format!(
-            "unpacks to {count} records, which need more memory than {max_unpacked} bytes"
+            "decompresses to {count} records, which need more memory than {max_unpacked} bytes"
         )));
     }
     Ok(())
 }
 
-/// Calls `visit` with each record of a batch, having checked what F-2.3 demands. Returns whether their offsets rise and stay
-/// within the batch's: only then is the order of the log that of the offsets.
+/// Checks each record of a batch by F-2.3 and calls `visit` with it. Returns whether their offsets ascend within the batch's
+/// offsets. Otherwise the order in the log differs from the order of the offsets.
 #[inline(always)]
 pub fn for_each_record<'a>(
     header: &Header,
@@ -129,7 +129,7 @@ pub fn for_each_record<'a>(
     for_each_record_with(header, payload, Unread, visit)
 }
 
-/// The same, with what `reader` finds in the headers of each record.
+/// [`for_each_record`], with the result of `reader` for every record's headers.
 #[inline(always)]
 pub fn for_each_record_with<'a, R: ReadHeaders>(
     header: &Header,
@@ -140,8 +140,8 @@ pub fn for_each_record_with<'a, R: ReadHeaders>(
     walk_records(header, payload, reader, |_| true, |index, _, record| visit(index, record))
 }
 
-/// Calls `visit` with each record that is `wanted` and where in the payload it begins. Of the others only the length is looked
-/// at, so this is for batches that were walked through before.
+/// Calls `visit` with each `wanted` record and its position in the payload. Of the other records it reads only the length, so
+/// the batch must have been checked before.
 #[inline(always)]
 pub fn for_each_wanted_record<'a>(
     header: &Header,
@@ -162,7 +162,7 @@ fn walk_records<'a, R: ReadHeaders>(
 ) -> Result<bool, Reason> {
     let count = header.records();
     if count > payload.len() / SMALLEST_RECORD {
-        return Err(Reason::batch(format!("{count} records in {} bytes", payload.len())));
+        return Err(Reason::batch(format!("{count} records do not fit in {} bytes", payload.len())));
     }
     let (mut previous, mut ordered) = (-1, true);
     let mut rest = payload;
@@ -180,6 +180,6 @@ fn walk_records<'a, R: ReadHeaders>(
     if rest.is_empty() {
         Ok(ordered)
     } else {
-        Err(Reason::batch(format!("{} bytes behind the last record", rest.len())))
+        Err(Reason::batch(format!("{} bytes after the last record", rest.len())))
     }
 }

@@ -1,10 +1,10 @@
-//! The batch table is made a block of rows at a time: every row is there, in its column, whatever their number.
+//! The batch table is built in blocks of rows: each row is in its columns, for any number of rows.
 
 use cleanerd_kernel::batch_table::scan_headers;
 use cleanerd_kernel::decode::{Options, decode_chunk};
 use cleanerd_kernel::header::{HEADER_BYTES, Header, seal};
 
-/// A batch of one record that has nothing but its offset; each field tells the batch's number in another way.
+/// A batch of one record without content. Each field has a different value that depends on the batch's number.
 fn header(number: usize) -> Header {
     let wide = number as i64;
     Header {
@@ -36,7 +36,7 @@ fn log(batches: usize) -> Vec<u8> {
     log
 }
 
-/// U-45: rows of batches whose records' offsets do not rise, or pass the batch's last.
+/// U-45: rows of batches whose records' offsets do not ascend, or exceed the batch's last offset.
 #[test]
 fn records_that_do_not_rise_are_told() {
     let mut log = log(1);

@@ -1,4 +1,4 @@
-//! The CRC-32C of a file, put together from those of its parts.
+//! The CRC-32C of a file, combined from those of its parts.
 
 use cleanerd_kernel::crc32c;
 use cleanerd_kernel::file_crc::combine;
@@ -12,7 +12,7 @@ fn two_parts_of_any_size_make_a_whole() {
     }
 }
 
-/// Twice as far is as far twice: where short ways are right, long ones are.
+/// One shift by 2n bytes equals two shifts by n bytes, so long shifts are right if short ones are.
 #[test]
 fn long_ways_are_made_of_short_ones() {
     for k in 1..40 {

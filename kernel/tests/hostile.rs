@@ -1,4 +1,4 @@
-//! Random and damaged logs: no panic, no overflow, and a rewrite that keeps exactly the kept.
+//! Random and damaged logs: no panic, no overflow, and a rewrite retains exactly the requested records.
 
 use cleanerd_kernel::Error;
 use cleanerd_kernel::batch_table::scan_headers;
@@ -66,7 +66,7 @@ fn encode(log: &mut Vec<u8>, base_offset: i64, codec: u8, records: &[TestRecord]
     seal(&header, log, start).unwrap();
 }
 
-/// A message of magic 0 or 1 for each record, or a wrapper around all of them; now and then a message has the other magic.
+/// One message of magic 0 or 1 per record, or a wrapper around all of them. Some messages have the other magic.
 fn encode_legacy(log: &mut Vec<u8>, base_offset: i64, magic: u8, codec: u8, records: &[TestRecord]) {
     let (mut plain, mut delta) = (Vec::new(), -1);
     let relative = magic == 1 && codec != 0;
@@ -138,7 +138,7 @@ fn rewrite(
     )
 }
 
-/// Who asks for headers gets the same records, or the same refusal.
+/// Reading headers, too, gives the same records or the same error.
 fn check_headers_change_nothing(data: &[u8], verify_crc: bool) -> Result<(), TestCaseError> {
     for encoding in [VersionEncoding::Long, VersionEncoding::Varlong] {
         let names = HeaderNames { version: Some(b"version".to_vec()), encoding, tombstone: Some(b"header".to_vec()) };
@@ -159,7 +159,7 @@ fn check_headers_change_nothing(data: &[u8], verify_crc: bool) -> Result<(), Tes
     Ok(())
 }
 
-/// Anything but a bug of ours; and what is refused lies in the data.
+/// An error must not be a kernel bug, and its position must be in the data.
 fn check_decodes_or_is_refused(data: &[u8], verify_crc: bool) -> Result<(), TestCaseError> {
     check_headers_change_nothing(data, verify_crc)?;
     match decode(data, verify_crc) {

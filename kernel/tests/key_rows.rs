@@ -1,4 +1,4 @@
-//! Rows that were dealt out, and what a map makes of them, against the same records put directly.
+//! A map that is filled from rows by shard equals a map that is filled directly.
 
 use cleanerd_kernel::key_rows::KeyRows;
 use cleanerd_kernel::offset_map::Columns;
@@ -24,7 +24,7 @@ fn hash(key: u16) -> [u64; 2] {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Shard by shard as all at once: which keys are met, and who wins.
+    /// Shard by shard and all at once give the same found keys and retained records.
     #[test]
     fn like_records_that_were_put(
         records in prop::collection::vec((0u16..200, prop::bool::weighted(0.9), prop::option::of(-3i64..3)), 1..COUNT),
@@ -96,7 +96,7 @@ proptest! {
     }
 }
 
-/// A shard is made of the two shards of the same place when there are twice as many.
+/// A shard has the keys of two shards if there are twice as many.
 #[test]
 fn a_shard_has_two_halves() {
     for count in [1i64, 3, 8] {

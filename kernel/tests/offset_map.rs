@@ -1,4 +1,4 @@
-//! The map against `HashMap`: few lines, long chains, full maps.
+//! Compares the offset map with `HashMap`: few lines, long chains, full maps.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 const SLOTS: usize = SMALLEST_BYTES / 16;
 
-/// A key's hash: one of few home lines and steps, so that lines fill and chains grow.
+/// A key's hash with one of few home lines and steps, so that lines become full and chains long.
 fn crowded(key: u16, homes: u16) -> [u64; 2] {
     let mut mixed = u64::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^= mixed >> 29;
@@ -16,7 +16,7 @@ fn crowded(key: u16, homes: u16) -> [u64; 2] {
     [mixed << 32, u64::from(key) << 40 | home]
 }
 
-/// 768 lines, each with the words of its slots.
+/// 768 lines with the words of their slots.
 const SMALLEST_VERSIONED: i64 = SMALLEST_BYTES as i64 / 2 * 3;
 
 fn a_version() -> impl Strategy<Value = Option<i64>> {
@@ -72,7 +72,7 @@ proptest! {
         prop_assert_eq!(map.winners(0, 6016).unwrap(), bits);
     }
 
-    /// R280-4 to R280-6: the largest (has version, version, ordinal), whatever the order; `update_existing` adds nothing.
+    /// R280-4 to R280-6: the largest (has version, version, ordinal) is retained in any order; `update_existing` adds no key.
     #[test]
     fn with_versions_like_a_hash_map(
         calls in prop::collection::vec(
@@ -142,7 +142,7 @@ proptest! {
     }
 }
 
-/// Every slot taken: chains go once around, and a miss ends.
+/// In a full map chains go around once, and a miss still ends.
 #[test]
 fn a_map_without_a_free_slot() {
     let mut map = OffsetMap::new(SMALLEST_BYTES as i64, 1.0, false).unwrap();
@@ -208,7 +208,7 @@ fn identity() {
 #[test]
 fn an_empty_slot_holds_no_key_not_even_the_one_of_all_zeros() {
     let mut map = OffsetMap::new(SMALLEST_BYTES as i64, 0.85, false).unwrap();
-    // The second has its tag's upper bits in common with it, and its lines.
+    // The second key has the same upper tag bits and the same lines.
     let hashes = [[0, 0], [0, 1 << 40]];
     assert_eq!(map.contains(hashes.as_flattened(), &[true; 2], Shard::ALL).unwrap(), [false; 2]);
     assert_eq!(map.put_max(hashes.as_flattened(), 7, &[false, true], Shard::ALL).unwrap(), 2);

@@ -1,4 +1,4 @@
-//! Versions and tombstone marks in the headers of a record.
+//! Versions and tombstones in the headers of a record.
 
 use cleanerd_kernel::record_headers::{
     FLAG_BAD_VERSION, FLAG_HAS_VERSION, FLAG_TOMBSTONE_HEADER, HeaderNames, ReadHeaders, VersionEncoding,
@@ -28,7 +28,7 @@ fn version(encoding: VersionEncoding) -> HeaderNames {
 
 const ONE: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 1];
 
-/// R280-5, R280-6: the last one counts, even when it is no version.
+/// R280-5, R280-6: the last header is used, even if its version is invalid.
 #[test]
 fn the_last_header_of_the_name() {
     let names = version(VersionEncoding::Long);
@@ -42,7 +42,7 @@ fn the_last_header_of_the_name() {
     }
 }
 
-/// What ByteUtils.readVarlong reads, if nothing is left behind it.
+/// The value that ByteUtils.readVarlong reads, if it uses all bytes.
 #[test]
 fn a_varlong_uses_exactly_its_bytes() {
     let names = version(VersionEncoding::Varlong);

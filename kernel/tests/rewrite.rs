@@ -1,4 +1,4 @@
-//! The header of a rebuilt batch: what stays, what is computed anew.
+//! The header of a rebuilt batch: which fields stay, and which are computed.
 
 use cleanerd_kernel::Error;
 use cleanerd_kernel::codec::{self, Codecs};
@@ -13,7 +13,7 @@ const HORIZON: i64 = 99_000;
 /// Bit 5 is that of KIP-87.
 const RECORD_ATTRIBUTES: u8 = 0b1010_0101;
 
-/// A batch at offset 500 with a record for each timestamp, keys only; its base timestamp and attributes as given.
+/// A batch at offset 500 with one record per timestamp, keys only, and the given base timestamp and attributes.
 fn batch(timestamps: &[i64], base_timestamp: i64, attributes: i16) -> Vec<u8> {
     let mut log = vec![0; HEADER_BYTES];
     for (delta, timestamp) in timestamps.iter().enumerate() {
@@ -63,7 +63,7 @@ fn rewritten(data: &[u8], keep: u64, action: u8) -> Result<Vec<u8>, Error> {
     rewrite_chunk(data, 0, &request).map(|written| written.data)
 }
 
-/// U-14, R87-5: the attributes byte of a record, whatever moves around it.
+/// U-14, R87-5: the attributes byte of a record does not change.
 #[test]
 fn record_attributes_stay() {
     for action in [ACTION_REBUILD, ACTION_REBUILD | ACTION_SET_HORIZON] {
@@ -74,7 +74,7 @@ fn record_attributes_stay() {
     }
 }
 
-/// C-52: base offset and last offset stay although the first and the last record go, and so do the offset deltas.
+/// C-52: base offset, last offset and offset deltas stay, even if the first and the last record are removed.
 #[test]
 fn the_base_offset_does_not_move() {
     let data = rebuilt(&batch(&[10, 20, 30, 40], 10, 0), 0b0100, ACTION_REBUILD);
@@ -84,7 +84,7 @@ fn the_base_offset_does_not_move() {
     assert_eq!(data[HEADER_BYTES + 1..HEADER_BYTES + 4], [RECORD_ATTRIBUTES, 0, 4]);
 }
 
-/// C-49: the horizon that a batch has is never moved; one without gets that of this cleaning.
+/// C-49: an existing delete horizon does not change; a batch without one gets that of this cleaning.
 #[test]
 fn a_horizon_is_set_once() {
     for (source, horizon) in [(batch(&[10, 20], 10, 0), HORIZON), (batch(&[10, 20], 700, HAS_DELETE_HORIZON), 700)] {
@@ -111,14 +111,14 @@ fn a_batch_is_copied_where_no_horizon_fits() {
     assert_eq!((long(&risen, 35), attributes_of(&risen) & HAS_DELETE_HORIZON), (70, 0));
 }
 
-/// C-52: with create time it is computed from what is left, wherever the largest was.
+/// C-52: with create time, the largest timestamp is computed from the retained records.
 #[test]
 fn the_max_timestamp_is_that_of_the_survivors() {
     let data = rebuilt(&batch(&[10, 40, 30], 10, 0), 0b101, ACTION_REBUILD);
     assert_eq!(long(&data, 35), 30);
 }
 
-/// U-65: it rises to the least that is wanted, and the records keep their times; with append time they are the header's.
+/// U-65: the largest timestamp is raised to the lower bound, and the records keep theirs; with append time, the header's.
 #[test]
 fn the_max_timestamp_rises_and_the_records_keep_theirs() {
     for (attributes, stays, times) in [(0, 0, [10, 30]), (LOG_APPEND_TIME, 0, [40, 40])] {
@@ -151,7 +151,7 @@ fn request(data: &[u8]) -> Request<'static> {
     }
 }
 
-/// F-2.3, of a batch whose checksum is right: of a record that goes only the length counts, one that stays is checked whole.
+/// F-2.3, in a batch with a right checksum: of a removed record only the length is checked, a retained one completely.
 #[test]
 fn of_what_goes_only_the_length_is_looked_at() {
     const RECORD: usize = 8;
@@ -174,7 +174,7 @@ fn of_what_goes_only_the_length_is_looked_at() {
     for delta in [0, 100] {
         let log = damaged(OFFSET_DELTA, delta);
         assert_eq!(rebuilt(&log, 0b101, ACTION_REBUILD), expected, "{delta}");
-        // U-45: an offset that does not rise, or passes the batch's last, is kept as it is.
+        // U-45: an offset that does not ascend, or exceeds the batch's last, does not change.
         let kept = rebuilt(&log, 0b011, ACTION_REBUILD);
         assert_eq!(kept[HEADER_BYTES..], log[HEADER_BYTES..][..kept.len() - HEADER_BYTES], "{delta}");
     }
@@ -183,7 +183,7 @@ fn of_what_goes_only_the_length_is_looked_at() {
     }
 }
 
-/// The batch with its payload packed, and then changed.
+/// The batch with its payload compressed, and then changed.
 fn packed(codec: u8, change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
     let plain = batch(&[10, 20, 30], 10, i16::from(codec));
     let mut payload = codec::compress(codec.into(), &plain[HEADER_BYTES..]).unwrap();
@@ -196,7 +196,7 @@ fn packed(codec: u8, change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
     log
 }
 
-/// U-52: what Kafka's readers pass over is read, and not there any more in a rebuilt batch.
+/// U-52: bytes that Kafka's readers ignore are accepted, and a rebuilt batch does not have them.
 #[test]
 fn bytes_behind_a_packed_payload_are_passed_over() {
     for (codec, behind) in [(codec::GZIP, 3), (codec::GZIP, 600), (codec::LZ4, 3), (codec::SNAPPY, 3)] {
@@ -209,7 +209,7 @@ fn bytes_behind_a_packed_payload_are_passed_over() {
     assert_eq!(rebuilt(&flags, 0b101, ACTION_REBUILD), rebuilt(&sound, 0b101, ACTION_REBUILD));
 }
 
-/// U-53: in smaller ones a batch can grow.
+/// U-53: with smaller blocks a batch can grow.
 #[test]
 fn lz4_blocks_are_as_large_as_the_source() {
     let large = packed(codec::LZ4, |payload| payload[5..7].copy_from_slice(&[0x70, 0x73]));
@@ -217,7 +217,7 @@ fn lz4_blocks_are_as_large_as_the_source() {
     assert_eq!(rebuilt(&packed(codec::LZ4, |_| ()), 0b101, ACTION_REBUILD)[HEADER_BYTES + 5], 0x40);
 }
 
-/// U-45: a reader of v1 counts back from the wrapper's offset, so its last message has to have the highest one inside.
+/// U-45: readers of v1 compute offsets backwards from the wrapper's, so the last message has to have the highest offset.
 #[test]
 fn a_wrapper_ends_with_its_highest_offset() {
     for magic in [0, 1] {

@@ -34,14 +34,14 @@ fn an_entry_names_where_its_batch_begins() {
     assert_eq!(indexes(&batches, 100).0, [(20, 200), (40, 400)]);
 }
 
-/// F-7: of several batches with the largest timestamp the first, whose last offset it is.
+/// F-7: if several batches have the largest timestamp, the entry has the last offset of the first one.
 #[test]
 fn the_earliest_batch_with_the_largest_timestamp() {
     let batches = [(1000, 5), (1010, 9), (1020, 9), (1030, 4), (1040, 9)];
     assert_eq!(indexes(&batches, 100).1, [(9, 10)]);
 }
 
-/// F-7: a full time index still has a place for the entry that closes it.
+/// F-7: a full time index still has room for its closing entry.
 #[test]
 fn the_last_place_is_for_the_closing_entry() {
     let batches: Vec<(i64, i64)> = (0..9).map(|row| (1000 + row, row)).collect();

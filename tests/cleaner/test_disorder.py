@@ -277,7 +277,7 @@ def test_offsets_that_go_back_inside_of_a_wrapper(root: Path, seed: int, convert
         if result.error is not None:
             assert not convert
             assert magic == 1
-            assert "offsets go back (batch at offset 7)" in result.reason
+            assert "offsets decrease (batch at offset 7)" in result.reason
             assert "kafka-delete-records.sh" in str(result.error)
             assert tree(root) == before
             return

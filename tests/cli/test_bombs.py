@@ -122,7 +122,7 @@ def test_one_too_large_is_refused_and_named(tmp_path: Path, kind: str) -> None:
     assert tree(log_dir / "orders-1") == before
     size = (log_dir / "orders-1" / f"{0:020d}.log").stat().st_size
     reported = " ".join(done.stderr.split())
-    assert f"orders-1/{0:020d}.log at byte 0: a batch of {size} bytes unpacks to " in reported
+    assert f"orders-1/{0:020d}.log at byte 0: a batch of {size} bytes decompresses to " in reported
     assert str(LIMIT) in reported
     assert "raise the lower of them" in reported
     again = _clean(log_dir, "--partition", "orders-1", cleanerd_max_unpacked_bytes=2 * LIMIT)
@@ -185,7 +185,7 @@ def test_reading_commands_limit_a_batch_to_the_free_memory(tmp_path: Path, words
     done = _run(_LITTLE + _PEAK, [str(tmp_path / "peak"), *words, *places])
     reported = " ".join((done.stdout + done.stderr).split())
     assert done.returncode == 5, reported
-    assert "unpacks to more than" in reported
+    assert "decompresses to more than" in reported
     assert re.search(rf"{segment}( at)? byte 0|{segment} +0 +0 ", reported), reported
     assert int((tmp_path / "peak").read_text()) * 1024 < 256 * MIB
 

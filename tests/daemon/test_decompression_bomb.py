@@ -41,7 +41,7 @@ def test_512_mib_many_partitions_and_a_bomb(tmp_path: Path, partitions: int) -> 
     (name, reason), *others = found.quarantined.items()
     assert (name, others) == (f"orders-{partitions - 1}", [])
     assert f"{name}/{0:020d}.log at byte " in reason
-    assert f"a batch of {found.stored_bytes} bytes unpacks to more than " in reason
+    assert f"a batch of {found.stored_bytes} bytes decompresses to more than " in reason
     assert "cleanerd.max.unpacked.bytes" in reason
     assert found.resident_bytes < 400 * MIB
 

@@ -50,7 +50,7 @@ def test_store_bits(before: list[bool], first: int, values: list[bool]) -> None:
     words = bitmap(before)
     room = len(words) * 64
     if first + len(values) > room:
-        with pytest.raises(ValueError, match="hold no"):
+        with pytest.raises(ValueError, match="have fewer than"):
             _kernel.store_bits(words, first, np.array(values, bool))
         assert words.tolist() == bitmap(before).tolist()
         return
@@ -71,7 +71,7 @@ def test_store_bits_needs_a_writable_array() -> None:
 def test_callers_mistakes() -> None:
     """Tables that do not rise, bitmaps that do not reach."""
     words = np.zeros(2, np.uint64)
-    for first_record, reason in (([0, 5, 4], "does not rise"), ([], "empty"), ([0, 129], "hold no")):
+    for first_record, reason in (([0, 5, 4], "is not ascending"), ([], "empty"), ([0, 129], "have fewer than")):
         with pytest.raises(ValueError, match=reason):
             _kernel.popcount_by_batch(words, np.array(first_record, np.uint32))
     with pytest.raises(ValueError, match="flags"):

@@ -145,7 +145,7 @@ def test_errors() -> None:
     assert len(digest(bytes(data), verify_crc=False)) == 1
     with pytest.raises(ValueError, match="16 bytes"):
         _kernel.content_digest(array(bytes(data)), 0, hash_key=b"short")
-    with pytest.raises(ValueError, match="keep has 2 rows, there are 1 records"):
+    with pytest.raises(ValueError, match="keep has 2 rows, but there are 1 records"):
         _kernel.read_contents(array(bytes(data)), 0, np.ones(2, np.bool_), verify_crc=False)
     with pytest.raises(_kernel.CorruptLogError):
         _kernel.read_contents(array(bytes(data)), 0, np.ones(1, np.bool_))

@@ -149,8 +149,8 @@ def test_control_type(data: bytes, expected: int) -> None:
 @pytest.mark.parametrize(
     ("data", "record", "says"),
     [
-        pytest.param(_control(b"\0\0\1"), 0, "control key is cut", id="three bytes"),
-        pytest.param(_control(None), 0, "control key is cut", id="no key"),
+        pytest.param(_control(b"\0\0\1"), 0, "control key is truncated", id="three bytes"),
+        pytest.param(_control(None), 0, "control key is truncated", id="no key"),
         pytest.param(_control(b"\xff\xff\0\1"), 0, "negative version", id="negative version"),
         pytest.param(_control(b"\0\0\xff\xff"), 0, "negative control type", id="negative type"),
         pytest.param(_control(b"\0\0\0\1", codec=1), -1, "compressed control batch", id="compressed"),
@@ -180,10 +180,10 @@ AT_ONE = _record(b"\x00\x00\x02" + varint(-1) + varint(-1) + b"\x00")
 @pytest.mark.parametrize(
     ("payload", "count", "record", "reason"),
     [
-        (GOOD + AT_ONE, 1, -1, "behind the last record"),
-        (GOOD, 2, -1, "2 records in 7 bytes"),
-        (GOOD * 2, 3, -1, "3 records in 14 bytes"),
-        (GOOD, 0, -1, "behind the last record"),
+        (GOOD + AT_ONE, 1, -1, "after the last record"),
+        (GOOD, 2, -1, "2 records do not fit in 7 bytes"),
+        (GOOD * 2, 3, -1, "3 records do not fit in 14 bytes"),
+        (GOOD, 0, -1, "after the last record"),
         (_record(b"\x00\x00\x00" + varint(-1) + varint(-1) + b"\x00\x00"), 1, 0, "does not use all"),
         (_record(b"\x00\x00\x00" + varint(40) + b"k" + b"\x00"), 1, 0, "longer than its record"),
         (_record(b"\x00\x00\x00" + varint(-1) + varint(-1) + varint(9)), 1, 0, "more headers"),
@@ -191,7 +191,7 @@ AT_ONE = _record(b"\x00\x00\x02" + varint(-1) + varint(-1) + b"\x00")
         (_record(b"\x00\x00\x00" + varint(-1) + varint(-1) + varint(-1)), 1, 0, "negative header count"),
         (varint(-1) + bytes(6), 1, 0, "negative record length"),
         (varint(90) + bytes(6), 1, 0, "longer than the rest"),
-        (b"\xff" * 7, 1, 0, "length is cut"),
+        (b"\xff" * 7, 1, 0, "length is truncated"),
         (_record(b"\x00" + b"\x80" * 10 + b"\x00" * 5), 1, 0, "ends inside a field"),
     ],
 )
@@ -252,7 +252,7 @@ def _patched(at: int, patch: bytes) -> bytes:
         (_patched(21, b"\0\x07"), "unknown codec 7"),
         (_patched(21, b"\0\x01"), "damaged gzip"),
         (_patched(0, b"\xff"), "negative base offset"),
-        (_patched(0, struct.pack(">q", 2**63 - 1))[:23] + b"\0\0\0\1" + _patched(0, b"")[27:], "passes 2\\^63-1"),
+        (_patched(0, struct.pack(">q", 2**63 - 1))[:23] + b"\0\0\0\1" + _patched(0, b"")[27:], "exceeds 2\\^63-1"),
     ],
 )
 def test_bad_batches(data: bytes, reason: str) -> None:

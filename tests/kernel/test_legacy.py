@@ -141,14 +141,16 @@ def _raw_wrapper(value: bytes | None, codec: int = 1, magic: int = 1) -> bytes:
         pytest.param(_inner_patched(8, struct.pack(">i", -9), seal=False), 0, "size -9 is below", id="negative size"),
         pytest.param(_inner_patched(12, b"\0\0\0\0", seal=False), 0, "CRC-32", id="inner checksum"),
         pytest.param(_inner_patched(16, b"\2"), 0, "magic 2 inside", id="magic 2 inside"),
-        pytest.param(_inner_patched(0, struct.pack(">q", 9)), 0, "passes that of the wrapper", id="first offset"),
-        pytest.param(_inner_patched(37, struct.pack(">q", 9)), 1, "passes that of the wrapper", id="offset too high"),
+        pytest.param(_inner_patched(0, struct.pack(">q", 9)), 0, "above that of the wrapper", id="first offset"),
+        pytest.param(_inner_patched(37, struct.pack(">q", 9)), 1, "above that of the wrapper", id="offset too high"),
         pytest.param(_inner_patched(0, struct.pack(">q", -1), magic=0), -1, "negative offset", id="negative offset"),
         pytest.param(_inner_patched(0, struct.pack(">q", -51)), -1, "negative offset", id="below offset 0"),
         pytest.param(_inner_patched(26, struct.pack(">i", -2)), 0, "longer than its message", id="key length -2"),
         pytest.param(_inner_patched(26, struct.pack(">i", 99)), 0, "longer than its message", id="key length"),
-        pytest.param(_inner_patched(32, struct.pack(">i", 0)), 0, "behind the value", id="value length"),
-        pytest.param(encode_wrapper(5, encode_legacy(6, b"k", b"v")), -1, "below the last one", id="wrapper offset"),
+        pytest.param(_inner_patched(32, struct.pack(">i", 0)), 0, "after the value", id="value length"),
+        pytest.param(
+            encode_wrapper(5, encode_legacy(6, b"k", b"v")), -1, "below that of the last message", id="wrapper offset"
+        ),
         pytest.param(
             encode_wrapper(2**40, encode_legacy(0, b"k", b"v", magic=0), magic=0), -1, "2\\^31-1", id="far apart"
         ),
@@ -288,11 +290,11 @@ def test_actions_that_do_not_fit() -> None:
             _rewrite(data, [True] * 3, SET)
         with pytest.raises(ValueError, match="unknown action 0x4"):
             _rewrite(data, [True] * 3, 4)
-        with pytest.raises(ValueError, match="keeps no record"):
+        with pytest.raises(ValueError, match="retains no record"):
             _rewrite(data, [False] * 3, ACTION_REBUILD)
-        with pytest.raises(ValueError, match="no keep bits"):
+        with pytest.raises(ValueError, match="too few keep bits"):
             _rewrite(data, [], ACTION_REBUILD)
-        with pytest.raises(ValueError, match="no keep bits"):
+        with pytest.raises(ValueError, match="too few keep bits"):
             _rewrite(data, [], ACTION_DROP)
 
 

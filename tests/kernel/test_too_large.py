@@ -47,7 +47,7 @@ def test_each_codec(codec: int, call: Callable[[bytes], object]) -> None:
     good, bad = keyed_batch(0, [("k", "v")]), _plain(codec)
     with pytest.raises(_kernel.BatchTooLargeError) as caught:
         call(bad)
-    assert caught.value.reason == f"a batch of {len(bad)} bytes unpacks to more than {MIB} bytes"
+    assert caught.value.reason == f"a batch of {len(bad)} bytes decompresses to more than {MIB} bytes"
     with pytest.raises(_kernel.BatchTooLargeError) as caught:
         call(good + bad)
     assert caught.value.position == len(good)
@@ -65,7 +65,9 @@ def test_wrappers(codec: int, magic: int) -> None:
 def test_many_small_records_count_too() -> None:
     """Eight bytes a record would fit; their columns would not."""
     assert len(_decode(crowded_batch(0, MIB // RECORD_BYTES)).records) == MIB // RECORD_BYTES
-    with pytest.raises(_kernel.BatchTooLargeError, match=f"unpacks to {MANY} records, which need more memory than"):
+    with pytest.raises(
+        _kernel.BatchTooLargeError, match=f"decompresses to {MANY} records, which need more memory than"
+    ):
         _decode(crowded_batch(0, MANY))
     assert len(_decode(crowded_batch(0, MANY), 2 * MIB).records) == MANY
 
@@ -100,8 +102,8 @@ def test_a_window_that_there_is_no_memory_for() -> None:
     done = subprocess.run([sys.executable, "-c", _LITTLE_MEMORY], capture_output=True, check=True, text=True)
     assert done.stdout.splitlines() == [
         "b'hello'",
-        "CorruptLogError zstd data with a window of more than 128 MiB, which no broker reads either",
-        "BatchTooLargeError needs more memory to be unpacked by zstd than the system has",
+        "CorruptLogError zstd data has a window of more than 128 MiB, which brokers reject, too",
+        "BatchTooLargeError needs more memory for its decompression by zstd than the system has",
         "b'hello'",
     ]
 
@@ -110,7 +112,7 @@ def test_a_count_that_lies_is_damage() -> None:
     """A record count that the bytes do not bear out says nothing about memory."""
     lie = bytearray(crowded_batch(0, 100))
     lie[57:61] = (2**31 - 1).to_bytes(4, "big")
-    with pytest.raises(_kernel.CorruptLogError, match="2147483647 records in") as caught:
+    with pytest.raises(_kernel.CorruptLogError, match="2147483647 records do not fit in") as caught:
         _decode(seal(bytes(lie)))
     assert not isinstance(caught.value, _kernel.BatchTooLargeError)
 

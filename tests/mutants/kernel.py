@@ -33,7 +33,7 @@ KERNEL = (
         "base-offset-from-the-first-survivor",
         "C-52",
         SURVIVORS,
-        "record_count: i32::try_from(self.count).unwrap_or(i32::MAX), // no more than there were\n",
+        "record_count: i32::try_from(self.count).unwrap_or(i32::MAX), // at most the source's count\n",
         "base_offset: self.source.base_offset + i64::from(self.source.record_count) - self.count as i64,\n"
         "            record_count: i32::try_from(self.count).unwrap_or(i32::MAX),\n",
         ("kernel/tests/rewrite.rs::the_base_offset_does_not_move",),

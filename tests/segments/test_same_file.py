@@ -257,7 +257,7 @@ def test_a_log_that_vanishes_while_it_is_listed(log: PartitionLog, monkeypatch: 
 @pytest.mark.parametrize(
     ("raised", "reported"),
     [
-        (_kernel.InvalidCallError("REBUILD keeps no record"), "the log changed after the cleaning was computed"),
+        (_kernel.InvalidCallError("REBUILD retains no record"), "the log changed after the cleaning was computed"),
         (_kernel.KernelBugError("index out of bounds"), "internal error: index out of bounds"),
     ],
 )
@@ -282,7 +282,7 @@ def test_bits_of_another_file(log: PartitionLog) -> None:
         return _kernel.rewrite_chunk(data, position, np.zeros(1, np.uint64), 0, actions, delete_horizon=0)
 
     with SegmentReader.open(str(log.path)) as reader:
-        with pytest.raises(KernelError, match="keeps no record") as caught:
+        with pytest.raises(KernelError, match="retains no record") as caught:
             list(reader.chunks(log.segments[0], rewrite))
         assert caught.value.where == str(file_of(log, 0))
         replaced(file_of(log, 0))

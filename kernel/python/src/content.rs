@@ -1,4 +1,4 @@
-//! `content_digest` and `read_contents`: what records say to their readers.
+//! `content_digest` and `read_contents`: the content of records as consumers see it.
 
 use cleanerd_kernel::content::{self, Reading};
 use numpy::PyReadonlyArray1;

@@ -8,25 +8,25 @@ pyo3::create_exception!(
     cleanerd._kernel,
     CorruptLogError,
     PyException,
-    "Bytes that are not what the format says. Never raised for the caller's mistakes."
+    "Bytes that violate the format. Never raised for wrong arguments."
 );
 pyo3::create_exception!(
     cleanerd._kernel,
     BatchTooLargeError,
     CorruptLogError,
-    "A batch that would take more memory than it may; nothing else is known to be wrong with it."
+    "A batch that needs more memory than allowed; it may be valid otherwise."
 );
 pyo3::create_exception!(
     cleanerd._kernel,
     KernelBugError,
     PyException,
-    "A panic inside the kernel, caught at the boundary. Always a bug of ours."
+    "A panic inside the kernel. Always a bug of cleanerd."
 );
 pyo3::create_exception!(
     cleanerd._kernel,
     InvalidCallError,
     PyValueError,
-    "What does not fit together: keep bits or actions of another segment, arrays of different lengths."
+    "Arguments that do not fit together: keep bits or actions of another segment, arrays of different lengths."
 );
 /// Runs `body` without the GIL; errors and panics become exceptions.
 pub fn run<T: Send>(py: Python<'_>, body: impl FnOnce() -> Result<T, Error> + Send) -> PyResult<T> {

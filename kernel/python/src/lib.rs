@@ -1,4 +1,4 @@
-//! `cleanerd._kernel`: arguments, arrays and errors. No logic; the stub `cleanerd/_kernel.pyi` is the documentation.
+//! `cleanerd._kernel`: converts arguments, arrays and errors. The stub `cleanerd/_kernel.pyi` is the documentation.
 
 #![forbid(unsafe_code)]
 
@@ -41,7 +41,7 @@ fn scan_headers(py: Python<'_>, data: PyReadonlyArray1<'_, u8>, position: i64, v
     Ok(Batches::new(py, run(py, || batch_table::scan_headers(data, position, verify_crc))?))
 }
 
-/// How to decode, from the arguments that say so.
+/// Options for decoding, from the Python arguments.
 pub(crate) fn options(
     hash_key: Option<Bound<'_, PyBytes>>,
     version_header: Option<Bound<'_, PyBytes>>,
@@ -95,7 +95,7 @@ fn decode_chunk(
         data, position, keep_bits, first_bit, actions, *, delete_horizon=-1, convert_legacy=false, verify_crc=true,
         max_unpacked=1073741824
     ),
-    // Spelled out because a negative default would show as an ellipsis.
+    // Explicit, because a negative default would appear as an ellipsis.
     text_signature = "(data, position, keep_bits, first_bit, actions, *, delete_horizon=-1, convert_legacy=False, \
                       verify_crc=True, max_unpacked=1073741824)"
 )]

@@ -1,4 +1,4 @@
-//! `OffsetMap`, `KeyRows` and `IndexBuilder`: the objects with a memory.
+//! `OffsetMap`, `KeyRows` and `IndexBuilder`: the objects with a state.
 
 use cleanerd_kernel::key_rows;
 use cleanerd_kernel::offset_map::Columns;
@@ -216,7 +216,7 @@ impl KeyRows {
     }
 }
 
-/// The columns of versions, if there are any.
+/// The columns of versions, if they are given.
 fn columns<'a>(
     version: Option<&'a PyReadonlyArray1<'_, i64>>,
     has_version: Option<&'a PyReadonlyArray1<'_, bool>>,
@@ -224,7 +224,7 @@ fn columns<'a>(
     match (version, has_version) {
         (Some(version), Some(has)) => Ok(Some(Versions { version: version.as_slice()?, has: has.as_slice()? })),
         (None, None) => Ok(None),
-        _ => Err(PyValueError::new_err("version and has_version go together")),
+        _ => Err(PyValueError::new_err("version and has_version must be given together")),
     }
 }
 

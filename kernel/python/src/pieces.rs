@@ -1,4 +1,4 @@
-//! `ChunkDecoder` and `ChunkRewriter`: a chunk fed piece by piece.
+//! `ChunkDecoder` and `ChunkRewriter`: they take a chunk piece by piece.
 
 use cleanerd_kernel::decode::{Gathering, Options};
 use cleanerd_kernel::rewrite::{self, Request};
@@ -84,7 +84,7 @@ impl ChunkRewriter {
             expected_bytes, keep_bits, first_bit, actions, *, delete_horizon=-1, max_batch_bytes=0,
             convert_legacy=false, verify_crc=true, max_unpacked=1073741824, lead=None, least_max_timestamps=None
         ),
-        // Spelled out because a negative default would show as an ellipsis.
+        // Explicit, because a negative default would appear as an ellipsis.
         text_signature = "(expected_bytes, keep_bits, first_bit, actions, *, delete_horizon=-1, max_batch_bytes=0, \
                           convert_legacy=False, verify_crc=True, max_unpacked=1073741824, lead=None, least_max_timestamps=None)"
     )]
@@ -147,7 +147,7 @@ impl ChunkRewriter {
     fn finish(&mut self, py: Python<'_>) -> PyResult<Written> {
         let mut written = self.written.take().ok_or_else(finished)?;
         if self.lead.is_none() {
-            written.give_back();
+            written.shrink();
         }
         Written::new(py, written)
     }

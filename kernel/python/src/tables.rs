@@ -1,11 +1,11 @@
-//! Results as objects whose columns are read-only arrays over the kernel's own vectors.
+//! Results as objects whose columns are read-only arrays over the kernel's vectors.
 
 use cleanerd_kernel::{batch_table, content, decode, rewrite};
 use numpy::{Element, PyArray1, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::PySlice;
 
-/// Hands `column` to NumPy without copying it.
+/// Gives `column` to NumPy without copying it.
 pub fn read_only<T: Element>(py: Python<'_>, column: Vec<T>) -> Py<PyArray1<T>> {
     let array = PyArray1::from_vec(py, column);
     array.readwrite().make_nonwriteable();
@@ -19,7 +19,7 @@ fn column(py: Python<'_>, fields: content::Fields) -> Column {
     (read_only(py, fields.offsets), read_only(py, fields.data), read_only(py, fields.null))
 }
 
-/// A class of read-only columns with a getter each.
+/// A class with read-only columns, one getter per column.
 macro_rules! columns {
     ($class:ident { $($column:ident: $element:ty),* $(,)? } plain { $($field:ident),* $(,)? }) => {
         #[pyclass(frozen, module = "cleanerd._kernel")]
@@ -191,7 +191,7 @@ impl Chunk {
     }
 }
 
-/// The columns that the index builder needs stay on the Rust side and are copied out when asked for: they are short.
+/// The columns that the index builder needs stay in Rust. Their getters copy them, because they are short.
 #[pyclass(frozen, module = "cleanerd._kernel")]
 pub struct Written {
     data: Py<PyArray1<u8>>,
@@ -207,7 +207,7 @@ impl Written {
     }
 }
 
-/// The array without its first `start` elements; nothing is copied.
+/// The array without its first `start` elements, not copied.
 fn from(py: Python<'_>, array: &Py<PyArray1<u8>>, start: usize) -> PyResult<Py<PyArray1<u8>>> {
     if start == 0 {
         return Ok(array.clone_ref(py));

@@ -1,4 +1,4 @@
-//! gzip members (RFC 1952). The frame is read here so that the inflate state can be used again for every batch.
+//! gzip members (RFC 1952). Their frame is read here, so that all batches share one inflate state.
 
 use flate2::{Compress, Compression, Crc, Decompress, FlushCompress, FlushDecompress, Status};
 
@@ -22,7 +22,7 @@ pub struct Gzip {
 }
 
 impl Gzip {
-    /// One member or several. Bytes behind a member that do not begin another one are ignored, as Java ignores them.
+    /// Reads one or more members. Like Java, it ignores bytes after a member that do not begin another one.
     pub fn decompress(&mut self, input: &[u8], output: &mut Scratch) -> Result<(), Reason> {
         let mut next = Some(skip_header(input).ok_or_else(damaged)?);
         while let Some(member) = next {
@@ -31,7 +31,7 @@ impl Gzip {
         Ok(())
     }
 
-    /// Inflates one member behind its header and checks its trailer; returns what follows.
+    /// Inflates one member after its header and checks its trailer. Returns the bytes that follow.
     fn member<'a>(&mut self, mut input: &'a [u8], output: &mut Scratch) -> Result<&'a [u8], Reason> {
         let state = self.reader.get_or_insert_with(|| Decompress::new(false));
         state.reset(false);
@@ -48,10 +48,10 @@ impl Gzip {
                 break;
             }
             if consumed == 0 && produced == 0 {
-                return Err(Reason::batch("gzip data is cut"));
+                return Err(Reason::batch("gzip data is truncated"));
             }
         }
-        let (trailer, rest) = input.split_first_chunk::<8>().ok_or_else(|| Reason::batch("gzip data is cut"))?;
+        let (trailer, rest) = input.split_first_chunk::<8>().ok_or_else(|| Reason::batch("gzip data is truncated"))?;
         let mut crc = Crc::new();
         crc.update(output.filled().get(start..).unwrap_or_default());
         let [c0, c1, c2, c3, s0, s1, s2, s3] = *trailer;
@@ -64,7 +64,7 @@ impl Gzip {
     pub fn compress(&mut self, mut input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
         let state = self.writer.get_or_insert_with(|| Compress::new_gzip(Compression::new(DEFAULT_LEVEL), WINDOW_BITS));
         state.reset();
-        // Through a buffer of our own: given a vector, flate2 zeroes all of its spare room first.
+        // A separate buffer: flate2 would zero all spare capacity of a vector.
         self.packed.resize(OUTPUT_ROOM, 0);
         loop {
             let (in_before, out_before) = (state.total_in(), state.total_out());
@@ -83,7 +83,7 @@ impl Gzip {
     }
 }
 
-/// Reserved flags mean nothing, as in Java's reader.
+/// Reserved flags are ignored, as in Java's reader.
 fn skip_header(input: &[u8]) -> Option<&[u8]> {
     let (header, mut rest) = input.split_first_chunk::<10>()?;
     let flags = header[3];
@@ -113,7 +113,7 @@ fn damaged() -> Reason {
 
 #[cold]
 fn refused() -> Reason {
-    Reason::batch("gzip did not compress")
+    Reason::batch("gzip failed to compress a batch")
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The lz4 frame as Kafka reads and writes it (F-4): independent blocks. Our own, because ready-made frame codecs build a new
-//! table for every frame.
+//! The lz4 frame as Kafka reads and writes it (F-4), with independent blocks. Libraries build a new table for every frame; this
+//! code reuses it.
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 
@@ -8,11 +8,11 @@ use super::xxh32::xxh32;
 use crate::error::Reason;
 
 const MAGIC: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
-/// Version 1, independent blocks, nothing optional.
+/// Version 1, independent blocks, no optional fields.
 const FLAGS: u8 = 0x60;
 /// Blocks of 64 KiB, as Kafka writes them: 2^(8 + 2 id) bytes.
 const SIZE_ID: u8 = 4;
-/// The two, with the checksum that magic 0 has: it wrongly covers the frame magic too (KAFKA-3160).
+/// Flags and block size with magic 0's checksum, which wrongly covers the frame magic, too (KAFKA-3160).
 const DESCRIPTOR_V0: [u8; 3] = [0x60, 0x40, 0x1a];
 const STORED: u32 = 1 << 31;
 
@@ -25,7 +25,7 @@ const CONTENT_CHECKSUM: u8 = 0x04;
 const RESERVED_FLAGS: u8 = 0x03;
 const RESERVED_BLOCK_BITS: u8 = 0x8f;
 
-/// lz4 gives at most 255 bytes for one.
+/// lz4 decompresses one byte to at most 255.
 const MOST_OUT_PER_BYTE: usize = 255;
 
 #[derive(Default)]
@@ -42,12 +42,12 @@ struct Descriptor {
 }
 
 impl Lz4 {
-    /// One frame.
+    /// Reads one frame.
     pub fn decompress(&mut self, input: &[u8], output: &mut Scratch) -> Result<(), Reason> {
         unpack_frame(input, true, output)
     }
 
-    /// One frame of magic 0, whose descriptor checksum nobody looks at (KAFKA-3160).
+    /// Reads one frame of magic 0, without checking its descriptor checksum (KAFKA-3160).
     pub fn decompress_v0(&mut self, input: &[u8], output: &mut Scratch) -> Result<(), Reason> {
         unpack_frame(input, false, output)
     }
@@ -56,7 +56,7 @@ impl Lz4 {
         self.compress_like(&[], input, output)
     }
 
-    /// The same in blocks as large as those of the frame `source`: in smaller ones it could be many times larger.
+    /// Uses blocks as large as those of the frame `source`: with smaller ones the result could be many times larger.
     pub fn compress_like(&mut self, source: &[u8], input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
         let size_id = source.get(MAGIC.len() + 1).map_or(SIZE_ID, |block| (block >> 4 & 7).max(SIZE_ID));
         let descriptor = [FLAGS, size_id << 4];
@@ -64,7 +64,7 @@ impl Lz4 {
         self.pack_frame(input, &[descriptor[0], descriptor[1], checksum], block_bytes(size_id), output)
     }
 
-    /// A frame for magic 0.
+    /// Writes a frame for magic 0.
     pub fn compress_v0(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
         self.pack_frame(input, &DESCRIPTOR_V0, block_bytes(SIZE_ID), output)
     }
@@ -85,7 +85,7 @@ impl Lz4 {
             } else {
                 self.large.get_or_insert_with(CompressTable::large)
             };
-            let refused = || Reason::batch("lz4 did not compress");
+            let refused = || Reason::batch("lz4 failed to compress a batch");
             let length = compress_into_with_table(chunk, &mut self.packed, table).map_err(|_| refused())?;
             // Both lengths are at most 4 MiB: the casts keep the values.
             if length < chunk.len() {
@@ -133,7 +133,7 @@ fn unpack_frame(input: &[u8], check_descriptor: bool, output: &mut Scratch) -> R
             unpack_block(block, descriptor.block_bytes, output)?;
         }
     }
-    // Kafka steps over the content checksum without looking, and reads nothing behind it.
+    // Kafka skips the content checksum without checking it, and reads nothing after it.
     let trailer = if descriptor.content_checksum { 4 } else { 0 };
     if input.len() < trailer { Err(cut()) } else { Ok(()) }
 }
@@ -184,7 +184,7 @@ fn damaged(what: &str) -> Reason {
 
 #[cold]
 fn cut() -> Reason {
-    Reason::batch("lz4 data is cut")
+    Reason::batch("lz4 data is truncated")
 }
 
 #[cfg(test)]

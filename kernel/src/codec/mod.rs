@@ -1,4 +1,4 @@
-//! The five codecs of F-4, with contexts and tables that are made once per thread and used again.
+//! The five codecs of F-4. Each thread reuses its contexts and tables.
 
 mod gzip;
 mod lz4_frame;
@@ -18,10 +18,10 @@ pub const SNAPPY: u8 = 2;
 pub const LZ4: u8 = 3;
 pub const ZSTD: u8 = 4;
 
-/// More than this is not kept between calls.
+/// Larger buffers are freed after each call.
 const KEPT_SCRATCH_BYTES: usize = 32 << 20;
 
-/// Contexts of all codecs; each comes into being when it is first needed.
+/// Contexts of all codecs, created on first use.
 #[derive(Default)]
 pub struct Codecs {
     gzip: gzip::Gzip,
@@ -31,7 +31,7 @@ pub struct Codecs {
 }
 
 impl Codecs {
-    /// Unpacks `input` into `output`, which is cleared first. At most `limit` bytes.
+    /// Decompresses `input` into `output`, which is cleared first, to at most `limit` bytes.
     pub fn decompress(&mut self, codec: u8, input: &[u8], limit: usize, output: &mut Scratch) -> Result<(), Reason> {
         output.start(limit);
         match codec {
@@ -44,7 +44,7 @@ impl Codecs {
         }
     }
 
-    /// The same for the value of a wrapper of magic 0 or 1 (F-3.1).
+    /// [`Codecs::decompress`] for the value of a wrapper of magic 0 or 1 (F-3.1).
     pub fn decompress_legacy(
         &mut self,
         magic: u8,
@@ -63,7 +63,7 @@ impl Codecs {
         }
     }
 
-    /// Packs `input` at the codec's default level and appends it to `output`.
+    /// Compresses `input` at the codec's default level and appends it to `output`.
     pub fn compress(&mut self, codec: u8, input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
         match codec {
             NONE => output.extend_from_slice(input),
@@ -76,7 +76,9 @@ impl Codecs {
         Ok(())
     }
 
-    /// The same for what is left of the payload `source`: in blocks as large, so that it does not grow (U-53).
+    /// [`Codecs::compress`] for the retained part of the payload `source`, in blocks as large as its blocks (U-53).
+    ///
+    /// With smaller blocks the result could be larger than `source`.
     pub fn compress_like(
         &mut self,
         codec: u8,
@@ -91,7 +93,7 @@ impl Codecs {
         }
     }
 
-    /// The same for the value of a wrapper of magic 0 or 1.
+    /// [`Codecs::compress`] for the value of a wrapper of magic 0 or 1.
     pub fn compress_legacy(&mut self, magic: u8, codec: u8, input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
         match codec {
             LZ4 if magic == 0 => self.lz4.compress_v0(input, output),
@@ -109,7 +111,7 @@ pub fn unknown(codec: u8) -> Reason {
     Reason::batch(format!("unknown codec {codec}"))
 }
 
-/// What one thread keeps between calls.
+/// Buffers and contexts that a thread reuses.
 #[derive(Default)]
 pub struct Workbench {
     pub codecs: Codecs,
@@ -121,7 +123,7 @@ thread_local! {
     static WORKBENCH: Cell<Option<Box<Workbench>>> = const { Cell::new(None) };
 }
 
-/// Lends the thread's workbench to `body`. After a panic it is not put back: contexts may be in any state.
+/// Runs `body` with the thread's workbench. After a panic the workbench is dropped, because its state is unknown.
 pub fn with_workbench<T>(body: impl FnOnce(&mut Workbench) -> T) -> T {
     let mut bench = WORKBENCH.take().unwrap_or_default();
     let result = body(&mut bench);
@@ -136,11 +138,11 @@ pub fn with_workbench<T>(body: impl FnOnce(&mut Workbench) -> T) -> T {
 fn check_codec(codec: i64) -> Result<u8, Error> {
     match u8::try_from(codec) {
         Ok(codec) if codec <= ZSTD => Ok(codec),
-        _ => invalid(format!("no codec {codec}: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd")),
+        _ => invalid(format!("unknown codec {codec}: use 0 none, 1 gzip, 2 snappy, 3 lz4 or 4 zstd")),
     }
 }
 
-/// `data` as the payload of a batch with this codec.
+/// Compresses `data` as the payload of a batch.
 pub fn compress(codec: i64, data: &[u8]) -> Result<Vec<u8>, Error> {
     let codec = check_codec(codec)?;
     with_workbench(|bench| {
@@ -150,7 +152,7 @@ pub fn compress(codec: i64, data: &[u8]) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// A payload, unpacked.
+/// Decompresses the payload of a batch.
 pub fn decompress(codec: i64, data: &[u8], limit: usize) -> Result<Vec<u8>, Error> {
     let codec = check_codec(codec)?;
     with_workbench(|bench| {
@@ -232,7 +234,7 @@ mod tests {
             let packed = compress(codec.into(), &data).unwrap();
             let cut = cut.index(packed.len());
             let result = decompress(codec.into(), &packed[..cut], data.len());
-            // The xerial framing has no end mark: a cut between two blocks is only a shorter payload.
+            // The xerial framing has no end marker: cut between two blocks, it is a valid shorter payload.
             if let Ok(unpacked) = result {
                 prop_assert!(codec == SNAPPY && data.starts_with(&unpacked));
             }

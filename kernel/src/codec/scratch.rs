@@ -1,10 +1,10 @@
-//! A growing output buffer with a hard limit, used again for one batch after the other.
+//! A growing output buffer with a hard limit, reused for all batches.
 
 use crate::error::Reason;
 
 const FIRST_ROOM: usize = 16 << 10;
 
-/// Bytes `0..len` are filled; the rest of `bytes` is old output, kept so that it need not be zeroed again.
+/// Bytes `0..len` are filled. The rest of `bytes` is old output, which is kept to avoid zeroing it again.
 #[derive(Default)]
 pub struct Scratch {
     bytes: Vec<u8>,
@@ -30,7 +30,7 @@ impl Scratch {
         self.bytes.capacity()
     }
 
-    /// Bytes that may still come.
+    /// Bytes up to the limit.
     pub fn left(&self) -> usize {
         self.limit - self.len
     }
@@ -47,8 +47,8 @@ impl Scratch {
         Ok(self.bytes.get_mut(self.len..end).unwrap_or_default())
     }
 
-    /// Room for at least one byte, at best `hint`; one byte beyond the limit, so that a stream that ends at the limit can be
-    /// told from one that goes on.
+    /// Room for at least one byte, at best `hint`. It may include one byte beyond the limit, which shows that a stream goes on
+    /// there.
     pub fn some(&mut self, hint: usize) -> Result<&mut [u8], Reason> {
         let most = self.limit.saturating_add(1);
         if self.bytes.len() <= self.len {
@@ -59,7 +59,7 @@ impl Scratch {
         Ok(self.bytes.get_mut(self.len..end).unwrap_or_default())
     }
 
-    /// Memory that is refused is an error here: the standard way ends the process.
+    /// A failed allocation is an error here; Rust's default ends the process.
     #[cold]
     #[inline(never)]
     fn grow_to(&mut self, end: usize) -> Result<(), Reason> {
@@ -71,7 +71,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// `count` bytes of the room were filled.
+    /// Counts `count` more bytes as filled.
     pub fn advance(&mut self, count: usize) -> Result<(), Reason> {
         if count > self.left() {
             return Err(self.too_much());
@@ -93,11 +93,11 @@ impl Scratch {
 
     #[cold]
     pub fn too_much(&self) -> Reason {
-        Reason::too_large(format!("unpacks to more than {} bytes", self.limit))
+        Reason::too_large(format!("decompresses to more than {} bytes", self.limit))
     }
 }
 
 #[cold]
 fn no_memory(bytes: usize) -> Reason {
-    Reason::too_large(format!("unpacks to {bytes} bytes or more, and the system has no memory for them"))
+    Reason::too_large(format!("decompresses to {bytes} bytes or more, for which the system has no memory"))
 }

@@ -1,14 +1,14 @@
-//! snappy in the framing of the xerial library, which is what Kafka writes, or one bare block, which other clients write.
+//! snappy in the framing of the xerial library, which Kafka writes, or one bare block, which other clients write.
 
 use super::scratch::Scratch;
 use crate::error::Reason;
 
 const MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
-/// Version 1, readable from version 1 on.
+/// Version 1, compatible with version 1.
 const VERSIONS: [u8; 8] = [0, 0, 0, 1, 0, 0, 0, 1];
 const BLOCK_BYTES: usize = 32 << 10;
 const MOST_BLOCK_BYTES: usize = 4 << 20;
-/// The best that snappy can do is 64 bytes out of 3.
+/// snappy decompresses 3 bytes to at most 64.
 const MOST_OUT_PER_BYTE: usize = 22;
 
 #[derive(Default)]
@@ -18,9 +18,9 @@ pub struct Xerial {
 }
 
 impl Xerial {
-    /// Framed streams, one behind the other; or, without the magic, one bare block.
+    /// Reads framed streams, one after the other, or one bare block if there is no magic.
     ///
-    /// Fewer than four bytes at the end are no block's length: ignored, as the library that Kafka uses ignores them.
+    /// Like Kafka's library, it ignores fewer than four bytes at the end, which cannot be the length of a block.
     pub fn decompress(&mut self, mut input: &[u8], output: &mut Scratch) -> Result<(), Reason> {
         if !input.starts_with(&MAGIC) {
             return block(input, output);
@@ -45,7 +45,7 @@ impl Xerial {
         self.compress_like(&[], input, output)
     }
 
-    /// The same in blocks as large as the first one of `source`, if that is larger: in smaller ones it could grow.
+    /// Uses blocks at least as large as the first one of `source`: with smaller ones the payload could grow.
     pub fn compress_like(&mut self, source: &[u8], input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
         let block_bytes = first_block(source).clamp(BLOCK_BYTES, MOST_BLOCK_BYTES);
         output.extend_from_slice(&MAGIC);
@@ -53,7 +53,7 @@ impl Xerial {
         let writer = self.writer.get_or_insert_with(snap::raw::Encoder::new);
         self.packed.resize(snap::raw::max_compress_len(block_bytes.min(input.len())), 0);
         for chunk in input.chunks(block_bytes) {
-            let refused = || Reason::batch("snappy did not compress");
+            let refused = || Reason::batch("snappy failed to compress a batch");
             let length = writer.compress(chunk, &mut self.packed).map_err(|_| refused())?;
             let packed = self.packed.get(..length).ok_or_else(refused)?;
             output.extend_from_slice(&(length as u32).to_be_bytes()); // below 2^23
@@ -63,7 +63,7 @@ impl Xerial {
     }
 }
 
-/// Bytes that the first block of a payload unpacks to, 0 where there is none.
+/// Decompressed size of a payload's first block, 0 if there is none.
 fn first_block(source: &[u8]) -> usize {
     let framed = MAGIC.len() + VERSIONS.len() + 4;
     let packed = if source.starts_with(&MAGIC) { source.get(framed..).unwrap_or_default() } else { source };
@@ -86,7 +86,7 @@ fn damaged() -> Reason {
 
 #[cold]
 fn cut() -> Reason {
-    Reason::batch("snappy data is cut")
+    Reason::batch("snappy data is truncated")
 }
 
 #[cfg(test)]

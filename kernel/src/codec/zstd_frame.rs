@@ -1,4 +1,4 @@
-//! zstd frames through one reused context for each direction.
+//! zstd frames, with one reused context per direction.
 
 use zstd::zstd_safe::zstd_sys::ZSTD_ErrorCode;
 use zstd::zstd_safe::{CCtx, CParameter, DCtx, InBuffer, OutBuffer, ResetDirective, compress_bound};
@@ -7,9 +7,9 @@ use super::scratch::Scratch;
 use crate::error::Reason;
 
 const DEFAULT_LEVEL: i32 = 3;
-/// More room than this is not kept for the next batch.
+/// A larger buffer is freed after each batch.
 const KEPT_PACKED_BYTES: usize = 16 << 20;
-/// Nor is a reader larger than this: a frame may ask for a window of up to 128 MiB, which its context would hold for ever.
+/// A larger reader is freed, too: its context would keep a frame's window, which may have 128 MiB.
 const KEPT_READER_BYTES: usize = 9 << 20;
 
 #[derive(Default)]
@@ -20,7 +20,7 @@ pub struct Zstd {
 }
 
 impl Zstd {
-    /// One frame or several. Kafka's frames carry no content size, so the output grows as it comes.
+    /// Reads one or more frames. Kafka's frames have no content size, so the output grows step by step.
     pub fn decompress(&mut self, input: &[u8], output: &mut Scratch) -> Result<(), Reason> {
         let result = self.stream(input, output);
         if self.reader.as_ref().is_some_and(|context| context.sizeof() > KEPT_READER_BYTES) {
@@ -50,7 +50,7 @@ impl Zstd {
                     return Ok(());
                 }
                 if count < room_bytes {
-                    return Err(Reason::batch("zstd data is cut"));
+                    return Err(Reason::batch("zstd data is truncated"));
                 }
             }
             if count == 0 && source.pos() == before {
@@ -63,7 +63,8 @@ impl Zstd {
         let context = match &mut self.writer {
             Some(context) => context,
             None => {
-                let mut context = CCtx::try_create().ok_or_else(|| Reason::batch("zstd has no memory"))?;
+                let mut context =
+                    CCtx::try_create().ok_or_else(|| Reason::batch("the system has no memory for zstd"))?;
                 context.set_parameter(CParameter::CompressionLevel(DEFAULT_LEVEL)).map_err(|_| refused())?;
                 self.writer.insert(context)
             }
@@ -81,23 +82,23 @@ impl Zstd {
     }
 }
 
-/// What an error of the library's is: the codes are negative numbers.
+/// The reason for an error code of the library: codes are negative numbers.
 #[cold]
 fn failed(code: usize) -> Reason {
     let is = |known: ZSTD_ErrorCode| code == (known as usize).wrapping_neg();
     if is(ZSTD_ErrorCode::ZSTD_error_memory_allocation) {
         no_memory()
     } else if is(ZSTD_ErrorCode::ZSTD_error_frameParameter_windowTooLarge) {
-        Reason::batch("zstd data with a window of more than 128 MiB, which no broker reads either")
+        Reason::batch("zstd data has a window of more than 128 MiB, which brokers reject, too")
     } else {
         damaged()
     }
 }
 
-/// Nothing is known to be wrong with the batch.
+/// The batch may be valid.
 #[cold]
 fn no_memory() -> Reason {
-    Reason::too_large("needs more memory to be unpacked by zstd than the system has")
+    Reason::too_large("needs more memory for its decompression by zstd than the system has")
 }
 
 #[cold]
@@ -107,7 +108,7 @@ fn damaged() -> Reason {
 
 #[cold]
 fn refused() -> Reason {
-    Reason::batch("zstd did not compress")
+    Reason::batch("zstd failed to compress a batch")
 }
 
 #[cfg(test)]
@@ -120,7 +121,7 @@ mod tests {
         packer.set_parameter(CParameter::WindowLog(24)).unwrap();
         let data: Vec<u8> = (0..20u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let mut packed = vec![0; compress_bound(data.len())];
-        // In two steps: a frame that tells its content size needs no larger window than that.
+        // In two steps: a frame with a content size has no larger window than that.
         let mut source = InBuffer::around(&data);
         let mut target = OutBuffer::around(packed.as_mut_slice());
         while source.pos() < data.len() {

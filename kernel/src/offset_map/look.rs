@@ -1,4 +1,4 @@
-//! Looking at lines: all four entries of one at once where the processor can, and the lines asked for before they are needed.
+//! Compares keys with lines: all four entries at once if the processor supports it, and with prefetched lines.
 
 use std::hint::black_box;
 
@@ -6,58 +6,58 @@ use pulp::{Arch, NullaryFnOnce};
 
 use super::{Line, ORDINAL_MASK, OffsetMap, Probe, SLOTS, Shard, TAG_SHIFT};
 
-/// So many keys are asked for before the first of them is looked at, where that is done by reading.
+/// Number of keys whose lines are read ahead, without a prefetch instruction.
 const READ_AHEAD: usize = 128;
-/// The same where the processor has an instruction for it, which asks for one key more whenever one was looked at: were they asked
-/// for all at once, it would forget most of them.
+/// Number of keys whose lines are prefetched by an instruction. One more is prefetched after each comparison, because the
+/// processor drops most of many prefetches at once.
 const ASK_AHEAD: usize = 32;
 
-/// A way to look at a line.
+/// A way to compare a key with a line.
 pub(super) trait Look: Copy {
-    /// Does nothing wait for what is asked for?
+    /// Whether [`Look::ask_for`] returns before the memory is in the cache.
     const NO_WAIT: bool;
 
-    /// Has memory brought into the cache. What is returned has to be used, or nothing is done.
+    /// Brings memory into the cache. The compiler drops this call if the result is not used.
     fn ask_for(self, word: &u64) -> u64;
 
-    /// (index of the first match, any match, entries in use); the index is `SLOTS` where there is none.
+    /// (index of the first match, any match, entries in use); without a match the index is `SLOTS`.
     fn at(self, line: &Line, probe: &Probe) -> (usize, bool, usize);
 }
 
-/// What looks at many lines.
+/// Work on many lines.
 pub(super) trait Task {
     type Output;
 
     fn run<L: Look>(self, look: L) -> Self::Output;
 }
 
-/// What is done with each key.
+/// Work on each key.
 pub(super) trait Visitor {
-    /// The map's lines, as many as there are.
+    /// All lines of the map.
     fn lines(&self) -> &[Line];
 
-    /// Asks for all that [`Visitor::visit`] will need.
+    /// Prefetches the memory that [`Visitor::visit`] needs.
     #[inline(always)]
     fn ask<L: Look>(&self, look: L, probe: &Probe) -> u64 {
         let lines = self.lines();
         look.ask_for(&lines[probe.home][0]) ^ look.ask_for(&lines[probe.other][0])
     }
 
-    /// The key of row `row`. False: neither with this row nor with those behind it can anything be done.
+    /// Handles the key of row `row`. Returns false to stop before this row.
     fn visit<L: Look>(&mut self, look: L, probe: &Probe, row: usize) -> bool;
 }
 
-/// The keys to visit, a row each.
+/// The keys to visit, one per row.
 #[derive(Clone, Copy)]
 pub(super) struct Keys<'a> {
     pub hashes: &'a [[u64; 2]],
-    /// Rows that count.
+    /// Which rows to visit.
     pub mask: &'a [bool],
     pub shard: Shard,
 }
 
 impl Keys<'_> {
-    /// Visits the keys in order; returns the rows dealt with.
+    /// Visits the keys in order. Returns the number of rows before the one that stopped it.
     #[inline(always)]
     pub fn visit<L: Look>(self, look: L, visitor: &mut impl Visitor) -> usize {
         let stopped_at = if L::NO_WAIT { self.one_by_one(look, visitor) } else { self.by_blocks(look, visitor) };
@@ -104,7 +104,7 @@ impl Keys<'_> {
                     count += 1;
                 }
             }
-            // A loop of its own: the fewer instructions between two misses, the more of them are under way at once.
+            // A separate loop: with fewer instructions in between, more cache misses overlap.
             black_box(probes[..count].iter().fold(0, |seen, (probe, _)| seen ^ visitor.ask(look, probe)));
             for (probe, row) in &probes[..count] {
                 if !visitor.visit(look, probe, *row) {
@@ -116,7 +116,7 @@ impl Keys<'_> {
     }
 }
 
-/// Runs it in the way that this processor is best at.
+/// Runs the task in the fastest way for this processor.
 pub(super) fn run<T: Task>(task: T) -> T::Output {
     match Arch::new() {
         #[cfg(target_arch = "x86_64")]
@@ -141,7 +141,7 @@ impl<L: Look, T: Task> NullaryFnOnce for Call<L, T> {
     }
 }
 
-/// One entry after the other.
+/// Compares one entry after the other.
 #[derive(Clone, Copy)]
 pub(super) struct Single;
 
@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    /// Notes the rows that it is shown, up to `most`.
+    /// Collects the visited rows, up to `most`.
     struct Noted<'a> {
         lines: &'a [Line],
         rows: Vec<usize>,
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    /// Of few tags, so that entries are alike; with and without an ordinal, and the spare bit.
+    /// Few tags, so that entries are similar; with and without an ordinal and the spare bit.
     fn entry() -> impl Strategy<Value = (u64, u64)> {
         let ordinal = prop_oneof![Just(0), Just(1), Just(ORDINAL_MASK), 0..=ORDINAL_MASK];
         let high = prop_oneof![0u64..2, Just((1 << 24) - 1)];
@@ -269,7 +269,7 @@ mod tests {
     }
 
     proptest! {
-        /// However many entries are looked at in one go, the answer is that of one after the other.
+        /// Comparing several entries at once gives the same result as one after the other.
         #[test]
         fn all_ways_to_look_agree(
             lines in prop::collection::vec(prop::array::uniform4(entry()), 0..40), tag in entry(),
@@ -285,7 +285,7 @@ mod tests {
             prop_assert_eq!(run(AllOf(&lines, probe)), AllOf(&lines, probe).run(Single));
         }
 
-        /// Asked for one by one or block by block: each key in its turn, and none behind one that is refused.
+        /// One by one or block by block: visits the keys in order, and none after the one that stopped it.
         #[test]
         fn keys_come_in_order(mask in prop::collection::vec(prop::bool::weighted(0.8), 0..1500), most in 0usize..1500) {
             let lines = [[0; 8]; 8];

@@ -1,8 +1,8 @@
-//! The map of a versioned strategy (KIP-280): a key's winner is its record of the largest (has version, version, ordinal).
+//! The offset map of a versioned strategy (KIP-280). A key's retained record has the largest (has version, version, ordinal).
 //!
-//! Behind the lines lies one word per slot. An entry with a version has its ordinal in its line, as without versions, and the
-//! version here. An entry without one has [`UNVERSIONED`] for an ordinal and the real one here: so no bit is needed that a line
-//! has not to spare, all 64 bits of a version count, and a key is known by as many bits as without versions.
+//! After the lines there is one word per slot. An entry with a version has its ordinal in its line, as without versions, and its
+//! version in the word. An entry without one has [`UNVERSIONED`] in its line and its ordinal in the word. So a line needs no more
+//! bits, a version has all 64 bits, and as many bits identify a key as without versions.
 
 use super::look::{self, Keys, Look, Task, Visitor};
 use super::{
@@ -10,14 +10,14 @@ use super::{
     TAG_SHIFT, cast_slice, cast_slice_mut, invalid, ordinals, select_unpredictable,
 };
 
-/// Stands in an entry's line for "no version; the ordinal is in its word". The largest ordinal + 1, hence one fewer fits.
+/// In an entry's line: no version, and the ordinal is in the word. It is the largest ordinal + 1, so that one is not available.
 const UNVERSIONED: u64 = ORDINAL_MASK;
 
 const WORD_BYTES: usize = size_of::<u64>();
 /// A line and the words of its slots.
 pub(super) const LINE_AND_VERSIONS_BYTES: usize = LINE_BYTES + SLOTS * WORD_BYTES;
 
-/// One row per record; without `has`, `version` says nothing.
+/// One row per record; `version` is ignored where `has` is false.
 #[derive(Debug, Clone, Copy)]
 pub struct Versions<'a> {
     pub version: &'a [i64],
@@ -34,7 +34,7 @@ impl Versions<'_> {
 /// Below every version.
 const NO_VERSION: i128 = i64::MIN as i128 - 1;
 
-/// What is known of one record of a key. Ordinals are stored as ordinal + 1.
+/// Version and ordinal of one record of a key. Ordinals are stored as ordinal + 1.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     has_version: bool,
@@ -43,7 +43,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// From the ordinal field in the line, and the word.
+    /// From the ordinal's field in the line, and the word.
     #[inline(always)]
     fn stored(field: u64, word: u64) -> Self {
         let has_version = field != UNVERSIONED;
@@ -55,7 +55,7 @@ impl Entry {
         select_unpredictable(self.has_version, (self.ordinal, self.version as u64), (UNVERSIONED, self.ordinal))
     }
 
-    /// (has version, version, ordinal) as one number, since nobody can foresee how they compare.
+    /// (has version, version, ordinal) as one number, because the processor cannot predict comparisons of three.
     #[inline(always)]
     fn rank(self) -> i128 {
         let version = select_unpredictable(self.has_version, i128::from(self.version), NO_VERSION);
@@ -74,7 +74,7 @@ fn split_mut(memory: &mut [u8], lines: usize) -> (&mut [Line], &mut [u64]) {
     (cast_slice_mut(lines), cast_slice_mut(words))
 }
 
-/// Ordinal + 1 of every entry, 0 for those that are empty.
+/// Ordinal + 1 of every entry, 0 for empty ones.
 pub(super) fn stored_ordinals(lines: &[Line], words: &[u64]) -> impl Iterator<Item = u64> {
     let (words, _) = words.as_chunks::<SLOTS>();
     lines.iter().zip(words).flat_map(|(line, words)| {
@@ -85,7 +85,7 @@ pub(super) fn stored_ordinals(lines: &[Line], words: &[u64]) -> impl Iterator<It
     })
 }
 
-/// Raises what a line and a word hold to `entry` if that is larger.
+/// Replaces the entry in a line and a word by `entry` if that is larger.
 #[inline(always)]
 fn raise(in_line: &mut u64, word: &mut u64, entry: Entry) {
     if Entry::stored(*in_line & ORDINAL_MASK, *word).rank() < entry.rank() {
@@ -96,7 +96,7 @@ fn raise(in_line: &mut u64, word: &mut u64, entry: Entry) {
 }
 
 impl OffsetMap {
-    /// `put_max` of a map with versions: inserts, or raises to the larger (has version, version, ordinal).
+    /// `put_max` of a map with versions: inserts an entry, or raises it to the larger (has version, version, ordinal).
     pub fn put_max_version(
         &mut self,
         key_hash: &[u64],
@@ -116,7 +116,7 @@ impl OffsetMap {
         look::run(Put { keys, entries: Entries { lines, words, len, capacity, versions, ordinals } })
     }
 
-    /// Which rows of `mask` and `shard` have a key that the map holds; their entries are raised, and none is added.
+    /// Which rows of `mask` and `shard` have a key in the map. Raises their entries and adds none.
     pub fn update_existing(
         &mut self,
         key_hash: &[u64],
@@ -141,38 +141,41 @@ impl OffsetMap {
         look::run(Update { keys, entries: Known { lines, words, versions, ordinals, found } })
     }
 
-    /// Per row the ordinal that the map holds for its key, -1 outside of `mask` and `shard` and where it holds none.
+    /// The map's ordinal for every row's key; -1 without an entry, and outside of `mask` and `shard`.
     pub fn ordinals(&self, key_hash: &[u64], mask: &[bool], shard: Shard) -> Result<Vec<i64>, Error> {
         let keys = self.keys(key_hash, mask, shard)?;
         if !self.versioned {
-            return invalid("only a map with versions gives ordinals");
+            return invalid("only a map with versions returns ordinals");
         }
         let (lines, words) = split(&self.memory, self.lines);
         Ok(look::run(Read { keys, entries: Held { lines, words, ordinals: vec![-1; mask.len()] } }))
     }
 
-    /// The ordinals, having checked the columns against each other.
+    /// Checks the lengths of the columns and returns the ordinals.
     fn check(&self, first_ordinal: i64, mask: &[bool], versions: Versions<'_>) -> Result<Ordinals<'static>, Error> {
         if !self.versioned {
-            return invalid("a map without versions takes none");
+            return invalid("a map without versions does not accept versions");
         }
         if versions.version.len() != mask.len() || versions.has.len() != mask.len() {
             let (version, has) = (versions.version.len(), versions.has.len());
-            return invalid(format!("{version} versions and {has} has_version for {} rows", mask.len()));
+            return invalid(format!(
+                "there are {version} rows of version and {has} of has_version for {} rows",
+                mask.len()
+            ));
         }
         ordinals(first_ordinal, mask.len(), self.max_ordinal())
     }
 }
 
-/// Asks for a key's two lines, and for the words of both. (To find the entry first and ask for its word alone is dearer, from small
-/// maps to large ones.)
+/// Prefetches a key's two lines and the words of both. (Finding the entry first, to prefetch only its word, is slower for small and
+/// large maps.)
 #[inline(always)]
 fn ask<L: Look>(look: L, lines: &[Line], words: &[u64], probe: &Probe) -> u64 {
     let of_lines = look.ask_for(&lines[probe.home][0]) ^ look.ask_for(&lines[probe.other][0]);
     of_lines ^ look.ask_for(&words[probe.home * SLOTS]) ^ look.ask_for(&words[probe.other * SLOTS])
 }
 
-/// [`OffsetMap::put_max_version`]; gives the rows dealt with.
+/// [`OffsetMap::put_max_version`]; returns the number of rows read.
 struct Put<'a> {
     keys: Keys<'a>,
     entries: Entries<'a>,
@@ -187,7 +190,7 @@ impl Task for Put<'_> {
     }
 }
 
-/// The map's entries, to put keys in.
+/// The map's entries, for inserting keys.
 struct Entries<'a> {
     lines: &'a mut [Line],
     words: &'a mut [u64],
@@ -234,7 +237,7 @@ impl Visitor for Entries<'_> {
     }
 }
 
-/// [`OffsetMap::update_existing`]; gives the rows whose key was there.
+/// [`OffsetMap::update_existing`]; returns which rows have a key in the map.
 struct Update<'a> {
     keys: Keys<'a>,
     entries: Known<'a>,
@@ -250,7 +253,7 @@ impl Task for Update<'_> {
     }
 }
 
-/// Entries that are raised, where there are any; none is added.
+/// Existing entries, which are raised; none is added.
 struct Known<'a> {
     lines: &'a mut [Line],
     words: &'a mut [u64],
@@ -281,7 +284,7 @@ impl Visitor for Known<'_> {
     }
 }
 
-/// [`OffsetMap::ordinals`]; gives the ordinals.
+/// [`OffsetMap::ordinals`]; returns the ordinals.
 struct Read<'a> {
     keys: Keys<'a>,
     entries: Held<'a>,
@@ -297,7 +300,7 @@ impl Task for Read<'_> {
     }
 }
 
-/// Entries that are only read.
+/// Entries for reading.
 struct Held<'a> {
     lines: &'a [Line],
     words: &'a [u64],
