@@ -97,7 +97,7 @@ pub fn content_digest(data: &[u8], position: i64, hash_key: &[u8; 16], reading: 
     let mut bytes = Vec::new();
     let (consumed, needed) = for_each(data, position, reading, |record| {
         bytes.clear();
-        spell(record, &mut bytes).map_err(Reason::batch)?;
+        encode(record, &mut bytes).map_err(Reason::batch)?;
         let (low, high) = hasher.hash(&bytes).as_u64();
         digests.digest.extend_from_slice(&[low, high]);
         digests.attributes.push(record.attributes);
@@ -217,22 +217,22 @@ fn for_each_header<'a>(
 }
 
 /// Writes all fields with their lengths, so that different contents have different bytes.
-fn spell(record: &Seen<'_>, bytes: &mut Vec<u8>) -> Result<(), &'static str> {
+fn encode(record: &Seen<'_>, bytes: &mut Vec<u8>) -> Result<(), &'static str> {
     bytes.extend_from_slice(&record.offset.to_le_bytes());
     bytes.extend_from_slice(&record.timestamp.to_le_bytes());
-    spell_field(record.key, bytes);
-    spell_field(record.value, bytes);
+    encode_field(record.key, bytes);
+    encode_field(record.value, bytes);
     bytes.extend_from_slice(&record.header_count.to_le_bytes());
     let mut rest = record.headers;
     for _ in 0..record.header_count {
         let name = take_field(&mut rest)?.unwrap_or_default();
-        spell_field(Some(String::from_utf8_lossy(name).as_bytes()), bytes);
-        spell_field(take_field(&mut rest)?, bytes);
+        encode_field(Some(String::from_utf8_lossy(name).as_bytes()), bytes);
+        encode_field(take_field(&mut rest)?, bytes);
     }
     Ok(())
 }
 
-fn spell_field(field: Option<&[u8]>, bytes: &mut Vec<u8>) {
+fn encode_field(field: Option<&[u8]>, bytes: &mut Vec<u8>) {
     // A field is shorter than its batch, which is shorter than 2^31 bytes.
     let length = field.map_or(NULL, |field| field.len() as u32);
     bytes.extend_from_slice(&length.to_le_bytes());

@@ -106,13 +106,13 @@ pub struct Gathering {
     expected_bytes: usize,
     unpacked: usize,
     /// Depends on the limit per batch: with little memory a chunk has few batches.
-    most: Most,
+    limits: Limits,
     consumed: usize,
     needed: usize,
 }
 
 /// Limits of a chunk.
-struct Most {
+struct Limits {
     records: usize,
     unpacked: usize,
 }
@@ -126,7 +126,7 @@ impl Gathering {
             records,
             expected_bytes,
             unpacked: 0,
-            most: Most::allowed_by(usize::MAX),
+            limits: Limits::allowed_by(usize::MAX),
             consumed: 0,
             needed: 0,
         }
@@ -134,12 +134,12 @@ impl Gathering {
 
     /// Whether the chunk has reached a limit.
     pub fn full(&self) -> bool {
-        self.records.len() >= self.most.records || self.unpacked > self.most.unpacked
+        self.records.len() >= self.limits.records || self.unpacked > self.limits.unpacked
     }
 
     /// Decodes the complete batches of `data`, which follow the earlier ones. Returns their bytes, and the size of the next batch.
     pub fn feed(&mut self, data: &[u8], position: i64, options: &Options) -> Result<(usize, usize), Error> {
-        self.most = Most::allowed_by(options.max_unpacked);
+        self.limits = Limits::allowed_by(options.max_unpacked);
         with_workbench(|bench| {
             let mut walk = Walk::new(data, position)?;
             let mut hasher = options.hash_key.as_ref().map(KeyHasher::new);
@@ -181,7 +181,7 @@ impl Gathering {
     fn reserve(&mut self, first_bytes: usize, options: &Options) {
         let count = self.expected_bytes / first_bytes.max(1) + 1;
         self.batches.reserve(count);
-        self.records.reserve(self.records.len().saturating_mul(count).min(self.most.records), options);
+        self.records.reserve(self.records.len().saturating_mul(count).min(self.limits.records), options);
     }
 
     pub fn finish(self) -> Chunk {
@@ -189,7 +189,7 @@ impl Gathering {
     }
 }
 
-impl Most {
+impl Limits {
     fn allowed_by(max_unpacked: usize) -> Self {
         Self {
             // Half, because one more batch may follow.

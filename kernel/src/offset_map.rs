@@ -7,7 +7,7 @@
 //!
 //! Entries are never removed, so a full line stays full, and a continued search ends at the first line with room.
 
-mod look;
+mod search;
 mod shard;
 mod versioned;
 
@@ -19,7 +19,7 @@ use memmap2::{Advice, MmapMut};
 use crate::bits::words_for;
 use crate::error::{Error, invalid};
 
-use look::{Keys, Look, Task, Visitor};
+use search::{Keys, Search, Task, Visitor};
 pub use shard::Shard;
 use versioned::LINE_AND_VERSIONS_BYTES;
 pub use versioned::Versions;
@@ -31,7 +31,7 @@ pub const SMALLEST_BYTES: usize = 48 << 10;
 
 const ORDINAL_BITS: u32 = 39;
 const ORDINAL_MASK: u64 = (1 << ORDINAL_BITS) - 1;
-const GOES_ON: u64 = 1 << ORDINAL_BITS;
+const CONTINUES: u64 = 1 << ORDINAL_BITS;
 const TAG_SHIFT: u32 = ORDINAL_BITS + 1;
 const HOME_BITS: u32 = 40;
 const HOME_MASK: u64 = (1 << HOME_BITS) - 1;
@@ -178,17 +178,17 @@ impl OffsetMap {
 
     /// The processor cannot predict which of the two lines has the key, so this code does not branch on it.
     #[inline(always)]
-    fn find<L: Look>(look: L, lines: &[Line], probe: &Probe) -> Place {
+    fn find<L: Search>(search: L, lines: &[Line], probe: &Probe) -> Place {
         let (home, other) = (&lines[probe.home], &lines[probe.other]);
-        let (home_slot, in_home, home_used) = look.at(home, probe);
-        let (other_slot, in_other, other_used) = look.at(other, probe);
+        let (home_slot, in_home, home_used) = search.at(home, probe);
+        let (other_slot, in_other, other_used) = search.at(other, probe);
         if in_home | in_other {
             let line = select_unpredictable(in_home, probe.home, probe.other);
             return Place::Found { line, slot: select_unpredictable(in_home, home_slot, other_slot) };
         }
         // Lines fill from slot 0, so the number of entries is the first free slot.
         let slot = home_used.min(other_used);
-        if home[SLOTS] & GOES_ON != 0 || slot == SLOTS {
+        if home[SLOTS] & CONTINUES != 0 || slot == SLOTS {
             return Self::find_behind(lines, probe);
         }
         let line = select_unpredictable(home_used <= other_used, probe.home, probe.other);
@@ -196,12 +196,12 @@ impl OffsetMap {
     }
 
     #[inline(always)]
-    fn holds<L: Look>(look: L, lines: &[Line], probe: &Probe) -> bool {
+    fn holds<L: Search>(search: L, lines: &[Line], probe: &Probe) -> bool {
         let home = &lines[probe.home];
-        let (_, in_home, _) = look.at(home, probe);
-        let (_, in_other, _) = look.at(&lines[probe.other], probe);
+        let (_, in_home, _) = search.at(home, probe);
+        let (_, in_other, _) = search.at(&lines[probe.other], probe);
         let found = in_home | in_other;
-        if !found && home[SLOTS] & GOES_ON != 0 {
+        if !found && home[SLOTS] & CONTINUES != 0 {
             return matches!(Self::find_behind(lines, probe), Place::Found { .. });
         }
         found
@@ -214,7 +214,7 @@ impl OffsetMap {
         let (before, from_home) = lines.split_at(probe.home);
         let behind = from_home.iter().zip(probe.home..).skip(1).chain(before.iter().zip(0..));
         for (line, index) in behind {
-            let (slot, found, used) = look::Single.at(line, probe);
+            let (slot, found, used) = search::Single.at(line, probe);
             if found {
                 return Place::Found { line: index, slot };
             }
@@ -241,7 +241,7 @@ impl OffsetMap {
         }
         let ordinals = ordinals(first_ordinal, mask.len(), MAX_ORDINAL)?;
         let (lines, len, capacity) = (cast_slice_mut(&mut self.memory), &mut self.len, self.capacity);
-        Ok(look::run(Put { keys, entries: Entries { lines, len, capacity, ordinals } }))
+        Ok(search::run(Put { keys, entries: Entries { lines, len, capacity, ordinals } }))
     }
 
     /// `put_max`, or with versions `put_max_version`, for the rows of a shard.
@@ -252,7 +252,7 @@ impl OffsetMap {
             return Ok(self.put_entries(keys, rows.versions(), ordinals));
         }
         let (lines, len, capacity) = (cast_slice_mut(&mut self.memory), &mut self.len, self.capacity);
-        Ok(look::run(Put { keys, entries: Entries { lines, len, capacity, ordinals } }))
+        Ok(search::run(Put { keys, entries: Entries { lines, len, capacity, ordinals } }))
     }
 
     /// `contains`, or with versions `update_existing`, for the rows of a shard.
@@ -280,7 +280,7 @@ impl OffsetMap {
     pub fn contains(&self, key_hash: &[u64], mask: &[bool], shard: Shard) -> Result<Vec<bool>, Error> {
         let keys = self.keys(key_hash, mask, shard)?;
         let (lines, _) = versioned::split(&self.memory, self.lines);
-        Ok(look::run(Contains { keys, found: Found { lines, rows: vec![false; mask.len()] } }))
+        Ok(search::run(Contains { keys, found: Found { lines, rows: vec![false; mask.len()] } }))
     }
 
     /// Bitmap of the ordinals `first_ordinal .. first_ordinal + count` that are in the map.
@@ -330,8 +330,8 @@ impl Task for Put<'_> {
     type Output = usize;
 
     #[inline(always)]
-    fn run<L: Look>(mut self, look: L) -> usize {
-        self.keys.visit(look, &mut self.entries)
+    fn run<L: Search>(mut self, search: L) -> usize {
+        self.keys.visit(search, &mut self.entries)
     }
 }
 
@@ -350,9 +350,9 @@ impl Visitor for Entries<'_> {
     }
 
     #[inline(always)]
-    fn visit<L: Look>(&mut self, look: L, probe: &Probe, row: usize) -> bool {
+    fn visit<L: Search>(&mut self, search: L, probe: &Probe, row: usize) -> bool {
         let stored = self.ordinals.stored(row);
-        match OffsetMap::find(look, self.lines, probe) {
+        match OffsetMap::find(search, self.lines, probe) {
             Place::Found { line, slot } => {
                 let word = &mut self.lines[line][SLOTS + slot];
                 if *word & ORDINAL_MASK < stored {
@@ -364,7 +364,7 @@ impl Visitor for Entries<'_> {
                     return false;
                 }
                 if behind_home {
-                    self.lines[probe.home][SLOTS] |= GOES_ON;
+                    self.lines[probe.home][SLOTS] |= CONTINUES;
                 }
                 let target = &mut self.lines[line];
                 target[slot] = probe.tag_low;
@@ -386,8 +386,8 @@ impl Task for Contains<'_> {
     type Output = Vec<bool>;
 
     #[inline(always)]
-    fn run<L: Look>(mut self, look: L) -> Vec<bool> {
-        self.keys.visit(look, &mut self.found);
+    fn run<L: Search>(mut self, search: L) -> Vec<bool> {
+        self.keys.visit(search, &mut self.found);
         self.found.rows
     }
 }
@@ -405,9 +405,9 @@ impl Visitor for Found<'_> {
     }
 
     #[inline(always)]
-    fn visit<L: Look>(&mut self, look: L, probe: &Probe, row: usize) -> bool {
+    fn visit<L: Search>(&mut self, search: L, probe: &Probe, row: usize) -> bool {
         if let Some(found) = self.rows.get_mut(row) {
-            *found = OffsetMap::holds(look, self.lines, probe);
+            *found = OffsetMap::holds(search, self.lines, probe);
         }
         true
     }

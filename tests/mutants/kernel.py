@@ -113,7 +113,7 @@ KERNEL = (
     Mutant(
         "an-empty-slot-holds-a-key",
         "C-20",
-        "kernel/src/offset_map/look.rs",
+        "kernel/src/offset_map/search.rs",
         "let same = self.bits(simd.and_m64x4(same_low, same_high)) & !none;",
         "let same = self.bits(simd.and_m64x4(same_low, same_high));",
         ("kernel/tests/offset_map.rs::an_empty_slot_holds_no_key_not_even_the_one_of_all_zeros",),

@@ -4,9 +4,9 @@
 //! version in the word. An entry without one has [`UNVERSIONED`] in its line and its ordinal in the word. So a line needs no more
 //! bits, a version has all 64 bits, and as many bits identify a key as without versions.
 
-use super::look::{self, Keys, Look, Task, Visitor};
+use super::search::{self, Keys, Search, Task, Visitor};
 use super::{
-    Error, GOES_ON, LINE_BYTES, Line, ORDINAL_BITS, ORDINAL_MASK, OffsetMap, Ordinals, Place, Probe, SLOTS, Shard,
+    CONTINUES, Error, LINE_BYTES, Line, ORDINAL_BITS, ORDINAL_MASK, OffsetMap, Ordinals, Place, Probe, SLOTS, Shard,
     TAG_SHIFT, cast_slice, cast_slice_mut, invalid, ordinals, select_unpredictable,
 };
 
@@ -113,7 +113,7 @@ impl OffsetMap {
     pub(super) fn put_entries(&mut self, keys: Keys<'_>, versions: Versions<'_>, ordinals: Ordinals<'_>) -> usize {
         let (len, capacity) = (&mut self.len, self.capacity);
         let (lines, words) = split_mut(&mut self.memory, self.lines);
-        look::run(Put { keys, entries: Entries { lines, words, len, capacity, versions, ordinals } })
+        search::run(Put { keys, entries: Entries { lines, words, len, capacity, versions, ordinals } })
     }
 
     /// Which rows of `mask` and `shard` have a key in the map. Raises their entries and adds none.
@@ -138,7 +138,7 @@ impl OffsetMap {
     ) -> Vec<bool> {
         let (lines, words) = split_mut(&mut self.memory, self.lines);
         let found = vec![false; keys.mask.len()];
-        look::run(Update { keys, entries: Known { lines, words, versions, ordinals, found } })
+        search::run(Update { keys, entries: Known { lines, words, versions, ordinals, found } })
     }
 
     /// The map's ordinal for every row's key; -1 without an entry, and outside of `mask` and `shard`.
@@ -148,7 +148,7 @@ impl OffsetMap {
             return invalid("only a map with versions returns ordinals");
         }
         let (lines, words) = split(&self.memory, self.lines);
-        Ok(look::run(Read { keys, entries: Held { lines, words, ordinals: vec![-1; mask.len()] } }))
+        Ok(search::run(Read { keys, entries: Held { lines, words, ordinals: vec![-1; mask.len()] } }))
     }
 
     /// Checks the lengths of the columns and returns the ordinals.
@@ -170,9 +170,9 @@ impl OffsetMap {
 /// Prefetches a key's two lines and the words of both. (Finding the entry first, to prefetch only its word, is slower for small and
 /// large maps.)
 #[inline(always)]
-fn ask<L: Look>(look: L, lines: &[Line], words: &[u64], probe: &Probe) -> u64 {
-    let of_lines = look.ask_for(&lines[probe.home][0]) ^ look.ask_for(&lines[probe.other][0]);
-    of_lines ^ look.ask_for(&words[probe.home * SLOTS]) ^ look.ask_for(&words[probe.other * SLOTS])
+fn prefetch<L: Search>(search: L, lines: &[Line], words: &[u64], probe: &Probe) -> u64 {
+    let of_lines = search.prefetch_word(&lines[probe.home][0]) ^ search.prefetch_word(&lines[probe.other][0]);
+    of_lines ^ search.prefetch_word(&words[probe.home * SLOTS]) ^ search.prefetch_word(&words[probe.other * SLOTS])
 }
 
 /// [`OffsetMap::put_max_version`]; returns the number of rows read.
@@ -185,8 +185,8 @@ impl Task for Put<'_> {
     type Output = usize;
 
     #[inline(always)]
-    fn run<L: Look>(mut self, look: L) -> usize {
-        self.keys.visit(look, &mut self.entries)
+    fn run<L: Search>(mut self, search: L) -> usize {
+        self.keys.visit(search, &mut self.entries)
     }
 }
 
@@ -207,14 +207,14 @@ impl Visitor for Entries<'_> {
     }
 
     #[inline(always)]
-    fn ask<L: Look>(&self, look: L, probe: &Probe) -> u64 {
-        ask(look, self.lines, self.words, probe)
+    fn prefetch<L: Search>(&self, search: L, probe: &Probe) -> u64 {
+        prefetch(search, self.lines, self.words, probe)
     }
 
     #[inline(always)]
-    fn visit<L: Look>(&mut self, look: L, probe: &Probe, row: usize) -> bool {
+    fn visit<L: Search>(&mut self, search: L, probe: &Probe, row: usize) -> bool {
         let entry = self.versions.entry(row, self.ordinals);
-        match OffsetMap::find(look, self.lines, probe) {
+        match OffsetMap::find(search, self.lines, probe) {
             Place::Found { line, slot } => {
                 raise(&mut self.lines[line][SLOTS + slot], &mut self.words[line * SLOTS + slot], entry);
             }
@@ -223,7 +223,7 @@ impl Visitor for Entries<'_> {
                     return false;
                 }
                 if behind_home {
-                    self.lines[probe.home][SLOTS] |= GOES_ON;
+                    self.lines[probe.home][SLOTS] |= CONTINUES;
                 }
                 let (field, version) = entry.to_store();
                 let target = &mut self.lines[line];
@@ -247,8 +247,8 @@ impl Task for Update<'_> {
     type Output = Vec<bool>;
 
     #[inline(always)]
-    fn run<L: Look>(mut self, look: L) -> Vec<bool> {
-        self.keys.visit(look, &mut self.entries);
+    fn run<L: Search>(mut self, search: L) -> Vec<bool> {
+        self.keys.visit(search, &mut self.entries);
         self.entries.found
     }
 }
@@ -269,13 +269,13 @@ impl Visitor for Known<'_> {
     }
 
     #[inline(always)]
-    fn ask<L: Look>(&self, look: L, probe: &Probe) -> u64 {
-        ask(look, self.lines, self.words, probe)
+    fn prefetch<L: Search>(&self, search: L, probe: &Probe) -> u64 {
+        prefetch(search, self.lines, self.words, probe)
     }
 
     #[inline(always)]
-    fn visit<L: Look>(&mut self, look: L, probe: &Probe, row: usize) -> bool {
-        if let Place::Found { line, slot } = OffsetMap::find(look, self.lines, probe) {
+    fn visit<L: Search>(&mut self, search: L, probe: &Probe, row: usize) -> bool {
+        if let Place::Found { line, slot } = OffsetMap::find(search, self.lines, probe) {
             let entry = self.versions.entry(row, self.ordinals);
             raise(&mut self.lines[line][SLOTS + slot], &mut self.words[line * SLOTS + slot], entry);
             self.found[row] = true;
@@ -294,8 +294,8 @@ impl Task for Read<'_> {
     type Output = Vec<i64>;
 
     #[inline(always)]
-    fn run<L: Look>(mut self, look: L) -> Vec<i64> {
-        self.keys.visit(look, &mut self.entries);
+    fn run<L: Search>(mut self, search: L) -> Vec<i64> {
+        self.keys.visit(search, &mut self.entries);
         self.entries.ordinals
     }
 }
@@ -314,13 +314,13 @@ impl Visitor for Held<'_> {
     }
 
     #[inline(always)]
-    fn ask<L: Look>(&self, look: L, probe: &Probe) -> u64 {
-        ask(look, self.lines, self.words, probe)
+    fn prefetch<L: Search>(&self, search: L, probe: &Probe) -> u64 {
+        prefetch(search, self.lines, self.words, probe)
     }
 
     #[inline(always)]
-    fn visit<L: Look>(&mut self, look: L, probe: &Probe, row: usize) -> bool {
-        if let Place::Found { line, slot } = OffsetMap::find(look, self.lines, probe) {
+    fn visit<L: Search>(&mut self, search: L, probe: &Probe, row: usize) -> bool {
+        if let Place::Found { line, slot } = OffsetMap::find(search, self.lines, probe) {
             let field = self.lines[line][SLOTS + slot] & ORDINAL_MASK;
             self.ordinals[row] = Entry::stored(field, self.words[line * SLOTS + slot]).ordinal as i64 - 1;
         }

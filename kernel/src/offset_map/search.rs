@@ -10,15 +10,15 @@ use super::{Line, ORDINAL_MASK, OffsetMap, Probe, SLOTS, Shard, TAG_SHIFT};
 const READ_AHEAD: usize = 128;
 /// Number of keys whose lines are prefetched by an instruction. One more is prefetched after each comparison, because the
 /// processor drops most of many prefetches at once.
-const ASK_AHEAD: usize = 32;
+const PREFETCH_AHEAD: usize = 32;
 
 /// A way to compare a key with a line.
-pub(super) trait Look: Copy {
-    /// Whether [`Look::ask_for`] returns before the memory is in the cache.
+pub(super) trait Search: Copy {
+    /// Whether [`Search::prefetch_word`] returns before the memory is in the cache.
     const NO_WAIT: bool;
 
     /// Brings memory into the cache. The compiler drops this call if the result is not used.
-    fn ask_for(self, word: &u64) -> u64;
+    fn prefetch_word(self, word: &u64) -> u64;
 
     /// (index of the first match, any match, entries in use); without a match the index is `SLOTS`.
     fn at(self, line: &Line, probe: &Probe) -> (usize, bool, usize);
@@ -28,7 +28,7 @@ pub(super) trait Look: Copy {
 pub(super) trait Task {
     type Output;
 
-    fn run<L: Look>(self, look: L) -> Self::Output;
+    fn run<L: Search>(self, search: L) -> Self::Output;
 }
 
 /// Work on each key.
@@ -38,13 +38,13 @@ pub(super) trait Visitor {
 
     /// Prefetches the memory that [`Visitor::visit`] needs.
     #[inline(always)]
-    fn ask<L: Look>(&self, look: L, probe: &Probe) -> u64 {
+    fn prefetch<L: Search>(&self, search: L, probe: &Probe) -> u64 {
         let lines = self.lines();
-        look.ask_for(&lines[probe.home][0]) ^ look.ask_for(&lines[probe.other][0])
+        search.prefetch_word(&lines[probe.home][0]) ^ search.prefetch_word(&lines[probe.other][0])
     }
 
     /// Handles the key of row `row`. Returns false to stop before this row.
-    fn visit<L: Look>(&mut self, look: L, probe: &Probe, row: usize) -> bool;
+    fn visit<L: Search>(&mut self, search: L, probe: &Probe, row: usize) -> bool;
 }
 
 /// The keys to visit, one per row.
@@ -59,33 +59,33 @@ pub(super) struct Keys<'a> {
 impl Keys<'_> {
     /// Visits the keys in order. Returns the number of rows before the one that stopped it.
     #[inline(always)]
-    pub fn visit<L: Look>(self, look: L, visitor: &mut impl Visitor) -> usize {
-        let stopped_at = if L::NO_WAIT { self.one_by_one(look, visitor) } else { self.by_blocks(look, visitor) };
+    pub fn visit<L: Search>(self, search: L, visitor: &mut impl Visitor) -> usize {
+        let stopped_at = if L::NO_WAIT { self.one_by_one(search, visitor) } else { self.by_blocks(search, visitor) };
         stopped_at.unwrap_or(self.mask.len())
     }
 
     #[inline(always)]
-    fn one_by_one<L: Look>(self, look: L, visitor: &mut impl Visitor) -> Option<usize> {
+    fn one_by_one<L: Search>(self, search: L, visitor: &mut impl Visitor) -> Option<usize> {
         let lines = visitor.lines().len();
-        let mut asked_for = [(Probe::default(), 0); ASK_AHEAD];
+        let mut prefetched = [(Probe::default(), 0); PREFETCH_AHEAD];
         let mut count = 0;
         let mut seen = 0;
         for (row, (&[low, high], &wanted)) in self.hashes.iter().zip(self.mask).enumerate() {
             if !wanted || !self.shard.has(low) {
                 continue;
             }
-            let place = &mut asked_for[count % ASK_AHEAD];
-            if count >= ASK_AHEAD && !visitor.visit(look, &place.0, place.1) {
+            let place = &mut prefetched[count % PREFETCH_AHEAD];
+            if count >= PREFETCH_AHEAD && !visitor.visit(search, &place.0, place.1) {
                 return Some(place.1);
             }
             *place = (OffsetMap::probe(lines, low, high), row);
-            seen ^= visitor.ask(look, &place.0);
+            seen ^= visitor.prefetch(search, &place.0);
             count += 1;
         }
         black_box(seen);
-        for number in count.saturating_sub(ASK_AHEAD)..count {
-            let (probe, row) = &asked_for[number % ASK_AHEAD];
-            if !visitor.visit(look, probe, *row) {
+        for number in count.saturating_sub(PREFETCH_AHEAD)..count {
+            let (probe, row) = &prefetched[number % PREFETCH_AHEAD];
+            if !visitor.visit(search, probe, *row) {
                 return Some(*row);
             }
         }
@@ -93,7 +93,7 @@ impl Keys<'_> {
     }
 
     #[inline(always)]
-    fn by_blocks<L: Look>(self, look: L, visitor: &mut impl Visitor) -> Option<usize> {
+    fn by_blocks<L: Search>(self, search: L, visitor: &mut impl Visitor) -> Option<usize> {
         let lines = visitor.lines().len();
         let mut probes = [(Probe::default(), 0); READ_AHEAD];
         for (block, (hashes, mask)) in self.hashes.chunks(READ_AHEAD).zip(self.mask.chunks(READ_AHEAD)).enumerate() {
@@ -105,9 +105,9 @@ impl Keys<'_> {
                 }
             }
             // A separate loop: with fewer instructions in between, more cache misses overlap.
-            black_box(probes[..count].iter().fold(0, |seen, (probe, _)| seen ^ visitor.ask(look, probe)));
+            black_box(probes[..count].iter().fold(0, |seen, (probe, _)| seen ^ visitor.prefetch(search, probe)));
             for (probe, row) in &probes[..count] {
-                if !visitor.visit(look, probe, *row) {
+                if !visitor.visit(search, probe, *row) {
                     return Some(*row);
                 }
             }
@@ -120,24 +120,24 @@ impl Keys<'_> {
 pub(super) fn run<T: Task>(task: T) -> T::Output {
     match Arch::new() {
         #[cfg(target_arch = "x86_64")]
-        Arch::V3(simd) => simd.vectorize(Call { look: four::Four(simd), task }),
+        Arch::V3(simd) => simd.vectorize(Call { search: four::Four(simd), task }),
         #[cfg(target_arch = "x86_64")]
-        Arch::V4(simd) => simd.vectorize(Call { look: four::Four(*simd), task }),
-        other => other.dispatch(Call { look: Single, task }),
+        Arch::V4(simd) => simd.vectorize(Call { search: four::Four(*simd), task }),
+        other => other.dispatch(Call { search: Single, task }),
     }
 }
 
 struct Call<L, T> {
-    look: L,
+    search: L,
     task: T,
 }
 
-impl<L: Look, T: Task> NullaryFnOnce for Call<L, T> {
+impl<L: Search, T: Task> NullaryFnOnce for Call<L, T> {
     type Output = T::Output;
 
     #[inline(always)]
     fn call(self) -> T::Output {
-        self.task.run(self.look)
+        self.task.run(self.search)
     }
 }
 
@@ -145,11 +145,11 @@ impl<L: Look, T: Task> NullaryFnOnce for Call<L, T> {
 #[derive(Clone, Copy)]
 pub(super) struct Single;
 
-impl Look for Single {
+impl Search for Single {
     const NO_WAIT: bool = false;
 
     #[inline(always)]
-    fn ask_for(self, word: &u64) -> u64 {
+    fn prefetch_word(self, word: &u64) -> u64 {
         *word
     }
 
@@ -170,7 +170,7 @@ impl Look for Single {
 
 #[cfg(target_arch = "x86_64")]
 mod four {
-    use super::{Line, Look, ORDINAL_MASK, Probe, SLOTS, TAG_SHIFT};
+    use super::{Line, ORDINAL_MASK, Probe, SLOTS, Search, TAG_SHIFT};
     use pulp::x86::V3;
     use pulp::{cast, m64x4, u64x4};
     use std::arch::x86_64::_MM_HINT_T0;
@@ -188,11 +188,11 @@ mod four {
         }
     }
 
-    impl Look for Four {
+    impl Search for Four {
         const NO_WAIT: bool = true;
 
         #[inline(always)]
-        fn ask_for(self, word: &u64) -> u64 {
+        fn prefetch_word(self, word: &u64) -> u64 {
             self.0.sse._mm_prefetch::<_MM_HINT_T0>(ptr::from_ref(word).cast());
             0
         }
@@ -223,8 +223,8 @@ mod tests {
     impl Task for AllOf<'_> {
         type Output = Vec<(usize, bool, usize)>;
 
-        fn run<L: Look>(self, look: L) -> Self::Output {
-            self.0.iter().map(|line| look.at(line, &self.1)).collect()
+        fn run<L: Search>(self, search: L) -> Self::Output {
+            self.0.iter().map(|line| search.at(line, &self.1)).collect()
         }
     }
 
@@ -240,7 +240,7 @@ mod tests {
             self.lines
         }
 
-        fn visit<L: Look>(&mut self, _: L, probe: &Probe, row: usize) -> bool {
+        fn visit<L: Search>(&mut self, _: L, probe: &Probe, row: usize) -> bool {
             assert_eq!(probe.tag_low, row as u64);
             let room = self.rows.len() < self.most;
             if room {
@@ -255,8 +255,8 @@ mod tests {
     impl Task for Visit<'_> {
         type Output = (usize, Vec<usize>);
 
-        fn run<L: Look>(mut self, look: L) -> Self::Output {
-            (self.0.visit(look, &mut self.1), self.1.rows)
+        fn run<L: Search>(mut self, search: L) -> Self::Output {
+            (self.0.visit(search, &mut self.1), self.1.rows)
         }
     }
 
