@@ -135,7 +135,7 @@ class AgentInfo:
         return words.get(self.transport, self.transport)
 
     @property
-    def trial(self) -> str:
+    def self_test_text(self) -> str:
         """The result of the agent's self-test, in words."""
         words = {"passed": "passed", "failed": "FAILED", "not_run": "could not be made"}
         detail = f": {self.self_test_detail}" if self.self_test_detail else ""

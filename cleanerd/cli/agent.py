@@ -190,7 +190,7 @@ def _print_report(common: Common, socket: Path, info: AgentInfo) -> None:
         "broker": f"{info.kafka}, Java {info.java}, process {info.pid}, node {info.node_id}",
         "agent": f"build {info.build}, protocol {info.protocol}, {_LOADED.get(info.loaded, info.loaded)}",
         "can swap": _capability(info),
-        "self-test": info.trial,
+        "self-test": info.self_test_text,
         "log directories": ", ".join(info.log_dirs),
         "swaps so far": str(info.swaps),
         "broker's cleaner paused for": ", ".join(info.pauses) or "nothing",

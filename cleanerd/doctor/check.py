@@ -119,10 +119,10 @@ def _check_agent(findings: CheckResults, info: AgentInfo, where: str) -> None:
             where,
         )
     if info.self_test == "passed":
-        findings.ok("agent", f"self-test: {info.trial}", where)
+        findings.ok("agent", f"self-test: {info.self_test_text}", where)
     elif info.capable and info.self_test:
         fix = "give the broker's JVM a java.io.tmpdir outside of its log directories that it can write to"
-        findings.warning("agent", f"self-test: {info.trial}", where, fix)
+        findings.warning("agent", f"self-test: {info.self_test_text}", where, fix)
 
 
 def check_host(log_dirs: Sequence[Path], config_paths: Sequence[Path], assignments: Sequence[str]) -> list[CheckResult]:

@@ -17,7 +17,7 @@ from tests.kafka.judge import fetch
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
-TRIAL: Final = "        broker.tryOut(journal);\n"
+SELF_TEST: Final = "        broker.runSelfTest(journal);\n"
 HANGS: Final = """
         java.nio.file.Path hang = java.nio.file.Path.of(System.getProperty("cleanerd.test.hang"));
         while (java.nio.file.Files.exists(hang)) { // as on a disk that does not answer
@@ -36,7 +36,7 @@ NO_ROOM: Final = """
 """
 
 
-def test_no_room_for_the_trial() -> None:
+def test_no_room_for_the_self_test() -> None:
     """R-10: says nothing of the release. It kept the agent from swapping until it was attached anew."""
     jars = fetch("4.3")
     work_dir = Path(tempfile.mkdtemp(prefix="agent-begin-"))
@@ -64,7 +64,7 @@ def test_while_the_agent_hangs() -> None:
     """Its hook waited for the thread that looks after the agent, and the JVM waits for its hooks."""
     jars = fetch("4.3")
     work_dir = Path(tempfile.mkdtemp(prefix="agent-end-"))
-    jar = changed_build(work_dir, "hanging", "Entry.java", (TRIAL, HANGS + TRIAL))
+    jar = changed_build(work_dir, "hanging", "Entry.java", (SELF_TEST, HANGS + SELF_TEST))
     hang = work_dir / "hang"
     arguments = [f"-Dcleanerd.test.hang={hang}", f"-javaagent:{jar}"]
     broker = Broker(jars.libs, work_dir / "broker", version=jars.version, properties=PROPERTIES, jvm_args=arguments)

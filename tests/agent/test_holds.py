@@ -37,7 +37,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
     """What the agent measured in a log with ``PRODUCERS`` and ``SEGMENTS``, in a broker that just began."""
     work_dir = Path(tempfile.mkdtemp(prefix="agent-holds-"))
     shutil.copytree(HERE / "builds" / "holding", work_dir / "holding-sources")
-    jar = changed_build(work_dir, "holding", "Trial.java", *CHANGES)
+    jar = changed_build(work_dir, "holding", "SelfTest.java", *CHANGES)
     jars = fetch("4.3")
     arguments = [
         f"-javaagent:{jar}",

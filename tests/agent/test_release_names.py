@@ -43,11 +43,11 @@ READ_AS: Final = {
 }
 
 
-def test_a_trial_that_fails_again_says_the_same(tmp_path: Path) -> None:
+def test_a_self_test_that_fails_again_says_the_same(tmp_path: Path) -> None:
     """R-10: each try has a directory of another name; with the name in its words each was logged, once a minute."""
-    failures = [f"/t/cleanerd-trial-{number}: Read-only file system" for number in (17, 4711)]
+    failures = [f"/t/cleanerd-self-test-{number}: Read-only file system" for number in (17, 4711)]
     reported = reported_by(tmp_path, [JAVA / "Words.java"], "cleanerd.agent.Words", *failures)
-    assert reported == ["java.io.IOException: /t/cleanerd-trial-*: Read-only file system"] * 2
+    assert reported == ["java.io.IOException: /t/cleanerd-self-test-*: Read-only file system"] * 2
 
 
 def test_release_names(tmp_path: Path) -> None:

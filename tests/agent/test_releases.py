@@ -71,9 +71,9 @@ def topics_with_gauges(live: Live) -> set[str]:
 def test_a_plan_is_swapped_in(release: Live) -> None:
     """R-2, R-10, A-11, A-20, U-27: a known release with all its members; every group is in, and nothing is missed.
 
-    4.4 has the class that tells its version in another package than 4.3: ``version`` was null there. The agent's trial
-    leaves nothing: no file, no gauge, no line that sounds like an error. A release that the tests know is not given up
-    because there is no place for the trial.
+    4.4 has the class with its version in another package than 4.3: ``version`` was null there. The agent's self-test
+    leaves nothing: no file, no gauge, no line that sounds like an error. A release that the tests know is used
+    even if there is no place for the self-test.
     """
     broker = release.broker
     assert f"Kafka version: {broker.version}" in broker.log_text()
@@ -97,7 +97,7 @@ def test_a_plan_is_swapped_in(release: Live) -> None:
         assert agent.ask("roll", **request, base=log["segments"][-1][0]) == {"base": log["leo"]}  # A-41
     gauges = topics_with_gauges(release)
     assert "orders" in gauges
-    assert "cleanerd-trial" not in gauges
+    assert "cleanerd-self-test" not in gauges
     assert topic.clean_point == point
     assert topic.read() == topic.latest
     text = broker.log_text()
@@ -157,17 +157,17 @@ def is_capable(live: Live) -> bool:
 
 
 def test_an_unknown_release(stranger: Live, tmp_path: Path) -> None:
-    """R-2, R-10: it is used only by the operator's word, and only when the trial showed that a swap works there.
+    """R-2, R-10: it is used only by the operator's word, and only when the self-test showed that a swap works there.
 
-    Nothing of Kafka is called without that word; a build whose call of Kafka's swap is wrong is found out by the trial;
-    and an agent that can do nothing gives way to itself with other options.
+    Nothing of Kafka is called without that word. The self-test detects a build whose call of Kafka's swap is wrong.
+    And an agent that can do nothing is replaced by itself with other options.
     """
     assert "Kafka version: 4.9.0-acme" in stranger.broker.log_text()
     info = requested(stranger)
     assert (info["version"], info["base_version"], info["version_known"]) == ("4.9.0-acme", "4.9", False)
     assert (info["capable"], info["missing"], info["self_test"]) == (False, [], "not_run")
     assert "allow-unknown-version=true" in info["why_incapable"]
-    assert "partition=cleanerd-trial-0" not in stranger.broker.log_text()
+    assert "partition=cleanerd-self-test-0" not in stranger.broker.log_text()
 
     # The broker is told of the first source only: the others stay in the log.
     fault = ("sources.stream().map(source", "sources.stream().limit(1).map(source")
@@ -191,7 +191,7 @@ def test_an_unknown_release(stranger: Live, tmp_path: Path) -> None:
 
     temporary(stranger.broker.work_dir).mkdir()
     attach(stranger, JAR, "allow-unknown-version=true")
-    wait_until("a trial that passes", lambda: is_capable(stranger))
+    wait_until("a self-test that passes", lambda: is_capable(stranger))
     assert requested(stranger)["self_test"] == "passed"
     topic = stranger.topic("orders", transactions=False)
     with stranger.asking() as agent:

@@ -310,10 +310,10 @@ AGENT = (
     Mutant(
         "agent-takes-a-full-disk-for-another-release",
         "R-10",
-        f"{SOURCES}/Trial.java",
+        f"{SOURCES}/SelfTest.java",
         'concernsNames(e) ? "failed" : "not_run"',
         'e != null ? "failed" : "not_run"',
-        ("tests/agent/test_failing_disk.py::test_no_room_for_the_trial",),
+        ("tests/agent/test_failing_disk.py::test_no_room_for_the_self_test",),
     ),
     Mutant(
         "agent-holds-up-the-brokers-end",

@@ -27,7 +27,7 @@ final class Broker {
     final Holds cleanerHolds = new Holds();
     private final List<Object> managers;
     private final boolean allowUnknownVersion;
-    private volatile Trial.Result trial = new Trial.Result("not_run", "");
+    private volatile SelfTest.Result selfTest = new SelfTest.Result("not_run", "");
     private volatile Long nodeId;
     private boolean tried;
     private long triedNanos;
@@ -58,12 +58,12 @@ final class Broker {
             return kafka + " is not a release that this agent knows; to try and use it, load the agent with the option "
                     + "allow-unknown-version=true";
         }
-        String trialOf = "the agent's self-test in " + kafka + " ";
-        if (trial.failed()) {
-            return trialOf + "failed: " + trial.detail();
+        String subject = "the agent's self-test in " + kafka + " ";
+        if (selfTest.failed()) {
+            return subject + "failed: " + selfTest.detail();
         }
-        if (!trial.passed() && !release.known()) {
-            return trialOf + "could not run: " + trial.detail();
+        if (!selfTest.passed() && !release.known()) {
+            return subject + "could not run: " + selfTest.detail();
         }
         return "";
     }
@@ -72,18 +72,18 @@ final class Broker {
      * Runs the self-test before the first swap (R-10). If it could not run, it is repeated after a minute, when there may be
      * free space. The agent calls nothing of an unknown release that the operator did not allow.
      */
-    synchronized void tryOut(AgentLog journal) {
+    synchronized void runSelfTest(AgentLog journal) {
         boolean possible = members.missing.isEmpty() && (release.known() || allowUnknownVersion);
         long now = System.nanoTime();
-        if (!possible || trial.passed() || trial.failed() || tried && now - triedNanos < TRY_AGAIN_NANOS) {
+        if (!possible || selfTest.passed() || selfTest.failed() || tried && now - triedNanos < TRY_AGAIN_NANOS) {
             return;
         }
-        Trial.Result before = trial;
-        trial = new Trial(this, journal).run();
+        SelfTest.Result before = selfTest;
+        selfTest = new SelfTest(this, journal).run();
         tried = true;
         triedNanos = System.nanoTime();
-        if (!trial.passed() && !trial.equals(before)) {
-            journal.warn("self-test: " + trial.state() + ": " + trial.detail());
+        if (!selfTest.passed() && !selfTest.equals(before)) {
+            journal.warn("self-test: " + selfTest.state() + ": " + selfTest.detail());
         }
     }
 
@@ -216,8 +216,8 @@ final class Broker {
         answer.put("version", release.version());
         answer.put("base_version", release.base());
         answer.put("version_known", release.known());
-        answer.put("self_test", trial.state());
-        answer.put("self_test_detail", trial.detail());
+        answer.put("self_test", selfTest.state());
+        answer.put("self_test_detail", selfTest.detail());
         answer.put("node_id", nodeId());
         answer.put("log_dirs", liveLogDirs());
         List<Object> cleaners = cleanerManagers();

@@ -101,7 +101,7 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
             }
             begin(finder.foundVia());
         }
-        broker.tryOut(journal);
+        broker.runSelfTest(journal);
         try {
             if (!server.listens()) {
                 listen();
@@ -184,7 +184,7 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
         }
     }
 
-    /** Runs when the JVM ends. It does not wait for a maintainer that hangs with a disk, nor for a trial. */
+    /** Runs when the JVM ends. It does not wait for a maintainer that hangs with a disk, nor for a self-test. */
     private void removeSocket(Server serving) {
         closed = true;
         try {

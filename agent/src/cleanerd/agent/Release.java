@@ -10,7 +10,7 @@ import java.util.regex.Pattern;
  */
 final class Release {
     /**
-     * Releases in whose brokers the tests swap. In 3.4, 3.5 and 3.7 the trial passed; for 4.0 to 4.2 the members were
+     * Releases in whose brokers the tests swap. In 3.4, 3.5 and 3.7 the self-test passed; for 4.0 to 4.2 the members were
      * compared (R-2).
      */
     private static final Set<String> KNOWN = Set.of("3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1",

@@ -85,7 +85,7 @@ function logDirCard(logDir, sum) {
     ]));
 }
 
-const TRIALS = {
+const SELF_TESTS = {
   passed: "passed: it swapped segments in a test log before the first one of the broker",
   failed: "FAILED: the broker is not cleaned live", not_run: "could not be run",
 };
@@ -99,7 +99,7 @@ function agentFacts(agent) {
   return [
     ["Agent", [kafka, agent.java ? `Java ${agent.java}` : "", agent.pid ? `process ${agent.pid}` : ""].filter(Boolean).join(", ")],
     ["State", agent.capable === false ? `cannot swap: ${cannot}` : agent.ready === false ? "swaps as soon as the broker has started" : agent.accepting_swaps === false ? "does not swap until the broker is restarted: see errors" : "swaps segments while the broker runs"],
-    ["Self-test", agent.self_test ? `${TRIALS[agent.self_test] ?? agent.self_test}${agent.self_test_detail ? ` (${agent.self_test_detail})` : ""}` : ""],
+    ["Self-test", agent.self_test ? `${SELF_TESTS[agent.self_test] ?? agent.self_test}${agent.self_test_detail ? ` (${agent.self_test_detail})` : ""}` : ""],
     ["Swaps", agent.swaps === undefined ? "" : `${plural(agent.swaps, "segment group")} since it was loaded`],
     ["Paused", held.length ? `Kafka's cleaner for ${held.slice(0, 5).join(", ")}${held.length > 5 ? ` and ${held.length - 5} more` : ""}` : ""],
     ["Errors", (agent.errors ?? []).join("; ")],

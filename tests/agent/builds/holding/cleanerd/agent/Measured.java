@@ -9,7 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.zip.CRC32C;
 
-/** In the place of the trial: how long the log's lock is held, in a log of many segments and producers. */
+/** In the place of the self-test: how long the log's lock is held, in a log of many segments and producers. */
 final class Measured {
     private static final int SEGMENTS = Integer.getInteger("cleanerd.test.segments");
     private static final int PRODUCERS = Integer.getInteger("cleanerd.test.producers");
@@ -22,11 +22,11 @@ final class Measured {
 
     private Measured() {}
 
-    static Trial.Result of(Broker broker, TrialLog log) {
+    static SelfTest.Result of(Broker broker, SelfTestLog log) {
         try {
             long offset = log.logEndOffset();
             for (int i = 0; i < SEGMENTS; i++) {
-                log.append(TrialData.batch(offset++));
+                log.append(SelfTestData.batch(offset++));
                 log.roll();
             }
             List<Long> ids = new ArrayList<>();
@@ -44,8 +44,8 @@ final class Measured {
                 log.producers(some);
             }
             Holds holds = broker.logHolds;
-            Map<String, Object> told = new LinkedHashMap<>();
-            told.put("looks_too_long", holdTooLong(holds, () -> LogAnswer.of(log)) ? 1 : 0);
+            Map<String, Object> report = new LinkedHashMap<>();
+            report.put("looks_too_long", holdTooLong(holds, () -> LogAnswer.of(log)) ? 1 : 0);
             int slices = 0;
             int found = 0;
             for (int from = 0; from < ids.size(); from += SLICE) {
@@ -53,14 +53,14 @@ final class Measured {
                 slices += holdTooLong(holds, () -> log.producers(slice)) ? 1 : 0;
                 found += log.producers(slice).size();
             }
-            told.put("slices_too_long", slices);
-            told.put("found", found);
-            told.put("holds", counts(holds).stream().mapToLong(Long::longValue).sum());
-            told.put("segments", log.segments().size());
-            told.put("answer", Json.write(LogAnswer.of(log)).length());
-            return new Trial.Result("passed", Json.write(told));
+            report.put("slices_too_long", slices);
+            report.put("found", found);
+            report.put("holds", counts(holds).stream().mapToLong(Long::longValue).sum());
+            report.put("segments", log.segments().size());
+            report.put("answer", Json.write(LogAnswer.of(log)).length());
+            return new SelfTest.Result("passed", Json.write(report));
         } catch (IOException | ReflectiveOperationException | Refusal e) {
-            return new Trial.Result("failed", e.toString());
+            return new SelfTest.Result("failed", e.toString());
         }
     }
 
@@ -87,7 +87,7 @@ final class Measured {
     }
 
     private static byte[] batch(long offset, long producer) {
-        ByteBuffer batch = ByteBuffer.wrap(TrialData.batch(offset)).putLong(PRODUCER_AT, producer);
+        ByteBuffer batch = ByteBuffer.wrap(SelfTestData.batch(offset)).putLong(PRODUCER_AT, producer);
         CRC32C crc = new CRC32C();
         crc.update(batch.array(), Frame.CHECKED_FROM, batch.capacity() - Frame.CHECKED_FROM);
         return batch.putInt(Frame.CHECKED_FROM - Integer.BYTES, (int) crc.getValue()).array();

@@ -13,7 +13,7 @@ final class Moment {
 
     static void reached(String name) {
         if (Thread.currentThread().getName().equals("cleanerd-agent")) {
-            return; // the agent's own trial: no test waits for that
+            return; // the agent's own self-test: no test waits for that
         }
         Path stop = PLACE.resolve(name + ".stop");
         try {

@@ -12,8 +12,8 @@ final class Moment {
     private Moment() {}
 
     static void reached(String name) {
-        boolean trial = Thread.currentThread().getName().equals("cleanerd-agent"); // the agent's own, of no broker's log
-        if (name.equals("locked") && !trial) {
+        boolean selfTest = Thread.currentThread().getName().equals("cleanerd-agent"); // the agent's own, of no broker's log
+        if (name.equals("locked") && !selfTest) {
             String line = System.nanoTime() + "\n";
             try {
                 Files.writeString(NOTES, line, StandardOpenOption.CREATE, StandardOpenOption.APPEND);

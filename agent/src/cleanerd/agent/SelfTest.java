@@ -20,18 +20,18 @@ import java.util.zip.CRC32C;
 
 /**
  * The self-test: one swap before the agent changes any log of the broker (R-10). The broker's own classes create a log in a
- * temporary directory, the agent's own code swaps in it, and {@link TrialCheck} checks the result. So a release whose
+ * temporary directory, the agent's own code swaps in it, and {@link SelfTestCheck} checks the result. So a release whose
  * members have the same names and another meaning is detected where no data can be lost.
  */
-final class Trial {
-    static final String TOPIC = "cleanerd-trial";
+final class SelfTest {
+    static final String TOPIC = "cleanerd-self-test";
 
     private static final long NEEDED_BYTES = 16L << 20;
     private static final long DELETE_DELAY_MS = 60_000;
     private static final Map<String, String> SETTINGS = Map.of("cleanup.policy", "compact", "segment.index.bytes", "4096",
             "index.interval.bytes", "1", "file.delete.delay.ms", Long.toString(DELETE_DELAY_MS));
-    private static final String PLAN = "trial";
-    private static final String DIRECTORY = "cleanerd-trial-";
+    private static final String PLAN = "self-test";
+    private static final String DIRECTORY = "cleanerd-self-test-";
     private static final List<Long> RETAINED = List.of(1L, 3L, 4L, 5L); // of 0 to 2 and 3 to 5; offset 6 is in the active segment
     private static final long SECOND = 3;
     private static final long END = 6;
@@ -84,7 +84,7 @@ final class Trial {
         }
     }
 
-    Trial(Broker broker, AgentLog journal) {
+    SelfTest(Broker broker, AgentLog journal) {
         this.broker = broker;
         this.journal = journal;
     }
@@ -94,7 +94,7 @@ final class Trial {
         try {
             directory = temporaryDirectory();
             Path partition = Files.createDirectory(directory.resolve(TOPIC + "-0"));
-            try (TrialLog log = TrialLog.create(broker, partition, TOPIC, SETTINGS)) {
+            try (SelfTestLog log = SelfTestLog.create(broker, partition, TOPIC, SETTINGS)) {
                 fill(log);
                 return swapIn(log);
             }
@@ -120,17 +120,17 @@ final class Trial {
         return Files.createTempDirectory(parent, DIRECTORY).toRealPath();
     }
 
-    private static void fill(TrialLog log) throws IOException, ReflectiveOperationException {
+    private static void fill(SelfTestLog log) throws IOException, ReflectiveOperationException {
         for (long offset = 0; offset <= END; offset++) {
             if (offset == SECOND || offset == END) {
                 log.roll();
             }
-            log.append(TrialData.batch(offset));
+            log.append(SelfTestData.batch(offset));
         }
         log.raiseHighWatermark();
     }
 
-    private Result swapIn(TrialLog log) {
+    private Result swapIn(SelfTestLog log) {
         try {
             Path staged = stage(log.dir());
             long inode = FileFacts.of(staged.resolve("log")).inode();
@@ -139,7 +139,7 @@ final class Trial {
             Evidence evidence = new Evidence(log, request.witnesses());
             evidence.use(request);
             new Swap(log, request, evidence, outcome, new ReentrantLock()).run(new Pauses(journal));
-            TrialCheck.check(log, RETAINED, END, inode, outcome, DELETE_DELAY_MS);
+            SelfTestCheck.check(log, RETAINED, END, inode, outcome, DELETE_DELAY_MS);
             return new Result("passed", "files, offsets, indexes, producers, appends and deletions are as expected");
         } catch (VirtualMachineError e) { // a failure of the JVM shows nothing about the release
             return new Result("not_run", "it was interrupted: " + textOf(e));
@@ -164,13 +164,13 @@ final class Trial {
 
     private static Path stage(Path partition) throws IOException {
         Path directory = Files.createDirectories(partition.resolve(".kstage").resolve(PLAN));
-        Files.write(directory.resolve("log"), TrialData.log(RETAINED));
-        Files.write(directory.resolve("index"), TrialData.index(RETAINED));
-        Files.write(directory.resolve("timeindex"), TrialData.timeIndex(RETAINED));
+        Files.write(directory.resolve("log"), SelfTestData.log(RETAINED));
+        Files.write(directory.resolve("index"), SelfTestData.index(RETAINED));
+        Files.write(directory.resolve("timeindex"), SelfTestData.timeIndex(RETAINED));
         return directory;
     }
 
-    private static SwapRequest request(TrialLog log, Path staged) throws IOException, Refusal {
+    private static SwapRequest request(SelfTestLog log, Path staged) throws IOException, Refusal {
         List<SegmentFacts> sources = new ArrayList<>();
         for (BrokerSegment segment : log.segments(0, END)) {
             sources.add(segment.facts());

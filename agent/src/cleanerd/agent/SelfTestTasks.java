@@ -10,8 +10,8 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ScheduledFuture;
 
-/** The scheduler of a trial's log: it stores the scheduled tasks, and runs them when the trial calls {@link #run}. */
-final class TrialTasks implements InvocationHandler {
+/** The scheduler of a self-test's log: it stores the scheduled tasks, and runs them when the self-test calls {@link #run}. */
+final class SelfTestTasks implements InvocationHandler {
     private final List<Task> tasks = new ArrayList<>();
 
     /** {@code work}: a Runnable, or a function of Scala. */
@@ -54,7 +54,7 @@ final class TrialTasks implements InvocationHandler {
         if (result == ScheduledFuture.class) {
             // Kafka only cancels it.
             CompletableFuture<Object> never = new CompletableFuture<>();
-            return Proxy.newProxyInstance(TrialTasks.class.getClassLoader(), new Class<?>[] {ScheduledFuture.class},
+            return Proxy.newProxyInstance(SelfTestTasks.class.getClassLoader(), new Class<?>[] {ScheduledFuture.class},
                     (future, called, values) -> called.getName().equals("cancel") ? never.cancel(false) : null);
         }
         return result == boolean.class ? (Object) false : result == int.class ? (Object) 0 : null;

@@ -16,24 +16,24 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * A log that the broker's own classes create for a trial, outside its log directories. No LogManager knows it. It has its
+ * A log that the broker's own classes create for a self-test, outside its log directories. No LogManager knows it. It has its
  * own scheduler and its own failure channel, so no failure takes a directory of the broker offline. Its arguments are found
  * by their types, because they differ between releases.
  */
-final class TrialLog extends BrokerLog implements AutoCloseable {
+final class SelfTestLog extends BrokerLog implements AutoCloseable {
     private static final int SOME_MS = 60_000;
 
-    private final TrialTasks tasks;
+    private final SelfTestTasks tasks;
 
-    private TrialLog(Broker broker, Object name, Object log, TrialTasks tasks) {
+    private SelfTestLog(Broker broker, Object name, Object log, SelfTestTasks tasks) {
         super(broker, null, name, log);
         this.tasks = tasks;
     }
 
     /** {@code directory}: empty, named like the partition. NoSuchMethodException: this release creates logs differently. */
-    static TrialLog create(Broker broker, Path directory, String topic, Map<String, String> settings)
+    static SelfTestLog create(Broker broker, Path directory, String topic, Map<String, String> settings)
             throws IOException, ReflectiveOperationException {
-        TrialTasks tasks = new TrialTasks();
+        SelfTestTasks tasks = new SelfTestTasks();
         List<Method> factories = new ArrayList<>();
         for (Method method : broker.members.log.getDeclaredMethods()) {
             boolean named = method.getName().equals("create") || method.getName().equals("apply");
@@ -51,11 +51,11 @@ final class TrialLog extends BrokerLog implements AutoCloseable {
             arguments[i] = argument(broker, factory.getParameterTypes()[i], directory, settings, tasks);
         }
         Object name = broker.members.topicPartition.newInstance(topic, 0);
-        return new TrialLog(broker, name, Reflect.call(factory, null, arguments), tasks);
+        return new SelfTestLog(broker, name, Reflect.call(factory, null, arguments), tasks);
     }
 
     private static Object argument(Broker broker, Class<?> type, Path directory, Map<String, String> settings,
-            TrialTasks tasks) throws IOException, ReflectiveOperationException {
+            SelfTestTasks tasks) throws IOException, ReflectiveOperationException {
         if (type == File.class) {
             return directory.toFile();
         }
@@ -150,7 +150,7 @@ final class TrialLog extends BrokerLog implements AutoCloseable {
         return (Integer) Reflect.get(Reflect.field(entry.getClass(), "position"), entry);
     }
 
-    TrialTasks tasks() {
+    SelfTestTasks tasks() {
         return tasks;
     }
 

@@ -5,14 +5,14 @@ import java.nio.ByteBuffer;
 import java.util.List;
 import java.util.zip.CRC32C;
 
-/** A trial's batches, with one record each from one producer, and the files of a segment with some of them. */
-final class TrialData {
+/** A self-test's batches, with one record each from one producer, and the files of a segment with some of them. */
+final class SelfTestData {
     static final long PRODUCER = 7;
 
     private static final int VALUE_BYTES = 100;
     private static final long FIRST_TIMESTAMP_MS = 1_600_000_000_000L;
 
-    private TrialData() {}
+    private SelfTestData() {}
 
     static long timestampMs(long offset) {
         return FIRST_TIMESTAMP_MS + offset;
