@@ -51,12 +51,20 @@ NOT_FINISHED: Final = """
             throw new IOException("not finished");
         }
 """
+RENAMED: Final = '            Files.move(path("txnindex", from), '
+READ_ONLY: Final = """
+            if (java.nio.file.Files.exists(java.nio.file.Path.of(
+                    System.getProperty("cleanerd.test.moments"), directory.getFileName() + ".read-only"))) {
+                throw new IOException("Read-only file system");
+            }
+"""
 
 
 def build(work_dir: Path) -> Path:
     """The agent that stops, does what it is told, and meets failures that a test asks for."""
     changed_source(work_dir, "moments", "Attempt.java", NO_LAST_NAME)
-    changed_source(work_dir, "moments", "CleanedFiles.java", (FINISHED, NOT_FINISHED + FINISHED))
+    files = ((FINISHED, NOT_FINISHED + FINISHED), (RENAMED, READ_ONLY + RENAMED))
+    changed_source(work_dir, "moments", "CleanedFiles.java", *files)
     return stopping_build(work_dir, *FOLLOWS_ITS_CONFIGURATION)
 
 
@@ -251,6 +259,19 @@ def test_a_repeated_request_is_refused(several: Stopping) -> None:
             assert refused.value.code in {GIVEN_UP, "no_log"}
     start_again(topic)
     assert (topic.read(), other.read()) == (topic.latest, other.latest)
+
+
+@pytest.mark.long
+def test_a_complete_swap_on_a_file_system_that_became_read_only(several: Stopping) -> None:
+    """A-24: there even the rename of a missing file fails. The broker renamed all files, so the swap is complete."""
+    topic = topic_in(several, several.live.broker.log_dirs[1], "read-only", transactions=True)
+    manifest = topic.stage(output_bytes=60_000)
+    group = next(each for each in manifest.groups if "txnindex" in each.files)
+    (several.place / f"{topic.name}-0.read-only").touch()
+    with several.live.asking() as agent:
+        answer = agent.ask("swap", **topic.request(manifest, (group,)))
+    assert (answer["done"], answer["warnings"]) == ([group.base], [])
+    assert (topic.directory / f"{group.base:020d}.txnindex").exists()
 
 
 @pytest.mark.long

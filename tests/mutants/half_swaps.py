@@ -39,6 +39,14 @@ HALF_SWAPS = (
         ("tests/agent/test_offline_log_dir.py::test_not_before_the_new_segment_has_all_its_files",),
     ),
     Mutant(
+        "agent-renames-an-index-that-is-not-there",
+        "A-24",
+        f"{SOURCES}/CleanedFiles.java",
+        '        if (exists(path("txnindex", from))) {',
+        "        if (base >= 0) {",
+        ("tests/agent/test_offline_log_dir.py::test_a_complete_swap_on_a_file_system_that_became_read_only",),
+    ),
+    Mutant(
         "agent-tells-half-a-swap-again-as-done",
         "A-25",
         f"{SOURCES}/Requests.java",
