@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The agent's jar: build.sh [OUTPUT [OVERLAY]]   (default: cleanerd/agent/cleanerd-agent.jar)
 #
-# OVERLAY is a directory with sources that take the place of those of the same name: tests build their agents that way.
-# The build id is a hash of all sources; it stands in the manifest and in the class that answers `info`.
+# OVERLAY: a directory whose sources replace those of the same name. Tests build their agents in this way.
+# The build id is a hash of all sources. The manifest and the class Build, for `info`, contain it.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -21,7 +21,7 @@ id=$(cd "$work" && find src unix stub -name '*.java' | LC_ALL=C sort | xargs cat
 printf 'package cleanerd.agent;\n\n/** Made by build.sh. */\nfinal class Build {\n    static final String ID = "%s";\n\n    private Build() {}\n}\n' \
   "$id" >"$work/src/cleanerd/agent/Build.java"
 
-compile() { # release, sources, classes: made there, and found there
+compile() { # release, sources, directory for the classes, which is also the class path
   find "$2" -name '*.java' -print0 |
     xargs -0 javac -J-Xmx256m -J-XX:TieredStopAtLevel=1 -J-XX:+UseSerialGC -proc:none -Xlint:all,-options -Werror --release "$1" -encoding UTF-8 -cp "$3" -d "$3"
 }

@@ -94,7 +94,7 @@ fn a_horizon_is_set_once() {
     }
 }
 
-/// U-95: a batch that keeps all records is copied where no horizon fits, unless its largest timestamp has to rise.
+/// U-95: a batch that retains all records is copied if no delete horizon fits, unless its largest timestamp has to rise.
 #[test]
 fn a_batch_is_copied_where_no_horizon_fits() {
     let source = batch(&[10, 20], 5, 0);

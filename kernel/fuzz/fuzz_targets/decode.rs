@@ -1,7 +1,7 @@
-//! One batch of arbitrary content behind a length and a CRC that are right, so that mutations reach what is behind them.
+//! One batch with arbitrary content, but a right length and CRC, so that mutations get past these checks.
 //!
-//! The first two bytes say which records are kept; the rest is the batch from its attributes on, once as a v2 batch and once as
-//! a message of magic 0 or 1. What decodes is rewritten, and what is written has to decode to exactly the kept records.
+//! The first two bytes select the retained records. The rest is the batch from its attributes on, as a v2 batch and as a message of
+//! magic 0 or 1. Batches that decode are rewritten. The result has to decode to exactly the retained records.
 
 #![no_main]
 
@@ -28,7 +28,7 @@ fn batch(content: &[u8]) -> Vec<u8> {
     batch
 }
 
-/// The same as a message of magic 0 or 1. Its CRC, and those inside of a wrapper, are not looked at.
+/// The batch as a message of magic 0 or 1. Its CRC and those inside a wrapper are not checked.
 fn message(magic: u8, content: &[u8]) -> Vec<u8> {
     let mut message = vec![0; MESSAGE_CRC_START];
     message.push(magic);
@@ -51,7 +51,7 @@ fn decode(data: &[u8], verify_crc: bool) -> Result<Chunk, Error> {
     chunk
 }
 
-/// Who asks for headers gets the same records, or the same refusal.
+/// Reading headers, too, gives the same records or the same error.
 fn check_versioned(plain: &Result<Chunk, Error>, versioned: Result<Chunk, Error>) {
     match (plain, versioned) {
         (Ok(plain), Ok(mut versioned)) => {
@@ -97,7 +97,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// What decodes can be copied, emptied and rebuilt, and then holds exactly the kept records.
+/// Batches that decode can be copied, emptied and rebuilt, and then have exactly the retained records.
 fn check(data: &[u8], word: u64, convert: bool) {
     let is_v2 = data[16] == 2;
     let source = match decode(data, is_v2) {

@@ -1,8 +1,8 @@
-//! A chunk of several batches of every magic and codec, whose *unpacked* records are arbitrary: they are really compressed, so
-//! that mutations reach what is behind the codec. Each batch has an action of its own, and the keep bits begin anywhere.
+//! A chunk of several batches of all magics and codecs, whose *decompressed* records are arbitrary. They are really compressed, so
+//! that mutations get past the codec. Each batch has its own action, and the keep bits begin at any bit.
 //!
-//! What decodes is rewritten; what is written has to decode to exactly the kept records, by offset and by digest of all that
-//! is in them, and its indexes can be built.
+//! Batches that decode are rewritten. The result has to decode to exactly the retained records, by offset and by digest of their
+//! content, and its indexes can be built.
 
 #![no_main]
 
@@ -32,7 +32,7 @@ const ACTIONS: [u8; 7] = [
 ];
 const HASH_KEY: [u8; 16] = [7; 16];
 
-/// What is left of the input; nothing is read as zeros.
+/// The rest of the input, which continues with zeros.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -58,7 +58,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// The chunk, and what is to become of each batch.
+/// The chunk, and the action for each batch.
 fn chunk(input: &mut Input<'_>) -> (Vec<u8>, Vec<u8>) {
     let (mut data, mut actions) = (Vec::new(), Vec::new());
     let mut base = u64::from(input.short());
@@ -75,7 +75,7 @@ fn chunk(input: &mut Input<'_>) -> (Vec<u8>, Vec<u8>) {
     (data, actions)
 }
 
-/// One batch of magic 2; how many offsets it takes beyond its first.
+/// One batch of magic 2. Returns its number of offsets after the first one.
 fn batch(data: &mut Vec<u8>, base: u64, codec: u8, input: &mut Input<'_>) -> u64 {
     let start = data.len();
     let flags = input.byte() & 0x78;
@@ -98,7 +98,7 @@ fn batch(data: &mut Vec<u8>, base: u64, codec: u8, input: &mut Input<'_>) -> u64
     u64::from(last)
 }
 
-/// One message of magic 0 or 1, whose value is the messages of a wrapper if it has a codec. Nobody looks at its CRC.
+/// One message of magic 0 or 1. With a codec its value is the messages of a wrapper. Its CRC is not checked.
 fn message(data: &mut Vec<u8>, base: u64, magic: u8, codec: u8, input: &mut Input<'_>) -> u64 {
     let start = data.len();
     let (flags, last) = (input.byte() & 8, u64::from(input.byte()));
@@ -133,7 +133,7 @@ fn message(data: &mut Vec<u8>, base: u64, magic: u8, codec: u8, input: &mut Inpu
 
 fn decode(data: &[u8]) -> Option<Chunk> {
     let options = Options { hash_key: Some(HASH_KEY), headers: None, verify_crc: false, max_unpacked: LIMIT };
-    told(decode_chunk(data, 0, &options))
+    value_of(decode_chunk(data, 0, &options))
 }
 
 fn digests(data: &[u8]) -> Digests {
@@ -141,8 +141,8 @@ fn digests(data: &[u8]) -> Digests {
     content_digest(data, 0, &HASH_KEY, reading).expect("what decodes has digests")
 }
 
-/// None for bytes that are refused; everything else that is no value is a mistake of ours.
-fn told<T>(result: Result<T, Error>) -> Option<T> {
+/// None for invalid bytes. Any other error is a bug of the kernel.
+fn value_of<T>(result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
         Err(Error::Corrupt(_) | Error::Invalid(_)) => None,
@@ -154,7 +154,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut input = Input(bytes);
     let (pattern, first_bit, convert_legacy) = (input.short(), input.byte() % 100, input.byte() & 1 != 0);
     let (data, actions) = chunk(&mut input);
-    let headers = told(scan_headers(&data, 0, false));
+    let headers = value_of(scan_headers(&data, 0, false));
     let Some(source) = decode(&data) else {
         return;
     };
@@ -175,19 +175,19 @@ fuzz_target!(|bytes: &[u8]| {
         lead: None,
         expected_bytes: data.len(),
     };
-    if let Some(written) = told(rewrite_chunk(&data, 0, &request)) {
+    if let Some(written) = value_of(rewrite_chunk(&data, 0, &request)) {
         let stays = |row: usize| {
             let bit = usize::from(first_bit) + row;
             word >> (bit % 64) & 1 != 0
         };
         check(&data, &source, &actions, &written, stays);
         let mut index = IndexBuilder::new(0, 64, 100, 100).expect("an index of a segment that begins at 0");
-        let _ = told(index.append(&written));
+        let _ = value_of(index.append(&written));
         index.finish();
     }
 });
 
-/// Exactly the records that were to stay, as they were.
+/// Checks that exactly the retained records are there, unchanged.
 fn check(data: &[u8], source: &Chunk, actions: &[u8], written: &Written, stays: impl Fn(usize) -> bool) {
     let found = decode(written.output()).expect("what was written");
     let mut rows = Vec::new();
