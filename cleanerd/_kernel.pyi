@@ -82,7 +82,7 @@ FLAG_TOMBSTONE_HEADER: Final[int]
 """The last header named ``tombstone_header`` has a value other than null, empty, ``0`` and ``false`` (R87-4)."""
 
 class CorruptLogError(Exception):
-    """The bytes contradict the format. Never raised for the caller's mistakes."""
+    """Bytes that violate the format. Never raised for wrong arguments."""
 
     reason: str
     position: int
@@ -93,13 +93,13 @@ class CorruptLogError(Exception):
     """Index of the bad record in its batch, -1 when the batch itself is bad."""
 
 class BatchTooLargeError(CorruptLogError):
-    """A batch that would take more memory than ``max_unpacked`` (U-35); nothing else is known to be wrong with it.
+    """A batch that needs more memory than ``max_unpacked`` allows (U-35); it may be valid otherwise.
 
     It decompresses to more bytes, or to so many records that their columns would take as much.
     """
 
 class KernelBugError(Exception):
-    """A panic inside the kernel, caught at the boundary. Always a bug of ours."""
+    """A panic inside the kernel. Always a bug of cleanerd."""
 
 class InvalidCallError(ValueError):
     """Arguments contradict each other: keep bits or actions of another segment, arrays of different lengths.

@@ -40,7 +40,7 @@ final class IndexCheck implements Closeable {
 
     void accept(Frame frame) throws IOException, Refusal {
         if (more && position == frame.position()) {
-            require(previousLast < offset, "the entry for offset " + offset + " has a position behind that offset");
+            require(previousLast < offset, "the entry for offset " + offset + " has a position after the batch with that offset");
             advance();
         }
         require(!more || position > frame.position(), "the entry for offset " + offset + " has a position inside a batch");
