@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven over its DevTools protocol by what the daemon needs anyway (aiohttp)."""
+"""Debian's Chromium, driven over its DevTools protocol with aiohttp, which the daemon needs anyway."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONSOLE = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdd
 
 
 class Page:
-    """One tab. ``complaints``: what its console said; ``requests``: every address that it asked for."""
+    """One tab. ``complaints``: the messages of its console; ``requests``: every address that it requested."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.complaints: list[str] = []
@@ -39,7 +39,7 @@ class Page:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """One command and its answer."""
+        """Send one command and return its answer."""
         return self._loop.run_until_complete(asyncio.wait_for(self._call(method, parameters), PATIENCE_SECONDS))
 
     async def _call(self, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Page:
         self.wait("document.readyState === 'complete' && document.querySelector('#footer')?.textContent")
 
     def set_window(self, *, width: int = 1280, height: int = 800, dark: bool = False) -> None:
-        """A desktop's or a phone's window, and the system's theme."""
+        """Set the window to a desktop's or a phone's size, and the system's theme."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 700
         )
@@ -87,7 +87,7 @@ class Page:
         self.call("Emulation.setEmulatedMedia", features=[theme])
 
     def press(self, key: str) -> None:
-        """A key, down and up."""
+        """Press and release a key."""
         known: dict[str, Any] = {"key": key, "windowsVirtualKeyCode": _KEYS.get(key, ord(key[0].upper()))}
         if len(key) == 1:
             known["text"] = key
@@ -97,17 +97,17 @@ class Page:
         self.call("Input.dispatchKeyEvent", type="keyUp", **known)
 
     def write(self, text: str) -> None:
-        """Into what has the focus."""
+        """Type text into the focused element."""
         self.call("Input.insertText", text=text)
 
     def shoot(self, path: Path) -> None:
-        """A picture of what is in sight."""
+        """Write a screenshot of the visible part."""
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Page]:
-    """A headless browser with a profile of its own, gone afterwards with all it started."""
+    """Start a headless browser with a profile of its own; it ends with all its processes and files."""
     program = shutil.which("chromium")
     assert program, "chromium is missing: bash tools/install-test-tools.sh"
     loop = asyncio.new_event_loop()

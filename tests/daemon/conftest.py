@@ -1,4 +1,4 @@
-"""A place for log directories; for the status page's tests one browser for all of them, and a busy daemon."""
+"""Fixtures: a place for log directories, and, for the status page, one shared browser and a busy daemon."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True, scope="session")
 def log_events_on_stderr() -> None:
-    """As the command line has it, whether or not an earlier test of this process went through it."""
+    """Log as the command line does, whether or not an earlier test of this process configured logging."""
     configure_logging(verbose=False, quiet=False)
 
 
 @pytest.fixture(autouse=True)
 def no_thread_stays() -> Iterator[None]:
-    """A service that has ended leaves no thread: each look left some behind once, until there were none to be had."""
+    """A service that has ended leaves no thread: once, each scan left some, until no new thread could start."""
     before = set(threading.enumerate())
     yield
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -40,7 +40,7 @@ def no_thread_stays() -> Iterator[None]:
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """Where a log directory is made, in a folder of the test's own."""
+    """The path of a log directory, in a folder of the test."""
     with scratch() as path:
         yield path / "logs"
 
@@ -53,13 +53,13 @@ def browser() -> Iterator[Page]:
 
 @pytest.fixture
 def page(browser: Page) -> Iterator[Page]:
-    """The browser with a desktop's window; afterwards its console must have been silent."""
+    """The browser with a desktop's window; at the end its console must be empty."""
     browser.complaints.clear()
     browser.requests.clear()
     browser.set_window()
     yield browser
     browser.call("Page.navigate", url="about:blank")
-    # A test's daemon ends before its page does, which may ask once more.
+    # A test's daemon ends before its page does, so the page may poll once more.
     assert [each for each in browser.complaints if "net::ERR_" not in each] == []
 
 

@@ -1,6 +1,6 @@
-"""The table of failures: how each is made, what it looks like while it lasts, and how it is repaired.
+"""The table of failures: how to cause each one, what it looks like while it lasts, and how to repair it.
 
-``docs/failures.md`` tells operators the same; ``test_failures.py`` goes through both.
+``docs/failures.md`` has the same table for operators; ``test_failures.py`` checks both.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ LEFT_BYTES: Final = 12_288
 
 
 Value = Union[float, None, "Callable[[float], bool]"]
-"""Of a sample; None: there is none."""
+"""The value of a sample; None: there is no such sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One class of failures; its ``id`` is a row of ``docs/failures.md``.
 
-    ``made`` is a block in which it lasts. While it does, ``state`` is the hurt partition's, and ``said`` - a regular
-    expression: what, where, what to do - stands in ``where``; ``logged`` at least and at most so often in the log,
-    None: once for each try.
-    ``samples``: values in ``/metrics`` before and meanwhile (after it they are again as before), ``counters`` those
-    that rise. ``others`` are the partitions that go on being cleaned. ``alert`` rests on ``alert_metric``.
+    The failure lasts as long as the block ``made``. Meanwhile the hurt partition's state is ``state``, and ``where``
+    shows ``message``, a regular expression: what happened, where, what to do. ``log_lines`` are the least and most log
+    lines that match ``logged``; None: one for each try. ``samples`` are values in ``/metrics`` before and during the
+    failure; after it they are as before. ``counters`` are those that rise. ``others`` are the partitions that are still
+    cleaned. ``alert`` depends on ``alert_metric``.
     """
 
     id: str
@@ -61,7 +61,7 @@ class Failure:
 
 
 def first_segment(site: Site) -> Path:
-    """A closed one, that was cleaned already."""
+    """A closed segment that was cleaned already."""
     return min(site.directory(site.hurt).glob("*.log"))
 
 
@@ -79,7 +79,7 @@ def corrupt_segment(site: Site) -> Iterator[None]:
 
 @contextmanager
 def unreadable_file(site: Site) -> Iterator[None]:
-    """Somebody restored it from a backup and forgot whose it is."""
+    """The file was restored from a backup, with another owner."""
     path = first_segment(site)
     mode = path.stat().st_mode
     path.chmod(0)
@@ -100,7 +100,7 @@ def broker_stopped(site: Site) -> Iterator[None]:
 
 @contextmanager
 def agent_gone(site: Site) -> Iterator[None]:
-    """Somebody took the line out of the unit; then it is back."""
+    """The agent is removed from the broker's unit, and put back at the end."""
     with without_agent(site.broker):
         site.broker.stop()
         site.broker.start()
@@ -113,7 +113,7 @@ def agent_gone(site: Site) -> Iterator[None]:
 
 @contextmanager
 def agent_gone_for_long(site: Site) -> Iterator[None]:
-    """There is much to clean meanwhile."""
+    """As `agent_gone`, with much to clean at that time."""
     site.daemon.ask("pause")
     site.write(site.hurt, site.other)
     with agent_gone(site):
@@ -122,7 +122,7 @@ def agent_gone_for_long(site: Site) -> Iterator[None]:
 
 
 def free_bytes(place: Path) -> int:
-    """What is left for others than root."""
+    """The space that users other than root can use."""
     status = os.statvfs(place)
     return status.f_bavail * status.f_frsize
 
@@ -149,7 +149,7 @@ def at_reserve(site: Site) -> Iterator[None]:
 
 @contextmanager
 def disk_full(site: Site) -> Iterator[None]:
-    """No group of segments fits any more; the file system says so."""
+    """No segment group fits any more, as the file system reports."""
     name = f"{site.topic}-{site.hurt}"
     site.daemon.ask("pause", partition=name)
     site.write(site.hurt, count=6000, keys=5000)
@@ -161,12 +161,12 @@ def disk_full(site: Site) -> Iterator[None]:
 
 @contextmanager
 def state_rubbish(site: Site) -> Iterator[None]:
-    """Every file of the state directory is something else."""
+    """Every file of the state directory has other contents."""
     for path in site.state_dir.rglob("*.json"):
         path.write_bytes(b"\x00rubbish")
     site.write(site.hurt, site.other)
     yield
-    assert list(site.state_dir.rglob("*.damaged")), "set aside, to be looked at"
+    assert list(site.state_dir.rglob("*.damaged")), "the damaged files are kept for inspection"
 
 
 @contextmanager
@@ -183,7 +183,7 @@ def state_unwritable(site: Site) -> Iterator[None]:
 
 @contextmanager
 def state_removed(site: Site) -> Iterator[None]:
-    """Somebody tidied up: it is made again, without a word."""
+    """The state directory was deleted: it is created again, without a message."""
     shutil.rmtree(site.state_dir)
     site.write(site.hurt)
     yield
@@ -210,7 +210,7 @@ QUARANTINE: Final[dict[str, Any]] = {
         'cleanerd_partitions{log_dir={hurt},state="quarantined"}': (0, 1),
     },
     "counters": ('cleanerd_cleanings_total{outcome="quarantined"}',),
-    "log_lines": None,  # one for each try, which are further and further apart
+    "log_lines": None,  # one for each try, at growing intervals
     "alert": "CleanerdQuarantine",
 }
 AGENT_GONE: Final[dict[str, Any]] = {
@@ -220,7 +220,7 @@ AGENT_GONE: Final[dict[str, Any]] = {
     "mode": "on-start",
     "readyz": "ready\n{other}: on-start: a broker runs on it without cleanerd's agent: cleanings are staged",
     "logged": "event=mode_changed log_dir={hurt} mode=on-start .*without cleanerd's agent",
-    "log_lines": (1, 2),  # a broker that stops takes its agent's socket away first
+    "log_lines": (1, 2),  # a broker that stops removes its agent's socket first
     "over": "event=mode_changed log_dir={hurt} mode=live",
     "samples": {
         "cleanerd_log_dir_agent{log_dir={hurt}}": (1, 0),
@@ -318,7 +318,7 @@ FAILURES: Final = (
         state_rubbish,
         message=r"{state}/partitions/.*\.json: damaged .*set aside and ignored",
         logged=r"{state}/partitions/.*\.json: damaged",
-        log_lines=(2, 2),  # a file each
+        log_lines=(2, 2),  # one per file
         # The rules of a topic that Kafka's cleaner skips have to be named (U-6).
         settings=("topics.*.compaction.strategy=offset", "topics.*.tombstone.mode=null"),
         **STATE,
@@ -328,7 +328,7 @@ FAILURES: Final = (
         state_unwritable,
         message=r"{state}/partitions/.*\.json: cannot be written \(Permission denied\)",
         logged=r"event=warning_raised .*{state}/partitions/.*\.json: cannot be written",
-        log_lines=(2, 2),  # a directory each
+        log_lines=(2, 2),  # one per directory
         over="event=warning_cleared .*cannot be written",
         **STATE,
     ),

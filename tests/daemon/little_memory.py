@@ -1,7 +1,7 @@
-"""A daemon with little memory beside many partitions, one of them a bomb: how many are clean, and what that took.
+"""A daemon with little memory and many partitions, one with a bomb: how many are clean, and at what cost.
 
 Run it as root: ``python -m tests.daemon.little_memory [--memory BYTES] [--partitions N]``. The limit needs cgroups (v2
-or v1) that this process may make; without them the figures are the most that the process had resident.
+or v1) that this process may create. Without them the figures are the process's peak resident memory.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ BOMB_BYTES: Final = 944_000_000
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """A memory cgroup. ``version`` 0: none may be made here."""
+    """A memory cgroup. ``version`` 0: this process may not create one."""
 
     path: Path
     version: int
 
     @property
     def prefix(self) -> list[str]:
-        """The words before those of a process that is to run in it."""
+        """The command words that start a process in this cgroup."""
         return ["sh", "-c", 'echo $$ > "$0"/cgroup.procs; exec "$@"', str(self.path)] if self.version else []
 
     def peak_bytes(self) -> int | None:
@@ -64,7 +64,7 @@ class Cgroup:
 
 @contextlib.contextmanager
 def cgroup(memory_bytes: int) -> Iterator[Cgroup]:
-    """One of its own with so much memory and no swap."""
+    """Create a cgroup with this memory limit and no swap."""
     name = f"cleanerd-{secrets.token_hex(4)}"
     limits = {2: ("memory.max", "memory.swap.max"), 1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")}
     for version, root in ((2, Path("/sys/fs/cgroup")), (1, Path("/sys/fs/cgroup/memory"))):
@@ -92,7 +92,7 @@ def cgroup(memory_bytes: int) -> Iterator[Cgroup]:
 
 
 def _remove(path: Path) -> None:
-    """It is gone when its processes are."""
+    """Remove the cgroup once its processes have ended."""
     for _ in range(100):
         with contextlib.suppress(OSError):
             path.rmdir()
@@ -102,7 +102,7 @@ def _remove(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What came of it. ``peak_bytes``: of the cgroup, page cache and all; ``resident_bytes``: of the process."""
+    """The results. ``peak_bytes``: of the cgroup, page cache included; ``resident_bytes``: of the process."""
 
     partitions: int
     stored_bytes: int
@@ -127,13 +127,13 @@ class Figures:
 
 
 def bomb() -> Partition:
-    """A batch that unpacks to far more than it is: 944 MB in less than 32 kB, behind ordinary batches."""
+    """A batch that decompresses to 944 MB from less than 32 kB, behind ordinary batches."""
     first = keyed_batch(0, [("a", "1"), ("b", "2")]) + zeros_batch(2, BOMB_BYTES)
     return Partition({0: first, 4: keyed_batch(4, [("a", "3")]), 5: keyed_batch(5, [("c", "4")])})
 
 
 def run_many_partitions(base: Path, memory_bytes: int, partitions: int, **settings: str) -> Figures:
-    """Have a daemon clean them; the last one is the bomb."""
+    """A daemon cleans the partitions; the last one has the bomb."""
     bad = f"orders-{partitions - 1}"
     made = {f"orders-{number}": two_groups() for number in range(partitions - 1)}
     logs = {**made, bad: bomb()}
@@ -190,7 +190,7 @@ def _most_resident(process: int) -> int:
 @click.option("--partitions", default=100, show_default=True)
 @click.option("--threads", default=1, show_default=True)
 def main(memory_bytes: int, partitions: int, threads: int) -> None:
-    """Print the figures; exit code 1 when it is not as it should be."""
+    """Print the figures; exit code 1 when they are not as expected."""
     with tempfile.TemporaryDirectory(prefix="cleanerd-little-memory-") as base:
         figures = run_many_partitions(Path(base), memory_bytes, partitions, log_cleaner_threads=str(threads))
     click.echo(f"memory: {memory_bytes / MIB:.0f} MiB, log.cleaner.threads {threads}, as {os.geteuid()}")

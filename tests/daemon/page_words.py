@@ -1,4 +1,4 @@
-"""What tests of the status page ask it."""
+"""Queries that tests send to the status page."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Daemon:
-    """The process; its log goes to ``log``. A block that ends leaves none behind. ``prefix``: the words before it."""
+    """A daemon process, which ends with the block. Its log goes to ``log``; ``prefix``: the command words before it."""
 
     settings: Sequence[str]
     base: Path
@@ -36,7 +36,7 @@ class Daemon:
 
     @property
     def log(self) -> Path:
-        """What it said."""
+        """The daemon's log."""
         return self.base / "daemon.log"
 
     def __enter__(self) -> Self:
@@ -74,7 +74,7 @@ class Daemon:
     def until(
         self, what: str, holds: Callable[[dict[str, Any]], bool], seconds: float = PATIENCE_SECONDS
     ) -> dict[str, Any]:
-        """Wait until the status is so; returns it."""
+        """Wait until the status fulfills the condition, and return it."""
         deadline = time.monotonic() + seconds
         while True:
             assert self.process.poll() is None, self.log.read_text()

@@ -1,6 +1,6 @@
 """A real Prometheus that scrapes a daemon and evaluates our rules, with shorter waits.
 
-``tools/install-test-tools.sh`` fetches it. Missing is an error, not a skip.
+``tools/install-test-tools.sh`` downloads it. A missing Prometheus is an error, not a skip.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _FETCHED = ROOT / ".cache" / "prometheus" / "usr" / "bin" / "prometheus"
 
 @dataclass
 class Prometheus:
-    """Scrapes ``127.0.0.1:daemon_port`` every second; everything it writes lies in ``folder``. None is left behind."""
+    """Scrapes ``127.0.0.1:daemon_port`` every second and writes only below ``folder``. It ends with the block."""
 
     folder: Path
     daemon_port: int
 
     def __enter__(self) -> Self:
         self.folder.mkdir()
-        # Alerts that wait for minutes wait for seconds here; what they look at is as it is shipped.
+        # Alerts that wait for minutes wait for seconds here; their expressions are those that we ship.
         rules = re.sub(r"(?m)^( +)for: .*$", r"\1for: 2s", RULES.read_text(encoding="utf-8"))
         (self.folder / RULES.name).write_text(rules, encoding="utf-8")
         config = self.folder / "prometheus.yml"
@@ -75,7 +75,7 @@ class Prometheus:
             self._process.wait()
 
     def log(self) -> str:
-        """What it said."""
+        """Prometheus's log."""
         return (self.folder / "log").read_text()
 
     def ask(self, path: str, **parameters: str) -> Any:
@@ -87,7 +87,7 @@ class Prometheus:
             return json.load(answer)["data"]
 
     def values(self, expression: str) -> list[float]:
-        """What an expression is now, one value a series."""
+        """The current values of an expression, one per series."""
         return [float(row["value"][1]) for row in self.ask("query", query=expression)["result"]]
 
     def alerts(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ DASHBOARD = ROOT / "config" / "grafana" / "cleanerd.json"
 
 
 def promtool(*arguments: str, stdin: bytes | None = None) -> tuple[int, str]:
-    """Exit code and all that it said."""
+    """Run promtool; returns its exit code and all output."""
     found = shutil.which("promtool") or str(_FETCHED)
     done = subprocess.run(
         [found, *arguments], input=stdin, capture_output=True, timeout=PATIENCE_SECONDS, check=False, cwd=ROOT

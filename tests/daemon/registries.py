@@ -1,4 +1,4 @@
-"""A registry of one partition without a broker: scans, jobs and their results, made by the test."""
+"""A registry of one partition without a broker: the test makes the scans, jobs and results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DAY_MS = 86_400_000
 
 
 def partition_scan(**values: Any) -> PartitionScan:
-    """A partition that is dirty enough."""
+    """The scan of a partition that is dirty enough to be cleaned."""
     base = PartitionScan(
         name=NAME, log_dir=None, config=config(), topic_id=None, scanned_ms=NOW, eligible=True, refused=False,  # type: ignore[arg-type]
         forceable=True, rule="", reason="", changes="", strategy="offset", fingerprint="f", fingerprint_changed=False,
@@ -81,7 +81,7 @@ def entry_of(registry: PartitionRegistry) -> PartitionEntry:
 
 
 def job_on(found: PartitionScan, kind: Kind = "live", trigger: Trigger = "ratio", now_ms: int = NOW) -> CleaningJob:
-    """Begun by that look."""
+    """A job that started after that scan."""
     return CleaningJob(
         name=NAME,
         path=PATH,
@@ -112,7 +112,7 @@ def done(registry: PartitionRegistry, now_ms: int = NOW, kind: Kind = "live", **
 
 
 def nothing_new(registry: PartitionRegistry) -> None:
-    """The next look finds what the last one found."""
+    """The next scan finds the same as the last one."""
     found, known = entry_of(registry).scan, registry.dirs[str(PATH)]
     assert found is not None
     registry.merge(replace(known, scans=(found,)), NOW)

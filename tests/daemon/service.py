@@ -1,4 +1,4 @@
-"""What the tests of the daemon share: log directories beside a stand-in for a broker, and a service that runs."""
+"""Shared by the daemon's tests: log directories with a fake broker, and a running service."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMPACT = "topics.orders.cleanup.policy=compact"
 
 @contextmanager
 def broker(root: Path, partitions: Mapping[str, Partition] | int = 1) -> Iterator[FakeAgent]:
-    """A log directory whose lock is held, as by a broker, with an agent beside it."""
+    """A log directory whose lock is held, as by a broker, with an agent next to it."""
     made = {f"orders-{n}": two_groups() for n in range(partitions)} if isinstance(partitions, int) else partitions
     make_log_dir(root, made, clean_shutdown=False)
     with held(root), FakeAgent(root, root / ".cleanerd-agent.sock") as agent:
@@ -52,7 +52,7 @@ BY_THE_CLOCK = {"topics_orders_cleanerd_tombstone_replicated": "ignore"}
 
 
 def assignments(*log_dirs: Path, **more: str) -> list[str]:
-    """``--set`` of a daemon over ``log_dirs``; keys of ``more`` with underscores."""
+    """The ``--set`` values of a daemon for ``log_dirs``; keys of ``more`` with underscores."""
     base = log_dirs[0].parent
     values = {
         "cleanerd.log.dirs": ",".join(map(str, log_dirs)),
@@ -68,7 +68,7 @@ def assignments(*log_dirs: Path, **more: str) -> list[str]:
 
 
 def serve(settings: Sequence[str], story: Callable[[Service], Awaitable[None]], **given: Any) -> Service:
-    """Run a service while ``story`` is told, then end it as SIGTERM does. ``given``: what `Service` gets besides."""
+    """Run a service while ``story`` runs, then end it as SIGTERM does. ``given``: further arguments of `Service`."""
     reported = list(settings)
 
     async def main() -> Service:
@@ -103,14 +103,14 @@ async def until(what: str, holds: Callable[[], bool], seconds: float = PATIENCE_
 
 
 async def rounds(service: Service, count: int = 2) -> None:
-    """Let so many looks at everything go by: what they have not begun is not begun at all."""
+    """Wait for this many full scans: a cleaning that they did not start does not start at all."""
     for _ in range(count):
         before = service.view().last_scan_ms
         await until("a round", lambda before=before: service.view().last_scan_ms != before)  # type: ignore[misc]
 
 
 def partition(view: DaemonView, name: str = "orders-0") -> PartitionView:
-    """One of them."""
+    """The partition of that name."""
     (found,) = [each for each in view.partitions if each.name == name] or [None]
     if found is None:
         raise LookupError(name)
@@ -118,18 +118,18 @@ def partition(view: DaemonView, name: str = "orders-0") -> PartitionView:
 
 
 def is_clean(view: DaemonView, offset: int, name: str = "orders-0") -> bool:
-    """Up to there, and its worker has said so: a look sees what it wrote down before it is done."""
+    """Clean up to the offset, and no longer being cleaned: a scan sees the checkpoint before the job has ended."""
     found = partition(view, name)
     return found.clean_offset == offset and found.phase != "cleaning"
 
 
 def outcomes(view: DaemonView) -> list[str]:
-    """Of the cleanings that ended, the oldest first."""
+    """The outcomes of the cleanings that ended, the oldest first."""
     return [clean.result["outcome"] for clean in reversed(view.history)]
 
 
-def asking(root: Path) -> Any:
-    """``ask`` off the loop, which has to answer meanwhile."""
+def control_requests(root: Path) -> Any:
+    """``send_request`` in a thread, so that the event loop can answer meanwhile."""
     path = root.parent / "control.sock"
 
     async def one(operation: str, **values: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A server of a staged view, in a thread with a loop of its own, asked as any client would ask it."""
+"""A server of a staged view, in a thread with its own event loop; requests reach it as any client's would."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """A response."""
 
     status: int
     headers: Mapping[str, str]
@@ -33,7 +33,7 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The body, unpacked when it came packed."""
+        """The body, decompressed if it was compressed."""
         body = gzip.decompress(self.body) if self.headers.get("content-encoding") == "gzip" else self.body
         return body.decode()
 
@@ -42,7 +42,7 @@ class Answer:
 
 
 class Served:
-    """A running server. ``stage`` holds what it shows, ``explains`` counts what was asked of the core."""
+    """A running server. ``stage`` holds what it shows, ``explains`` counts the queries to the core."""
 
     def __init__(self, stage: Stage, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
         self.stage = stage
@@ -58,7 +58,7 @@ class Served:
         return f"http://127.0.0.1:{self.port}"
 
     def get(self, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None) -> Answer:
-        """One request on a connection of its own."""
+        """Send one request on a new connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         try:
             connection.request(method, path, headers=dict(headers or {}))
@@ -108,7 +108,7 @@ def serving(
     listen: str = "127.0.0.1:0",
     **options: Any,
 ) -> Iterator[Served]:
-    """A server of ``shown`` as long as the block lasts."""
+    """Serve ``shown`` as long as the block lasts."""
     loop = uvloop.new_event_loop()  # as cleanerd run
     thread = threading.Thread(target=loop.run_forever, name="served", daemon=True)
     thread.start()

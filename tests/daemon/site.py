@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cleanerd.broker.agent_facts import LogFacts
     from cleanerd_lab.demo.broker import Broker
 
-# Root reads and writes everything; without capabilities it is an owner like any other. The agent knows it by its uid.
+# Root may read and write everything. Without capabilities, root is a normal owner, and the agent accepts its uid.
 NO_CAPABILITIES: Final = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
 ROUND_MS: Final = 150
 KEYS: Final = 25
@@ -38,7 +38,7 @@ KEYS: Final = 25
 
 @dataclass
 class Site:
-    """A topic with a partition in each of the broker's two log directories: ``hurt`` in the second, ``other``."""
+    """A topic with a partition in each of the broker's two log directories: ``hurt`` in the second, and ``other``."""
 
     broker: Broker
     topic: str
@@ -72,10 +72,10 @@ class Site:
             *self.settings,
         ]
 
-    # -- what is done -------------------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------------------------
 
     def write(self, *partitions: int, count: int = 300, keys: int = KEYS, value: bool = True) -> None:
-        """``count`` records of few keys, without a value: tombstones; and some segments more to clean."""
+        """Write ``count`` tombstones of few keys, and some more segments to clean."""
         producer = Producer({"bootstrap.servers": self.broker.bootstrap, "batch.size": 3000})
         for partition in partitions:
             for number in range(count):
@@ -86,12 +86,12 @@ class Site:
             wait_until("it is flushed", lambda p=partition: _is_flushed(self.facts(p)))
 
     def facts(self, partition: int) -> LogFacts:
-        """What the broker says of a partition."""
+        """What the broker reports about a partition."""
         with AgentClient.connect(self.broker.log_dirs[0] / SOCKET) as client:
             return fetch_log(client, TopicPartition(self.topic, partition))
 
     def directory(self, partition: int) -> Path:
-        """Where it lies."""
+        """The partition's directory."""
         return self.broker.log_dirs[partition == self.hurt] / f"{self.topic}-{partition}"
 
     def cleaned(self, *partitions: int) -> None:
@@ -106,12 +106,12 @@ class Site:
         )
 
     def rounds(self, count: int = 4) -> None:
-        """Let the daemon look at everything so many times."""
+        """Wait until the daemon has scanned everything this many times."""
         for _ in range(count):
             before = self.daemon.ask("status")["last_scan_ms"]
             self.daemon.until("a round", lambda view, before=before: view["last_scan_ms"] != before)
 
-    # -- what is seen -------------------------------------------------------------------------------------------------
+    # -- observations ------------------------------------------------------------------------------------------------
 
     def partition(self, view: dict[str, Any], number: int) -> dict[str, Any]:
         """Its entry in a status."""
@@ -132,9 +132,10 @@ class Site:
             return error.code, error.read().decode()
 
     def metric(self, sample: str, text: str | None = None) -> float | None:
-        """The value of a sample in ``text``, or as it stands in ``/metrics``.
+        """The value of a sample in ``text``, by default the current ``/metrics``.
 
-        ``{hurt}`` and ``{other}`` in its labels are the log directories, ``{hurt_by_jmx}`` as the JMX exporter has it.
+        ``{hurt}`` and ``{other}`` in its labels are the log directories; ``{hurt_by_jmx}`` is the name that the JMX
+        exporter uses.
         """
         other, hurt = self.broker.log_dirs
         sample = sample.replace("{hurt_by_jmx}", f'"\\"{hurt}\\""')
@@ -162,7 +163,7 @@ def without_agent(broker: Broker) -> Iterator[None]:
 
 
 class WallClock:
-    """The daemon's wall clock, which can be put forward and back; nobody else's."""
+    """The wall clock of the daemon alone, which a test can set forward and back."""
 
     def __init__(self, base: Path, source: Path) -> None:
         self._file = base / "clock-off"
@@ -174,6 +175,6 @@ class WallClock:
         self.environ = {"LD_PRELOAD": str(shim), "CLOCK_OFF": str(self._file)}
 
     def set(self, off_ms: int) -> None:
-        """So far off from now on."""
+        """Set the clock's difference from the real time, from now on."""
         with self._file.open("r+b" if self._file.exists() else "wb") as file:
             file.write(struct.pack("=q", off_ms))

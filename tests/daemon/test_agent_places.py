@@ -1,4 +1,4 @@
-"""An agent serves a limited number of connections: whoever finds none waits, and takes nobody for gone (A-37)."""
+"""An agent serves a limited number of connections: a client without a connection waits, and stays live (A-37)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ IMPATIENT: Final = RetryPolicy(
 
 
 class ManyDirectories(FakeAgent):
-    """One agent of a broker with several log directories: each partition's requests go to where it lies."""
+    """One agent of a broker with several log directories: a partition's requests go to its directory."""
 
     def __init__(self, roots: list[Path], places: int) -> None:
         super().__init__(roots[0], roots[0] / SOCKET, places=places)
@@ -77,8 +77,8 @@ def broker_of(roots: list[Path], places: int) -> Iterator[ManyDirectories]:
 
 
 @contextlib.contextmanager
-def all_taken(agent: FakeAgent) -> Iterator[Callable[[], None]]:
-    """Other processes have all places of the agent; the function that is given lets go of them."""
+def all_in_use(agent: FakeAgent) -> Iterator[Callable[[], None]]:
+    """Other processes use all connections of the agent; calling the yielded function closes them."""
     others = []
     try:
         for _ in range(agent.places):
@@ -95,10 +95,10 @@ def all_taken(agent: FakeAgent) -> Iterator[Callable[[], None]]:
 
 @pytest.mark.parametrize("places", [8, 64])
 def test_24_directories_and_32_threads(tmp_path: Path, places: int) -> None:
-    """A-37: all is cleaned, nothing staged, and the agent is gone for nobody at any moment.
+    """A-37: all is cleaned, nothing is staged, and the agent never counts as missing.
 
-    With more than eight directories, or threads, the daemon had all eight places itself: its looks found none, and took
-    the agent for gone.
+    With more than eight directories or threads, the daemon itself used all eight connections. Its scans got none, and
+    treated the agent as missing.
     """
     roots = [tmp_path / "disks" / f"d{number:02d}" for number in range(24)]
     with broker_of(roots, places) as agent:
@@ -116,13 +116,13 @@ def test_24_directories_and_32_threads(tmp_path: Path, places: int) -> None:
 
         settings = assignments(*roots, log_cleaner_threads="32", log_cleaner_backoff_ms="100")
         patient = DaemonLimits(agent_seconds=PATIENCE_SECONDS, place_seconds=PATIENCE_SECONDS)
-        serve(settings, story, limits=patient)  # a stand-in in Python is slow where the machine is busy
+        serve(settings, story, limits=patient)  # the fake agent, in Python, is slow on a busy machine
         assert seen == {"live"}
         assert agent.most_connections <= share_of(places)
 
 
-def test_a_full_queue_of_the_listener_is_waited_for(tmp_path: Path) -> None:
-    """A-37: the kernel refuses a connection while as many as it queues wait to be accepted."""
+def test_a_full_queue_of_the_listener_is_retried(tmp_path: Path) -> None:
+    """A-37: the kernel refuses connections while the listener's queue is full."""
     path = tmp_path / SOCKET
     with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as waiting:
         listener.bind(str(path))
@@ -142,15 +142,15 @@ def test_a_full_queue_of_the_listener_is_waited_for(tmp_path: Path) -> None:
         freed.join()
 
 
-def test_no_free_place_is_waited_for(root: Path) -> None:
-    """A-37: until somebody goes."""
-    with broker(root) as agent, all_taken(agent) as let_go:
+def test_a_scan_waits_for_a_free_connection(root: Path) -> None:
+    """A-37: until another client disconnects."""
+    with broker(root) as agent, all_in_use(agent) as let_go:
         threading.Timer(0.3, let_go).start()
         assert choose_mode(read_log_dir(root), [], None).mode == "live"
 
 
-def test_an_agent_without_a_free_place_is_not_gone(root: Path) -> None:
-    """A-37: who asked is told that it is there; nothing is staged beside it, and a look goes by what it knew."""
+def test_an_agent_without_a_free_connection_is_not_missing(root: Path) -> None:
+    """A-37: the agent answers that it is busy, so nothing is staged, and a scan keeps the earlier mode."""
     settings = load_settings([], assignments(root), {})
     scanner = LogDirScanner(root, limits=DaemonLimits(place_seconds=0.2))
     with broker(root) as agent:
@@ -158,7 +158,7 @@ def test_an_agent_without_a_free_place_is_not_gone(root: Path) -> None:
         context = ScanContext(settings, (root,), StateStore(root.parent / "state"), agents=pool)
         assert scanner.scan(context).mode.mode == "live"
         pool.close()
-        with all_taken(agent):
+        with all_in_use(agent):
             with pytest.raises(AgentRefusalError, match="no free connection") as error:
                 choose_mode(read_log_dir(root), [], None, patience=IMPATIENT)
             assert error.value.code == TOO_MANY
@@ -166,7 +166,7 @@ def test_an_agent_without_a_free_place_is_not_gone(root: Path) -> None:
 
 
 def test_a_lease_is_waited_for_and_ends(root: Path) -> None:
-    """A-37: as many at once as the share of this process; the connection of before is had again if it is free."""
+    """A-37: this process has at most its share of leases; the previous connection is used again if it is free."""
     with broker(root) as agent, AgentPool() as pool:
         name = parse_topic_partition_dir("orders-0")
         assert name is not None
@@ -190,8 +190,8 @@ def test_a_lease_is_waited_for_and_ends(root: Path) -> None:
             assert kept is second
 
 
-def test_a_broker_that_was_started_anew(root: Path) -> None:
-    """A-37: of the connections that lie idle each would fail once; the first that does closes the others."""
+def test_a_broker_that_was_restarted(root: Path) -> None:
+    """A-37: each idle connection would fail once; the first failure closes the others."""
     with broker(root) as agent, AgentPool() as pool:
         lease = {"place_seconds": PATIENCE_SECONDS, "connect_seconds": PATIENCE_SECONDS}
         with contextlib.ExitStack() as stack:
@@ -204,7 +204,7 @@ def test_a_broker_that_was_started_anew(root: Path) -> None:
         assert LiveBroker(agent.socket_path, IMPATIENT, pool).log(name).leo == 8
 
 
-def test_a_socket_file_that_nobody_serves(root: Path) -> None:
+def test_a_socket_file_without_a_listener(root: Path) -> None:
     """U-31: of a directory that the broker no longer uses; the agent listens in another one."""
     gone = root.parent / "a-gone"
     make_log_dir(gone, {})
@@ -214,11 +214,11 @@ def test_a_socket_file_that_nobody_serves(root: Path) -> None:
     with broker(root) as agent:
         assert find_socket(None, [gone, root]) == agent.socket_path
         assert choose_mode(read_log_dir(root), [gone], None).mode == "live"
-    assert find_socket(None, [gone, root]) == gone / SOCKET, "whoever connects is told why that fails"
+    assert find_socket(None, [gone, root]) == gone / SOCKET, "connecting to it reports why that fails"
 
 
 def test_a_partition_that_waits_gives_the_worker_back(root: Path) -> None:
-    """D-10: old files of three partitions go in some seconds; the only worker cleans the fourth meanwhile."""
+    """D-10: old files of three partitions are deleted seconds later; the only worker cleans the fourth first."""
     with broker(root, 4) as agent:
         agent.settings["file.delete.delay.ms"] = "6000"
         for number in range(3):
@@ -235,5 +235,5 @@ def test_a_partition_that_waits_gives_the_worker_back(root: Path) -> None:
 
         took: list[float] = []
         serve(assignments(root, log_cleaner_threads="1"), story)
-        assert took[0] < 5.0, "nobody slept for the others' files"
-        assert took[1] < 14.0, "they are tried again when their files are gone, not fifteen seconds later"
+        assert took[0] < 5.0, "no worker waited for the others' files"
+        assert took[1] < 14.0, "they are tried again once their files are deleted, not fifteen seconds later"

@@ -28,7 +28,7 @@ def test_rules_are_valid() -> None:
 
 
 @pytest.mark.long
-def test_rules_do_what_their_tests_say() -> None:
+def test_rules_pass_their_promtool_tests() -> None:
     code, message = promtool("test", "rules", str(RULE_TESTS))
     assert code == 0, message
 
@@ -45,7 +45,7 @@ def test_each_rule_has_a_test_that_can_fail(alert: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.split("\n")[0])
-def test_each_rule_says_what_it_means_and_what_to_do(alert: str) -> None:
+def test_each_rule_has_a_meaning_and_an_action(alert: str) -> None:
     assert re.search(r"severity: (critical|warning|info)\n", alert)
     assert re.search(r"summary: (>-\n +)?.{20,}\n", alert)
     assert re.search(r"runbook: (>-\n +)?.{20,}\n", alert)
@@ -67,7 +67,7 @@ def test_the_dashboard_names_metrics_that_are_exported() -> None:
 
 
 def test_the_dashboard_shows_how_sure_an_estimate_is() -> None:
-    """A figure with bounds is shown with both, wherever it is shown over time or by partition."""
+    """A figure with bounds is shown with both, wherever it appears over time or by partition."""
     shown = {panel["title"]: " ".join(target["expr"] for target in panel.get("targets", ())) for panel in panels()}
     for title, name in (
         ("Dirty and reclaimable", "cleanerd_reclaimable"), ("Most to reclaim", "cleanerd_partition_reclaimable")
@@ -77,7 +77,7 @@ def test_the_dashboard_shows_how_sure_an_estimate_is() -> None:
 
 
 def test_the_dashboards_expressions_are_promql(tmp_path: Path) -> None:
-    """Grafana's own variables stand for values; what is left must parse."""
+    """Values replace Grafana's own variables; the rest must parse."""
     expressions = [target["expr"] for panel in panels() for target in panel.get("targets", ())]
     lines = ["groups:", "  - name: dashboard", "    rules:"]
     for n, expression in enumerate(expressions):
@@ -92,7 +92,7 @@ def test_the_dashboards_expressions_are_promql(tmp_path: Path) -> None:
 
 
 def test_the_dashboard_fits_any_grafana() -> None:
-    """Every panel and variable takes the data source that the viewer chooses; nothing lies over another panel."""
+    """Every panel and variable takes the data source that the viewer chooses; no panel overlaps another."""
     dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     assert dashboard["templating"]["list"][0]["type"] == "datasource"
     assert "__inputs" not in dashboard

@@ -26,8 +26,8 @@ def paths(tmp_path: Path) -> tuple[Path, ...]:
 
 
 @pytest.fixture
-def asking() -> Iterator[Callable[..., AgentProbe]]:
-    """Makes one of these limits; nobody is told that a directory came back."""
+def make_probe() -> Iterator[Callable[..., AgentProbe]]:
+    """Makes one of these limits; returns of directories are ignored."""
     made: list[AgentProbe] = []
 
     def make(probe: Callable[[Path], None] | None = None, **limits: float) -> AgentProbe:
@@ -44,9 +44,11 @@ def probes() -> list[str]:
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("cleanerd-probe-"))
 
 
-def test_a_thousand_scans_have_a_thread_a_directory(paths: tuple[Path, ...], asking: Callable[..., AgentProbe]) -> None:
-    """Found by the fleet bench: a look at one of four directories left four threads behind."""
-    requested = asking(fresh_seconds=0.0)
+def test_a_thousand_scans_use_one_thread_per_directory(
+    paths: tuple[Path, ...], make_probe: Callable[..., AgentProbe]
+) -> None:
+    """Found by the fleet bench: a scan of one of four directories left four threads behind."""
+    requested = make_probe(fresh_seconds=0.0)
 
     async def scans() -> list[str]:
         for _ in range(250):
@@ -57,9 +59,9 @@ def test_a_thousand_scans_have_a_thread_a_directory(paths: tuple[Path, ...], ask
 
 
 def test_a_broker_that_just_answered_is_not_queried_again(
-    paths: tuple[Path, ...], asking: Callable[..., AgentProbe]
+    paths: tuple[Path, ...], make_probe: Callable[..., AgentProbe]
 ) -> None:
-    """Hundreds of cleanings a second look again: each asked all directories for all of their names."""
+    """With hundreds of cleanings per second, each scan queried all directories for all of their partitions."""
     probed: list[str] = []
 
     async def scans(requested: AgentProbe, times: int) -> None:
@@ -69,16 +71,16 @@ def test_a_broker_that_just_answered_is_not_queried_again(
     def probe(path: Path) -> None:
         probed.append(path.name)
 
-    asyncio.run(scans(asking(probe, fresh_seconds=3600.0), 20))
+    asyncio.run(scans(make_probe(probe, fresh_seconds=3600.0), 20))
     assert sorted(probed) == ["d0", "d1", "d2", "d3"]
-    asyncio.run(scans(asking(probe, fresh_seconds=0.0), 2))
+    asyncio.run(scans(make_probe(probe, fresh_seconds=0.0), 2))
     assert len(probed) == 12
 
 
 def test_a_log_directory_that_is_added_again_is_queried(
-    paths: tuple[Path, ...], asking: Callable[..., AgentProbe]
+    paths: tuple[Path, ...], make_probe: Callable[..., AgentProbe]
 ) -> None:
-    """What a directory answered before a reload dropped it says nothing of the one that is there now."""
+    """An answer from before a reload dropped the directory does not count for the directory that is there now."""
     works, hangs = threading.Event(), threading.Event()
 
     def probe(_path: Path) -> None:
@@ -86,7 +88,7 @@ def test_a_log_directory_that_is_added_again_is_queried(
             works.wait(60)
 
     # Long enough for the first answers, which are there at once, on a machine that is busy.
-    requested = asking(probe, fresh_seconds=3600.0, probe_seconds=2.0)
+    requested = make_probe(probe, fresh_seconds=3600.0, probe_seconds=2.0)
     asyncio.run(requested.silent(paths))
     requested.forget(paths[0])
     hangs.set()

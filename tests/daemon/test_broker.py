@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 
 def settings_of(broker: Broker, base: Path) -> list[str]:
-    """As a host has them: the log directories come from server.properties; the topics' ratio of 1 is not ours (U-9)."""
+    """As on a real host: the log directories come from server.properties; the topics' ratio of 1 is ignored (U-9)."""
     return [
         "cleanerd.mode=auto",
         f"cleanerd.broker.properties={broker.properties_file}",
@@ -41,7 +41,7 @@ def settings_of(broker: Broker, base: Path) -> list[str]:
 
 
 def checked(broker: Broker, base: Path) -> None:
-    """Nothing is left behind, the broker complained of nothing, and every log is right."""
+    """Check at the end: no leftovers, no errors in the broker's log, and every log is correct."""
     names = [path for log_dir in broker.log_dirs for path in log_dir.glob("*-*/*")]
     assert not [path for path in names if path.name.startswith(".kstage")]
     broker.stop()
@@ -53,9 +53,9 @@ def checked(broker: Broker, base: Path) -> None:
 def run_under_load(
     broker: Broker, base: Path, *, partitions: int, swaps: int, seconds: float, kills: int, least_seconds: float
 ) -> None:
-    """Load, and a daemon that is killed in between; what it saw and what it left is checked.
+    """Load, and a daemon that is killed in between; everything it read and left is checked.
 
-    It goes on for ``least_seconds`` in any case; ``seconds`` is for a machine that is busy with something else.
+    The load lasts at least ``least_seconds``; ``seconds`` is the limit for a busy machine.
     """
     create_topics(broker, [writing.topic for writing in WRITINGS], partitions=partitions)
     load = Load(broker, partitions=partitions)
@@ -63,7 +63,7 @@ def run_under_load(
     deadline = began + seconds
     done = 0
 
-    def goes_on(view: dict[str, Any]) -> bool:
+    def continues(view: dict[str, Any]) -> bool:
         assert not load.ledger.problems, load.ledger.problems[:5]
         assert time.monotonic() < deadline, (done, view["totals"], load.full_reads, view["warnings"])
         assert not [p for p in view["partitions"] if p["state"] == "quarantined"], view["partitions"]
@@ -72,25 +72,25 @@ def run_under_load(
     with load:
         for _ in range(kills):
             with Daemon(settings_of(broker, base), base) as daemon:
-                done += daemon.until("swaps", goes_on, seconds)["totals"]["swaps"]
+                done += daemon.until("swaps", continues, seconds)["totals"]["swaps"]
                 daemon.end(signal.SIGKILL)
         with Daemon(settings_of(broker, base), base) as daemon:
-            view = daemon.until("swaps", goes_on, seconds)
+            view = daemon.until("swaps", continues, seconds)
             before = footprint(daemon.process.pid)
             while load.full_reads < 2 or load.times_requested < 10 or time.monotonic() < began + least_seconds:
-                view = daemon.until("going on", goes_on, seconds)
+                view = daemon.until("going on", continues, seconds)
                 time.sleep(0.5)
             ours = [p for p in view["partitions"] if p["state"] != "excluded"]
             assert len(ours) == partitions * len(WRITINGS)
             assert {p["mode"] for p in ours} == {"live"}
             assert not [p for p in ours if p["overdue_at_ms"] is not None and p["overdue_at_ms"] < view["made_ms"]]
             assert view["totals"]["dead_workers"] == 0
-            # A cleaning that is under way has its segments open: what leaks never goes down again.
+            # A running cleaning has its segments open; a leaked descriptor would never be closed.
             daemon.until("descriptors", lambda _view: footprint(daemon.process.pid)[1] <= before[1] + 10)
             assert footprint(daemon.process.pid)[0] <= before[0] + 64 * 1024, "KiB of memory"
             assert daemon.end(signal.SIGTERM) == 143
     load.check()
-    # Nobody writes any more: what is left is cleaned, but for the active segments.
+    # The writers have ended: everything but the active segments gets cleaned.
     with Daemon(settings_of(broker, base), base) as daemon:
         daemon.until("the backlog is gone", lambda view: view["ready"] and all(
             p["dirty_ratio"] <= 0.3 for p in view["partitions"] if p["state"] != "excluded"
@@ -122,7 +122,7 @@ def test_under_load(broker_43: StartBroker, tmp_path: Path, partitions: int, swa
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_thirty_partitions(broker_43: StartBroker, tmp_path: Path) -> None:
-    """The backlog stays bounded, overdue 0, no client error; the daemon is killed three times."""
+    """The backlog stays bounded, nothing is overdue, no client fails; the daemon is killed three times."""
     broker = broker_43(log_dirs=2, jvm_args=with_agent())
     run_under_load(broker, tmp_path, partitions=6, swaps=300, seconds=900, kills=3, least_seconds=16.0)
     wait_until("deleted", lambda: not [p for d in broker.log_dirs for p in d.glob("*/*.deleted")])
@@ -132,7 +132,7 @@ def test_thirty_partitions(broker_43: StartBroker, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_24_directories_and_32_threads(broker_43: StartBroker, tmp_path: Path) -> None:
-    """A-37: beside a real agent each directory is live at every moment, and all is cleaned by swaps."""
+    """A-37: with a real agent each directory is live all the time, and all is cleaned by swaps."""
     broker = broker_43(log_dirs=24, jvm_args=with_agent())
     create_topics(broker, ["wide"], partitions=48)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 20})

@@ -1,4 +1,4 @@
-"""``cleanerd.canary``: a budget of cleanings, each verified before the daemon goes on (D-18, D-19, D-20)."""
+"""``cleanerd.canary``: a budget of cleanings, each verified before the daemon continues (D-18, D-19, D-20)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cleanerd.daemon.work.run_job import run
 from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition
 from cleanerd.policy.canary import CanaryBudget, parse_canary
-from tests.daemon.service import asking, assignments, broker, is_clean, partition, rounds, serve, until
+from tests.daemon.service import assignments, broker, control_requests, is_clean, partition, rounds, serve, until
 from tests.support.logs import seal
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def test_without_a_budget() -> None:
         "0 MiB per day",
     ],
 )
-def test_what_is_not_a_budget(text: str) -> None:
+def test_invalid_budgets(text: str) -> None:
     with pytest.raises(ConfigError, match="5 partitions"):
         load_settings([], [f"cleanerd.canary={text}"], {})
 
@@ -130,7 +130,7 @@ def test_a_clock_that_was_set_back_delays_one_day() -> None:
     assert not state.at(NOW - 299 * DAY_MS).refusal(budget, key_of(1), 10)
 
 
-def test_a_new_day_does_not_forget_what_is_not_verified() -> None:
+def test_a_new_day_keeps_unverified_cleanings() -> None:
     """D-18: otherwise a clock that jumps ahead would double the budget."""
     budget = CanaryBudget("", day_bytes=1000)
     state = NOTHING_CLEANED.at(NOW).charged(log_of(0, 600)).at(NOW + 10 * DAY_MS)
@@ -191,7 +191,7 @@ def cleaned(service: Service) -> list[str]:
 
 
 def wrong_on(name: str, where: Callable[[Path], None]) -> Callable[..., JobDone]:
-    """A cleaner with a fault: of ``name`` it leaves a record of another key."""
+    """A faulty cleaner: in partition ``name`` it leaves a record of another key."""
 
     def work(job: CleaningJob, *more: Any) -> JobDone:
         done = run(job, *more)
@@ -203,21 +203,21 @@ def wrong_on(name: str, where: Callable[[Path], None]) -> Callable[..., JobDone]
 
 
 def another_key(path: Path) -> None:
-    """The key b becomes c, which the segment before it has too: in a clean log a key may be there once."""
+    """The key b becomes c, which the segment before it also has: a clean log may have a key only once."""
     data = bytearray(path.read_bytes())
     assert data.count(b"\x02b\x02") == 1
     path.write_bytes(seal(bytes(data.replace(b"\x02b\x02", b"\x02c\x02"))))
 
 
 def another_value(path: Path) -> None:
-    """Only a comparison with the replaced segments shows it."""
+    """Only a comparison with the replaced segments shows the change."""
     data = bytearray(path.read_bytes())
     assert data.count(b"\x02b\x022") == 1
     path.write_bytes(seal(bytes(data.replace(b"\x02b\x022", b"\x02b\x027"))))
 
 
-def test_it_cleans_verifies_and_goes_on(root: Path) -> None:
-    """D-19: five partitions by a budget of two, none of them wrong."""
+def test_it_cleans_verifies_and_continues(root: Path) -> None:
+    """D-19: five partitions, a budget of two, no fault."""
     most = [0]
 
     def counted(job: CleaningJob, *more: Any) -> JobDone:
@@ -268,7 +268,7 @@ def test_a_wrong_cleaning_holds_everything(root: Path, compared: bool) -> None:
             await rounds(service)
             assert canary(service).held_partition == "orders-0"
             assert not cleaned(service)
-            ask = asking(root)
+            ask = control_requests(root)
             verified_again = await ask("retry")
             assert verified_again["verified_again"] == "orders-0"
             await until("it holds again", lambda: canary(service).held_partition == "orders-0")
@@ -279,8 +279,8 @@ def test_a_wrong_cleaning_holds_everything(root: Path, compared: bool) -> None:
         serve(settings, later)
 
 
-def test_an_operators_request_does_not_pass_a_hold(root: Path) -> None:
-    """D-20: ``cleanerd trigger`` is refused, and says what releases the hold."""
+def test_an_operators_request_does_not_override_a_hold(root: Path) -> None:
+    """D-20: ``cleanerd trigger`` is refused, and the message shows how to release the hold."""
     hold = CanaryHold(str(root), "orders-1", "a key twice", NOW)
     assert not DOCUMENT.try_write(root.parent / "state", replace(NOTHING_CLEANED, hold=hold))
     with broker(root, 1):
@@ -288,14 +288,14 @@ def test_an_operators_request_does_not_pass_a_hold(root: Path) -> None:
         async def story(service: Service) -> None:
             await until("scanned", lambda: service.view().ready)
             with pytest.raises(Exception, match=r"a key twice .*cleanerd resume --canary"):
-                await asking(root)("trigger", partition="orders-0")
+                await control_requests(root)("trigger", partition="orders-0")
             assert not cleaned(service)
 
         serve(assignments(root, cleanerd_canary="1 partition"), story)
 
 
 def test_the_budget_counts_across_a_restart(root: Path) -> None:
-    """D-18: what an earlier daemon cleaned and did not verify is verified before anything else is cleaned."""
+    """D-18: cleanings that an earlier daemon did not verify are verified before anything else is cleaned."""
     begun: list[tuple[str, str]] = []
     settings = assignments(root, cleanerd_canary="1 partition")
 
@@ -325,8 +325,8 @@ def test_the_budget_counts_across_a_restart(root: Path) -> None:
     assert begun == [("verify", "orders-0"), ("live", "orders-1"), ("verify", "orders-1")]
 
 
-def test_nothing_is_cleaned_that_cannot_be_counted(root: Path) -> None:
-    """D-18: a state directory without space would forget the budget at the next start."""
+def test_nothing_is_cleaned_if_the_count_cannot_be_stored(root: Path) -> None:
+    """D-18: otherwise, with a full state directory, the next start would not know the budget."""
     with broker(root, 1) as agent:
         (root.parent / "state").mkdir()
         (root.parent / "state" / "canary.tmp").mkdir()
@@ -335,7 +335,7 @@ def test_nothing_is_cleaned_that_cannot_be_counted(root: Path) -> None:
             await until("refused", lambda: "canary.json: cannot be written" in partition(service.view()).reason)
             assert not agent.requested("swap")
             (root.parent / "state" / "canary.tmp").rmdir()
-            await asking(root)("trigger", partition="orders-0")
+            await control_requests(root)("trigger", partition="orders-0")
             await until("clean", lambda: is_clean(service.view(), 8))
 
         serve(assignments(root, cleanerd_canary="1 partition"), story)
@@ -356,7 +356,7 @@ def test_a_deleted_topic_does_not_hold(root: Path, number: int) -> None:
 
 
 def test_a_partition_that_is_not_managed_any_more_holds(root: Path) -> None:
-    """D-20: it was cleaned, it is there, and the daemon cannot tell whether it is right."""
+    """D-20: it was cleaned and still exists, and the daemon cannot verify it any more."""
     log = replace(log_of(0, 1), log_dir=str(root.parent / "other"))
     assert not DOCUMENT.try_write(root.parent / "state", replace(NOTHING_CLEANED, unverified=(log,)))
     with broker(root, 1):

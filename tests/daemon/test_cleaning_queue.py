@@ -1,4 +1,4 @@
-"""cleanerd.daemon.registry.cleaning_queue: whoever is next is found without a pass over all partitions each time."""
+"""cleanerd.daemon.registry.cleaning_queue: the next partition is found without a pass over all of them each time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """Goes on when a test says so."""
+    """A clock that the test moves."""
 
     now = 0.0
 
@@ -37,7 +37,7 @@ class Clock:
 
 
 def registry_of(dirty_bytes: Sequence[int]) -> PartitionRegistry:
-    """A partition for each: the dirtier, the sooner."""
+    """One partition for each value: the dirtier, the sooner."""
     made = PartitionRegistry(RegistrySettings(Backoff(1000, 8000), 10**9, 100))
     names = [TopicPartition("orders", number) for number in range(len(dirty_bytes))]
     found = dir_scan(
@@ -48,7 +48,7 @@ def registry_of(dirty_bytes: Sequence[int]) -> PartitionRegistry:
 
 
 def passed(registry: PartitionRegistry, pass_seconds: float = 1.0) -> tuple[CleaningQueue, Clock, list[Candidate]]:
-    """A queue that has just passed over all, which took so long."""
+    """A queue whose last pass over all partitions took this long."""
     clock = Clock()
     queue = CleaningQueue(registry, clock, clock)
     candidates = registry.candidates
@@ -69,8 +69,8 @@ def begin(registry: PartitionRegistry, candidate: Candidate) -> None:
     registry.begun((candidate.log_dir, candidate.name), candidate.trigger)
 
 
-def test_the_order_counts_for_a_share_of_the_time() -> None:
-    """A pass over thousands takes as long as cleaning a small partition: made for each one it was half of the work."""
+def test_ordering_takes_a_bounded_share_of_the_time() -> None:
+    """A pass over thousands takes as long as cleaning a small partition: one per cleaning was half of the work."""
     queue, clock, _ = passed(registry_of([100]), pass_seconds=0.5)
     assert queue.is_fresh
     clock.now += pause_seconds(0.5, OF_THE_LOOP) - 0.01
@@ -79,8 +79,8 @@ def test_the_order_counts_for_a_share_of_the_time() -> None:
     assert not queue.is_fresh
 
 
-def test_a_stall_is_no_work() -> None:
-    """The machine slept for a minute during a pass: the next one would be hours away."""
+def test_a_stall_does_not_count_as_work() -> None:
+    """The machine stopped for a minute during a pass; the next pass must not wait for hours."""
     registry, clock = registry_of([100]), Clock()
     queue = CleaningQueue(registry, clock, lambda: 0.001 * clock.now)
     candidates = registry.candidates
@@ -101,7 +101,7 @@ def test_nothing_counts_before_the_first_pass() -> None:
 
 
 def test_the_first_candidate_is_judged_again() -> None:
-    """Begun, paused, excluded or gone since: not cleaned by what the last pass saw."""
+    """Started, paused, excluded or deleted since the last pass: not cleaned by outdated data."""
     registry = registry_of([50, 40, 30, 20, 10])
     queue, _, found = passed(registry)
     order = numbers(found)
@@ -111,16 +111,16 @@ def test_the_first_candidate_is_judged_again() -> None:
     del registry.partitions[gone]
     assert numbers(queue.first(NOW)) == order[3:]
     registry.pause([str(found[1].name)], paused=False)
-    assert numbers(queue.first(NOW)) == order[3:], "it comes in again with the next pass"
+    assert numbers(queue.first(NOW)) == order[3:], "the next pass adds it again"
     assert numbers(queue.pass_over_all(NOW)) == [order[1], *order[3:]]
 
 
 def test_only_the_first_ones_are_examined(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would be a pass."""
+    """Otherwise it would be a full pass."""
     registry = registry_of(list(range(1000, 0, -1)))
     queue, _, found = passed(registry)
     judged: list[int] = []
-    # How many are looked at shows nowhere else but in the time.
+    # The number of examined partitions shows only in the time.
     monkeypatch.setattr(
         PartitionRegistry, "_is_skipped", lambda _registry, entry, _now: judged.append(entry.name.partition)
     )
@@ -128,8 +128,8 @@ def test_only_the_first_ones_are_examined(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(judged) == FIRST
 
 
-def test_where_a_suspect_is_all_are_judged() -> None:
-    """It comes last and alone; among the first ones alone nobody could tell that it is the last."""
+def test_all_are_examined_if_there_is_a_suspect() -> None:
+    """A suspect comes last and alone; the first few partitions do not show whether it is the last."""
     registry = registry_of([50, 40])
     queue, _, found = passed(registry)
     assert queue.is_fresh
@@ -140,7 +140,7 @@ def test_where_a_suspect_is_all_are_judged() -> None:
     assert not queue.is_fresh
 
 
-def test_spare_work_is_given_once_and_suspects_come_last_and_alone() -> None:
+def test_spare_jobs_are_started_once_and_suspects_last_and_alone() -> None:
     registry = registry_of([0, 0, 0])
     for each in registry.partitions.values():
         assert each.scan is not None
@@ -161,7 +161,7 @@ def test_spare_work_is_given_once_and_suspects_come_last_and_alone() -> None:
     ]
 
 
-def test_spare_work_that_is_done_is_not_given() -> None:
+def test_a_finished_spare_job_is_not_started() -> None:
     registry = registry_of([0])
     (only,) = registry.partitions.values()
     assert only.scan is not None
@@ -172,8 +172,8 @@ def test_spare_work_that_is_done_is_not_given() -> None:
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=120), st.integers(1, 4), st.integers(1, 9))
-def test_everybody_has_a_turn_once_and_in_the_order_of_the_pass(sizes: list[int], threads: int, first: int) -> None:
-    """Whatever is next by the queue is next by a pass, as long as nothing changes but who was begun."""
+def test_every_partition_has_its_turn_once_in_the_order_of_the_pass(sizes: list[int], threads: int, first: int) -> None:
+    """The queue and a pass choose the same next partition, as long as only started ones change."""
     before, cleaning_queue.FIRST = cleaning_queue.FIRST, first  # type: ignore[misc]
     try:
         registry = registry_of(sizes)

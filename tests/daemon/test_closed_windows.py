@@ -1,4 +1,4 @@
-"""A day outside of the windows is no day of waiting."""
+"""The time outside of the maintenance windows does not count as waiting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLOSED = ScheduleLimits(4, 4, window_open=False)
 
 
 def waited(closed_hours: int, open_hours: int) -> int:
-    """What a partition has waited that was to be cleaned all the time."""
+    """How long a partition has waited that was dirty enough all the time."""
     registry, windows, now_ms = registry_with(), ClosedWindows(), NOW
     for hours, window_open in ((closed_hours, False), (open_hours, True)):
         for _ in range(240 * hours):
@@ -39,7 +39,7 @@ def test_only_the_hours_in_which_a_turn_can_come_are_waited() -> None:
 
 
 def test_overdue_partitions_come_before_those_that_waited_for_the_window() -> None:
-    """C-11: all that had waited through the day were late by hours, and a promise came after them."""
+    """C-11: after the closed hours all of these counted as late, and overdue partitions came after them."""
     overdue = candidate(1, "overdue", overdue_ms=60_000)
     by_day = candidate(2, waiting_ms=waited(16, 0))
     assert by_day.waiting_ms < STARVED_MS
@@ -55,15 +55,15 @@ def test_overdue_partitions_do_not_count_as_waiting_for_the_window() -> None:
     assert requested.waiting_ms == HOUR_MS
 
 
-def test_a_clock_that_goes_back_puts_nothing_off() -> None:
+def test_a_clock_that_goes_back_delays_nothing() -> None:
     registry, windows = registry_with(), ClosedWindows()
     for now_ms in (NOW, NOW - HOUR_MS, NOW - HOUR_MS + 1000):
         windows.exclude_closed_time(registry.candidates(now_ms), registry.partitions, now_ms, window_open=False)
     assert registry.partitions[KEY].waiting_since_ms == NOW - HOUR_MS + 1000
 
 
-def test_the_daemon_goes_by_it(root: Path) -> None:
-    """Its own passes tell it."""
+def test_the_daemon_counts_open_hours_only(root: Path) -> None:
+    """Its own passes measure the time."""
     with broker(root):
 
         async def story(service: Service) -> None:

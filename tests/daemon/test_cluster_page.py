@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.daemon.http.server import HttpServer
 from cleanerd_lab.demo.ports import free_port
-from tests.daemon.service import asking, assignments, serve, until
+from tests.daemon.service import assignments, control_requests, serve, until
 from tests.daemon.serving import serving
 from tests.daemon.views import log_dir as log_dir_view
 from tests.daemon.views import partition, view
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def test_two_daemons(root: Path) -> None:
-    """OP-25: the scan asks the other one. This daemon is shown as it is now, not as it was before that scan ended."""
+    """OP-25: the scan queries the other daemon. This daemon is shown as it is now, not as before that scan ended."""
     make_log_dir(root, {"orders-0": two_groups()})
     created = topic("orders", ID1), partition_record(ID1, 0, [1, 2], [1, 2])
     log_of(root / "__cluster_metadata-0", (0, created), (90, (NO_OP,)))
@@ -42,7 +42,7 @@ def test_two_daemons(root: Path) -> None:
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/cluster", timeout=60) as page:
                     return str(page.read().decode())
 
-            await until("scanned", lambda: service.view().ready)  # by then the page is served, too
+            await until("scanned", lambda: service.view().ready)  # the page is served before that
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while "of 2 answered" not in (page := await asyncio.to_thread(text)):
                     await asyncio.sleep(0.1)
@@ -52,7 +52,7 @@ def test_two_daemons(root: Path) -> None:
             assert "2 daemons of 2 answered" in page
             assert "not ready" not in page
             assert "paused" not in page
-            await asking(root)("pause")
+            await control_requests(root)("pause")
             assert "paused" in await asyncio.to_thread(text)
             assert "not delegated (1):" in page
 

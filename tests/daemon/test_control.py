@@ -20,7 +20,7 @@ from cleanerd.daemon.control import MAX_REQUEST_BYTES, ControlServer
 from cleanerd.daemon.control_client import send_request
 from cleanerd.daemon.service import Service
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
-from tests.daemon.service import asking, assignments, broker, is_clean, partition, rounds, serve, until
+from tests.daemon.service import assignments, broker, control_requests, is_clean, partition, rounds, serve, until
 from tests.support.fake_agent import refuse, wait
 from tests.support.log_dirs import make_log_dir
 from tests.swap.offline_round import two_groups
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.slow
-def test_pause_stops_what_runs_and_resume_lets_it_go_on(root: Path) -> None:
-    """A cleaning ends between two chunks; nothing begins while it is paused; the pause outlives the daemon."""
+def test_pause_stops_cleanings_and_resume_continues(root: Path) -> None:
+    """A cleaning ends between two chunks; nothing starts during a pause; the pause survives a restart of the daemon."""
     with broker(root, 2) as agent:
-        control = asking(root)
+        control = control_requests(root)
 
         async def pauses(service: Service) -> None:
             agent.fail("swap", wait(0.5))
@@ -64,11 +64,11 @@ def test_pause_stops_what_runs_and_resume_lets_it_go_on(root: Path) -> None:
         serve(assignments(root), resumes)
 
 
-def test_trigger_cleans_what_is_clean_enough(root: Path) -> None:
-    """Whatever the dirty ratio says; nothing else is touched."""
+def test_trigger_cleans_below_the_dirty_ratio(root: Path) -> None:
+    """The dirty ratio is ignored, and nothing else is touched."""
     with broker(root, 2) as agent:
         agent.settings["min.cleanable.dirty.ratio"] = "1"
-        control = asking(root)
+        control = control_requests(root)
 
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
@@ -84,16 +84,16 @@ def test_trigger_cleans_what_is_clean_enough(root: Path) -> None:
         serve(assignments(root), story)
 
 
-def test_trigger_of_what_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is tried, for the cause may be gone; who asked hears why it was refused, and the log says what came of it."""
+def test_trigger_of_refused_partitions(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The partition is tried, because the cause may be gone. The client gets the refusal; the log has the outcome."""
     with broker(root):
-        control = asking(root)
+        control = control_requests(root)
 
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
             (reported,) = (await control("trigger", partition="orders-0"))["triggered"]
             assert "cleanerd delegate" in reported["was_refused"]
-            # What is written while the capture is read is lost: it is read when the line is there.
+            # A line written while the capture is read would be lost, so it is read once the line is there.
             await until("tried", lambda: service.registry.named("orders-0")[0].answered is not None)
             await asyncio.sleep(0.3)
             message = capsys.readouterr()
@@ -105,10 +105,10 @@ def test_trigger_of_what_is_refused(root: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.slow
 def test_retry_ends_a_quarantine(root: Path) -> None:
-    """OP-10: with its reason and age; left alone until then; the state directory remembers it."""
+    """OP-10: until then the quarantine stays, with reason and age; retry also clears it in the state directory."""
     with broker(root) as agent:
         agent.fail("swap", refuse("bad_batch"))
-        control = asking(root)
+        control = control_requests(root)
 
         async def fails(service: Service) -> None:
             await until("quarantined", lambda: partition(service.view()).phase == "quarantined")
@@ -138,10 +138,10 @@ def test_retry_ends_a_quarantine(root: Path) -> None:
 
 @pytest.mark.slow
 def test_a_retry_outlives_the_daemon(root: Path) -> None:
-    """OP-10: also where nothing is to be cleaned, so that no cleaning would end the quarantine; one of a verb too."""
+    """OP-10: also if nothing is dirty, so that no cleaning would end the quarantine; and for one that a command set."""
     with broker(root) as agent:
         agent.settings["min.cleanable.dirty.ratio"] = "1"
-        control = asking(root)
+        control = control_requests(root)
         state: list[Path] = []
 
         async def fails(service: Service) -> None:
@@ -167,10 +167,10 @@ def test_a_retry_outlives_the_daemon(root: Path) -> None:
 
 
 def test_several_names_are_all_or_nothing(root: Path) -> None:
-    """A topic and a pattern stand for their partitions; one unknown word, and nothing is done; all are named."""
+    """A topic and a pattern stand for their partitions. With one unknown name, nothing is done, and all are listed."""
     with broker(root, {"orders-0": two_groups(), "orders-1": two_groups(), "carts-0": two_groups()}) as agent:
         agent.settings["min.cleanable.dirty.ratio"] = "1"
-        control = asking(root)
+        control = control_requests(root)
 
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
@@ -194,10 +194,10 @@ def test_several_names_are_all_or_nothing(root: Path) -> None:
 
 
 def test_as_many_names_as_a_command_line_holds(root: Path) -> None:
-    """``xargs cleanerd pause`` gives 128 KiB of them: it was told that no daemon answers, as from 64 KiB on."""
+    """``xargs cleanerd pause`` sends up to 128 KiB of names; above 64 KiB it reported that no daemon answers."""
     names = [f"orders-{number}" for number in range(20_000)]
     with broker(root):
-        control = asking(root)
+        control = control_requests(root)
 
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
@@ -206,16 +206,16 @@ def test_as_many_names_as_a_command_line_holds(root: Path) -> None:
             ):
                 await control("pause", partitions=names)
             (noted,) = (await control("operations"))["operations"]
-            assert len(json.dumps(noted)) < 4096, "what was refused is kept, not all that was typed"
+            assert len(json.dumps(noted)) < 4096, "the refused names are kept, not all arguments"
 
         serve(assignments(root), story)
 
 
 def test_answers_about_pauses_and_failures_are_true(root: Path) -> None:
-    """``resume orders-0`` does not end the pause of everything; ``retry`` of a healthy partition tries nothing."""
+    """``resume orders-0`` does not end the pause of everything; ``retry`` of a healthy partition changes nothing."""
     with broker(root, 2) as agent:
         agent.settings["min.cleanable.dirty.ratio"] = "1"
-        control = asking(root)
+        control = control_requests(root)
 
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
@@ -239,7 +239,7 @@ def test_answers_about_pauses_and_failures_are_true(root: Path) -> None:
 def test_status_and_explain(root: Path) -> None:
     """Every field that /status promises, and the numbers of ``cleanerd explain``."""
     with broker(root):
-        control = asking(root)
+        control = control_requests(root)
 
         async def story(service: Service) -> None:
             await until("clean", lambda: len(service.view().history) == 1)
@@ -263,7 +263,7 @@ def test_status_and_explain(root: Path) -> None:
 
 
 def test_only_the_daemons_user_may_connect(root: Path) -> None:
-    """0600, and a stale socket is no hindrance; a second daemon is refused."""
+    """Mode 0600; a stale socket is replaced; a second daemon is refused."""
     with broker(root):
         path = root.parent / "control.sock"
         stale = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -281,7 +281,7 @@ def test_only_the_daemons_user_may_connect(root: Path) -> None:
 
 
 def test_one_of_two_daemons_that_start_at_once_is_refused(root: Path) -> None:
-    """Both see that nobody listens on what a daemon left that was killed; the second must not remove the first's."""
+    """Both find a killed daemon's socket without a listener; the second must not remove the first's new socket."""
     root.mkdir()
     path = root / "control.sock"
     stale = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -305,7 +305,7 @@ def test_one_of_two_daemons_that_start_at_once_is_refused(root: Path) -> None:
 
 
 def test_a_lock_on_its_directory_does_not_hold_up_the_start(tmp_path: Path) -> None:
-    """Whoever can read the directory can lock it, and keep it: the start ends with what to do."""
+    """A user who can read the directory can lock it indefinitely: the start ends, and reports what to do."""
     holder = os.open(tmp_path, os.O_RDONLY)
     try:
         fcntl.flock(holder, fcntl.LOCK_EX)
@@ -319,8 +319,8 @@ def test_a_lock_on_its_directory_does_not_hold_up_the_start(tmp_path: Path) -> N
     assert not (tmp_path / "control.sock").exists()
 
 
-def test_a_lock_that_is_given_back_is_waited_for(tmp_path: Path) -> None:
-    """As of another daemon that starts at the same moment."""
+def test_a_lock_that_is_released_is_waited_for(tmp_path: Path) -> None:
+    """As that of another daemon that starts at the same moment."""
     holder = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(holder, fcntl.LOCK_EX)
 
@@ -338,7 +338,7 @@ def test_hostile_clients_do_not_disturb(root: Path) -> None:
     """Rubbish, an endless line, many connections, a client that never reads: answered, or hung up on."""
     with broker(root):
         path = root.parent / "control.sock"
-        control = asking(root)
+        control = control_requests(root)
 
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
@@ -348,7 +348,7 @@ def test_hostile_clients_do_not_disturb(root: Path) -> None:
                 assert json.loads(await reader.readline())["ok"] is False
             writer.write(b"x" * (MAX_REQUEST_BYTES + 1))
             assert json.loads(await reader.readline())["error"] == "the request is longer than 4194304 bytes"
-            assert await reader.read() == b"", "and no more: what follows is the rest of it"
+            assert await reader.read() == b"", "the rest of the request gets no answer"
             others = [await asyncio.open_unix_connection(str(path)) for _ in range(40)]
             for other in others:
                 other[1].close()
@@ -360,11 +360,11 @@ def test_hostile_clients_do_not_disturb(root: Path) -> None:
 
 
 def test_plan_and_explain_ask_the_daemon(root: Path) -> None:
-    """D-17: they say what a running daemon does with the partition, if it looks after that directory."""
+    """D-17: they show what a running daemon does with the partition, if it manages that directory."""
     sets = [f"cleanerd.control.socket={root.parent / 'control.sock'}", f"cleanerd.state.dir={root.parent / 'verbs'}"]
     words = [word for each in (*sets, "topics.orders.cleanup.policy=compact") for word in ("--set", each)]
     with broker(root):
-        control = asking(root)
+        control = control_requests(root)
 
         async def explained(path: Path, *more: str) -> str:
             return await run("explain", "orders-0", str(path), *more)
@@ -383,7 +383,9 @@ def test_plan_and_explain_ask_the_daemon(root: Path) -> None:
             await until("it is shown", lambda: {p.phase for p in service.view().partitions} == {"paused"})
             assert json.loads(await explained(root, "--json"))["daemon"]["phase"] == "paused"
             copy = make_log_dir(root.parent / "copy", {"orders-0": two_groups()})
-            assert "daemon" not in json.loads(await explained(copy, "--json")), "it does not look after that one"
+            assert "daemon" not in json.loads(await explained(copy, "--json")), (
+                "the daemon does not manage that directory"
+            )
             assert "The running daemon: paused" in await explained(root)
             (row,) = json.loads(await planned(root, "--json"))["partitions"]
             assert row["daemon"]["phase"] == "paused"

@@ -1,4 +1,4 @@
-"""The daemon's control socket: where it is, and what is said where nobody answers."""
+"""The daemon's control socket: its path, and the error message when no daemon answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def test_where_the_socket_is(tmp_path: Path) -> None:
-    """As set; else in $RUNTIME_DIRECTORY, else in the state directory."""
+    """As configured, otherwise in $RUNTIME_DIRECTORY, otherwise in the state directory."""
     plain = load_settings([], [f"cleanerd.state.dir={tmp_path}"], {})
     assert control_socket(plain, {"RUNTIME_DIRECTORY": "/run/cleanerd:/run/other"}).parts[-2:] == (
         "cleanerd", "control.sock",
@@ -48,8 +48,8 @@ def test_no_daemon_answers(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_socket_that_is_closed_to_us() -> None:
-    """Neither its directory nor it may be looked at: that is told, with who may ask."""
+def test_a_socket_without_access() -> None:
+    """Neither its directory nor the socket may be read: the message says so, and which users have access."""
     with scratch() as root:
         root.chmod(0o700)
         message = load_settings([], [f"cleanerd.state.dir={root / 'state'}"], {})
@@ -67,7 +67,7 @@ def test_a_socket_that_is_closed_to_us() -> None:
 
 
 def started(path: Path) -> None:
-    """A daemon's end of it, as the daemon runs."""
+    """The daemon's side of the socket, as the daemon runs it."""
 
     async def story() -> None:
         server = ControlServer(path, {})
@@ -78,8 +78,8 @@ def started(path: Path) -> None:
         runner.run(story())
 
 
-def test_a_socket_that_takes_nobody_is_not_stale(tmp_path: Path) -> None:
-    """A daemon that is stopped by a signal, or too busy: its socket was removed, and nobody could ask it any more."""
+def test_a_socket_that_accepts_no_connection_is_not_stale(tmp_path: Path) -> None:
+    """Of a stopped or too busy daemon: its socket was removed, and no client could reach it again."""
     path = tmp_path / "control.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as busy, contextlib.ExitStack() as waiting:
         busy.bind(str(path))
@@ -95,8 +95,8 @@ def test_a_socket_that_takes_nobody_is_not_stale(tmp_path: Path) -> None:
         assert path.stat().st_ino == inode
 
 
-def test_the_socket_of_another_one_stays(tmp_path: Path) -> None:
-    """Somebody removed ours, and another daemon made its own: that one is not removed by our end."""
+def test_the_socket_of_another_daemon_stays(tmp_path: Path) -> None:
+    """Our socket was removed, and another daemon created its own: our shutdown does not remove that one."""
     path = tmp_path / "control.sock"
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""What the daemon counts only grows, whatever the clock does."""
+"""The daemon's counters only grow, whatever the clock does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def test_a_clock_that_is_set_back_in_the_middle_of_a_cleaning(tmp_path: Path) -> None:
-    """A sum that falls is a counter that began anew: all of it counts once more. A cleaning took minus an hour."""
+    """A sum that falls looks like a reset counter, and all of it counts again. A cleaning took minus an hour."""
     counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"), AgentPool())
     registry = registry_with()
     for ended_ms in (NOW + 5_000, NOW - 3_600_000):
@@ -39,7 +39,7 @@ def test_a_clock_that_is_set_back_in_the_middle_of_a_cleaning(tmp_path: Path) ->
 
 
 def test_a_staged_cleaning_has_saved_nothing_yet(tmp_path: Path) -> None:
-    """OP-11: "0 cleaned, 2.0 MiB saved". The disk is as full as before until the plan is applied."""
+    """OP-11: "0 cleaned, 2.0 MiB saved". The disk stays as full until the plan is applied."""
     counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"), AgentPool())
     registry = registry_with()
     ended = result("staged", bytes_before=5_000, bytes_after=1_000, removed=RemovedRecords(superseded=7))
@@ -54,8 +54,8 @@ def test_a_staged_cleaning_has_saved_nothing_yet(tmp_path: Path) -> None:
     assert "1 staged, which saves 3.9 KiB at the broker's next start" in reported
 
 
-def test_a_skipped_cleaning_is_no_cleaning(tmp_path: Path) -> None:
-    """OP-11: "Cleans 85" counted skipped ones: neither the tile's number, the command nor the day's picture does."""
+def test_a_skipped_cleaning_is_not_counted_as_a_cleaning(tmp_path: Path) -> None:
+    """OP-11: "Cleans 85" included skipped ones. The tile, the command and the chart of the day leave them out."""
     counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"), AgentPool())
     registry = registry_with()
     for outcome in ("cleaned", "skipped", "skipped", "failed", "cleaned", "skipped"):

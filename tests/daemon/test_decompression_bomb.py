@@ -1,4 +1,4 @@
-"""One batch that unpacks to more memory than there is, and partitions that processes are killed at (U-35)."""
+"""A batch that decompresses to more than the memory, and partitions at which the process is killed (U-35)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ sys.exit(main(sys.argv[4:]))
 
 @pytest.mark.parametrize("partitions", [20, pytest.param(100, marks=pytest.mark.long)])
 def test_512_mib_many_partitions_and_a_bomb(tmp_path: Path, partitions: int) -> None:
-    """U-35: the others are clean, the one is named with file, place, sizes and a way out, and nobody is killed."""
+    """U-35: the others are clean; the bomb is reported with file, position, sizes and a way out; no kill."""
     found = run_many_partitions(tmp_path, 512 * MIB, partitions)
     sys.stdout.write("\n".join(["", *found.lines(), ""]))
     assert (found.clean, found.kills) == (partitions - 1, 0)
@@ -47,7 +47,7 @@ def test_512_mib_many_partitions_and_a_bomb(tmp_path: Path, partitions: int) -> 
 
 
 def test_a_partition_that_kills_the_process_is_tried_last_and_alone(tmp_path: Path) -> None:
-    """U-35: after two deaths it is left alone for a while, the others are clean; retry gives it one more try."""
+    """U-35: after two deaths it is paused for a while, and the others are clean; retry gives it one more try."""
 
     def settled(view: dict[str, Any]) -> bool:
         return bool(view["partitions"]) and all(
@@ -75,7 +75,7 @@ def test_a_partition_that_kills_the_process_is_tried_last_and_alone(tmp_path: Pa
 
 
 def test_a_kill_from_outside_keeps_nothing_in_quarantine(tmp_path: Path) -> None:
-    """An operator's SIGKILL: what was at work then is tried last; hit twice it waits a while, and is forgotten."""
+    """An operator's SIGKILL: the partition in progress is tried last; hit twice it waits a while, then is forgotten."""
     with broker(tmp_path / "logs", 4):
         daemon = Daemon(assignments(tmp_path / "logs", cleanerd_retry_backoff_ms="500"), tmp_path)
         with daemon:
@@ -89,5 +89,5 @@ def test_a_kill_from_outside_keeps_nothing_in_quarantine(tmp_path: Path) -> None
             )
             assert [each["quarantine"] for each in view["partitions"]] == [None] * 4
             place = tmp_path / "state" / "in-progress"
-            # A worker takes its mark away, or, where one was killed after its work was done, the next daemon's look.
+            # A worker removes its note; if it was killed after its job was done, the next daemon's scan removes it.
             daemon.until("no mark is left", lambda _view: not any(path.is_file() for path in place.rglob("*")))

@@ -1,4 +1,4 @@
-"""Digests of the latest states in the daemon: when they are computed, what is remembered, and the comparison."""
+"""Digests of the latest states in the daemon: when they are computed, remembered and compared."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_due(registry: PartitionRegistry, now_ms: int = NOW) -> bool:
 
 
 def digest(registry: PartitionRegistry, *ends: int, now_ms: int = NOW, text: str = "00") -> None:
-    """A job that began with the last scan has found these."""
+    """Apply the result of a job that started with the last scan and computed these digests."""
     found = entry_of(registry).scan
     assert found is not None
     registry.digested(KEY, found, tuple(StateDigest(0, end, text * 16, 3) for end in ends), now_ms)
@@ -56,7 +56,7 @@ def scan(registry: PartitionRegistry, **values: Any) -> None:
 
 
 def test_a_partition_is_digested_when_it_has_a_new_grid_offset() -> None:
-    """U-90: the coarsest one soon, the others after hours; never the same log twice."""
+    """U-90: the coarsest one soon, the others hours later; never of the same log twice."""
     registry = registry_of()
     assert is_due(registry)
     digest(registry, 1024, 1100)
@@ -111,7 +111,7 @@ def test_the_newest_digests_are_remembered() -> None:
 
 
 def test_digests_of_an_earlier_topic_of_that_name_do_not_count() -> None:
-    """U-90: the job began before it was created again."""
+    """U-90: the job started before the topic was created again."""
     registry = registry_of()
     before = entry_of(registry).scan
     assert before is not None
@@ -121,7 +121,7 @@ def test_digests_of_an_earlier_topic_of_that_name_do_not_count() -> None:
 
 
 def peers(**texts: str) -> dict[int, dict[str, ReplicaDigests]]:
-    """What the daemons of brokers 2 and on report of the partition at offset 1024."""
+    """The reports of brokers 2 and up about the partition at offset 1024."""
     answers = [ReplicaDigests(10, "f", [StateDigest(0, 1024, text * 16, 4)]) for text in texts.values()]
     return {2 + number: {"orders-0": answer} for number, answer in enumerate(answers)}
 
@@ -162,7 +162,7 @@ def test_many_differences_are_counted() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("percent", [5, 0])
 def test_in_a_daemon(root: Path, percent: int) -> None:
-    """U-90: while there is nothing to clean; both partitions have the same records and ids of their own."""
+    """U-90: while nothing is dirty; both partitions have the same records and different ids."""
     same = replace(two_groups(), topic_id=UUID(int=1))
     make_log_dir(root, {"orders-0": same, "orders-1": same})
     settings = [*assignments(root, cleanerd_digest_percent=str(percent)), COMPACT]

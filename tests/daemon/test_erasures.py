@@ -1,4 +1,4 @@
-"""What the daemon makes of open erasure requests: it cleans what they wait for, and shows how far they are (U-88)."""
+"""Open erasure requests in the daemon: it cleans the partitions that they wait for, and shows their stage (U-88)."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_the_tombstone_is_cleaned_next(tmp_path: Path) -> None:
     assert (triggers(registry), erasures.views()) == ([], ())
 
 
-def test_it_is_not_cleaned_again_for_nothing(tmp_path: Path) -> None:
-    """A cleaning that fails waits as any other; one that covers the tombstone ends it."""
+def test_it_is_not_cleaned_repeatedly_without_effect(tmp_path: Path) -> None:
+    """A failed cleaning waits as usual; one that covers the tombstone ends the request."""
     registry = registry_with(partition_scan(**QUIET))
     following(tmp_path, registry, requested(15))
     done(registry, failed="broken", result=result("quarantined"))
@@ -89,8 +89,8 @@ def test_it_is_not_cleaned_again_for_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "other", [{"topic": "others"}, {"tombstones": {1: 15}}, {"topic_id": "A" * 22}], ids=["topic", "partition", "id"]
 )
-def test_partitions_that_it_is_not_about(tmp_path: Path, other: dict[str, Any]) -> None:
-    """A topic that was created again under the same name is another one."""
+def test_unrelated_partitions(tmp_path: Path, other: dict[str, Any]) -> None:
+    """A topic that was created again under the same name is another topic."""
     registry = registry_with(partition_scan(**QUIET))
     erasures = following(tmp_path, registry, requested(**other))
     assert triggers(registry) == []
@@ -104,7 +104,10 @@ def test_a_refused_partition_is_not_forced(tmp_path: Path) -> None:
 
 
 def test_the_log_shows_when_the_tombstone_is_gone(tmp_path: Path) -> None:
-    """Read in another thread; a record of another key at its offset is not it, and damage proves nothing."""
+    """Another thread reads the log.
+
+    A record of another key at that offset does not count, and damage proves nothing.
+    """
     ErasureRequests(tmp_path / "state").save(requested(2))
     for segments, expected in ((PRESENT, "tombstone"), (ABSENT, "certify"), ({3: b""}, "certify")):
         logs = make_log_dir(tmp_path / str(len(list(tmp_path.iterdir()))), {"orders-0": Partition(segments)})
@@ -140,7 +143,7 @@ def test_certified_requests_and_damaged_files(tmp_path: Path) -> None:
 
 
 def test_requests_of_a_newer_release(tmp_path: Path) -> None:
-    """U-88: after the way back to an earlier release they are reported, and never replaced."""
+    """U-88: after a downgrade they are reported, and never replaced."""
     requests = ErasureRequests(tmp_path)
     requests.path.write_text('{"format": 2, "requests": []}')
     (warning,) = erasures_of(tmp_path, registry_with(partition_scan(**QUIET))).reading()().warnings
@@ -174,7 +177,7 @@ ACTIVE = {0: keyed_batch(0, [("a", "1"), (KEY, "1")]), 2: keyed_batch(2, [(KEY, 
 
 
 class Rolling:
-    """A partition beside an agent, and a daemon that follows a request whose tombstone has offset 2."""
+    """A partition with an agent, and a daemon that tracks a request whose tombstone has offset 2."""
 
     def __init__(self, path: Path, agent: FakeAgent, segments: Mapping[int, bytes]) -> None:
         self.logs = make_log_dir(agent.log_dir, {"orders-0": Partition(segments, topic_id=TOPIC_ID)})
@@ -187,7 +190,7 @@ class Rolling:
         self.registry.dirs[str(PATH)] = replace(self.registry.dirs[str(PATH)], choice=choice)
 
     def read(self, now_ms: int) -> Found:
-        """Two readings, as the first only finds the request; the second one's result."""
+        """Read twice, because the first reading only finds the request; returns the second result."""
         erasures = erasures_of(self._state, self.registry, now_ms)
         for _ in range(2):
             found = erasures.reading()()
@@ -216,7 +219,7 @@ def test_the_active_segment_is_rolled_when_it_is_due(tmp_path: Path, agent: Fake
 
 
 def test_a_segment_without_a_time_is_not_rolled(tmp_path: Path, agent: FakeAgent) -> None:
-    """Its age is unknown. Nor is one rolled whose first batch is damaged."""
+    """Its age is unknown. A segment whose first batch is damaged is not rolled either."""
     timeless = Rolling(tmp_path, agent, {**ACTIVE, 2: keyed_batch(2, [(KEY, None)], timestamp=-1)})
     assert timeless.read(NOW + SEGMENT_MS).rolled == ()
     (timeless.logs / "orders-0" / f"{2:020d}.log").write_bytes(b"\x00" * 70)

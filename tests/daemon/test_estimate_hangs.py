@@ -1,4 +1,4 @@
-"""An estimate whose disk hangs costs nobody but itself a worker."""
+"""An estimate whose disk hangs occupies one worker and delays nothing else."""
 
 from __future__ import annotations
 

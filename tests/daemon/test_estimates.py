@@ -1,4 +1,4 @@
-"""What the daemon knows of savings before it cleans: estimated while nothing is to be cleaned, and never in the way."""
+"""The daemon's estimates: computed while nothing is dirty, without delaying any cleaning."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_an_estimate_is_shown_with_its_error() -> None:
 
 
 def test_once_an_hour_and_when_twice_as_much_is_dirty() -> None:
-    """U-41: what is known already is not read again."""
+    """U-41: known estimates are not computed again."""
     registry = _registry()
     assert _waits(registry)
     registry.estimated(KEY, None, ESTIMATED, NOW)
@@ -93,15 +93,15 @@ def test_once_an_hour_and_when_twice_as_much_is_dirty() -> None:
 
 
 def test_a_failed_estimate_waits_as_well() -> None:
-    """A log whose indexes are of no use is not read again at once."""
+    """A log with unusable indexes is not read again at once."""
     registry = _registry()
     registry.estimated(KEY, None, None, NOW)
     assert not _waits(registry, NOW + 1)
     assert _waits(registry, NOW + ESTIMATE_INTERVAL_MS)
 
 
-def test_partitions_that_are_left_alone_are_not_estimated() -> None:
-    """Nothing dirty, in quarantine, paused, a suspect, excluded: or estimates are turned off."""
+def test_partitions_that_are_not_cleaned_are_not_estimated() -> None:
+    """Nothing dirty, quarantined, paused, a suspect, or excluded; or estimates are turned off."""
     assert not _waits(_registry(dirty_bytes=0))
     for name, value in (
         ("quarantine", Quarantine("broken", NOW, 1, NOW + 1000)), ("paused", True), ("excluded", "left to Kafka"),
@@ -116,7 +116,7 @@ def test_partitions_that_are_left_alone_are_not_estimated() -> None:
 
 
 def test_an_estimate_does_not_replace_an_observation() -> None:
-    """An observation that ended meanwhile is better; and an estimate is no observation."""
+    """An observation that ended meanwhile is better; and an estimate does not count as an observation."""
     registry = _registry()
     entry_of(registry).saving = SAVING
     registry.estimated(KEY, None, ESTIMATED, NOW)
@@ -136,7 +136,7 @@ def _kept(state_dir: Path) -> EstimateCache:
 
 
 def _restarted(state_dir: Path, **values: Any) -> PartitionRegistry:
-    """A daemon that begins with what the one before it left, and finds the log so."""
+    """A daemon that starts with the state of the one before it, and finds the log in this condition."""
     registry = PartitionRegistry(RegistrySettings(Backoff(1, 2), 1), recall=_kept(state_dir).recall)
     registry.merge(dir_scan(partition_scan(eligible=False, **{"closed": CLOSED, **values})), NOW)
     return registry
@@ -144,15 +144,15 @@ def _restarted(state_dir: Path, **values: Any) -> PartitionRegistry:
 
 @pytest.fixture
 def left(tmp_path: Path) -> Path:
-    """The state directory of a daemon that knew what a cleaning would save."""
+    """The state directory of a daemon that had an estimate."""
     registry = _registry(closed=CLOSED)
     registry.estimated(KEY, None, replace(ESTIMATED, closed=CLOSED), NOW)
     _kept(tmp_path).save(registry.partitions.values(), now=True)
     return tmp_path
 
 
-def test_a_restart_keeps_what_is_known(left: Path) -> None:
-    """U-41: of a log that is still the same, with its bounds; nobody reads it again."""
+def test_a_restart_keeps_estimates(left: Path) -> None:
+    """U-41: of an unchanged log, with its bounds; the log is not read again."""
     registry = _restarted(left)
     assert entry_of(registry).saving == replace(ESTIMATED, closed=CLOSED)
     registry.settings = replace(registry.settings, estimate_bytes=1)
@@ -168,7 +168,7 @@ def test_a_restart_keeps_what_is_known(left: Path) -> None:
     ids=str,
 )  # fmt: skip
 def test_a_log_that_changed_meanwhile_gets_no_old_estimate(left: Path, changed: dict[str, Any]) -> None:
-    """U-41: whatever else is alike: truncated and written again alike, other rules, a new topic."""
+    """U-41: however similar it is: truncated and written again, other compaction settings, a new topic."""
     assert entry_of(_restarted(left, **changed)).saving is None
 
 
@@ -180,7 +180,7 @@ def test_a_log_that_changed_meanwhile_gets_no_old_estimate(left: Path, changed: 
     ],
 )  # fmt: skip
 def test_an_invalid_remembered_estimate_counts_as_absent(left: Path, text: str) -> None:
-    """Told once; a number that is none, or bounds that are none, too."""
+    """Reported once; also with a figure or bounds that are not numbers."""
     file = left / FILE_NAME
     document = json.loads(file.read_text())
     if text[:1] not in "[{":
@@ -196,7 +196,7 @@ def test_an_invalid_remembered_estimate_counts_as_absent(left: Path, text: str) 
 
 
 def test_estimates_are_written_seldom(tmp_path: Path) -> None:
-    """Not at every change: thousands of partitions are megabytes."""
+    """Not at every change: for thousands of partitions the file has megabytes."""
     now = 1000.0
     kept = EstimateCache(tmp_path, lambda work, done: done(work()), clock=lambda: now)
     kept.save(())
@@ -206,8 +206,8 @@ def test_estimates_are_written_seldom(tmp_path: Path) -> None:
     assert (tmp_path / FILE_NAME).exists()
 
 
-def test_a_daemon_begins_with_what_the_one_before_it_knew(root: Path) -> None:
-    """U-41: the second one reads nothing of the log; where its last closed segment is another file, all of it."""
+def test_a_daemon_starts_with_the_estimates_of_the_one_before_it(root: Path) -> None:
+    """U-41: the second daemon reads nothing of the log; if the last closed segment is another file, it reads all."""
     make_log(root, LogShape("", "", 128, 16, 0.5), unpacked_bytes=1 << 20, segment_bytes=1 << 18)
     settings = [*assignments(root), *BENCH]
     requests: list[str] = []
@@ -232,7 +232,7 @@ def test_a_daemon_begins_with_what_the_one_before_it_knew(root: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("budget", "method"), [("64MiB", "exact"), ("256KiB", "sample"), ("0", "guess")])
 def test_in_a_daemon(root: Path, budget: str, method: str) -> None:
-    """U-41: a partition that is not to be cleaned yet; a small one exactly."""
+    """U-41: of a partition that is not to be cleaned yet; of a small one it is exact."""
     make_log(root, LogShape("", "", 128, 16, 0.5), unpacked_bytes=1 << 20, segment_bytes=1 << 18)
     settings = [*assignments(root, cleanerd_estimate_bytes=budget), *BENCH]
 
@@ -250,7 +250,7 @@ def test_in_a_daemon(root: Path, budget: str, method: str) -> None:
 
 
 def test_cleaning_does_not_wait_for_an_estimate(root: Path) -> None:
-    """U-41: with one worker; the estimate is stopped as soon as there is something to clean."""
+    """U-41: with one worker, the estimate stops as soon as a partition is to be cleaned."""
     make_log(root, LogShape("", "", 128, 16, 0.5), unpacked_bytes=1 << 19, segment_bytes=1 << 17)
     begun = threading.Event()
     stopped: list[bool] = []
@@ -259,7 +259,7 @@ def test_cleaning_does_not_wait_for_an_estimate(root: Path) -> None:
         if job.kind != "estimate":
             return run(job, *more)
         begun.set()
-        for _ in range(3000):  # or what is wrong would show only when patience ends
+        for _ in range(3000):  # otherwise a fault would show only after the timeout
             if job.progress.stopping:
                 break
             time.sleep(0.01)
@@ -279,7 +279,7 @@ def test_cleaning_does_not_wait_for_an_estimate(root: Path) -> None:
 
 
 def test_estimates_take_a_share_of_the_time(root: Path) -> None:
-    """U-41: after one nobody begins another for a while; a worker that dies of one leaves the daemon as it was."""
+    """U-41: after one estimate there is a break; a worker that dies in one leaves the daemon as it was."""
     make_log_dir(root, {"orders-0": two_groups(), "orders-1": two_groups()})
     settings = [*assignments(root), COMPACT, "topics.orders.min.cleanable.dirty.ratio=1"]
     requests: list[str] = []

@@ -1,4 +1,4 @@
-"""What looks rest on: the broker's configuration, read again when it changed, and plans that wait on the disk."""
+"""Inputs of scans: the broker's configuration, read again when it changed, and staged cleanings on the disk."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_facts_are_read_again_when_a_file_changed(tmp_path: Path) -> None:
     properties.write_text("log.cleaner.delete.retention.ms=50\n")
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (facts := cache.get(known, log_dir, running=False)) is first:
-        assert time.monotonic() < deadline, "how often it is read depends on what that costs"
+        assert time.monotonic() < deadline, "the interval of reading depends on the cost of reading"
     assert facts.topic_config("orders").delete_retention_ms == 50
 
 
 def test_a_broker_in_zookeeper_mode_is_queried_again(tmp_path: Path) -> None:
-    """U-40: no file tells of a change there, so time does, while the broker runs; one with KRaft has its files."""
+    """U-40: no file shows a change there, so it is queried at intervals while the broker runs; KRaft has its files."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     known, now = scanned(tmp_path), [1000.0]
 
@@ -74,8 +74,8 @@ def test_a_broker_in_zookeeper_mode_is_queried_again(tmp_path: Path) -> None:
     assert is_kept(running=False)
 
 
-def test_the_last_metadata_count_while_the_log_cannot_be_read(tmp_path: Path) -> None:
-    """A metadata log that is damaged for a moment stops nobody, and is told."""
+def test_the_last_metadata_are_used_while_the_log_cannot_be_read(tmp_path: Path) -> None:
+    """A metadata log that is damaged for a moment stops no cleaning, and is reported."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     properties = tmp_path / "server.properties"
     properties.write_text("a=1\n")
@@ -92,8 +92,8 @@ def test_the_last_metadata_count_while_the_log_cannot_be_read(tmp_path: Path) ->
     assert cache.warnings == ()
 
 
-def test_a_file_that_may_be_read_now(tmp_path: Path) -> None:
-    """U-6: what told of delegations and could not be read got another owner or mode; neither its bytes nor its time."""
+def test_a_file_that_became_readable(tmp_path: Path) -> None:
+    """U-6: the file with the delegations got another owner or mode; its bytes and its time did not change."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     known, log_dir, cache = scanned(tmp_path), read_log_dir(root), FactsCache()
     report = tmp_path / "state" / "delegations.json"
@@ -107,7 +107,7 @@ def test_a_file_that_may_be_read_now(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_that_was_removed(tmp_path: Path) -> None:
-    """U-6: until then nobody could tell which topics are delegated; beside a stopped broker nothing else changes."""
+    """U-6: the delegated topics were unknown until then; the broker is stopped, and nothing else changes."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     known, log_dir, cache = scanned(tmp_path), read_log_dir(root), FactsCache()
     aside = tmp_path / "state" / "delegations.damaged"
@@ -118,7 +118,7 @@ def test_a_damaged_file_that_was_removed(tmp_path: Path) -> None:
     assert cache.get(known, log_dir, running=False).saved_unread is None
 
 
-def test_rubbish_in_a_staging_directory_is_no_plan(tmp_path: Path) -> None:
+def test_rubbish_in_a_staging_directory_is_not_a_staged_cleaning(tmp_path: Path) -> None:
     plan = tmp_path / ".kstage" / "20260101t000000-00000000"
     assert staged_plan(tmp_path) is None
     plan.mkdir(parents=True)
@@ -129,8 +129,8 @@ def test_rubbish_in_a_staging_directory_is_no_plan(tmp_path: Path) -> None:
     assert staged_plan(tmp_path) is None
 
 
-def test_the_clean_points_of_other_brokers(tmp_path: Path) -> None:
-    """U-79: younger ones count although no file has changed; the bound of the topic's tombstones has them."""
+def test_the_checkpoints_of_other_brokers(tmp_path: Path) -> None:
+    """U-79: newer ones are used although no file has changed; the bound of the topic's tombstones contains them."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     created = topic("orders", ID1), partition_record(ID1, 0, [1, 2], [1, 2])
     log_of(root / "__cluster_metadata-0", (0, created), (90, (NO_OP,)))

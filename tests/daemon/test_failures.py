@@ -1,4 +1,4 @@
-"""What breaks in the real daemon beside a real broker: what it says, that others go on, that it recovers by itself."""
+"""Failures of the real daemon with a real broker: it reports them, cleans the others, and recovers by itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 RULES = ROOT / "config" / "prometheus" / "cleanerd.rules.yml"
 PAGE = ROOT / "docs" / "failures.md"
 ROUNDS = 4
-# What a broker writes by the clock would take a full log directory offline; that is not what is tested here.
+# The broker's periodic writes would take a full log directory offline, which this test is not about.
 QUIET = {
     "replica.high.watermark.checkpoint.interval.ms": "600000",
     "log.flush.offset.checkpoint.interval.ms": "600000",
@@ -42,7 +42,7 @@ QUIET = {
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Two log directories; the second is a small disk of its own, where that can be made."""
+    """Two log directories; the second is a small disk of its own, if the test may create one."""
     for start in brokers("4.3"):
         work_dir = tmp_path_factory.mktemp("failures")
         own = {**QUIET, "metadata.log.dir": str(work_dir / "metadata")}
@@ -75,7 +75,7 @@ def site_of(broker: Broker, base: Path, topic: str, *settings: str, **more: Any)
     [pytest.param(each, marks=[pytest.mark.long] * each.long, id=each.id.replace(" ", "-")) for each in FAILURES],
 )
 def test_each_failure_is_reported_and_recovered_from(broker: Broker, tmp_path: Path, failure: Failure) -> None:
-    """Right state, metric and message; the others are cleaned meanwhile; the same process recovers."""
+    """State, metric and message are right; the others are cleaned meanwhile; the same process recovers."""
     if "disk" in failure.id and not broker.log_dirs[1].is_mount():
         pytest.skip("nothing can be mounted here")
     site = site_of(broker, tmp_path, failure.id.replace(" ", "-"), *failure.settings, **failure.topic)
@@ -87,7 +87,7 @@ def test_each_failure_is_reported_and_recovered_from(broker: Broker, tmp_path: P
         with failure.made(site):
             daemon.until(failure.id, lambda view: is_seen(site, failure, view))
             check(site, failure, calm, ROUNDS)
-            go_on(site, failure)
+            others_are_cleaned(site, failure)
             check(site, failure, calm, 1)
         site.write(site.hurt)
         site.cleaned(site.hurt, site.other)
@@ -132,7 +132,7 @@ def test_a_damaged_segment_that_the_broker_deletes(broker: Broker, tmp_path: Pat
 
 
 def is_seen(site: Site, failure: Failure, view: dict[str, Any]) -> bool:
-    """Whether the status says it."""
+    """Whether the status shows the failure."""
     hurt = site.partition(view, site.hurt)
     log_dir = site.log_dir(view, 1)
     values = {"partition": hurt["reason"], "directory": log_dir["mode_reason"], "warnings": "\n".join(view["warnings"])}
@@ -141,9 +141,9 @@ def is_seen(site: Site, failure: Failure, view: dict[str, Any]) -> bool:
 
 
 def check(site: Site, failure: Failure, calm: dict[str, float], rounds: int) -> None:
-    """Status, metrics and log say what they should, and the log does not fill up."""
+    """Status, metrics and log are as in the table, and the log does not fill up."""
     site.rounds(rounds)
-    # A partition in quarantine is tried now and then.
+    # A quarantined partition is tried again at intervals.
     site.daemon.until(failure.id, lambda view: is_seen(site, failure, view))
     status, text = site.get("/readyz")
     assert status == 200
@@ -160,14 +160,14 @@ def check(site: Site, failure: Failure, calm: dict[str, float], rounds: int) -> 
 
 
 def attempts(site: Site, view: dict[str, Any]) -> int:
-    """How often the hurt partition was tried in vain; each is further from the one before."""
+    """The number of failed tries of the hurt partition; the intervals grow."""
     quarantine = site.partition(view, site.hurt)["quarantine"]
     cleans = view["totals"]["cleans"]
     return int(cleans.get("failed", 0) if quarantine is None else quarantine["failures"])
 
 
-def go_on(site: Site, failure: Failure) -> None:
-    """The others are cleaned as ever."""
+def others_are_cleaned(site: Site, failure: Failure) -> None:
+    """The others are cleaned as usual."""
     others = [getattr(site, name) for name in failure.others]
     if others:
         site.write(*others)
@@ -197,7 +197,7 @@ def counters(site: Site, failure: Failure) -> dict[str, float]:
 
 
 def check_samples(site: Site, failure: Failure, column: int) -> None:
-    """All at one moment, which is waited for: what is quarantined is being cleaned now and then."""
+    """Wait until all samples are right at one moment: a quarantined partition is being cleaned at times."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         text = site.get("/metrics")[1]
@@ -219,8 +219,8 @@ def _is(found: float | None, expected: Value) -> bool:
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.id.replace(" ", "-"))
-def test_an_alert_rests_on_the_metric_that_changes(failure: Failure) -> None:
-    """The rules' own tests show that it fires; that it is about this failure is shown here."""
+def test_an_alert_uses_the_metric_that_changes(failure: Failure) -> None:
+    """The rules' own tests show that the alert fires; this test shows that it is about this failure."""
     if not failure.alert:
         assert not failure.counters
         return
@@ -252,10 +252,10 @@ def tombstones_due_ms(site: Site, name: str) -> int:
 @pytest.mark.kafka
 @pytest.mark.broker
 def test_a_clock_that_jumps_deletes_nothing_too_early(broker: Broker, tmp_path: Path) -> None:
-    """R534-6, C-48: a day ahead no tombstone goes before its time, neither by the old time nor by the new one.
+    """R534-6, C-48: with the clock a day ahead, no tombstone is removed early by the old or the new time.
 
-    Those that had their horizon go in time when it is back. Those that got it meanwhile stay a day longer: had it been
-    the old time that was wrong, they would else have gone a day too early.
+    Tombstones whose horizon was set before are removed in time once the clock is back. Those that got it meanwhile stay
+    a day longer: if the old time had been wrong, they would otherwise be removed a day early.
     """
     retention_ms = 6_000
     site = site_of(broker, tmp_path, "clock-tombstones", delete_retention_ms=str(retention_ms))
@@ -273,7 +273,7 @@ def test_a_clock_that_jumps_deletes_nothing_too_early(broker: Broker, tmp_path: 
         assert gone == 0 or now_ms() >= due_ms
         began, busy = time.monotonic(), seconds_of_cpu(daemon.process.pid)
         time.sleep(1)
-        # Beside others a second's sleep takes longer, and rounds go on meanwhile.
+        # Next to other processes, a sleep of a second takes longer, and scans continue meanwhile.
         used = seconds_of_cpu(daemon.process.pid) - busy
         assert used < 0.7 * (time.monotonic() - began)
         site.clock.set(0)
@@ -287,7 +287,7 @@ def test_a_clock_that_jumps_deletes_nothing_too_early(broker: Broker, tmp_path: 
 @pytest.mark.kafka
 @pytest.mark.broker
 def test_a_clock_that_is_ahead_at_the_start_deletes_nothing_too_early(broker: Broker, tmp_path: Path) -> None:
-    """U-42, docs/failures.md, "clock wrong at the start": who is started again a day ahead goes on as if it ran on."""
+    """U-42, "clock wrong at the start": a daemon restarted a day ahead continues as if it had not stopped."""
     retention_ms = 5_000
     site = site_of(broker, tmp_path, "clock-start", delete_retention_ms=str(retention_ms))
     assert site.clock is not None

@@ -1,4 +1,4 @@
-"""No partition has the only worker for itself while others wait (D-11, D-12)."""
+"""No partition occupies the only worker while others wait (D-11, D-12)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cleanings(view: DaemonView) -> list[str]:
 
 
 def turns_of(root: Path, *settings: str) -> list[str]:
-    """Of one worker with the smallest map, beside one partition of many keys and three small ones."""
+    """The turns of one worker with the smallest offset map, for one partition of many keys and three small ones."""
     small = {f"orders-{n}": two_groups() for n in (1, 2, 3)}
     with broker(root, {"orders-0": tiny_keys(), **small}) as agent:
         agent.settings |= {"max.compaction.lag.ms": "1", "min.cleanable.dirty.ratio": "1"}
@@ -59,7 +59,7 @@ def turns_of(root: Path, *settings: str) -> list[str]:
 
 
 def test_small_partitions_are_cleaned_between_two_parts_of_a_large_one(root: Path) -> None:
-    """D-11: the large one goes first each time, and each cleaning of it makes one pass."""
+    """D-11: the large one is first each time, and each cleaning of it makes one pass."""
     turns = turns_of(root, "cleanerd.passes.bytes=0")
     assert turns[0] == "orders-0"
     assert sorted(turns[1:4]) == ["orders-1", "orders-2", "orders-3"]

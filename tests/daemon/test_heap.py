@@ -33,7 +33,7 @@ libc.fclose(ctypes.c_void_p(file))
 
 
 def heaps(**environ: str) -> tuple[bool, int]:
-    """Whether it was done, and how many heaps twelve threads then have."""
+    """Whether the limit was set, and how many heaps twelve threads then have."""
     known = {name: value for name, value in os.environ.items() if name not in {"MALLOC_ARENA_MAX", "GLIBC_TUNABLES"}}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
@@ -58,7 +58,7 @@ def test_the_operators_allocator_settings_count(name: str, value: str) -> None:
     assert heaps(**{name: value}) == (False, 5)
 
 
-def test_nothing_is_touched_where_it_is_set() -> None:
+def test_an_existing_setting_is_kept() -> None:
     assert limit_malloc_arenas({"MALLOC_ARENA_MAX": "1"}) is False
 
 
@@ -82,8 +82,8 @@ print(before - resident())
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc: it is about that library's heaps")
-def test_memory_below_a_block_in_use_is_given_back() -> None:
-    """By itself the C library gives back no more than the end of its heap: 60 MB below one block would stay."""
+def test_memory_below_a_block_in_use_is_released() -> None:
+    """By itself the C library returns only the end of its heap: 60 MB below one block would stay allocated."""
     done = subprocess.run(
         [sys.executable, "-c", FREED], capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
     )

@@ -1,4 +1,4 @@
-"""Held tombstones: not removed until their replicas have them; the next scan is when they do (U-73)."""
+"""Held tombstones: not removed until their replicas have them, which also triggers the next scan (U-73)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def seen(expiry: ExpiryBound, next_purge_ms: int | None) -> DirectorySnapshot:
     ],
 )
 def test_it_is_scanned_again(next_purge_ms: int | None, isr: frozenset[int], as_of_ms: int, expected: bool) -> None:
-    """U-73: by what the metadata log shows now, although nothing changed in the directory."""
+    """U-73: because of the current metadata log, although nothing changed in the directory."""
     replicas = Replicas(BOTH, isr, HORIZON, HORIZON)
     topic = replace(config(), replicas=TopicReplicas(ReplicaFacts({}, as_of_ms, as_of_ms), {0: replicas}))
     assert seen(SHORT, next_purge_ms).waits_otherwise(0, topic, NOW) is expected
@@ -86,14 +86,14 @@ def test_it_is_scanned_when_the_log_is_past_it(later_ms: int, expected: bool) ->
     assert seen(before, HORIZON).waits_otherwise(0, topic, NOW) is expected
 
 
-def test_who_waits_for_nothing_is_not_scanned_again() -> None:
+def test_a_partition_without_held_tombstones_is_not_scanned_again() -> None:
     topic = replace(config(), replicas=TopicReplicas(ReplicaFacts({}, NOW, NOW), {0: Replicas(FIRST, FIRST)}))
     assert not seen(ExpiryBound(), HORIZON).waits_otherwise(0, topic, NOW)
 
 
 @pytest.mark.parametrize("isr", [[1, 2, 3], [1, 2]], ids=["full", "short"])
 @pytest.mark.parametrize("replicated", ["required", "ignore"])
-def test_what_scans_of_many_topics_read(root: Path, isr: list[int], replicated: str) -> None:
+def test_the_reads_of_scans_of_many_topics(root: Path, isr: list[int], replicated: str) -> None:
     """U-70: waiting for replicas reads no partition and no metadata log more often, whatever the ISR is."""
     count, now_ms = 40, time.time_ns() // 1_000_000
     ids = [uuid.UUID(int=number + 1) for number in range(count)]

@@ -11,7 +11,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd.policy.replicas import MARGIN_MS, ReplicaFacts, Replicas, TopicReplicas
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.ignored_replicas import FILE_NAME, change_ignored_replicas, ignored_replicas
-from tests.daemon.service import asking, assignments, broker, scan_context, serve, until
+from tests.daemon.service import assignments, broker, control_requests, scan_context, serve, until
 from tests.support.log_dirs import CLUSTER_ID, make_log_dir
 from tests.swap.offline_round import two_groups
 
@@ -27,7 +27,7 @@ THREE = frozenset({1, 2, 3})
 def test_it_lasts_until_it_is_revoked(root: Path) -> None:
     """U-78: over a restart of the daemon; status shows it as a warning."""
     with broker(root):
-        control = asking(root)
+        control = control_requests(root)
 
         def warned(service: Service) -> bool:
             return any("no tombstone waits for broker 2" in each for each in service.view().warnings)
@@ -55,7 +55,7 @@ def test_it_lasts_until_it_is_revoked(root: Path) -> None:
 def test_ignoring_a_replica_fails_if_its_file_is_unusable(root: Path) -> None:
     """U-78: the request fails, and says why."""
     with broker(root):
-        control = asking(root)
+        control = control_requests(root)
 
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)

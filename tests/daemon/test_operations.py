@@ -16,7 +16,7 @@ from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.registry import pauses
 from cleanerd.errors import CleanerdError
 from cleanerd.state import document
-from tests.daemon.service import asking, assignments, broker, is_clean, rounds, serve, until
+from tests.daemon.service import assignments, broker, control_requests, is_clean, rounds, serve, until
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def test_every_operation_is_recorded_with_its_user(root: Path) -> None:
     """By the kernel's word for the user; what was refused too, and only what changes anything; kept over a restart."""
     with broker(root, 2):
-        control = asking(root)
+        control = control_requests(root)
 
         async def asks(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
@@ -104,7 +104,7 @@ def test_a_disk_that_hangs_holds_up_nobody(root: Path, monkeypatch: pytest.Monke
         write(path, *rest)
 
     with broker(root):
-        control = asking(root)
+        control = control_requests(root)
 
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
@@ -131,7 +131,7 @@ def test_pauses_of_a_newer_release(root: Path) -> None:
     state_dir.mkdir()
     (state_dir / "daemon.json").write_text('{"format": 2}')
     with broker(root) as agent:
-        control = asking(root)
+        control = control_requests(root)
 
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
@@ -159,7 +159,7 @@ def test_a_client_cannot_choose_its_recorded_user(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
-            reported = await asking(root)("pause", uid=12345, pid=1)
+            reported = await control_requests(root)("pause", uid=12345, pid=1)
             assert reported["paused"] == "all"
 
         serve(assignments(root), story)

@@ -37,7 +37,7 @@ from tests.daemon.registries import (
     registry_with,
     result,
 )
-from tests.daemon.service import asking, assignments, broker, is_clean, rounds, serve, until
+from tests.daemon.service import assignments, broker, control_requests, is_clean, rounds, serve, until
 from tests.daemon.service import partition as partition_of
 from tests.daemon.views import NOW_MS, partition, view
 
@@ -148,7 +148,7 @@ def test_trigger_waits_for_the_outcome(root: Path) -> None:
     """Its exit code is that of the cleaning. A daemon that only says "cleaned next" proves nothing."""
     command = [sys.executable, "-m", "cleanerd", "trigger", "orders-0", "--wait", "--json", "--no-config"]
     command += ["--set", f"cleanerd.control.socket={root.parent / 'control.sock'}"]
-    control = asking(root)
+    control = control_requests(root)
 
     async def triggered() -> tuple[int, dict[str, Any]]:
         ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=False)
@@ -182,7 +182,7 @@ def test_retry_outside_of_the_windows_does_not_say_that_it_is_tried(root: Path) 
     """OP-12: the failure counts no longer, but nothing begins before the window opens."""
     now = datetime.now().astimezone()
     closed = f"{now + timedelta(hours=3):%H}:00-{now + timedelta(hours=4):%H}:00"
-    control = asking(root)
+    control = control_requests(root)
 
     async def story(service: Service) -> None:
         await until("ready", lambda: service.view().ready)

@@ -26,7 +26,7 @@ BESIDE_BROKERS = (
         "cleanerd/broker/mode.py",
         "if isinstance(error, AgentRefusalError) and error.code == TOO_MANY:",
         "if isinstance(error, AgentRefusalError) and not error.code:",
-        (f"{PLACES}::test_an_agent_without_a_free_place_is_not_gone",),
+        (f"{PLACES}::test_an_agent_without_a_free_connection_is_not_missing",),
     ),
     Mutant(
         "no-free-connection-is-not-waited-for",
@@ -34,7 +34,7 @@ BESIDE_BROKERS = (
         "cleanerd/broker/live_broker.py",
         "if error.code != TOO_MANY or time.monotonic() + wait >= deadline:",
         "if error.code:",
-        (f"{PLACES}::test_no_free_place_is_waited_for",),
+        (f"{PLACES}::test_a_scan_waits_for_a_free_connection",),
     ),
     Mutant(
         "one-process-takes-all-connections",
@@ -50,7 +50,7 @@ BESIDE_BROKERS = (
         "cleanerd/broker/agent_transport.py",
         "            if time.monotonic() > deadline:\n                raise\n            time.sleep(_QUEUE_SECONDS)\n",
         "            raise\n",
-        (f"{PLACES}::test_a_full_queue_of_the_listener_is_waited_for",),
+        (f"{PLACES}::test_a_full_queue_of_the_listener_is_retried",),
     ),
     Mutant(
         "connections-of-a-broker-before-stay",
@@ -58,7 +58,7 @@ BESIDE_BROKERS = (
         "cleanerd/broker/agent_pool.py",
         "_close_idle(agent, 0.0)  # the broker may",
         "pass  # the broker may",
-        (f"{PLACES}::test_a_broker_that_was_started_anew",),
+        (f"{PLACES}::test_a_broker_that_was_restarted",),
     ),
     Mutant(
         "a-socket-file-that-nobody-serves-counts",
@@ -66,7 +66,7 @@ BESIDE_BROKERS = (
         "cleanerd/broker/live_broker.py",
         "next((path for path in found if is_listening(path)), found[0])",
         "found[0]",
-        (f"{PLACES}::test_a_socket_file_that_nobody_serves",),
+        (f"{PLACES}::test_a_socket_file_without_a_listener",),
     ),
     Mutant(
         "a-worker-sleeps-until-old-files-are-gone",

@@ -21,7 +21,7 @@ CANARY = (
         "cleanerd/daemon/registry/canary.py",
         "return replace(self, spent_bytes=0, day_ms=now_ms)",
         "return replace(self, spent_bytes=0, day_ms=now_ms, unverified=())",
-        (f"{TEST}::test_a_new_day_does_not_forget_what_is_not_verified",),
+        (f"{TEST}::test_a_new_day_keeps_unverified_cleanings",),
     ),
     Mutant(
         "the-canary-waits-for-the-clock-as-it-was",
@@ -45,7 +45,7 @@ CANARY = (
         "cleanerd/daemon/canary.py",
         " and (unwritten := self.save()):",
         ' and (unwritten := ""):',
-        (f"{TEST}::test_nothing_is_cleaned_that_cannot_be_counted",),
+        (f"{TEST}::test_nothing_is_cleaned_if_the_count_cannot_be_stored",),
     ),
     Mutant(
         "a-damaged-canary-begins-again",
@@ -85,7 +85,7 @@ CANARY = (
         "cleanerd/daemon/control_api.py",
         "canary = self._registry.held or",
         "canary =",
-        (f"{TEST}::test_an_operators_request_does_not_pass_a_hold",),
+        (f"{TEST}::test_an_operators_request_does_not_override_a_hold",),
     ),
     Mutant(
         "a-topic-of-the-same-name-is-verified",

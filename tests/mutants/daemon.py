@@ -518,7 +518,7 @@ DAEMON = (
         "cleanerd/daemon/discovery/agent_probe.py",
         "        if path not in self._threads:\n            self._threads[path] = ",
         "        if path not in self._threads or self._asked is not None:\n            self._threads[path] = ",
-        ("tests/daemon/test_answering.py::test_a_thousand_scans_have_a_thread_a_directory",),
+        ("tests/daemon/test_answering.py::test_a_thousand_scans_use_one_thread_per_directory",),
     ),
     Mutant(
         "a-fresh-answer-outlives-its-directory",
@@ -534,7 +534,7 @@ DAEMON = (
         "cleanerd/daemon/registry/cleaning_queue.py",
         "        while self._order and not found:\n",
         "        if self._order:\n",
-        ("tests/daemon/test_cleaning_queue.py::test_everybody_has_a_turn_once_and_in_the_order_of_the_pass",),
+        ("tests/daemon/test_cleaning_queue.py::test_every_partition_has_its_turn_once_in_the_order_of_the_pass",),
     ),
     Mutant(
         "the-event-loop-waits-for-the-journals-disk",
@@ -550,7 +550,7 @@ DAEMON = (
         "cleanerd/daemon/registry/cleaning_queue.py",
         "self._clock() + pause_seconds(self._work() - began, OF_THE_LOOP)",
         "float('inf')",
-        ("tests/daemon/test_cleaning_queue.py::test_the_order_counts_for_a_share_of_the_time",),
+        ("tests/daemon/test_cleaning_queue.py::test_ordering_takes_a_bounded_share_of_the_time",),
     ),
     Mutant(
         "what-is-put-aside-counts",
@@ -606,7 +606,7 @@ DAEMON = (
         "cleanerd/daemon/registry/cleaning_queue.py",
         "        return self._clock() < self._until and not self.has_suspects\n",
         "        return self._clock() < self._until\n",
-        ("tests/daemon/test_cleaning_queue.py::test_where_a_suspect_is_all_are_judged",),
+        ("tests/daemon/test_cleaning_queue.py::test_all_are_examined_if_there_is_a_suspect",),
     ),
     Mutant(
         "status-does-not-say-what-failed",

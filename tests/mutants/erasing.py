@@ -160,7 +160,7 @@ ERASING = (
         "cleanerd/daemon/erasures.py",
         "if topic_id is None or request.topic_id in {None, uuid_to_base64(topic_id)}:",
         "if True:",
-        ("tests/daemon/test_erasures.py::test_partitions_that_it_is_not_about",),
+        ("tests/daemon/test_erasures.py::test_unrelated_partitions",),
     ),
     Mutant(
         "damage-at-the-tombstones-offset-counts-as-gone",

@@ -537,6 +537,6 @@ REPLICAS = (
         "cleanerd/daemon/discovery/facts_cache.py",
         "if known.metadata is not None and (points is not known.peers",
         "if known.metadata is None and (points is not known.peers",
-        ("tests/daemon/test_facts_cache.py::test_the_clean_points_of_other_brokers",),
+        ("tests/daemon/test_facts_cache.py::test_the_checkpoints_of_other_brokers",),
     ),
 )
