@@ -47,7 +47,7 @@ CLEAN = {"eligible": False, "reason": "clean enough", "dirty_bytes": 0}
 
 def dir_scan(*scans: PartitionScan | FailedScan, work: Work | None = "live", free: int = 900) -> LogDirScan:
     return LogDirScan(
-        PATH, online=True, error="", mode=DirMode("live", "told", work), choice=ModeChoice("live", "told"),
+        PATH, online=True, error="", mode=DirMode("live", "test", work), choice=ModeChoice("live", "test"),
         facts=SimpleNamespace(server_properties=None),  # type: ignore[arg-type]
         total_bytes=1000, free_bytes=free, scans=scans, present=frozenset({NAME}),
     )  # fmt: skip

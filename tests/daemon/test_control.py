@@ -257,7 +257,7 @@ def test_status_and_explain(root: Path) -> None:
             assert reported["daemon"]["mode"] == "live"
             assert await service.control_api.explain("orders-0") == reported
             with pytest.raises(CleanerdError, match="no such compacted partition"):
-                await control("explain", partition="nobody-0")
+                await control("explain", partition="unknown-0")
 
         serve(assignments(root), story)
 

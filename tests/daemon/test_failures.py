@@ -297,7 +297,7 @@ def test_a_clock_that_is_ahead_at_the_start_deletes_nothing_too_early(broker: Br
         site.clock.set(DAY_MS)
         daemon.start()
         view = daemon.until(
-            "it is told", lambda view: any("jumped ahead by 1 day" in each for each in view["warnings"])
+            "it is reported", lambda view: any("jumped ahead by 1 day" in each for each in view["warnings"])
         )
         assert view["totals"]["clock_jumps"] == 1
         site.rounds(ROUNDS)

@@ -1,4 +1,4 @@
-"""U-33: what is planted below one partition, or in the state directory, keeps the daemon from no other one."""
+"""U-33: hostile files in one partition or in the state directory do not stop the cleaning of the others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STATE = "state/partitions/AAAAAAAAAAAAAAAAANF-xw"
     ],
 )
 def test_the_others_are_cleaned(tmp_path: Path, name: str, what: str) -> None:
-    """A pipe keeps no look and no worker waiting, a link leads nobody anywhere, and nothing of it is shown."""
+    """A pipe blocks no scan and no worker, no link is followed, and none of the contents is shown."""
     root = tmp_path / "logs"
     victim = Victim.under(tmp_path)
     before = victim.state()

@@ -1,4 +1,4 @@
-"""cleanerd.daemon.http.server over real sockets: what it answers, to whom, and that nobody can hold it up."""
+"""cleanerd.daemon.http.server over real sockets: its answers, its access rules, and that no client can block it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def served() -> Iterator[Served]:
         yield running
 
 
-# ---- what it answers ----
+# ---- answers ----
 
 
-def test_status_is_the_view_as_json(served: Served) -> None:
-    """Schema 1 with its fields, and just what ``to_json`` says, however it was put together."""
+def test_status_is_the_snapshot_as_json(served: Served) -> None:
+    """Schema 1 with its fields, and equal to ``to_json``, although it is assembled in another way."""
     answer = served.get("/status")
     document = answer.json()
     assert answer.status == 200
@@ -71,7 +71,7 @@ def test_status_answers_304_until_the_view_changes(served: Served) -> None:
     assert other.headers["etag"] != etag
 
 
-def test_status_is_packed_for_who_takes_it(served: Served) -> None:
+def test_status_is_compressed_for_clients_that_accept_it(served: Served) -> None:
     plain = served.get("/status")
     packed = served.get("/status", headers={"Accept-Encoding": "br, gzip;q=0.5"})
     refused = served.get("/status", headers={"Accept-Encoding": "gzip;q=0"})
@@ -107,7 +107,7 @@ def test_unknown_partitions_are_404_and_the_core_is_not_queried(path: str) -> No
     assert requests == []
 
 
-def test_explain_is_the_answer_of_the_core(served: Served) -> None:
+def test_explain_returns_the_answer_of_the_core(served: Served) -> None:
     name = served.stage.shown.partitions[0].name
     document = served.get(f"/explain/{name}").json()
     assert document["schema"] == 1
@@ -165,8 +165,8 @@ def test_health_and_readiness_say_why() -> None:
         assert (served.get("/livez").status, served.get("/livez").text) == (200, "ok\n")
 
 
-def test_a_path_that_is_no_utf8_is_no_500() -> None:
-    """As ``--set`` may name it: metrics and both probes were "Internal error", so that no alert worked any more."""
+def test_a_path_that_is_not_utf8_is_not_a_500() -> None:
+    """``--set`` may name such a path: metrics and both probes were "Internal error", so no alert worked any more."""
     odd = "/data/\udcff\u00e4"
     shown = view(log_dirs=(log_dir(odd),), partitions=(partition(log_dir=odd),), unhealthy_reason=odd)
     with serving(shown) as served:
@@ -236,7 +236,7 @@ def test_all_files_of_the_page_are_served_with_their_types(served: Served) -> No
     assert served.get("/page/index.html").status == 404
 
 
-# ---- to whom ----
+# ---- access ----
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
@@ -285,7 +285,7 @@ OWN = "broker-7"
 
 @pytest.fixture
 def own(tmp_path: Path) -> Callable[[], frozenset[str]]:
-    """The names of a host that has one, which its /etc/hosts knows in full."""
+    """The names of a host whose /etc/hosts contains its full name."""
     file = tmp_path / "hosts"
     file.write_text("127.0.0.1 localhost\n10.1.2.3 Broker-7.kafka.svc broker-7 # evil.example\n10.1.2.4 other\n")
     return lambda: local_host_names(file, "Broker-7")
@@ -294,7 +294,7 @@ def own(tmp_path: Path) -> Callable[[], frozenset[str]]:
 @pytest.mark.parametrize(
     ("hosts", "host", "status"),
     [
-        # What a prober or a Prometheus that found the pod asks for, whatever the address is called here.
+        # The Host headers of a prober or a Prometheus that discovered the pod, whatever its name is.
         ((), "10.42.0.7:10280", 200), ((), "203.0.113.9", 200), ((), "[2001:db8::1]:10280", 200), ((), "[::1]", 200),
         ((), "[fe80::1%25eth0]:10280", 200), ((), "localhost:10280", 200), ((), "x.localhost", 200),
         (("a.example",), "10.42.0.7:10280", 200), (("a.example",), "localhost", 200),
@@ -304,7 +304,7 @@ def own(tmp_path: Path) -> Callable[[], frozenset[str]]:
         # Names that are set: whole ones.
         (("a.example",), "A.Example.:10280", 200), (("a.example",), "b.a.example", 421),
         (("a.example",), "a.example.evil.example", 421), (("a.example",), "xa.example", 421),
-        # Everything else, and what is no host at all.
+        # Everything else, and values that are not host names.
         ((), "evil.example", 421), ((), "broker-7.evil.example", 421), ((), "10.42.0.7.evil.example", 421),
         ((), "localhost.evil.example:10280", 421), ((), "", 421), ((), ":10280", 421), ((), "[", 421),
         ((), "[::1", 421), ((), "[evil.example]", 421), ((), "[10.0.0.1]", 421), ((), "::1", 421),
@@ -315,15 +315,15 @@ def own(tmp_path: Path) -> Callable[[], frozenset[str]]:
 def test_on_all_addresses_names_are_answered_that_are_known(
     own: Callable[[], frozenset[str]], hosts: tuple[str, ...], host: str, status: int
 ) -> None:
-    """DNS rebinding: only a name can be made to point here, so addresses are answered, and names that are ours."""
+    """DNS rebinding: an attacker can only point a name at this host, so addresses and our own names are accepted."""
     with serving(view(), listen="0.0.0.0:0", hosts=hosts, own_names=own) as served:
         assert served.get("/healthz", headers={"Host": host}).status == status
 
 
-def test_a_refusal_says_what_to_do(own: Callable[[], frozenset[str]]) -> None:
+def test_a_refusal_shows_what_to_do(own: Callable[[], frozenset[str]]) -> None:
     with serving(view(), listen="0.0.0.0:0", own_names=own) as served:
         reported = served.get("/metrics", headers={"Host": "evil.example", "X-Forwarded-Host": OWN})
-    assert reported.status == 421, "X-Forwarded-Host is anybody's word"
+    assert reported.status == 421, "any client can send X-Forwarded-Host"
     assert "It accepts its addresses, localhost, broker-7, broker-7.kafka.svc." in reported.text
     assert "cleanerd.http.hosts" in reported.text
     assert "evil" not in reported.text
@@ -347,7 +347,7 @@ def test_a_loopback_listener_answers_to_names_that_are_set() -> None:
     ],
 )
 def test_hosts_that_are_missing_or_too_many(listen: str, lines: list[str], status: bytes) -> None:
-    """HTTP/1.0 sends none, and is no browser; of several (RFC 9112) nobody knows which one counts."""
+    """HTTP/1.0 sends none, so it is not a browser; with several (RFC 9112) it is unknown which one applies."""
     with serving(view(), listen=listen) as served, socket.create_connection(("127.0.0.1", served.port)) as client:
         client.settimeout(PATIENCE_SECONDS)
         client.sendall("\r\n".join([*lines, "Connection: close", "", ""]).encode())

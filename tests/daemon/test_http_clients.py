@@ -38,7 +38,7 @@ def served() -> Iterator[Served]:
 
 
 def test_no_answer_but_explain_opens_a_file(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scrape never touches a disk: with every way to a file broken, everything is still answered."""
+    """A scrape never touches a disk: it still works when every file access fails."""
 
     def fail(*_args: object, **_kwargs: object) -> None:
         raise AssertionError("a disk was touched")
@@ -54,8 +54,8 @@ def test_no_answer_but_explain_opens_a_file(served: Served, monkeypatch: pytest.
     assert answers == [200] * len(paths)
 
 
-def test_clients_that_hang_delay_nobody(served: Served) -> None:
-    """Half a request, no request, and a body that nobody reads: others are answered at once, and stop is quick."""
+def test_clients_that_hang_delay_no_other_client(served: Served) -> None:
+    """Half a request, no request, an unread body: others are answered at once, and the server stops quickly."""
     hanging = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(20)]
     for n, each in enumerate(hanging):
         if n % 3:
@@ -73,8 +73,8 @@ def test_clients_that_hang_delay_nobody(served: Served) -> None:
 
 
 @pytest.mark.long
-def test_more_clients_than_there_is_room_for() -> None:
-    """The one that was silent longest makes room; its connection ends, the newest one is served."""
+def test_more_clients_than_allowed() -> None:
+    """The longest idle connection is closed, and the newest one is served."""
     with serving(view(), connections=partial(Connections, most=8)) as served:
         idle = []
         for _ in range(12):
@@ -89,7 +89,7 @@ def test_more_clients_than_there_is_room_for() -> None:
             each.close()
 
 
-def test_connections_that_do_nothing_are_cut() -> None:
+def test_idle_connections_are_closed() -> None:
     with (
         serving(view(), connections=partial(Connections, idle_seconds=0.5)) as served,
         socket.create_connection(("127.0.0.1", served.port)) as idle,
@@ -110,21 +110,21 @@ def test_it_can_be_started_again(served: Served) -> None:
 
 
 @pytest.mark.slow
-def test_a_request_that_is_no_http_is_a_quiet_400(served: Served, caplog: pytest.LogCaptureFixture) -> None:
-    """Anybody could fill the journal otherwise."""
-    gc.collect()  # what an earlier test left may be told of when it goes
+def test_a_request_that_is_not_http_is_a_quiet_400(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise any client could fill the journal."""
+    gc.collect()  # ignore messages about objects of an earlier test
     caplog.clear()
     for nonsense in (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", served.port)) as client:
             client.settimeout(PATIENCE_SECONDS)
             client.sendall(nonsense)
             assert client.recv(100).startswith(b"HTTP/1.0 400")
-    # Of the server: the libraries of other tests in this process speak up whenever they like.
+    # Only the server's: libraries of other tests in this process may log at any time.
     assert [each for each in caplog.records if each.name.startswith(("aiohttp", "asyncio", "cleanerd"))] == []
     assert served.get("/healthz").status == 200
 
 
-def test_a_view_that_fails_is_a_500_and_no_end(served: Served) -> None:
+def test_a_snapshot_that_fails_is_a_500_and_the_server_continues(served: Served) -> None:
     good = served.stage.shown
     served.stage.shown = None  # type: ignore[assignment]
     answer = served.get("/status")
@@ -136,8 +136,8 @@ def test_a_view_that_fails_is_a_500_and_no_end(served: Served) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_left_behind() -> None:
-    """Started and stopped fifty times: no thread and no descriptor more."""
+def test_no_thread_and_no_descriptor_is_left() -> None:
+    """Started and stopped fifty times."""
 
     def once() -> None:
         with serving(view(made_ms=NOW_MS), explain_little) as served:
@@ -152,13 +152,13 @@ def test_nothing_is_left_behind() -> None:
         return len(os.listdir("/proc/self/fd")) - before[0], threading.active_count() - before[1]
 
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while max(more()) > 1:  # a thread that has nothing to do any more ends when it has its turn
+    while max(more()) > 1:  # an idle thread ends when it is scheduled again
         assert time.monotonic() < deadline, more()
         time.sleep(0.01)
 
 
 def _asks(served: Served, path: str, window_bytes: int = 4096) -> socket.socket:
-    """A client that sent its request and does not read; so much is taken for it."""
+    """A client that sent its request and does not read; its receive buffer has this size."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window_bytes)
     client.connect(("127.0.0.1", served.port))
@@ -173,7 +173,7 @@ def _resident_bytes() -> int:
 
 @pytest.mark.slow
 def test_clients_that_do_not_read_share_a_body() -> None:
-    """D-13: of each client a page is copied. Each asks for a state that has a body of its own."""
+    """D-13: each client holds a copy of one page. Each requests a state that has a body of its own."""
     shown = busy(6000)
     with serving(shown, connections=partial(Connections, most_body_bytes=16 << 20)) as served:
         size = len(served.get("/status").body)
@@ -191,9 +191,9 @@ def test_clients_that_do_not_read_share_a_body() -> None:
     assert grown < 48 << 20, f"{grown:,} bytes for {len(clients)} clients and bodies of {size:,} bytes"
 
 
-def test_those_who_have_not_taken_the_oldest_body_make_room() -> None:
-    """D-13: above the limit their connections end; the newest ones go on."""
-    shown = busy(8000)  # more than the kernel takes for a client
+def test_clients_that_hold_the_oldest_body_are_disconnected() -> None:
+    """D-13: above the limit their connections end; the newest ones continue."""
+    shown = busy(8000)  # more than the kernel buffers for a client
     with serving(shown, connections=partial(Connections, most_body_bytes=1)) as served:
         size = len(served.get("/status").body)
         old = [_asks(served, "/status") for _ in range(2)]
@@ -216,8 +216,8 @@ def test_a_large_body_arrives_whole_and_a_head_without_it(served: Served) -> Non
     assert (head.body, head.headers["content-length"]) == (b"", answer.headers["content-length"])
 
 
-def test_no_explanation_is_made_for_clients_that_hung_up() -> None:
-    """D-14: a flood of questions whose clients are gone delays no honest one."""
+def test_no_explanation_is_made_for_clients_that_disconnected() -> None:
+    """D-14: many requests whose clients are gone delay no other client."""
     requests: list[str] = []
     go_on = threading.Event()
 
@@ -242,11 +242,11 @@ def test_no_explanation_is_made_for_clients_that_hung_up() -> None:
             assert client.recv(12) == b"HTTP/1.1 200"
             client.close()
         assert sorted(requests[2:]) == ["orders-30", "orders-55"]
-        assert served.get("/explain/orders-10").status == 200, "it can be asked again"
+        assert served.get("/explain/orders-10").status == 200, "it answers the next request"
 
 
 def test_a_partition_is_found_by_its_name_alone() -> None:
-    """D-15: whatever the number of partitions, a request looks at a few of them."""
+    """D-15: a request reads a few partitions, whatever their number."""
     shown = busy(3000)
     seen: list[int] = []
 
@@ -277,7 +277,7 @@ def _until(holds: Callable[[], bool]) -> None:
 
 
 def _taken_bytes(client: socket.socket) -> int:
-    """What it reads until its connection ends."""
+    """The bytes that the client reads until its connection ends."""
     taken = 0
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # from now on it reads quickly
     with contextlib.suppress(ConnectionResetError), client:

@@ -25,7 +25,7 @@ THREE = frozenset({1, 2, 3})
 
 
 def test_it_lasts_until_it_is_revoked(root: Path) -> None:
-    """U-78: over a restart of the daemon; status shows it as a warning."""
+    """U-78: it survives a restart of the daemon; status shows it as a warning."""
     with broker(root):
         control = control_requests(root)
 
@@ -53,7 +53,7 @@ def test_it_lasts_until_it_is_revoked(root: Path) -> None:
 
 
 def test_ignoring_a_replica_fails_if_its_file_is_unusable(root: Path) -> None:
-    """U-78: the request fails, and says why."""
+    """U-78: the request fails with the reason."""
     with broker(root):
         control = control_requests(root)
 
@@ -72,7 +72,7 @@ def test_ignoring_a_replica_fails_if_its_file_is_unusable(root: Path) -> None:
      (set(), {1, 2, 3}, (), False)],
 )  # fmt: skip
 def test_no_tombstone_waits_for_it(isr: set[int], ignored: set[int], missing: tuple[int, ...], full: bool) -> None:
-    """U-78: for these brokers alone, as with --ignore-replica."""
+    """U-78: only for these brokers, as with --ignore-replica."""
     now_ms = T0 + 100 * MARGIN_MS
     facts, replicas = ReplicaFacts({}, now_ms, now_ms), Replicas(THREE, frozenset(isr), T0, T0)
     reported = TopicReplicas(facts, {0: replicas}, ignored=frozenset(ignored)).bound(0, now_ms)
@@ -81,7 +81,7 @@ def test_no_tombstone_waits_for_it(isr: set[int], ignored: set[int], missing: tu
 
 
 def test_another_cluster_with_the_same_node_ids(tmp_path: Path) -> None:
-    """U-78: its broker 2 is waited for; a damaged file ignores no broker."""
+    """U-78: tombstones wait for its broker 2; a damaged file ignores no broker."""
     warnings: list[str] = []
     assert change_ignored_replicas(tmp_path, ["one"], [2], ignored=True) == ""
     assert ignored_replicas(tmp_path, "one", warnings) == {2}
@@ -102,7 +102,7 @@ def test_a_file_that_cannot_be_used_is_not_replaced(tmp_path: Path, text: str) -
     assert (tmp_path / FILE_NAME).read_text() == text
 
 
-def test_the_next_scan_knows_it(root: Path) -> None:
+def test_the_next_scan_uses_it(root: Path) -> None:
     """U-78: although no file of the broker has changed."""
     make_log_dir(root, {"orders-0": two_groups()})
     context, log_dir, cache = scan_context(root), read_log_dir(root), FactsCache()

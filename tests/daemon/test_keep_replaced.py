@@ -1,4 +1,4 @@
-"""The daemon keeps what its cleanings replace, as long and as much as the settings say (S-40)."""
+"""The daemon keeps replaced segments, as many and as long as the settings allow (S-40)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def entries(root: Path) -> list[str]:
 
 
 def test_a_cleaning_of_the_daemon_can_be_undone(root: Path, kept: Path) -> None:
-    """At the broker's next stop; of several directories the one on the log's file system is taken."""
+    """At the broker's next stop; of several directories, the one on the log's file system is used."""
     places = f"{root.parent / 'nowhere'},{kept}"
     with broker(root, 2) as agent:
         before = content(root)
@@ -65,8 +65,8 @@ def test_a_clock_in_doubt(root: Path, kept: Path, off_ms: int) -> None:
 
 
 @pytest.mark.long
-def test_nothing_is_replaced_that_cannot_be_kept(root: Path, kept: Path) -> None:
-    """The operator wants to be able to go back: refused, in words, until the directory is there."""
+def test_nothing_is_replaced_if_it_cannot_be_kept(root: Path, kept: Path) -> None:
+    """The operator requires undo: cleanings are refused, with the reason, until the directory exists."""
     with broker(root) as agent:
 
         async def story(service: Service) -> None:
@@ -136,8 +136,8 @@ def test_kept_segments_that_are_too_old_are_removed(root: Path, kept: Path) -> N
     assert list(kept.iterdir()) == []
 
 
-def test_a_staged_plan_says_where_apply_keeps(root: Path, kept: Path) -> None:
-    """One mechanism: what the daemon stages is kept by whoever applies it."""
+def test_a_staged_cleaning_names_the_directory_where_apply_keeps(root: Path, kept: Path) -> None:
+    """Replaced segments of a staged cleaning are kept by ``apply``, in the same way."""
     with broker(root):
 
         async def story(_service: Service) -> None:

@@ -1,4 +1,4 @@
-"""Where the daemon's HTTP server listens: the forms of an address, and what is said of one that cannot be."""
+"""The daemon's HTTP server: the forms of its listen address, and the messages about an unusable one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_listen_mistakes_are_reported(listen: str) -> None:
         parse_listen(listen)
 
 
-def test_a_port_that_is_taken_is_reported() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with serving(view()) as first:
         taken = f"127.0.0.1:{first.port}"
         with (
@@ -46,8 +46,8 @@ def test_a_port_that_is_taken_is_reported() -> None:
 
 
 @pytest.mark.parametrize("listen", ["a..b:1", "no.such.host.invalid:1", "999.1.1.1:1", "192.0.2.1:1"])
-def test_an_address_that_is_none_is_reported(listen: str) -> None:
-    """A name with an empty label was an unexpected error; of all others it was said that their port may be taken."""
+def test_an_invalid_address_is_reported(listen: str) -> None:
+    """A name with an empty label was an unexpected error; all others were reported as a port in use."""
     with pytest.raises(ConfigError) as raised, serving(view(), listen=listen):
         pass
     assert str(raised.value).startswith(f"cleanerd.http.listen = {listen}: cannot listen there: ")
@@ -59,7 +59,7 @@ def test_an_address_that_is_none_is_reported(listen: str) -> None:
     [("TAKEN", 4), ("192.0.2.1:1", 4), ("no.such.host.invalid:1", 4), ("a..b:1", 3)],
 )
 def test_a_passing_address_error_lets_systemd_restart_the_unit(listen: str, code: int) -> None:
-    """At boot the address, or the name server, came later than the daemon: with 3 its unit is not started again."""
+    """At boot the address or the name server came later than the daemon: after exit code 3 nothing restarts it."""
     with serving(view()) as first:
         taken = listen.replace("TAKEN", f"127.0.0.1:{first.port}")
         with pytest.raises(ConfigError) as raised, serving(view(), listen=taken):

@@ -1,4 +1,4 @@
-"""The daemon beside a broker with the agent: what is dirty is cleaned, and what it knows is shown."""
+"""The daemon with a broker that runs the agent: dirty partitions are cleaned, and the status shows them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_dirty_partition_is_cleaned_and_shown(root: Path) -> None:
 
 
 def test_one_bad_partition_stops_no_other(root: Path) -> None:
-    """OP-10, invariant 7: a damaged segment is named, the others are cleaned; repaired it is cleaned too."""
+    """OP-10, invariant 7: a damaged segment is reported, the others are cleaned; once repaired it is cleaned too."""
     bad = Partition({0: batch(0, ("a", "1"), ("a", "2")), 2: batch(2, ("a", "3")), 3: b""})
     with broker(root, {"orders-0": two_groups(), "orders-1": bad, "orders-2": two_groups()}):
         log = root / "orders-1" / f"{0:020d}.log"
@@ -85,7 +85,7 @@ def test_one_bad_partition_stops_no_other(root: Path) -> None:
 
 
 def test_a_quarantine_ends_when_its_segment_is_replaced(root: Path) -> None:
-    """OP-10: whoever did that, and although the next try is far away; nor does the state directory remember it."""
+    """OP-10: whatever replaced it, and although the next try is far away; the state directory drops it as well."""
     bad = Partition({0: batch(0, ("a", "1"), ("a", "2")), 2: batch(2, ("a", "3")), 3: b""})
     with broker(root, {"orders-1": bad}):
         log = root / "orders-1" / f"{0:020d}.log"
@@ -113,7 +113,7 @@ def test_failures_back_off(root: Path) -> None:
     ended_ms: list[int] = []
 
     def noted(job: CleaningJob, *more: Any) -> JobDone:
-        if job.before is not None:  # what the registry has made of the failure before
+        if job.before is not None:  # the registry's record of the earlier failure
             failures.append((job.before.failures, job.before.at_ms - ended_ms[-1]))
         done = run(job, *more)
         ended_ms.append(done.ended_ms)
@@ -134,7 +134,7 @@ def test_failures_back_off(root: Path) -> None:
         assert expected <= wait_ms + 5 <= expected + 100
 
 
-def test_a_busy_partition_is_no_failure(root: Path) -> None:
+def test_a_busy_partition_is_not_a_failure(root: Path) -> None:
     """A partition that is busy is tried again later, without quarantine."""
     with broker(root) as agent:
         agent.fail("log", *[wait(0.0)] * 2)
@@ -144,14 +144,15 @@ def test_a_busy_partition_is_no_failure(root: Path) -> None:
         async def story(service: Service) -> None:
             await until("clean", lambda: is_clean(service.view(), 8))
             assert partition(service.view()).quarantine is None
-            # Each refusal counts, whatever came of the cleaning; what the agent only wants to be told again is none.
+            # Each refusal counts, whatever the outcome of the cleaning; the agent's request to send data again does
+            # not.
             assert service.view().totals.refused_swaps == 2
 
         serve(assignments(root), story)
 
 
 def test_a_worker_that_dies_is_replaced_and_counted(root: Path) -> None:
-    """A bug in one cleaning: its partition is quarantined, and there are as many workers as before."""
+    """A bug in one cleaning: its partition is quarantined, and the number of workers stays the same."""
 
     def breaks(job: CleaningJob, *more: Any) -> JobDone:
         if job.kind == "live" and job.name.partition == 0:
@@ -174,8 +175,8 @@ def test_a_worker_that_dies_is_replaced_and_counted(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_broker_goes_and_comes_back(tmp_path: Path) -> None:
-    """Nobody restarts the daemon: it waits for the broker, and cleans beside it when it is back."""
+def test_the_broker_stops_and_starts_again(tmp_path: Path) -> None:
+    """The daemon is not restarted: it waits for the broker, and continues when the broker is back."""
     root = tmp_path / "logs"
     make_log_dir(root, {"orders-0": two_groups()}, clean_shutdown=False)
 
@@ -196,8 +197,8 @@ def test_the_broker_goes_and_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_reload_is_no_reason_to_be_taken_out_of_service(root: Path) -> None:
-    """Ready stays ready: an orchestrator would take the sidecar for ill, an alert would fire; all is looked at anew."""
+def test_a_daemon_stays_ready_during_a_reload(root: Path) -> None:
+    """Otherwise an orchestrator would restart the sidecar, and an alert would fire; all is scanned again."""
     with broker(root, 2):
 
         async def story(service: Service) -> None:
@@ -219,8 +220,8 @@ def test_a_reload_is_no_reason_to_be_taken_out_of_service(root: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_partition_that_comes_is_noticed_at_once(root: Path) -> None:
-    """inotify: not only after log.cleaner.backoff.ms; one that goes is forgotten."""
+def test_a_new_partition_is_noticed_at_once(root: Path) -> None:
+    """By inotify, not only after log.cleaner.backoff.ms; a deleted partition is forgotten."""
     with broker(root):
 
         async def story(service: Service) -> None:
@@ -237,8 +238,8 @@ def test_a_partition_that_comes_is_noticed_at_once(root: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_partition_that_was_made_anew_is_watched_again(root: Path) -> None:
-    """Its directory is another one, and so the old watch is none; as after a log directory was mounted again."""
+def test_a_partition_that_was_created_again_is_watched_again(root: Path) -> None:
+    """Its directory is a new one without a watch, as after a log directory was mounted again."""
     with broker(root):
 
         async def story(service: Service) -> None:
@@ -255,7 +256,7 @@ def test_a_partition_that_was_made_anew_is_watched_again(root: Path) -> None:
 
 
 def test_too_few_watches_are_reported(root: Path) -> None:
-    """fs.inotify.max_user_watches: it goes on, and says what to raise."""
+    """fs.inotify.max_user_watches: the daemon continues, and reports what to raise."""
 
     class Full(INotify):  # type: ignore[misc]
         def add_watch(self, *_: Any) -> Any:
@@ -265,7 +266,7 @@ def test_too_few_watches_are_reported(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("clean", lambda: is_clean(service.view(), 8))
-            await until("told", lambda: "max_user_watches" in " ".join(service.view().warnings))
+            await until("reported", lambda: "max_user_watches" in " ".join(service.view().warnings))
 
         serve(assignments(root), story, watcher=partial(Watcher, make=Full))
 
@@ -290,7 +291,7 @@ def test_without_inotify_polling_is_enough(root: Path) -> None:
 
 
 def test_topics_that_settings_leave_to_kafka(root: Path) -> None:
-    """U-11: internal topics only by their own names; exclude is stronger than include."""
+    """U-11: internal topics only by their own names; exclude overrides include."""
     names = ("__consumer_offsets-0", "tmp-a-0", "orders-0", "__transaction_state-0")
     with broker(root, {name: two_groups() for name in names}):
 
@@ -305,7 +306,7 @@ def test_topics_that_settings_leave_to_kafka(root: Path) -> None:
         serve(assignments(root, cleanerd_topics_include="*,__consumer_offsets", cleanerd_topics_exclude="tmp-*"), story)
 
 
-def test_outside_of_the_windows_only_requests_begin(root: Path) -> None:
+def test_outside_of_the_windows_only_requests_start(root: Path) -> None:
     now = datetime.now().astimezone()
     closed = f"{now + timedelta(hours=3):%H}:00-{now + timedelta(hours=4):%H}:00"
     with broker(root, 2):
@@ -321,7 +322,7 @@ def test_outside_of_the_windows_only_requests_begin(root: Path) -> None:
 
 
 def test_the_disk_reserve_is_kept(root: Path) -> None:
-    """U-16: nothing begins on a disk that has no more to give; no partition is to blame."""
+    """U-16: nothing starts on a disk without space to spare; this is not a failure of a partition."""
     with broker(root) as agent:
 
         async def story(service: Service) -> None:
@@ -342,18 +343,18 @@ def test_a_damaged_state_directory_costs_work_only(root: Path) -> None:
         async def cleans(service: Service) -> None:
             await until("clean", lambda: is_clean(service.view(), 8))
 
-        async def goes_on(service: Service) -> None:
+        async def continues(service: Service) -> None:
             await until("clean", lambda: is_clean(service.view(), 8))
             assert any("damaged" in warning for warning in service.view().warnings)
 
         serve(assignments(root), cleans)
         (state,) = (root.parent / "state" / "partitions").rglob("*.json")
         state.write_text("{")
-        serve(assignments(root), goes_on)
+        serve(assignments(root), continues)
 
 
 def test_leftovers_of_a_killed_daemon_are_removed(root: Path) -> None:
-    """A staging directory that nobody works in, although nothing is dirty any more."""
+    """A staging directory without a running owner, although nothing is dirty any more."""
     with broker(root):
 
         async def story(service: Service) -> None:
@@ -368,8 +369,8 @@ def test_leftovers_of_a_killed_daemon_are_removed(root: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_broker_that_hangs_costs_one_wait_a_round(root: Path) -> None:
-    """Not one for each of its partitions; nothing is quarantined, and when it answers again all goes on."""
+def test_a_broker_that_hangs_costs_one_wait_per_scan(root: Path) -> None:
+    """Not one wait for each of its partitions; nothing is quarantined, and all continues when the broker answers."""
     with broker(root, 20) as agent:
         agent.fail("log", *[wait(0.6)] * 6)
 
@@ -381,7 +382,7 @@ def test_a_broker_that_hangs_costs_one_wait_a_round(root: Path) -> None:
 
 
 def test_the_http_server_is_started_and_stopped(root: Path) -> None:
-    """What ``cleanerd.daemon.http.server`` is to be: asked to listen, given the view and explain, hung up on."""
+    """The calls to ``cleanerd.daemon.http.server``: it gets the snapshot and explain, listens, and is stopped."""
     seen: list[str] = []
 
     class Shows:

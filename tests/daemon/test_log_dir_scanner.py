@@ -1,4 +1,4 @@
-"""What looks at a log directory cost: memory, and time when nobody answers."""
+"""The cost of scans of a log directory: memory, and time when the broker does not answer."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     from cleanerd.segments.partition import PartitionLog
 
 
-def test_a_topic_that_is_compacted_no_longer(root: Path) -> None:
-    """U-23: which partitions there are is remembered from look to look, as long as the same configuration says so."""
+def test_a_topic_that_is_not_compacted_any_more(root: Path) -> None:
+    """U-23: the list of partitions is kept between scans, as long as the same configuration applies."""
     make_log_dir(root, {"orders-0": two_groups()})
     instead: list[BrokerFacts] = []
 
@@ -85,8 +85,8 @@ def test_a_topic_that_is_compacted_no_longer(root: Path) -> None:
     assert {str(name) for name in scanner.scan(known).present or ()} == {"orders-0", "orders-1"}
 
 
-def test_what_keeps_the_broker_from_starting_is_a_warning(root: Path) -> None:
-    """U-60: on the page as in every command; it is looked for when partitions come or go, and now and then."""
+def test_what_prevents_the_brokers_start_is_a_warning(root: Path) -> None:
+    """U-60: on the page as in every command; checked when partitions are added or removed, and at intervals."""
     make_log_dir(root, {"orders-0": two_groups()})
     scanner = LogDirScanner(root, limits=DaemonLimits(start_check_seconds=0))
     assert not any("does not start" in warning for warning in scanner.scan(scan_context(root)).warnings)
@@ -103,7 +103,7 @@ def test_what_keeps_the_broker_from_starting_is_a_warning(root: Path) -> None:
 
 
 def test_the_end_of_a_log_is_in_the_status(root: Path) -> None:
-    """U-70: other brokers' daemons read there how far a replica is that their tombstones wait for."""
+    """U-70: from it, other brokers' daemons learn whether a replica has their tombstones."""
     make_log_dir(root, {"orders-0": Partition({0: batch(0, ("a", "1")), 1: batch(1, ("b", "1"), ("c", "1"))})})
     registry = registry_with()
     registry.merge(LogDirScanner(root).scan(scan_context(root)), NOW)
@@ -152,7 +152,7 @@ def test_unknown_replicas_are_a_warning(
 
 
 def test_a_topics_partitions_share_its_configuration(root: Path) -> None:
-    """U-23: thousands of them have the same one, by the broker's word; one that the broker changed is another."""
+    """U-23: thousands of them share one, as the broker reports; one that the broker changed differs."""
     with broker(root, 2) as agent:
         scanner, known = LogDirScanner(root), scan_context(root)
         one, two = (scan.config for scan in scanner.scan(known).scans if isinstance(scan, PartitionScan))
@@ -186,9 +186,9 @@ def test_a_configuration_that_the_broker_applies_later(root: Path) -> None:
         assert retention_ms(now_ms + CONFIG_APPLIED_MS) is None
 
 
-@pytest.mark.parametrize("running", ["agent", "no agent", "nobody"])
-def test_a_partition_remembers_nothing_of_others(root: Path, running: str) -> None:
-    """It is kept until the next look at it: a whole reading each would be memory by the square of the partitions."""
+@pytest.mark.parametrize("running", ["agent", "no agent", "no broker"])
+def test_a_partition_holds_no_reference_to_others(root: Path, running: str) -> None:
+    """It lives until its next scan: with a listing in each, memory would grow with the square of their number."""
 
     def scan() -> PartitionScan | FailedScan:
         return next(each for each in LogDirScanner(root).scan(scan_context(root)).scans if str(each.name) == "orders-1")
@@ -221,8 +221,8 @@ def test_an_agent_that_hangs_is_waited_for_once_a_round(root: Path) -> None:
         assert len(agent.requested("log")) < 10
 
 
-def test_an_answer_that_makes_no_sense_concerns_one_partition(root: Path) -> None:
-    """C-14: of an agent, about the first of three."""
+def test_an_invalid_answer_concerns_one_partition(root: Path) -> None:
+    """C-14: an agent's answer about the first of three."""
     with broker(root, 3) as agent:
 
         def nonsense(_agent: Any, request: dict[str, Any]) -> bytes | None:
@@ -234,7 +234,7 @@ def test_an_answer_that_makes_no_sense_concerns_one_partition(root: Path) -> Non
 
 
 def test_a_scan_of_one_partition_does_not_clear_a_failed_directory(root: Path) -> None:
-    """The disk is away: a job that ended there a moment later is no reason to begin the next one."""
+    """The disk is unavailable: a job that ends in the directory a moment later must not start the next one."""
     with broker(root, 1):
         found, context = LogDirScanner(root), scan_context(root)
         (name,) = found.scan(context).present or [None]
@@ -248,8 +248,8 @@ def test_a_scan_of_one_partition_does_not_clear_a_failed_directory(root: Path) -
         assert found.scan(context, {name}).online
 
 
-def test_deleted_files_of_the_broker_change_nothing(root: Path) -> None:
-    """A minute after a cleaning the broker deletes what was replaced: nothing that a look would find differs by it."""
+def test_files_deleted_by_the_broker_change_nothing(root: Path) -> None:
+    """A minute after a cleaning the broker deletes the replaced segments, which no scan uses."""
     with broker(root, 2):
         scanner, context = LogDirScanner(root), scan_context(root)
         aside = root / "orders-0" / "00000000000000000000.log.deleted"
@@ -260,23 +260,23 @@ def test_deleted_files_of_the_broker_change_nothing(root: Path) -> None:
 
 
 def test_a_change_during_a_scan_is_for_the_next_scan(root: Path) -> None:
-    """What counts as seen is the listing that the look rests on, not what lies there when it ends."""
+    """The scan counts as having seen the listing that it used, not the directory at its end."""
     make_log_dir(root, {"orders-0": two_groups()})
     scanner, context = LogDirScanner(root), scan_context(root)
 
     class Changing(StateStore):
         def load(self, *given: Any) -> Any:
-            """What is remembered is asked for when the directory was listed."""
+            """The state is loaded after the directory was listed."""
             (root / "orders-0" / "more").touch()
             return super().load(*given)
 
     assert len(scanner.scan(replace(context, store=Changing(root.parent / "state"))).scans) == 1
-    assert len(scanner.scan(context).scans) == 1, "it came after the directory was listed"
+    assert len(scanner.scan(context).scans) == 1, "it was created after the listing"
     assert scanner.scan(context).scans == ()
 
 
-def test_a_segment_begun_while_the_broker_answers(root: Path) -> None:
-    """D-06: the broker has spoken, then rolls, then its directory is listed: the look rests on what it said before."""
+def test_a_segment_created_while_the_broker_answers(root: Path) -> None:
+    """D-06: the broker answers and then rolls before its directory is listed: the scan uses the earlier answer."""
     with broker(root, 1) as agent:
         scanner, context = LogDirScanner(root), scan_context(root)
 
@@ -291,11 +291,11 @@ def test_a_segment_begun_while_the_broker_answers(root: Path) -> None:
         (after,) = scanner.scan(replace(context, only_due=True), {before.name}).scans
         assert isinstance(before, PartitionScan)
         assert isinstance(after, PartitionScan)
-        assert before.closed != after.closed, "what was the active segment is closed"
+        assert before.closed != after.closed, "the former active segment is closed"
 
 
 def test_a_reported_partition_is_scanned_if_it_changed(root: Path) -> None:
-    """The look after a job has seen its swap; whoever is told of it a second later finds nothing new."""
+    """The scan after a job has seen its swap; an event about the swap a second later finds nothing new."""
     with broker(root, 2):
         scanner, context = LogDirScanner(root), scan_context(root)
         noticed = replace(context, only_due=True)
@@ -307,7 +307,7 @@ def test_a_reported_partition_is_scanned_if_it_changed(root: Path) -> None:
         copy = log.with_suffix(".swap")
         copy.write_bytes(log.read_bytes())
         copy.rename(log)
-        # In the same moment as the look: the directory's time says nothing.
+        # At the same time as the scan, so the directory's time does not differ.
         os.utime(root / str(second), ns=(times.st_atime_ns, times.st_mtime_ns))
         assert [each.name for each in scanner.scan(noticed, {first, second}).scans] == [second]
 
@@ -316,13 +316,13 @@ def test_a_reported_partition_is_scanned_if_it_changed(root: Path) -> None:
 def test_a_change_in_the_clock_tick_of_the_scan_is_seen(
     root: Path, monkeypatch: pytest.MonkeyPatch, scans: int
 ) -> None:
-    """The directory's time is the same after it, and nobody tells of it: at the first look nothing is watched yet."""
+    """The directory's time does not change, and no event comes: at the first scan nothing is watched yet."""
     with broker(root, 1):
         scanner, context = LogDirScanner(root), scan_context(root)
         place = root / "orders-0"
         now_ns = place.stat().st_mtime_ns
         with monkeypatch.context() as patched:
-            # The look and the change have to come in one tick of the kernel's clock.
+            # The scan and the change have to happen in one tick of the kernel's clock.
             patched.setattr(directory_time, "time", SimpleNamespace(time_ns=lambda: now_ns))
             assert [len(scanner.scan(context).scans) for _ in range(scans)] == [1, 0][:scans]
         (place / "more").touch()
@@ -330,8 +330,8 @@ def test_a_change_in_the_clock_tick_of_the_scan_is_seen(
         assert len(scanner.scan(context).scans) == 1
 
 
-def test_where_a_killed_broker_would_start_by_the_job(root: Path) -> None:
-    """U-1: records were deleted a moment ago and no checkpoint tells; what a job has of its look is no checkpoint."""
+def test_a_job_does_not_know_where_a_killed_broker_would_start(root: Path) -> None:
+    """U-1: records were deleted just now and no checkpoint has it yet; the job's own scan is not a checkpoint."""
     with broker(root, 1) as agent:
         agent.facts["log_start"] = 4
         found = LogDirScanner(root).scan(scan_context(root))
@@ -345,7 +345,7 @@ def test_where_a_killed_broker_would_start_by_the_job(root: Path) -> None:
 
 
 def test_a_scan_uses_the_time_of_jobs(root: Path) -> None:
-    """The wall clock may be ahead and not believed: then nothing is to be cleaned that a job would not clean."""
+    """The wall clock may be wrong, ahead: then a scan reports nothing to clean that a job would not clean."""
     make_log_dir(root, {"orders-0": two_groups()})
     made = scan_context(root)
     reported = replace(made, now_ms=lambda: 1_700_000_000_000)
@@ -363,7 +363,7 @@ def die_at(store: StateStore, root: Path, name: TopicPartition) -> None:
 
 
 def test_a_suspect_is_reported_at_every_scan(root: Path) -> None:
-    """U-35: a look at one partition, as after each job, told nothing of it: the warning came and went all the time."""
+    """U-35: a scan of one partition, as after each job, did not report it: the warning came and went all the time."""
     names = [TopicPartition("orders", n) for n in range(2)]
     make_log_dir(root, {str(name): two_groups() for name in names})
     made = scan_context(root)
@@ -377,12 +377,12 @@ def test_a_suspect_is_reported_at_every_scan(root: Path) -> None:
     scanner.release()
 
 
-def test_a_death_after_the_work_was_done(root: Path) -> None:
-    """U-35: a mark on a partition that waits for nothing blames nobody; on one that is dirty it does."""
+def test_a_death_after_the_job_was_done(root: Path) -> None:
+    """U-35: a death in a partition with nothing to clean is not its fault; in a dirty one it is."""
     made = scan_context(root)
 
     def scan() -> LogDirScan:
-        """Of a daemon that was started just now."""
+        """A scan by a daemon that was started just now."""
         scanner = LogDirScanner(root)
         try:
             return scanner.scan(replace(made, in_flight=InFlightMarkers(made.store)))
@@ -423,7 +423,7 @@ def test_a_death_after_the_work_was_done(root: Path) -> None:
         ({"quarantine": "damaged"}, True),
     ],
 )
-def test_a_suspect_of_any_kind_of_work_is_not_forgiven(root: Path, changed: dict[str, Any], waits: bool) -> None:
+def test_a_suspect_of_any_kind_of_job_stays_a_suspect(root: Path, changed: dict[str, Any], waits: bool) -> None:
     """U-35: a partition whose tombstone removal is killed again and again stays a suspect."""
     make_log_dir(root, {"orders-0": two_groups()})
     (scan,) = LogDirScanner(root).scan(scan_context(root)).scans
@@ -433,8 +433,8 @@ def test_a_suspect_of_any_kind_of_work_is_not_forgiven(root: Path, changed: dict
     assert replace(done, **changed).has_nothing_to_do(1000) is not waits
 
 
-def test_a_bug_that_one_partition_brings_out(root: Path) -> None:
-    """C-14: it is that partition's trouble: the others of its directory are looked at, and cleaned."""
+def test_a_bug_that_one_partition_triggers(root: Path) -> None:
+    """C-14: only that partition fails; the others of its directory are scanned and cleaned."""
 
     class Buggy(StateStore):
         def load(self, log_dir: LogDir, log: PartitionLog) -> Any:
@@ -452,7 +452,7 @@ def test_a_bug_that_one_partition_brings_out(root: Path) -> None:
     ("error", "cause"),
     [
         pytest.param(CorruptionError("damaged"), Cause.DATA, id="damage"),
-        pytest.param(UnsupportedLogError("not known"), Cause.DATA, id="a log that nobody here can clean"),
+        pytest.param(UnsupportedLogError("not known"), Cause.DATA, id="a log that cannot be cleaned here"),
         pytest.param(RefusedError("a setting"), Cause.OPERATOR, id="refused"),
         pytest.param(StalePlanError("changed"), Cause.TRANSIENT, id="changed meanwhile"),
         pytest.param(NoSpaceError("full"), Cause.ENVIRONMENT, id="a full disk"),
@@ -464,7 +464,7 @@ def test_a_bug_that_one_partition_brings_out(root: Path) -> None:
     ],
 )
 def test_a_scan_that_fails_has_the_cause_of_its_error(root: Path, error: CleanerdError | OSError, cause: Cause) -> None:
-    """What follows is what follows for whoever cleans: one table for both (`cleanerd.errors`)."""
+    """The consequences are those of a failed cleaning: one table for both (`cleanerd.errors`)."""
 
     class Failing(StateStore):
         def load(self, *_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the daemon's log says of its log directories."""
+"""The daemon's log messages about its log directories."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def _scan(error: str) -> LogDirScan:
 def test_a_directory_that_cannot_be_read_is_logged_once_and_its_return_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A wrong path in cleanerd.log.dirs must not look like a daemon that is content; nor fill the log."""
+    """A wrong path in cleanerd.log.dirs must be reported, and must not fill the log."""
     scans = [_scan("no such file"), _scan("no such file"), _scan("no permission"), _scan(""), _scan("")]
-    # Of its own: another test may have told loggers to be quiet, and capture_logs would hear nothing.
+    # A logger of its own: another test may have silenced loggers, and capture_logs would capture nothing.
     heard = LogCapture()
     own = structlog.wrap_logger(structlog.PrintLogger(), processors=[heard], wrapper_class=structlog.BoundLogger)
     # See above: loggers are made when modules are imported.
@@ -49,8 +49,8 @@ def test_a_directory_that_cannot_be_read_is_logged_once_and_its_return_too(
     assert {line["log_dir"] for line in lines} == {"/d"}
 
 
-def test_a_single_event_is_not_shown_for_ever(tmp_path: Path) -> None:
-    """Else cleanerd_warnings would never go down again, and the next thing that happens would not be noticed."""
+def test_a_single_event_is_not_shown_indefinitely(tmp_path: Path) -> None:
+    """Otherwise cleanerd_warnings would never fall again, and the next event would go unnoticed."""
     with broker(tmp_path / "logs"):
 
         async def story(service: Service) -> None:
@@ -63,7 +63,7 @@ def test_a_single_event_is_not_shown_for_ever(tmp_path: Path) -> None:
 
 
 def _calls(source: str) -> list[tuple[str, set[str]]]:
-    """(first argument, names of the fields) of each line that a module logs."""
+    """(first argument, names of the fields) for every call of a module's logger."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in LOGGERS:
@@ -81,7 +81,7 @@ def test_every_event_is_in_the_table(module: Path) -> None:
 
 
 def test_every_event_of_the_table_is_logged() -> None:
-    """OP-24: names as in a search, each used somewhere."""
+    """OP-24: names that work in a search, each used in the code."""
     used = {event for module in DAEMON.rglob("*.py") for event, _ in _calls(module.read_text())}
     assert used == {f"LogEvent.{event.name}" for event in LogEvent} == {f"LogEvent.{event.name}" for event in EVENTS}
     assert all(event.value == event.name.lower() for event in LogEvent)

@@ -39,7 +39,7 @@ PROPERTIES: Final = {
 
 
 def write(broker: Broker) -> dict[int, dict[bytes, bytes]]:
-    """``RECORDS`` records of few keys to each partition; by partition the last value of each key."""
+    """Write ``RECORDS`` records of few keys to each partition; returns by partition the last value per key."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 3000})
     last: dict[int, dict[bytes, bytes]] = {partition: {} for partition in range(PARTITIONS)}
     for partition, values in last.items():
@@ -53,7 +53,7 @@ def write(broker: Broker) -> dict[int, dict[bytes, bytes]]:
 
 
 def test_24_directories_and_32_threads_beside_a_broker(broker_43: StartBroker, tmp_path: Path) -> None:
-    """A-37: every directory is live at every moment, nothing is staged, and no record is lost."""
+    """A-37: every directory is live all the time, nothing is staged, and no record is lost."""
     broker = broker_43(log_dirs=DIRECTORIES, properties=PROPERTIES, jvm_args=with_agent())
     create_topics(broker, ["many"], partitions=PARTITIONS)
     settings = [

@@ -1,4 +1,4 @@
-"""``cleanerd.map.dir`` of a daemon: from a reload of the settings to what an operator sees (U-43)."""
+"""``cleanerd.map.dir`` in a daemon: from a reload of the settings to the operator's view (U-43)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SMALL_MAP = '"log.cleaner.dedupe.buffer.size" = 1048577\n"log.cleaner.io.buffer.
 CONFIG = f'"cleanerd.map.max.bytes" = 0\n{SMALL_MAP}'
 
 
-def test_a_reload_brings_it(root: Path) -> None:
-    """Keys that do not fit take several passes, which are counted; a reload that allows a file spares them."""
+def test_a_reload_turns_it_on(root: Path) -> None:
+    """Keys that do not fit take several passes, which are counted; with a file allowed by a reload one is enough."""
     log = make_log(root / "made", LogShape("", "", 128, 16, 0.3), unpacked_bytes=4 << 20, segment_bytes=1 << 20)
     logs = root / "logs"
     logs.mkdir()

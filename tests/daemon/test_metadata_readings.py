@@ -34,18 +34,18 @@ LOG = "00000000000000000000.log"
 
 
 class Reads:
-    """Counts what is read; the first waits for ``goes_on``."""
+    """Counts the readings; the first waits for ``continues``."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.began, self.goes_on = threading.Event(), threading.Event()
-        self.goes_on.set()
+        self.began, self.continues = threading.Event(), threading.Event()
+        self.continues.set()
 
     def __call__(self, directory: Path, *, only_before_ms: int | None) -> ClusterMetadata:
         self.count += 1
         if not self.began.is_set():
             self.began.set()
-            self.goes_on.wait(60)
+            self.continues.wait(60)
         return read_cluster_metadata(directory, only_before_ms=only_before_ms)
 
 
@@ -59,7 +59,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def scan(tmp_path: Path) -> Callable[..., ScanContext]:
-    """What is asked for at log directories of these names, one time after the other."""
+    """Request the metadata for log directories of these names, one after the other."""
     settings = load_settings([], [f"cleanerd.state.dir={tmp_path / 'state'}"], {})
     store = StateStore(tmp_path / "state")
     return lambda *names: ScanContext(settings, [tmp_path / name for name in names], store)
@@ -73,7 +73,7 @@ def append(directory: Path, data: bytes) -> None:
 def test_concurrent_readings_share_one(directory: Path) -> None:
     reads, since = Reads(), time.monotonic()
     readings = MetadataReadings(reads)
-    reads.goes_on.clear()
+    reads.continues.clear()
     found = []
     threads = [
         threading.Thread(target=lambda: found.append(readings.read(directory, only_before_ms=None, since=since)))
@@ -82,7 +82,7 @@ def test_concurrent_readings_share_one(directory: Path) -> None:
     for each in threads:
         each.start()
     assert reads.began.wait(60)
-    reads.goes_on.set()
+    reads.continues.set()
     for each in threads:
         each.join()
     assert reads.count == 1
@@ -90,7 +90,7 @@ def test_concurrent_readings_share_one(directory: Path) -> None:
 
 
 def test_a_reading_from_before_the_request_is_too_old(directory: Path) -> None:
-    """U-23: a topic that was made in between counts."""
+    """U-23: a topic that was created in between is found."""
     readings = MetadataReadings(reads := Reads())
     for only_before_ms in (None, 10**15):
         readings.read(directory, only_before_ms=only_before_ms, since=time.monotonic())
@@ -101,8 +101,8 @@ def test_a_reading_from_before_the_request_is_too_old(directory: Path) -> None:
     assert reads.count == 4
 
 
-def test_where_no_broker_runs_the_same_files_serve_and_no_others(directory: Path) -> None:
-    """U-23: beside a broker, which writes all the time, what is so young does not count; without one all does."""
+def test_the_same_files_are_used_without_a_broker(directory: Path) -> None:
+    """U-23: a broker writes all the time, so its newest data are ignored; without a broker they are used."""
     reads, since = Reads(), time.monotonic()
     readings = MetadataReadings(reads)
 
@@ -131,9 +131,9 @@ def test_a_failed_reading_is_tried_again(directory: Path) -> None:
 
 
 def test_a_hanging_reading_does_not_block_later_ones(directory: Path) -> None:
-    """The disk hung and another one was mounted in its place: who read in the first one never comes back."""
+    """The disk hung and another one was mounted in its place: the reading of the first one never returns."""
     readings = MetadataReadings(reads := Reads(), patience_seconds=0.1)
-    reads.goes_on.clear()
+    reads.continues.clear()
     hangs = threading.Thread(target=lambda: readings.read(directory, only_before_ms=None, since=0.0))
     hangs.start()
     assert reads.began.wait(60)
@@ -145,13 +145,13 @@ def test_a_hanging_reading_does_not_block_later_ones(directory: Path) -> None:
     comes = threading.Thread(target=read, daemon=True)
     comes.start()
     comes.join(PATIENCE_SECONDS)
-    reads.goes_on.set()
+    reads.continues.set()
     hangs.join()
     assert found == [{"a"}]
 
 
 def test_each_log_directory_learns_of_a_change(directory: Path, tmp_path: Path) -> None:
-    """U-23: what another one has read before the change is not taken for what lies there now, by none of them."""
+    """U-23: none of them uses data that another one read before the change."""
     roots = [make_log_dir(tmp_path / f"disk{n}", {"a-0": two_groups()}) for n in range(2)]
     readings = MetadataReadings(reads := Reads())
     caches = [FactsCache(readings, share=0) for _ in roots]
@@ -191,7 +191,7 @@ class Failing:
 def test_a_metadata_log_unreadable_for_a_moment(
     directory: Path, tmp_path: Path, scan: Callable[..., ScanContext]
 ) -> None:
-    """U-23: the broker is down, so no file changes any more; what it said last counts all the same."""
+    """U-23: the broker is stopped, so no file changes any more; its last metadata are still used."""
     failing, log_dir = Failing(), read_log_dir(make_log_dir(tmp_path / "disk0", {"a-0": two_groups()}))
     cache = FactsCache(MetadataReadings(failing), share=0)
     append(directory, metadata_batch(1, config(2, "a", "cleanup.policy", "compact")))
@@ -204,10 +204,10 @@ def test_a_metadata_log_unreadable_for_a_moment(
     assert cache.warnings == ()
 
 
-def test_another_brokers_directory_in_the_place_of_one(
+def test_a_directory_of_another_broker_in_the_same_place(
     directory: Path, tmp_path: Path, scan: Callable[..., ScanContext]
 ) -> None:
-    """U-23: the disk was replaced by one of another cluster; the metadata log, on another disk, is as it was."""
+    """U-23: the disk was replaced by one of another cluster; the metadata log, on another disk, is unchanged."""
     roots = [make_log_dir(tmp_path / f"disk{n}", {"a-0": two_groups()}) for n in range(2)]
     cache = FactsCache()
 
@@ -227,10 +227,10 @@ def test_another_brokers_directory_in_the_place_of_one(
     assert (facts(1).metadata, facts(1).log_dirs) == (None, (roots[1],))
 
 
-def test_a_directory_becomes_the_same_brokers(
+def test_a_directory_that_becomes_one_of_the_same_broker(
     directory: Path, tmp_path: Path, scan: Callable[..., ScanContext]
 ) -> None:
-    """S-21: else nobody looks there whether a replica is moved to it."""
+    """S-21: otherwise the daemon would not search it for replicas that are being moved."""
     roots = [make_log_dir(tmp_path / f"disk{n}", {"a-0": two_groups()}) for n in range(2)]
     cache, log_dir = FactsCache(), read_log_dir(roots[0])
     meta = roots[1] / "meta.properties"
@@ -243,7 +243,7 @@ def test_a_directory_becomes_the_same_brokers(
 
 
 def test_a_scan_that_was_requested_long_ago(directory: Path, tmp_path: Path, scan: Callable[..., ScanContext]) -> None:
-    """U-23: its disk hung for an hour; what another one read an hour ago is not what counts now."""
+    """U-23: its disk hung for an hour; data that another scan read an hour ago are too old."""
     log_dir = read_log_dir(make_log_dir(tmp_path / "disk0", {"a-0": two_groups()}))
     now = time.monotonic() - 3600
     readings, context = MetadataReadings(clock=lambda: now), scan("disk0")
@@ -254,10 +254,10 @@ def test_a_scan_that_was_requested_long_ago(directory: Path, tmp_path: Path, sca
     assert FactsCache(readings, share=0).get(late, log_dir, running=True).topic_config("a").is_compacted
 
 
-def test_a_reading_that_hung_is_not_paid_for_with_days(
+def test_a_reading_that_hung_does_not_block_readings_for_days(
     directory: Path, tmp_path: Path, scan: Callable[..., ScanContext]
 ) -> None:
-    """U-23: a hundredth of the time may go into reading; a disk that hung for an hour would forbid it for four days."""
+    """U-23: reading may take a hundredth of the time; a disk that hung for an hour would forbid it for four days."""
     log_dir, now = read_log_dir(make_log_dir(tmp_path / "disk0", {"a-0": two_groups()})), [1000.0]
     context = scan("disk0")
 

@@ -1,4 +1,4 @@
-"""cleanerd.daemon.http.metrics: what a view becomes, what its limit leaves out, that Prometheus' tool is content."""
+"""cleanerd.daemon.http.metrics: the samples of a snapshot, the limit of series, and promtool's check."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def samples(shown: DaemonView, *, accept: str = "", **options: object) -> Samples:
-    """All samples by name and labels; a pair that comes twice is an error."""
+    """All samples by name and labels; a pair that appears twice is an error."""
     exposition = Exposition(lambda: shown, clock=lambda: NOW_MS / 1000, **options)  # type: ignore[arg-type]
     body, _ = exposition.render(accept)
     parse = parse_openmetrics if accept else text_string_to_metric_families
@@ -56,13 +56,13 @@ def value(found: Samples, name: str, **labels: str) -> float | None:
 
 
 def test_every_metric_of_the_catalogue_is_exported_and_no_other() -> None:
-    """Documentation, rules and dashboard are checked against the catalogue: it must be neither more nor less."""
+    """The documentation, rules and dashboard are checked against the catalogue, so it must be complete and exact."""
     names = {name for name, _ in samples(busy(200))}
     assert names == {name for metric in metric_names.ALL for name in metric.sample_names}
 
 
-def test_histograms_count_what_is_not_longer() -> None:
-    """Prometheus' buckets are cumulative and include their bound; one that is too short for the next is not in it."""
+def test_histogram_buckets_include_their_bound() -> None:
+    """Prometheus' buckets are cumulative and include their bound; an observation above it is in the next bucket."""
     durations = Histogram.of(DURATION_BOUNDS)
     for seconds in (0.04, 0.1, 0.11, 60_000.0):
         durations = durations.plus(seconds)
@@ -76,7 +76,7 @@ def test_histograms_count_what_is_not_longer() -> None:
 
 
 def test_holds_of_a_brokers_locks() -> None:
-    """A-36: by lock, of each agent once however many log directories it serves, and of several agents together."""
+    """A-36: by lock, once per agent however many log directories it serves, and of several agents together."""
 
     def agent(pid: int, *counts: int) -> dict[str, object]:
         held = {"bounds_us": [10_000, 100_000], "counts": list(counts), "sum_us": 2_500_000, "longest_us": 2_000_000}
@@ -100,8 +100,8 @@ def test_holds_of_a_brokers_locks() -> None:
     assert not [key for key in samples(view(log_dirs=(log_dir(agent=older),))) if key[0].startswith(name)]
 
 
-def test_how_kafkas_own_cleaner_is() -> None:
-    """OP-13: the worst of the agents; what none of them knows has no series."""
+def test_the_state_of_kafkas_own_cleaner() -> None:
+    """OP-13: the worst of the agents; a value that no agent knows has no series."""
     names = ("running", "dead_threads", "idle_seconds", "uncleanable_partitions")
 
     def found(*agents: dict[str, object] | None) -> list[float | None]:
@@ -130,8 +130,8 @@ def test_promtool_is_content_with_our_names() -> None:
     assert promtool("check", "metrics", stdin=body) == (0, "")
 
 
-def test_promtool_only_dislikes_kafkas_names_of_kafkas_metrics() -> None:
-    """Milliseconds, percent and camel case are theirs; the format itself is right."""
+def test_promtool_only_complains_about_kafkas_names_of_kafkas_metrics() -> None:
+    """Milliseconds, percent and camel case are Kafka's; the format itself is right."""
     body, _ = Exposition(lambda: busy(40)).render()
     code, message = promtool("check", "metrics", stdin=body)
     assert code == 3
@@ -139,7 +139,7 @@ def test_promtool_only_dislikes_kafkas_names_of_kafkas_metrics() -> None:
 
 
 def test_kafkas_names_mean_what_kafka_means() -> None:
-    """What an existing alert compares with its limits."""
+    """The values that existing alerts compare with their limits."""
     held = QuarantineView("torn", NOW_MS - HOUR_MS, 2, None)
     moved = {"bytes_read": 400, "bytes_written": 100}
     slow = clean(started_ms=NOW_MS - 130_000, ended_ms=NOW_MS - 10_000, result=moved)
@@ -159,13 +159,13 @@ def test_kafkas_names_mean_what_kafka_means() -> None:
     )
     manager, cleaner = "kafka_log_logcleanermanager", "kafka_log_logcleaner"
     assert value(found, f"{manager}_time_since_last_run_ms") == 5_000
-    assert value(found, f"{manager}_max_dirty_percent") == 75  # not the quarantined one, not the excluded one
+    assert value(found, f"{manager}_max_dirty_percent") == 75  # neither the quarantined nor the excluded one
     assert value(found, f"{manager}_uncleanable_partitions_count", logDirectory='"/a"') == 0
     assert value(found, f"{manager}_uncleanable_partitions_count", logDirectory='"/b"') == 1
     assert value(found, f"{manager}_uncleanable_bytes", logDirectory='"/b"') == 77, "as the JMX exporter has it"
     assert value(found, f"{cleaner}_deadthreadcount") == 1
     assert value(found, f"{cleaner}_cleaner_recopy_percent") == 25
-    assert value(found, f"{cleaner}_max_clean_time_secs") == 120  # of one worker's last clean, not of an older one
+    assert value(found, f"{cleaner}_max_clean_time_secs") == 120  # one worker's last cleaning, not an earlier one
     assert value(found, f"{cleaner}_max_compaction_delay_secs") == 90
     assert value(found, f"{cleaner}_max_buffer_utilization_percent") == 50
 
@@ -232,8 +232,8 @@ def test_undelegated_topics_and_fingerprints_are_reported_for_every_topic() -> N
     assert value(found, "cleanerd_partitions_not_exported") == 4
 
 
-def test_what_was_never_scanned_has_no_strategy_yet() -> None:
-    """A daemon that has just begun must not seem to disagree with the others (U-5)."""
+def test_a_partition_that_was_never_scanned_has_no_strategy_yet() -> None:
+    """A daemon that has just started must not seem to disagree with the others (U-5)."""
     found = samples(view(partitions=(partition("t", 0, strategy="", fingerprint=""),)))
     assert [key for key in found if key[0] == "cleanerd_topic_strategy_info"] == []
 
@@ -269,8 +269,8 @@ def test_log_dirs_have_complete_sums_whatever_the_limit() -> None:
     assert value(found, "cleanerd_log_dir_agent", log_dir="/var/lib/kafka/data-3") == 0
 
 
-def test_a_directory_that_cannot_be_read_has_no_space_that_is_known() -> None:
-    """With ``cleanerd.disk.reserve`` set its 0 bytes were below that: an alert about a disk that was not mounted."""
+def test_a_directory_that_cannot_be_read_has_no_free_space_metric() -> None:
+    """With ``cleanerd.disk.reserve`` its 0 bytes were below the reserve: a false alert about an unmounted disk."""
     gone = log_dir(online=False, total_bytes=0, free_bytes=0, reserve_bytes=GIB, error="does not exist")
     found = samples(view(log_dirs=(gone, log_dir("/other"))))
     for name in ("size", "free", "reserve"):
@@ -286,7 +286,7 @@ def test_counters_begin_with_zeros() -> None:
     assert value(found, "cleanerd_removed_records_total", reason="tombstone") == 0
 
 
-def test_dead_workers_are_those_that_nobody_replaced() -> None:
+def test_dead_workers_are_those_without_a_replacement() -> None:
     found = samples(view(totals=DaemonTotals(dead_workers=5, worker_restarts=5)))
     assert value(found, "cleanerd_dead_workers") == 0
     assert value(found, "cleanerd_worker_deaths_total") == 5
@@ -298,8 +298,8 @@ def test_labels_that_need_escaping_come_back_as_they_were() -> None:
     assert value(found, "cleanerd_log_dir_online", log_dir=odd) == 1
 
 
-def test_a_partition_that_is_there_twice_breaks_no_scrape() -> None:
-    """While a partition moves between directories a view can be caught in between."""
+def test_a_partition_that_appears_twice_breaks_no_scrape() -> None:
+    """While a partition moves between directories, a snapshot can contain both copies."""
     found = samples(view(partitions=(partition(size_bytes=1), partition(size_bytes=2))))
     assert (
         value(found, "cleanerd_partition_size_bytes", topic="orders", partition="0", log_dir=partition().log_dir) == 1
@@ -308,7 +308,7 @@ def test_a_partition_that_is_there_twice_breaks_no_scrape() -> None:
 
 @pytest.mark.parametrize("limit", [0, 1, 3, 5, 99])
 def test_the_most_interesting_come_first(limit: int) -> None:
-    """Trouble before work before savings; names settle the rest, so that series do not come and go."""
+    """Failures before dirty partitions before savings; names decide the rest, so that series stay the same."""
     ordered = [
         partition("z", 0, phase="quarantined", quarantine=QuarantineView("torn", 0, 1, None)),
         partition("y", 0, overdue_at_ms=NOW_MS - 1),
@@ -322,7 +322,7 @@ def test_the_most_interesting_come_first(limit: int) -> None:
 
 
 def test_a_scrape_of_2000_partitions_is_quick() -> None:
-    """Below 100 ms, counted in calls, which a slow machine, or another test beside this one, makes no more of."""
+    """Below 100 ms, measured in calls: their number does not depend on a slow or busy machine."""
     shown = busy(2000)
     exposition = Exposition(lambda: shown)
     exposition.render()
@@ -340,7 +340,7 @@ def test_no_value_is_nan() -> None:
 
 
 def test_the_documentation_has_every_metric() -> None:
-    """docs/metrics.md: a row for each, with its kind, its labels and what it says."""
+    """docs/metrics.md: a row for each, with its kind, its labels and its meaning."""
     reported = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     rows = [line for line in reported.splitlines() if line.startswith("| `")]
     labels = {metric: ", ".join(f"`{each}`" for each in metric.labels) for metric in metric_names.ALL}
@@ -359,7 +359,7 @@ def test_open_erasures() -> None:
 
 
 def test_held_partitions() -> None:
-    """U-70: by the broker that tombstones wait for; those that are not past their horizon do not count."""
+    """U-70: by the broker that tombstones wait for; partitions that are not past their horizon do not count."""
     held = partition(waits_for=(2, 3), waits_since_ms=NOW_MS - 5000, next_purge_ms=NOW_MS - 1)
     later = partition(number=1, waits_for=(2,), waits_since_ms=NOW_MS - 9000, next_purge_ms=NOW_MS + 600_000)
     other = partition(number=2, waits_for=(2,), waits_since_ms=NOW_MS - 7000, next_purge_ms=NOW_MS)

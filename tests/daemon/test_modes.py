@@ -1,4 +1,4 @@
-"""What the daemon does in a log directory, by mode: observes, stages for the next start, waits."""
+"""The daemon's behaviour in a log directory by mode: it observes, stages for the next start, or waits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def everything(root: Path) -> dict[str, tuple[int, ...]]:
-    """Every name below, with size, inode and times; the directories too, so that nothing came and went."""
+    """Every name below, with size, inode and times, also of the directories, which any change would alter."""
     found = {}
     for path in (root, *root.rglob("*")):
         status = path.lstat()
@@ -63,10 +63,10 @@ def choice(mode: str) -> ModeChoice:
         ("observe", "offline", 10**9, ("observe", "observe")),
     ],
 )
-def test_the_work_in_a_directory_by_mode(
+def test_what_is_done_in_a_directory_by_mode(
     configured: Configured, found: str, away_ms: int, expected: tuple[str, str | None]
 ) -> None:
-    """OP-6: a file that a broker may have open is never changed from outside, so there is no offline work here."""
+    """OP-6: a file that a broker may have open is never changed from outside, so it has no offline cleanings."""
     mode = dir_mode(configured, choice(found), away_ms)
     assert (mode.mode, mode.work) == expected
     assert f"because {found}" in mode.reason or configured == "on-start"
@@ -82,9 +82,9 @@ def test_which_topics_are_left_to_kafka() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("running", ["agent", "no agent", "nobody"])
+@pytest.mark.parametrize("running", ["agent", "no agent", "no broker"])
 def test_observe_writes_nothing(root: Path, running: str) -> None:
-    """Exact savings, as a cleaning then makes them; not a byte, a name or a time changes below the log directory."""
+    """Savings are exact, as a cleaning then achieves them; no byte, name or time changes below the log directory."""
     settings = assignments(root, cleanerd_mode="observe")
     saving = 0
 
@@ -108,7 +108,7 @@ def test_observe_writes_nothing(root: Path, running: str) -> None:
             serve(assignments(root), lambda s: until("clean", lambda: len(s.view().history) == 2))
     else:
         make_log_dir(root, {f"orders-{n}": two_groups() for n in range(2)})
-        if running == "nobody":
+        if running == "no broker":
             serve([*settings, COMPACT], story)
             options = [option for each in [*assignments(root), COMPACT] for option in ("--set", each)]
             assert main.run(["clean", str(root), "--yes", *options]) == 0
@@ -121,8 +121,8 @@ def test_observe_writes_nothing(root: Path, running: str) -> None:
     assert saving > 0
 
 
-def test_a_daemon_that_was_given_no_mode_observes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever only names log directories must not find them cleaned; the start says so, with where the mode is from."""
+def test_a_daemon_without_a_mode_observes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """If only log directories are configured, nothing is cleaned; the start logs the mode and where it is from."""
     settings = [each for each in assignments(root) if not each.startswith("cleanerd.mode=")]
 
     async def story(service: Service) -> None:
@@ -140,7 +140,7 @@ def test_a_daemon_that_was_given_no_mode_observes(root: Path, capsys: pytest.Cap
 
 @pytest.mark.slow
 def test_on_start_stages_and_apply_swaps(root: Path) -> None:
-    """OP-6, S-03: beside a broker without an agent; the second of two readings counts; apply puts it in."""
+    """OP-6, S-03: with a broker without an agent; the second of two readings is used; apply swaps it in."""
     make_log_dir(root, {"orders-0": two_groups()})
     before = content(root)
 
@@ -162,8 +162,8 @@ def test_on_start_stages_and_apply_swaps(root: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_plan_that_nobody_can_apply_any_more_does_not_keep_the_disk(root: Path) -> None:
-    """U-15: too old, and not made anew because the broker's own cleaner was there meanwhile."""
+def test_a_staged_cleaning_that_cannot_be_applied_does_not_occupy_the_disk(root: Path) -> None:
+    """U-15: it is too old, and not staged again because the broker's own cleaner cleaned meanwhile."""
     make_log_dir(root, {"orders-0": two_groups()})
 
     async def story(service: Service) -> None:
@@ -171,7 +171,7 @@ def test_a_plan_that_nobody_can_apply_any_more_does_not_keep_the_disk(root: Path
         write_checkpoint(root / "cleaner-offset-checkpoint", {"orders-0": 8})
         os.utime(root / "orders-0")
         await until("dropped", lambda: not list((root / "orders-0").glob(".kstage/*")))
-        await until("told", lambda: partition(service.view()).phase == "idle")
+        await until("reported", lambda: partition(service.view()).phase == "idle")
         assert partition(service.view()).quarantine is None
 
     with held(root):
@@ -179,7 +179,7 @@ def test_a_plan_that_nobody_can_apply_any_more_does_not_keep_the_disk(root: Path
 
 
 def test_nothing_is_staged_on_one_reading(root: Path) -> None:
-    """S-03: a high watermark that is too high for a moment is not believed."""
+    """S-03: a high watermark that is too high for a moment is not used."""
     make_log_dir(root, {"orders-0": two_groups()})
 
     async def story(service: Service) -> None:
@@ -192,10 +192,10 @@ def test_nothing_is_staged_on_one_reading(root: Path) -> None:
         serve([*assignments(root), COMPACT], story, limits=DaemonLimits(settle_seconds=3600))
 
 
-@pytest.mark.parametrize("second", ["told of", "everything"])
+@pytest.mark.parametrize("second", ["reported", "everything"])
 @pytest.mark.parametrize("between", ["nothing", "a scan that fails"])
 def test_a_log_that_became_shorter_a_moment_ago(root: Path, second: str, between: str) -> None:
-    """S-03: the broker has truncated it, and has not written its checkpoint since: two looks in a row are no time."""
+    """S-03: the broker has truncated it and not written its checkpoint since: two scans in a row are too close."""
     place = make_log_dir(root, {"orders-0": two_groups()}) / "orders-0"
     state = root.parent / "state"
     settings = load_settings([], [f"cleanerd.state.dir={state}", COMPACT], {})
@@ -231,12 +231,12 @@ def test_a_log_that_became_shorter_a_moment_ago(root: Path, second: str, between
         for each in place.glob("00000000000000000008.*"):
             each.unlink()
         assert bound() == 0
-        assert bound(*([TopicPartition("orders", 0)] if second == "told of" else [])) == 0, "by the same checkpoint"
+        assert bound(*([TopicPartition("orders", 0)] if second == "reported" else [])) == 0, "by the same checkpoint"
         assert bound_a_while_later() == 5
 
 
 def test_the_lock_is_never_taken(root: Path) -> None:
-    """A broker that starts while somebody holds .lock dies; so without a broker the daemon stages, after a while."""
+    """A broker that starts while the lock is held dies; so without a broker the daemon stages, after a while."""
     make_log_dir(root, {"orders-0": two_groups()})
     passed_ms: list[int] = []
     clock = Clock(lambda: wall_ms() + sum(passed_ms), lambda: steady_ms() + sum(passed_ms))
@@ -278,8 +278,8 @@ def test_a_topic_of_a_strategy_is_refused_until_it_is_delegated(root: Path) -> N
 
 
 @pytest.mark.slow
-def test_somebody_else_at_work_is_no_failure_of_a_partition(root: Path) -> None:
-    """``cleanerd stage`` has the claim, or the broker's cleaner replaces what is read: held for a moment, no alarm."""
+def test_another_process_on_a_partition_is_not_a_failure(root: Path) -> None:
+    """``cleanerd stage`` has the claim, or the broker's cleaner replaces the segments: a short pause, no alert."""
     make_log_dir(root, {"orders-0": two_groups()})
 
     async def story(service: Service) -> None:
@@ -292,8 +292,8 @@ def test_somebody_else_at_work_is_no_failure_of_a_partition(root: Path) -> None:
         serve([*assignments(root), COMPACT], story, limits=SETTLES_SOON)
 
 
-def test_a_log_that_changes_while_it_is_staged_is_no_failure(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker's own cleaner goes on beside an on-start daemon."""
+def test_a_log_that_changes_while_it_is_staged_is_not_a_failure(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker's own cleaner keeps running next to an on-start daemon."""
     make_log_dir(root, {"orders-0": two_groups()})
     validate = deferred_swap.validate_plan
 

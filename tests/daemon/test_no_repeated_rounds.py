@@ -1,4 +1,4 @@
-"""Nothing is done again and again for nothing: what a round could not change, or nobody could write down."""
+"""Nothing is repeated without effect: what a cleaning could not change, or could not store."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def horizon_without_tombstone() -> Partition:
     return Partition({0: encode_batch([Record(b"a", b"1", past_ms)], delete_horizon=past_ms), 1: b""}, cleaner_offset=1)
 
 
-def test_a_horizon_that_means_nothing_is_read_once_beside_a_broker(root: Path) -> None:
-    """R534-6: staging changes no log and no state, so the state directory goes on to say that it is time.
+def test_a_horizon_without_tombstones_is_read_once_with_a_broker(root: Path) -> None:
+    """R534-6: staging changes no log and no state, so the state directory still shows that the removal is due.
 
     D-16: nothing is tried before two readings of the high watermark agree.
     """
@@ -83,7 +83,7 @@ def test_a_horizon_that_means_nothing_is_read_once_beside_a_broker(root: Path) -
 
 @pytest.mark.slow
 def test_a_tombstone_removal_that_cannot_be_stored_is_done_once(root: Path) -> None:
-    """The state directory became read-only: it goes on to say that it is time."""
+    """The state directory became read-only and still shows that the removal is due."""
     with broker(root, {"orders-0": horizon_without_tombstone()}):
         saved: list[Any] = []
 
@@ -102,8 +102,8 @@ def test_a_tombstone_removal_that_cannot_be_stored_is_done_once(root: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_clean_point_that_cannot_be_written_down_does_not_make_it_spin(root: Path) -> None:
-    """U-10: Kafka's checkpoint says nothing of a versioned topic, so it looks dirty for ever; cleaned with pauses."""
+def test_a_checkpoint_that_cannot_be_written_causes_no_busy_loop(root: Path) -> None:
+    """U-10: Kafka's checkpoint is unused for a versioned topic, so it always looks dirty; it is cleaned with pauses."""
     with broker(root) as agent:
         store = read_only_state(root)
         agent.settings |= {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
@@ -114,13 +114,13 @@ def test_a_clean_point_that_cannot_be_written_down_does_not_make_it_spin(root: P
             view = service.view()
             assert sum(view.totals.cleans.values()) == 2
             assert "cannot be stored" in partition(view).reason
-            await until("told", lambda: any("cannot be written" in warning for warning in service.view().warnings))
+            await until("reported", lambda: any("cannot be written" in warning for warning in service.view().warnings))
 
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story, store=store)
 
 
 def test_new_records_are_cleaned_at_once_without_a_state_directory(root: Path) -> None:
-    """The pause between cleanings of the same is none for what came since."""
+    """The pause between repeated cleanings does not apply to new records."""
     with broker(root) as agent:
         store = read_only_state(root)
         agent.settings |= {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
@@ -138,16 +138,16 @@ def test_new_records_are_cleaned_at_once_without_a_state_directory(root: Path) -
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story, store=store)
 
 
-def test_horizons_are_not_read_in_what_a_worker_still_has(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deleted and created again while it was cleaned: two jobs of one name would leave it "cleaning" for ever."""
+def test_horizons_are_not_read_while_a_worker_has_the_partition(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleted and created again while it was cleaned: two jobs of one name would leave it "cleaning" indefinitely."""
     make_log_dir(root, {"orders-0": horizon_without_tombstone()})
 
     async def story(service: Service) -> None:
         await until("looked at", lambda: partition(service.view()).clean_offset is not None)
         running, stale = service.dispatcher.running, service.registry.stale
-        await until("nobody is at work on it", lambda: not running and not stale)
+        await until("no job has it", lambda: not running and not stale)
         begun: list[object] = []
-        # Whether a second job would begin shows only in what is begun.
+        # A second job would show only among the started jobs.
         monkeypatch.setattr(service.dispatcher, "_begin", lambda entry, *_args, **_more: begun.append(entry.key))
         (entry,) = service.registry.partitions.values()
         service.registry.partitions[entry.key] = PartitionEntry(entry.name, entry.path, scan=entry.scan)
@@ -162,8 +162,8 @@ def test_horizons_are_not_read_in_what_a_worker_still_has(root: Path, monkeypatc
     serve([*assignments(root, log_cleaner_threads="2"), "topics.orders.cleanup.policy=compact"], story)
 
 
-def test_a_refusal_of_old_formats_is_tried_ever_more_seldom() -> None:
-    """U-18: a log of v0 beside a running broker is indexed and decided before that is known."""
+def test_a_refusal_of_old_formats_is_tried_at_growing_intervals() -> None:
+    """U-18: a v0 log with a running broker is indexed and decided before the refusal is known."""
     registry = PartitionRegistry(RegistrySettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
     registry.merge(dir_scan(partition_scan()), NOW)
     for _ in range(14):
@@ -178,7 +178,7 @@ def test_a_refusal_of_old_formats_is_tried_ever_more_seldom() -> None:
 
 
 def test_tombstones_of_a_staged_partition_are_removed_once() -> None:
-    """The time stays due; the plan alone keeps it from being made again."""
+    """The removal stays due; only the staged cleaning keeps it from being staged again."""
     due = partition_scan(**CLEAN, removal_known=True, next_purge_ms=NOW - 5)
     registry = registry_with(due, work="stage")
     assert triggers(registry) == ["tombstone_removal"]

@@ -1,4 +1,4 @@
-"""A real broker one of whose disks fails: it runs on without that log directory."""
+"""A real broker one of whose disks fails: it continues without that log directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.long
 
-# What it writes by the clock is what meets the failure.
+# The broker's periodic writes meet the failure.
 SOON = {
     "replica.high.watermark.checkpoint.interval.ms": "200",
     "log.flush.offset.checkpoint.interval.ms": "200",
@@ -50,7 +50,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.mark.kafka
 @pytest.mark.broker
 def test_a_log_directory_fails(broker: Broker, tmp_path: Path) -> None:
-    """U-38: the partition is gone from the broker, its directory's lock is free, and the daemon says what that means.
+    """U-38: the broker has no partition and no lock on that directory any more, and the daemon reports what that means.
 
     The others are cleaned meanwhile; the broker's restart brings it back.
     """

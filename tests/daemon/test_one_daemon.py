@@ -1,4 +1,4 @@
-"""One daemon looks after a log directory, whatever state directory and port another one has; and who is no broker."""
+"""One daemon manages a log directory, whatever the state directory and port of another one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def nothing(_service: Service) -> None:
 
 
 def test_a_second_daemon_is_refused(root: Path) -> None:
-    """U-39: at its start, before it begins anything; the reason names the process that has the directory."""
+    """U-39: at its start, before it does anything; the message names the process that has the directory."""
     with broker(root) as agent, other_process(root, HOLD) as pid:
         with pytest.raises(RefusedError, match=rf"{root}: cleanerd clean \(process {pid}\) works on this directory"):
             serve(assignments(root), nothing)
@@ -42,8 +42,8 @@ def test_a_second_daemon_is_refused(root: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_daemon_that_only_observes_needs_nothing(root: Path) -> None:
-    """It writes nothing to a log directory, and two may look at it."""
+def test_a_daemon_that_only_observes_needs_no_lock(root: Path) -> None:
+    """It writes nothing to a log directory, so two of them may read it."""
     with broker(root), other_process(root, HOLD):
         before = sorted(os.listdir(root))
 
@@ -54,8 +54,8 @@ def test_a_daemon_that_only_observes_needs_nothing(root: Path) -> None:
         assert sorted(os.listdir(root)) == before
 
 
-def test_it_is_held_while_the_daemon_runs(root: Path) -> None:
-    """U-39: also when somebody removes the file; and given back at the end."""
+def test_the_lock_is_held_while_the_daemon_runs(root: Path) -> None:
+    """U-39: also when the file is deleted; released at the end."""
     with broker(root):
 
         async def story(service: Service) -> None:
@@ -70,7 +70,7 @@ def test_it_is_held_while_the_daemon_runs(root: Path) -> None:
 
 @pytest.mark.parametrize("by_link", [False, True])
 def test_another_directory_in_its_place_is_held(root: Path, *, by_link: bool) -> None:
-    """U-39: a disk that was mounted anew, a path that leads elsewhere: what is cleaned is locked, not what was."""
+    """U-39: a disk that was mounted again, or a changed link: the lock is on the directory that is cleaned."""
     make_log_dir(root, {"orders-0": two_groups()})
     hold, mode = DaemonLock(root), DirMode("live", "", "live")
     hold.checked(mode)
@@ -81,7 +81,7 @@ def test_another_directory_in_its_place_is_held(root: Path, *, by_link: bool) ->
     with other_process(root, HOLD) as pid:
         waits = hold.checked(mode)
         assert (waits.work, f"process {pid}" in hold.taken) == (None, True)
-        assert holder_of(old, DAEMON_FILE) is None, "nobody looks after that one"
+        assert holder_of(old, DAEMON_FILE) is None, "no daemon manages that one"
         assert not (old / DAEMON_FILE).exists()
         os.kill(pid, 9)
     assert hold.checked(mode) == mode
@@ -92,7 +92,7 @@ def test_another_directory_in_its_place_is_held(root: Path, *, by_link: bool) ->
 
 @pytest.mark.slow
 def test_a_directory_of_a_reload_waits_until_it_is_free(root: Path) -> None:
-    """A daemon that is at work does not end for it: it says who has the directory, and begins when it is free."""
+    """A running daemon does not end because of it: it names the other process, and starts when the lock is free."""
     with broker(root) as agent, other_process(root, HOLD) as pid:
         settings = assignments(root, cleanerd_mode="observe")
 
@@ -117,8 +117,11 @@ def load(settings: list[str]) -> Any:
     return load_settings([], settings, {})
 
 
-def test_where_nothing_can_be_locked(root: Path) -> None:
-    """A file system without locks, or one that is read-only: work goes on, with a warning; claims are by partition."""
+def test_a_file_system_without_locks(root: Path) -> None:
+    """On a file system without locks, or a read-only one, cleaning continues with a warning.
+
+    Claims are per partition.
+    """
 
     def refused(_log_dir: Path, _name: str) -> HeldFile:
         raise OSError(37, "No locks available")
@@ -132,8 +135,8 @@ def test_where_nothing_can_be_locked(root: Path) -> None:
     assert hold.warnings == ()
 
 
-def test_a_scan_under_way_does_not_take_it_again(root: Path) -> None:
-    """U-39: a directory that a reload gave up stayed held, when its thread was just looking: no other daemon got it."""
+def test_a_running_scan_does_not_lock_it_again(root: Path) -> None:
+    """U-39: a directory that a reload removed stayed locked if its thread was scanning: no other daemon got it."""
     make_log_dir(root, {"orders-0": two_groups()})
     mode, ends = DirMode("live", "", "live"), False
 
@@ -170,8 +173,8 @@ def test_a_command_in_progress_is_not_a_broker(root: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_command_is_warned_of_a_command(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """``clean`` and ``explain`` beside another ``clean``."""
+def test_a_command_warns_about_another_command(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``clean`` and ``explain`` during another ``clean``."""
     make_log_dir(root, {"orders-0": two_groups()})
     compact = ["--set", "topics.orders.cleanup.policy=compact", "--set", f"cleanerd.state.dir={root.parent / 'state'}"]
     with other_process(root, "lock = LogDirLock.acquire(path)") as pid:
@@ -184,7 +187,7 @@ def test_a_command_is_warned_of_a_command(root: Path, capsys: pytest.CaptureFixt
 @pytest.mark.long
 @pytest.mark.parametrize("release", [pytest.param("broker_39", marks=pytest.mark.long), "broker_43"])
 def test_no_broker_opens_the_files(request: pytest.FixtureRequest, release: str) -> None:
-    """U-39: both files are there, held and left over, when a broker starts, runs and stops; they stay as they are."""
+    """U-39: both files exist, locked and left over, when a broker starts, runs and stops; they stay unchanged."""
     start: StartBroker = request.getfixturevalue(release)
     running = start()
     (log_dir,) = running.log_dirs
@@ -194,6 +197,6 @@ def test_no_broker_opens_the_files(request: pytest.FixtureRequest, release: str)
         running.start()
         assert STARTED in running.log_text()
         running.stop()
-        assert ".cleanerd-" not in running.log_text(), "not a word about them"
+        assert ".cleanerd-" not in running.log_text(), "the broker's log does not mention them"
         assert (log_dir / ".cleanerd-verb.lock").read_text() == "{}"
         assert holder_of(log_dir, DAEMON_FILE) is not None

@@ -1,4 +1,4 @@
-"""The journal of what operators did: who, what, when, and what they were told."""
+"""The journal of operators' requests: user, request, time, and answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def test_every_operation_is_recorded_with_its_user(root: Path) -> None:
-    """By the kernel's word for the user; what was refused too, and only what changes anything; kept over a restart."""
+    """The user comes from the kernel. Refusals are recorded, reads are not; the journal survives a restart."""
     with broker(root, 2):
         control = control_requests(root)
 
@@ -38,7 +38,7 @@ def test_every_operation_is_recorded_with_its_user(root: Path) -> None:
                 await control("trigger", partitions=["nope-0"])
             await control("resume")
 
-        async def asks_again(service: Service) -> None:
+        async def asks_after_restart(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
             await control("reload")
             reported = (await control("operations"))["operations"]
@@ -52,11 +52,11 @@ def test_every_operation_is_recorded_with_its_user(root: Path) -> None:
             assert [each["at_ms"] for each in reported] == sorted(each["at_ms"] for each in reported)
 
         serve(assignments(root), asks)
-        serve(assignments(root), asks_again)
+        serve(assignments(root), asks_after_restart)
 
 
-def test_the_last_ones_are_kept(tmp_path: Path) -> None:
-    """A script that asks all day fills no disk, and a list of ten thousand names is not repeated."""
+def test_the_latest_operations_are_kept(tmp_path: Path) -> None:
+    """A script that sends requests all day fills no disk, and a list of ten thousand names is not repeated."""
     journal = Operations(tmp_path / "state", most=20)
     names = tuple(f"orders-{number}" for number in range(MAX_ARGUMENTS + 5))
     for number in range(23):
@@ -77,8 +77,8 @@ def test_the_last_ones_are_kept(tmp_path: Path) -> None:
     ],
     ids=["a word for a time", "an infinite time", "depth", "a list"],
 )
-def test_a_damaged_journal_is_begun_anew(tmp_path: Path, text: str) -> None:
-    """Whatever is in it, it keeps no operation from being done."""
+def test_a_damaged_journal_is_replaced(tmp_path: Path, text: str) -> None:
+    """Whatever it contains, no operation fails because of it."""
     (tmp_path / "operations.json").write_text(text)
     assert read_operations(tmp_path) == []
     assert Operations(tmp_path).save(Operation(1, "reload", (), None, None)) == ""
@@ -93,8 +93,8 @@ def test_a_journal_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["operations.json", "daemon.json"])
-def test_a_disk_that_hangs_holds_up_nobody(root: Path, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
-    """The event loop waits for no disk; what was asked for is done, told, and written in its order when the disk is."""
+def test_a_disk_that_hangs_delays_no_request(root: Path, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+    """The event loop waits for no disk; requests are done, answered, and written in order once the disk works again."""
     released, gave_up = threading.Event(), []
     write = document.write_state_file
 
@@ -108,7 +108,7 @@ def test_a_disk_that_hangs_holds_up_nobody(root: Path, monkeypatch: pytest.Monke
 
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
-            # No file system that hangs can be made without root: what writes the one file hangs instead.
+            # Only root can make a file system that hangs, so the function that writes the one file hangs instead.
             monkeypatch.setattr(document, "write_state_file", hangs)
             for paused in (True, False, True):
                 await control("pause" if paused else "resume")
@@ -126,7 +126,10 @@ def test_a_disk_that_hangs_holds_up_nobody(root: Path, monkeypatch: pytest.Monke
 
 
 def test_pauses_of_a_newer_release(root: Path) -> None:
-    """D-22: the earlier release cleans nothing until an operator resumes, and says why; then the file is its own."""
+    """D-22: the earlier release cleans nothing until an operator resumes, and reports why.
+
+    Then it replaces the file.
+    """
     state_dir = root.parent / "state"
     state_dir.mkdir()
     (state_dir / "daemon.json").write_text('{"format": 2}')
@@ -154,7 +157,7 @@ def test_a_user_by_name() -> None:
 
 
 def test_a_client_cannot_choose_its_recorded_user(root: Path) -> None:
-    """What a request says of itself does not count."""
+    """A user name in the request is ignored."""
     with broker(root):
 
         async def story(service: Service) -> None:

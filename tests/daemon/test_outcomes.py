@@ -1,4 +1,4 @@
-"""OP-12: an operator who asked for a cleaning learns what came of it, and what was done before a failure counts."""
+"""OP-12: an operator who requested a cleaning learns its outcome, and cleanings before a failure count."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FULL = result("failed", reason="not enough free space", error=NoSpaceError("not 
 
 
 def ended(registry: PartitionRegistry, came: CleaningResult, trigger: Trigger = "manual") -> CleanView | None:
-    """A cleaning that ``trigger`` began has ended, and the next look finds the log as it was."""
+    """A cleaning that ``trigger`` started has ended, and the next scan finds the log unchanged."""
     found = entry_of(registry).scan
     assert found is not None
     registry.begun(KEY, trigger)
@@ -69,7 +69,7 @@ def reason(registry: PartitionRegistry) -> str:
 
 
 def test_a_failed_request_is_shown_until_a_cleaning_succeeds() -> None:
-    """The partition is clean enough: the next look took the reason away, and status showed the dirty ratio."""
+    """The partition is clean enough: the next scan removed the reason, and status showed the dirty ratio."""
     registry = registry_with(partition_scan(**CLEAN))
     ended(registry, FULL)
     assert reason(registry) == "the requested cleaning failed: not enough free space"
@@ -89,7 +89,7 @@ def test_a_refused_request_is_in_the_history() -> None:
 
 
 def test_a_partial_cleaning_is_continued_at_once() -> None:
-    """D-11: it is not held as one in vain, although the log has no new records."""
+    """D-11: it does not count as a cleaning without effect, although the log has no new records."""
     registry = registry_with(partition_scan(bound_offset=20))
     for clean_to in (12, 16):
         ended(registry, result(end_offset=clean_to, is_partial=True), "ratio")
@@ -113,8 +113,8 @@ def test_a_request_is_answered_when_its_last_part_is_cleaned() -> None:
     assert not registry.candidates(NOW)
 
 
-def test_what_takes_too_many_passes_to_observe_is_observed_once() -> None:
-    """D-11: an estimate is all that is known of it, until new records come."""
+def test_a_partition_with_too_many_passes_to_observe_is_observed_once() -> None:
+    """D-11: only an estimate is known of it, until there are new records."""
     saving = JobReclaimable(100, 50, 10, 20, 0, 100, Reclaimable(50, 0, 100, "sample"))
     registry = registry_with(partition_scan(bound_offset=20), work="observe")
     assert registry.candidates(NOW)
@@ -135,7 +135,7 @@ def test_groups_that_were_swapped_before_a_failure_count(tmp_path: Path) -> None
     assert (totals.bytes_before, totals.bytes_after, totals.swaps) == (500, 100, 2)
 
 
-def test_a_partition_that_is_overdue_is_called_so_in_text() -> None:
+def test_an_overdue_partition_is_shown_as_overdue_in_text() -> None:
     late = partition(overdue_at_ms=NOW_MS - 1).to_json()
     assert partition_row(late, NOW_MS)[1] == "idle, overdue"
     assert partition_row({**late, "state": "excluded"}, NOW_MS)[1] == "excluded"
@@ -178,8 +178,8 @@ def test_trigger_waits_for_the_outcome(root: Path) -> None:
         serve(assignments(root), well)
 
 
-def test_retry_outside_of_the_windows_does_not_say_that_it_is_tried(root: Path) -> None:
-    """OP-12: the failure counts no longer, but nothing begins before the window opens."""
+def test_retry_outside_of_the_windows_does_not_report_a_try(root: Path) -> None:
+    """OP-12: the failure does not count any more, but nothing starts before the window opens."""
     now = datetime.now().astimezone()
     closed = f"{now + timedelta(hours=3):%H}:00-{now + timedelta(hours=4):%H}:00"
     control = control_requests(root)
@@ -197,7 +197,7 @@ def test_retry_outside_of_the_windows_does_not_say_that_it_is_tried(root: Path) 
 
 
 def test_a_keep_directory_that_is_missing_is_a_warning(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """21 partitions were skipped, and neither the log nor the warnings said so."""
+    """21 partitions were skipped, and neither the log nor the warnings reported it."""
     late = root.parent / "late"
     heard = LogCapture()
     own = structlog.wrap_logger(structlog.PrintLogger(), processors=[heard], wrapper_class=structlog.BoundLogger)

@@ -1,4 +1,4 @@
-"""The status page in a real browser: what an operator sees, and the addresses it has."""
+"""The status page in a real browser: its contents for an operator, and its addresses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 
-# ---- what is seen ----
+# ---- contents ----
 
 
 def test_the_list_shows_what_needs_attention_first(page: Page, busy_daemon: Served) -> None:
@@ -52,14 +52,14 @@ def test_running_cleans_move_without_a_reload(page: Page, busy_daemon: Served) -
     )
     page.wait("document.querySelector('[role=progressbar]').getAttribute('aria-valuenow') === '90'")
     assert first == "60"
-    assert page.run("window.card === document.querySelector('article')")  # a card is moved on, not replaced
+    assert page.run("window.card === document.querySelector('article')")  # a card is moved, not replaced
     busy_daemon.stage.change(lambda v: replace(v, running=()))
     page.wait("!document.querySelector('article')")
 
 
 @pytest.mark.long
-def test_a_daemon_that_scans_seldom_does_not_stand_still(page: Page) -> None:
-    """Where log.cleaner.backoff.ms says so; nor was there a reload before somebody asked, or a disk's space known."""
+def test_a_daemon_that_scans_seldom_does_not_look_stuck(page: Page) -> None:
+    """log.cleaner.backoff.ms sets the interval; the page also had to work before the first reload and disk report."""
     seldom = view(last_scan_ms=now_ms() - 20 * 60_000, scan_interval_ms=10 * 60_000)
     gone = log_dir("/d", online=False, total_bytes=0, free_bytes=0, error="does not exist")
     with serving(replace(seldom, log_dirs=(gone,))) as served:
@@ -87,7 +87,7 @@ def test_history_has_before_and_after(page: Page) -> None:
         assert "5 600" in reported.replace("\u202f", " ")
 
 
-def test_quarantine_says_why_and_what_to_type(page: Page) -> None:
+def test_quarantine_shows_why_and_what_to_type(page: Page) -> None:
     held = QuarantineView("x.log at byte 7: the checksum is wrong", now_ms() - 3 * HOUR_MS, 4, now_ms() + 60 * 60_000)
     with serving(view(partitions=(partition("orders", 3, phase="quarantined", quarantine=held),))) as served:
         page.open(f"{served.url}/quarantine")
@@ -98,7 +98,7 @@ def test_quarantine_says_why_and_what_to_type(page: Page) -> None:
 
 
 @pytest.mark.long
-def test_empty_states_say_what_to_expect(page: Page) -> None:
+def test_empty_states_explain_what_to_expect(page: Page) -> None:
     with serving(view()) as served:
         for path, message in (
             ("", "No compacted partition in these log directories"), ("running", "Nothing to clean"),
@@ -121,8 +121,8 @@ def test_observe_mode_and_illness_are_reported(page: Page) -> None:
     assert "no worker is left" in reported
 
 
-def test_the_tile_of_cleanings_counts_no_skipped_ones(page: Page) -> None:
-    """OP-11: they are named beside the number."""
+def test_the_tile_of_cleanings_excludes_skipped_ones(page: Page) -> None:
+    """OP-11: they are shown next to the number."""
     totals = DaemonTotals(cleans={"cleaned": 2, "skipped": 83, "failed": 1})
     with serving(view(totals=totals)) as served:
         page.open(f"{served.url}/")
@@ -135,7 +135,7 @@ def test_the_tile_of_cleanings_counts_no_skipped_ones(page: Page) -> None:
 
 
 def test_open_erasures_have_a_tile(page: Page) -> None:
-    """U-88: how many, the next deadline, and what needs an operator."""
+    """U-88: their number, the next deadline, and those that need an operator."""
     ready = ErasureView("aa", "orders", 0, now_ms() + HOUR_MS, {"orders-0": ("certify", "run it")})
     late = ErasureView("bb", "carts", 0, 1, {"carts-0": ("blocked", "not yet")})
     with serving(view(erasures=(ready, late))) as served:
@@ -163,7 +163,7 @@ def test_the_cluster_page_is_linked_where_peers_are_configured(page: Page) -> No
 # ---- one partition ----
 
 
-def test_a_partition_has_the_answer_of_explain(page: Page, busy_daemon: Served) -> None:
+def test_a_partition_shows_the_answer_of_explain(page: Page, busy_daemon: Served) -> None:
     page.open(f"{busy_daemon.url}/partition/payments.v2-0")
     page.wait("document.querySelector('.settings')")
     reported = text(page, "main")
@@ -202,7 +202,7 @@ def test_an_error_of_explain_is_shown(page: Page) -> None:
         page.open(f"{served.url}/partition/orders-0")
         page.wait("document.querySelector('main').innerText.includes('the batch is torn')")
         page.wait("document.querySelector('main').innerText.includes('is not above min.cleanable')")
-    page.complaints[:] = [each for each in page.complaints if "500" not in each]  # the browser tells of the status
+    page.complaints[:] = [each for each in page.complaints if "500" not in each]  # the browser logs the HTTP status
 
 
 # ---- filter, sort, addresses ----
@@ -271,7 +271,7 @@ def test_states_narrow_the_list(page: Page, busy_daemon: Served) -> None:
 
 @pytest.mark.long
 def test_it_works_below_the_path_of_a_proxy(page: Page, busy_daemon: Served) -> None:
-    """Every address is relative to where the page's own script came from, however deep the page itself was opened."""
+    """Every address is relative to the page's own script, however deep the page itself was opened."""
     with behind_proxy(busy_daemon) as url:
         page.open(f"{url}/kafka/cleanerd/partition/orders-0")
         page.wait("document.querySelector('.settings')")

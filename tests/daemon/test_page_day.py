@@ -1,4 +1,4 @@
-"""The status page: which machine it is about, the pictures of the last day, refused partitions, the agent in words."""
+"""The status page: its host, the charts of the last day, refused partitions, and the agent's state in words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 
-def test_it_says_which_machine_it_is(page: Page, busy_daemon: Served) -> None:
+def test_it_shows_its_host(page: Page, busy_daemon: Served) -> None:
     """Host, node, Kafka's release and cleanerd's, on every view."""
     for path in ("", "history", "log-dirs"):
         page.open(f"{busy_daemon.url}/{path}")
@@ -39,7 +39,7 @@ def test_the_last_day_is_four_pictures(page: Page, busy_daemon: Served) -> None:
     wanted = [sum(bool(number) for number in column) for column in (day.reclaimed_bytes, day.cleans, day.held_us)]
     assert [bars[0], bars[2], bars[3]] == wanted
     assert page.run("document.querySelectorAll('#trend path.line').length") == 2, "before the gap, and after it"
-    # What is dirty now is what the partitions say: the last point may be ten minutes old.
+    # The current dirty bytes come from the partitions: the last point may be ten minutes old.
     figures = page.run("[...document.querySelectorAll('#trend figcaption b')].map(e => e.innerText)")
     assert f"{figures[1]} dirty in" in text(page, "#summary")
     page.open(f"{busy_daemon.url}/history")
@@ -47,8 +47,8 @@ def test_the_last_day_is_four_pictures(page: Page, busy_daemon: Served) -> None:
     assert page.run("document.querySelector('#trend').hidden") is True
 
 
-def test_no_day_no_pictures(page: Page) -> None:
-    """A daemon of before, or one that has done nothing yet."""
+def test_no_charts_without_a_day_of_figures(page: Page) -> None:
+    """An earlier release of the daemon, or a daemon that has done nothing yet."""
     empty = replace(trend(), **dict.fromkeys(("reclaimed_bytes", "dirty_bytes", "cleans", "held_us"), (None,) * 144))
     with serving(view(trend=None)) as served:
         page.open(f"{served.url}/")
@@ -61,7 +61,7 @@ def test_no_day_no_pictures(page: Page) -> None:
 
 
 def test_a_topic_that_is_not_delegated_is_refused(page: Page, busy_daemon: Served) -> None:
-    """Somebody has to do something: `idle` would say that there is nothing to do."""
+    """An operator has to act: `idle` would mean that there is nothing to do."""
     page.open(f"{busy_daemon.url}/?state=refused")
     assert {name.rpartition("-")[0] for name in names(page)} == {"payments.v2"}
     states = page.run("[...document.querySelectorAll('table.rows tbody td.c-state')].map(e => e.innerText)")
@@ -70,7 +70,7 @@ def test_a_topic_that_is_not_delegated_is_refused(page: Page, busy_daemon: Serve
 
 
 def test_the_agent_in_words(page: Page) -> None:
-    """Sentences, not the names of its fields; markup in what it says stays text."""
+    """Sentences, not the names of its fields; markup in its messages stays text."""
     well = log_dir()
     assert well.agent is not None
     sick = {**well.agent, "capable": False, "why_incapable": "<b>no</b>", "self_test": "failed", "java": ""}
@@ -89,7 +89,7 @@ def test_the_agent_in_words(page: Page) -> None:
 
 @pytest.mark.parametrize("width", [390, 820, 1400])
 def test_everything_fits(page: Page, width: int) -> None:
-    """Nothing is wider than the window, and no picture lies on another; light and dark."""
+    """Nothing is wider than the window, and no chart overlaps another; light and dark."""
     with serving(busy(60, now_ms=now_ms())) as served:
         for dark in (False, True):
             page.set_window(width=width, height=900, dark=dark)

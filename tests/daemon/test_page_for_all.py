@@ -36,7 +36,7 @@ def test_the_keyboard_reaches_everything(page: Page, busy_daemon: Served) -> Non
     page.press("Enter")
     assert page.run("document.activeElement.id") == "main"
     page.run("document.querySelector('table.rows tbody a').focus()")
-    for _ in range(30):  # far beyond what was in sight
+    for _ in range(30):  # far below the visible part
         page.press("ArrowDown")
     by_name = sorted(busy_daemon.stage.shown.partitions, key=lambda p: (p.topic, p.partition))
     assert page.run("document.activeElement.textContent") == by_name[30].name
@@ -60,7 +60,7 @@ def test_focus_and_selection_survive_an_update(page: Page, busy_daemon: Served) 
 
 
 @pytest.mark.long
-def test_readers_of_the_screen_get_names_and_roles(page: Page, busy_daemon: Served) -> None:
+def test_screen_readers_get_names_and_roles(page: Page, busy_daemon: Served) -> None:
     """The accessibility tree: every control has a name, the table its size, the tabs their current one."""
     page.open(f"{busy_daemon.url}/")
     tree = page.call("Accessibility.getFullAXTree")["nodes"]
@@ -104,7 +104,7 @@ def test_the_theme_follows_the_system_until_one_is_chosen(page: Page, busy_daemo
 
 @pytest.mark.long
 @pytest.mark.parametrize("width", [1400, 1600, 1920])
-def test_why_is_read_without_pointing_at_it(page: Page, width: int) -> None:
+def test_reasons_are_readable_without_pointing_at_them(page: Page, width: int) -> None:
     """A reason of the usual length is not cut, and a row keeps its height."""
     reasons = (
         "nothing to clean: dirty from offset 81927952, cleanable up to 81927952 (set by the active segment)",
@@ -158,7 +158,7 @@ def test_nothing_is_too_wide_or_squeezed(page: Page, busy_daemon: Served, width:
 
 @pytest.mark.long
 def test_5000_partitions_stay_smooth(page: Page) -> None:
-    """Few rows in the document, wherever it is scrolled to: what a frame costs does not grow with the partitions."""
+    """Few rows in the document, whatever the scroll position: the cost per frame does not grow with the partitions."""
     with serving(busy(5000, now_ms=now_ms())) as served:
         page.open(f"{served.url}/")
         assert page.run("document.querySelectorAll('table.rows tbody tr').length") < 80
@@ -176,7 +176,7 @@ def test_5000_partitions_stay_smooth(page: Page) -> None:
 
 
 @pytest.mark.long
-def test_a_daemon_that_goes_away_is_reported_and_comes_back(page: Page, busy_daemon: Served) -> None:
+def test_a_daemon_that_stops_is_reported_and_one_that_returns_too(page: Page, busy_daemon: Served) -> None:
     page.open(f"{busy_daemon.url}/")
     before = names(page)
     busy_daemon.stop()
@@ -184,7 +184,7 @@ def test_a_daemon_that_goes_away_is_reported_and_comes_back(page: Page, busy_dae
     reported = text(page, "#banner")
     assert "cleanerd does not answer" in reported
     assert "systemctl status cleanerd" in reported
-    assert names(page) == before  # what was known stays in sight
+    assert names(page) == before  # the last data stay visible
     busy_daemon.start()
     page.run("document.querySelector('#banner button').click()")
     page.wait("document.querySelector('#banner').hidden")
@@ -193,7 +193,7 @@ def test_a_daemon_that_goes_away_is_reported_and_comes_back(page: Page, busy_dae
 
 @pytest.mark.long
 def test_a_hidden_tab_polls_seldom(page: Page, busy_daemon: Served) -> None:
-    """A tab in the background asks seldom, and at once when it comes to the front."""
+    """A background tab polls rarely, and at once when it becomes visible."""
     hide = "Object.defineProperty(document, 'hidden', {get: () => window.behind ?? true})"
     script = page.call("Page.addScriptToEvaluateOnNewDocument", source=hide)["identifier"]
     page.open(f"{busy_daemon.url}/")
@@ -214,10 +214,10 @@ def test_a_new_version_offers_to_reload(page: Page, busy_daemon: Served) -> None
 
 
 @pytest.mark.long
-def test_nothing_that_is_shown_becomes_markup(page: Page) -> None:
-    """Names, reasons, paths and the agent's words are not ours: whoever makes a topic or a file chooses them."""
+def test_no_text_becomes_markup(page: Page) -> None:
+    """Users of Kafka choose names, reasons, paths and the agent's messages."""
     held = QuarantineView(EVIL, now_ms() - 1000, 1, None)
-    topic = EVIL.replace("/", "")  # no server takes a slash for part of a name
+    topic = EVIL.replace("/", "")  # no server treats a slash as part of a name
     bad = partition(
         topic, 0, log_dir=EVIL, reason=EVIL, strategy=EVIL, fingerprint=EVIL, phase="quarantined", quarantine=held,
         last_clean=clean(EVIL, 0, result={"reason": EVIL, "outcome": EVIL}),
@@ -259,7 +259,7 @@ def test_nothing_that_is_shown_becomes_markup(page: Page) -> None:
 
 
 @pytest.mark.long
-def test_the_page_asks_nobody_else(page: Page, busy_daemon: Served) -> None:
+def test_the_page_loads_nothing_from_other_hosts(page: Page, busy_daemon: Served) -> None:
     for path in ("/", "/history", "/partition/orders-0"):
         page.open(f"{busy_daemon.url}{path}")
     page.run("1")
@@ -268,7 +268,7 @@ def test_the_page_asks_nobody_else(page: Page, busy_daemon: Served) -> None:
 
 
 def test_the_page_is_made_without_markup_from_text() -> None:
-    """No way from a string to markup or code in any script, nothing inline in the page, no address of anywhere else."""
+    """No script turns a string into markup or code, the page has nothing inline, and all addresses are its own."""
     for script in FOLDER.glob("*.js"):
         source = script.read_text(encoding="utf-8")
         assert not re.search(

@@ -1,4 +1,4 @@
-"""The daemon as a process: signals, exit codes, systemd, and what a kill at any moment leaves."""
+"""The daemon as a process: signals, exit codes, systemd, and its state after a kill at any moment."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.swap.live_round import content
 
 @pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_in_the_middle_of_a_clean(root: Path, number: signal.Signals, code: int) -> None:
-    """130 / 143; it ends between two chunks, soon, and every group is old or new."""
+def test_a_signal_during_a_cleaning(root: Path, number: signal.Signals, code: int) -> None:
+    """130 / 143; it ends soon, between two chunks, and every group is old or new."""
     with broker(root, {"orders-0": large(40, 50)}) as agent:
         agent.settings["file.delete.delay.ms"] = "0"
         before = newest(root, "orders-0")
@@ -52,7 +52,7 @@ def kill_again_and_again(root: Path, kills: int) -> None:
     with broker(root, {name: large(4, 25) for name in names}) as agent:
         agent.settings["file.delete.delay.ms"] = "0"
         before = {name: newest(root, name) for name in names}
-        # Whoever is killed at a partition twice in a row leaves it alone for a while (U-35): here for a short one.
+        # A partition at which the process is killed twice in a row is paused for a while (U-35): here for a short one.
         waits = {"cleanerd_retry_backoff_ms": "200", "cleanerd_retry_backoff_max_ms": "1000"}
         slow = {"cleanerd_io_write_max_bytes_per_second": "32KiB", "log_cleaner_backoff_ms": "50"}
         settings = assignments(root, **slow, **waits)
@@ -75,19 +75,19 @@ def kill_again_and_again(root: Path, kills: int) -> None:
 
 @pytest.mark.long
 def test_killed_again_and_again_nothing_is_lost(root: Path) -> None:
-    """OP-10: SIGKILL at random moments; the next start goes on, and in the end all is clean, with no leftover."""
+    """OP-10: SIGKILL at random moments; the next start continues, and in the end all is clean, with no leftover."""
     kill_again_and_again(root, 4)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_killed_fifty_times(root: Path) -> None:
-    """SIGKILL at any moment: every group is old or new, and the next start goes on."""
+    """SIGKILL at any moment: every group is old or new, and the next start continues."""
     kill_again_and_again(root, 50)
 
 
 def hanging_clients(port: int) -> list[socket.socket]:
-    """Who says nothing, who says half of it, and a consumer of metrics that asks a thousand times and never reads."""
+    """One client sends nothing, one half a request, and one requests metrics a thousand times and never reads."""
     clients = []
     for number in range(60):
         client = socket.create_connection(("127.0.0.1", port))
@@ -111,7 +111,7 @@ def wait_until_it_listens(port: int) -> None:
 
 @pytest.mark.long
 def test_clients_that_hang_delay_neither_cleaning_nor_the_end(root: Path) -> None:
-    """A stopped consumer of metrics, hanging HTTP clients; SIGTERM within TimeoutStopSec, the log whole."""
+    """A stopped consumer of metrics, hanging HTTP clients; SIGTERM works within TimeoutStopSec, with a complete log."""
     names = [f"orders-{n}" for n in range(4)]
     unit = (Path(__file__).parents[2] / "systemd" / "cleanerd.service").read_text()
     (most_seconds,) = re.findall(r"^TimeoutStopSec=(\d+)s$", unit, re.MULTILINE)
@@ -121,7 +121,7 @@ def test_clients_that_hang_delay_neither_cleaning_nor_the_end(root: Path) -> Non
         port = free_port()
         settings = assignments(root, cleanerd_http_listen=f"127.0.0.1:{port}",
                                cleanerd_io_write_max_bytes_per_second="150KiB")  # fmt: skip
-        # Who hangs is there before there is anything to do.
+        # The hanging clients connect before there is anything to clean.
         save_pauses(root.parent / "state", Pauses(everything=True, names=frozenset({names[3]})))
         with Daemon(settings, root.parent) as daemon:
             wait_until_it_listens(port)
@@ -130,7 +130,7 @@ def test_clients_that_hang_delay_neither_cleaning_nor_the_end(root: Path) -> Non
             daemon.ask("resume")
             daemon.until("cleaned", lambda view: view["totals"]["cleans"].get("cleaned") == 3)
             daemon.ask("resume", partition=names[3])
-            # Some twelve seconds at this rate: a machine that is slow to ask still finds it at work.
+            # Some twelve seconds at this rate, so that a slow machine still finds a cleaning in progress.
             daemon.until("it rewrites", lambda view: any(each["phase"] == "rewrite" for each in view["running"]))
             started = time.monotonic()
             assert daemon.end(signal.SIGTERM) == 143
@@ -143,7 +143,7 @@ def test_clients_that_hang_delay_neither_cleaning_nor_the_end(root: Path) -> Non
 
 @pytest.mark.slow
 def test_reload_by_signal_and_by_command(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """SIGHUP: what is safe takes effect, what is not is named, what is wrong changes nothing; no count is lost."""
+    """SIGHUP: safe changes take effect, unsafe ones are listed, invalid ones change nothing; no count is lost."""
     config = root.parent / "cleanerd.toml"
     with broker(root):
         config.write_text('"log.cleaner.threads" = 1\n')
@@ -160,7 +160,7 @@ def test_reload_by_signal_and_by_command(root: Path, capsys: pytest.CaptureFixtu
             daemon.until("excluded", lambda view: view["partitions"][0]["state"] == "excluded")
             config.write_text('"log.cleaner.thread" = 3\n')
             daemon.process.send_signal(signal.SIGHUP)
-            view = daemon.until("told", lambda view: any("not reloaded" in w for w in view["warnings"]))
+            view = daemon.until("reported", lambda view: any("not reloaded" in w for w in view["warnings"]))
             assert view["settings_generation"] == 2
             assert "did you mean log.cleaner.threads?" in " ".join(view["warnings"])
             config.write_text("")
@@ -169,11 +169,13 @@ def test_reload_by_signal_and_by_command(root: Path, capsys: pytest.CaptureFixtu
             assert "log.cleaner.threads" in done.out
             view = daemon.until("reloaded", lambda view: view["settings_generation"] == 3)
             assert view["threads"] == 1
-            assert not any("not reloaded" in warning for warning in view["warnings"]), "what was wrong is mended"
+            assert not any("not reloaded" in warning for warning in view["warnings"]), "the invalid setting is fixed"
             config.write_text('[topics."orders"]\n"min.compaction.lag.ms" = "1h"\n')
             assert "changed: topics.orders.min.compaction.lag.ms" in command(root, capsys, "reload").out
             config.write_text("")
-            assert daemon.ask("reload")["changed"] == ["topics.orders.min.compaction.lag.ms"], "and when it goes"
+            assert daemon.ask("reload")["changed"] == ["topics.orders.min.compaction.lag.ms"], (
+                "and when the setting is removed"
+            )
             rows = command(root, capsys, "status", "--operations").out.splitlines()
             assert [row.split()[2] for row in rows[1:3]] == ["reload", "reload"]
             assert any(row.split()[1:3] == ["a", "signal"] and "did you mean" in row for row in rows)
@@ -182,7 +184,7 @@ def test_reload_by_signal_and_by_command(root: Path, capsys: pytest.CaptureFixtu
 
 @dataclass(frozen=True)
 class Done:
-    """A verb that ended."""
+    """A command that ended."""
 
     code: int
     out: str
@@ -209,9 +211,9 @@ def test_a_key_that_needs_a_restart_is_named(root: Path) -> None:
 
 @pytest.mark.slow
 def test_systemd_is_notified(root: Path) -> None:
-    """sd_notify: READY once everything was looked at, WATCHDOG in time, RELOADING, STOPPING; STATUS when it changes.
+    """sd_notify: READY after the first scan, WATCHDOG in time, RELOADING, STOPPING; STATUS when it changes.
 
-    The line that ``systemctl status`` shows was that of the start, whatever was quarantined since.
+    The line that ``systemctl status`` shows stayed that of the start, whatever was quarantined since.
     """
     with broker(root), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         path = root.parent / "notify.sock"
@@ -241,7 +243,7 @@ def test_systemd_is_notified(root: Path) -> None:
 
 @pytest.mark.long
 def test_a_log_that_cannot_be_written_does_not_stop_the_daemon(root: Path) -> None:
-    """On a full disk, or with a journal that went away: it works on, says so where it is looked at, and ends as ever.
+    """On a full disk, or with a lost journal, it continues, shows a warning, and ends normally.
 
     It ended with the first line that it could not write.
     """
@@ -250,7 +252,7 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_daemon(root: Path) -> No
         with Daemon(assignments(root), root.parent, prefix=nowhere) as daemon:
             view = daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 1)
             assert daemon.ask("reload")["generation"] == 2
-            daemon.until("told", lambda view: any("lines of the log are lost" in text for text in view["warnings"]))
+            daemon.until("reported", lambda view: any("lines of the log are lost" in text for text in view["warnings"]))
             assert not view["totals"]["dead_workers"]
             assert daemon.end(signal.SIGTERM) == 143
 
@@ -276,7 +278,7 @@ def test_start_up_errors_are_one_line(root: Path, settings: list[str], message: 
 
 @pytest.mark.slow
 def test_the_commands(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Status, trigger, pause, resume, retry, as a table or as JSON; 4 when nobody answers."""
+    """Status, trigger, pause, resume, retry, as a table or as JSON; 4 when no daemon answers."""
     with broker(root):
         assert command(root, capsys, "status").code == 4
         with Daemon(assignments(root), root.parent) as daemon:
@@ -302,13 +304,13 @@ def test_the_commands(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1", "1e9", "soon"])
-def test_how_often_top_cannot_query(seconds: str) -> None:
-    """Bad usage; ``nan`` and ``inf`` were unexpected errors, after the first picture."""
+def test_invalid_intervals_of_top(seconds: str) -> None:
+    """Bad usage; ``nan`` and ``inf`` were unexpected errors, after the first screen."""
     assert main.run(["top", "--seconds", seconds]) == 2
 
 
-def test_the_picture_of_top() -> None:
-    """Every part of a status that it shows, in a narrow terminal too."""
+def test_the_screen_of_top() -> None:
+    """Every part of a status that it shows, also in a narrow terminal."""
     from rich.console import Console  # noqa: PLC0415
 
     from cleanerd.cli.top import REASON_LINES, frame  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""A real Prometheus beside a real daemon: what is exported is taken whole, and our rules and panels work on it."""
+"""A real Prometheus scrapes a real daemon: it accepts every sample, and our rules and panels work on them."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ pytestmark = pytest.mark.long
 
 
 def expressions() -> list[str]:
-    """Those of the dashboard, with what Grafana puts in for its variables."""
+    """The expressions of the dashboard, with values for Grafana's variables."""
     found = [target["expr"] for panel in panels() for target in panel.get("targets", ())]
     plain = [re.sub(r"\$__(range|rate_interval)", "1m", each) for each in found]
     return [each.replace("$job", ".*").replace("$instance", ".*") for each in plain]
 
 
 def health(prometheus: Prometheus) -> tuple[str, str]:
-    """Of the last scrape."""
+    """The health of the last scrape."""
     (target,) = prometheus.ask("targets")["activeTargets"]
     return target["health"], target["lastError"]
 
 
 def test_scraped_evaluated_and_alerted(root: Path, tmp_path: Path) -> None:
-    """Every sample is taken, every rule and panel is evaluated without error; a quarantine and an absence are told."""
+    """Every sample is accepted, every rule and panel evaluates without error; a quarantine and an absence fire."""
     bad = Partition({0: batch(0, ("a", "1"), ("a", "2")), 2: batch(2, ("a", "3")), 3: b""})
     port = free_port()
     with broker(root, {"orders-0": two_groups(), "orders-1": bad}):
@@ -50,7 +50,7 @@ def test_scraped_evaluated_and_alerted(root: Path, tmp_path: Path) -> None:
             Prometheus(tmp_path / "prometheus", port) as prometheus,
         ):
             prometheus.until("it is scraped", lambda: prometheus.values("up") == [1.0])
-            # One scrape that takes longer than a second is the machine's, not ours.
+            # A scrape of more than a second is due to the machine, not to us.
             prometheus.until("no error", lambda: health(prometheus) == ("up", ""))
             prometheus.until("all of it", lambda: any(n > 50 for n in prometheus.values("scrape_samples_scraped")))
             prometheus.until("quarantine", lambda: prometheus.alerts().get("CleanerdQuarantine") == "firing")
@@ -66,5 +66,5 @@ def test_scraped_evaluated_and_alerted(root: Path, tmp_path: Path) -> None:
             assert {rule["health"] for group in groups for rule in group["rules"]} == {"ok"}
             assert daemon.end(signal.SIGTERM) == 143
             prometheus.until("down", lambda: prometheus.alerts().get("CleanerdDown") == "firing")
-            # Every sample that it did not like it would have told, with the name of the metric.
+            # Prometheus would have logged every sample that it rejected, with the name of the metric.
             assert "err=" not in prometheus.log().replace('err="context canceled"', "")

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 
-def test_of_many_changes_one_view_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A view of thousands of partitions takes its time: made for each change it was a third of all that was done."""
+def test_many_changes_make_one_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot of thousands of partitions takes long: one for every change took a third of all work."""
     path = make_log_dir(tmp_path / "logs", {})
     make = Publisher._make
     took = 2 * SOON_SECONDS
@@ -35,7 +35,7 @@ def test_of_many_changes_one_view_is_made(tmp_path: Path, monkeypatch: pytest.Mo
 
     async def story(service: Service) -> None:
         published = service.publisher
-        # A view that takes so long would need a million partitions.
+        # A snapshot that takes so long would need a million partitions.
         monkeypatch.setattr(Publisher, "_make", slow)
         published.publish()
         assert published._pending is None
@@ -52,8 +52,8 @@ def test_of_many_changes_one_view_is_made(tmp_path: Path, monkeypatch: pytest.Mo
     serve(assignments(path), story)
 
 
-def test_a_stall_is_no_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that stood still for a second while a view was made: the next one would come in seven minutes."""
+def test_a_stall_does_not_count_as_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine stopped for a second during a snapshot: the next one would come in seven minutes."""
     make = Publisher._make
 
     def stalled(publisher: Publisher) -> DaemonView:
@@ -62,7 +62,7 @@ def test_a_stall_is_no_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     async def story(service: Service) -> None:
         published = service.publisher
-        # The machine has to stand still in the middle of it.
+        # The machine has to stop while the snapshot is made.
         monkeypatch.setattr(Publisher, "_make", stalled)
         published.publish()
         published.soon()

@@ -1,4 +1,4 @@
-"""What the registry makes of scans and results: which partitions are candidates, why, and which wait."""
+"""The registry: which scans and results make a partition a candidate, why, and which partitions wait."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from tests.daemon.registries import (
 )
 
 
-def test_why_it_is_cleaned() -> None:
-    """C-11, and what Kafka never does: a tombstone removal on an idle partition."""
+def test_the_triggers_of_a_cleaning() -> None:
+    """C-11, and one that Kafka never has: a tombstone removal on an idle partition."""
     assert triggers(registry_with()) == ["ratio"]
     assert triggers(registry_with(partition_scan(**CLEAN))) == []
     assert triggers(registry_with(partition_scan(overdue_at_ms=NOW))) == ["overdue"]
     late = registry_with(partition_scan(eligible=False, reason="ratio", overdue_at_ms=NOW + 5))
     assert triggers(late) == []
-    assert triggers(late, NOW + 5) == ["overdue"], "by the clock alone, without another look"
+    assert triggers(late, NOW + 5) == ["overdue"], "by the clock alone, without another scan"
     idle = registry_with(partition_scan(**CLEAN, removal_known=True, next_purge_ms=NOW + 9))
     assert triggers(idle, NOW + 8) == []
     assert triggers(idle, NOW + 9) == ["tombstone_removal"]
@@ -84,7 +84,7 @@ def test_a_failure_is_remembered_and_ends_with_a_success() -> None:
     assert (found.quarantine.failures, found.quarantine.retry_at_ms) == (3, NOW + 4000)
     assert triggers(registry, NOW + 3999) == []
     assert triggers(registry, NOW + 4000) == ["ratio"]
-    assert triggers(registry, NOW - DAY_MS) == ["ratio"], "a clock that jumped back leaves nobody alone for a day"
+    assert triggers(registry, NOW - DAY_MS) == ["ratio"], "a clock that jumped back pauses no partition for a day"
     done(registry, NOW + 4000, result=result())
     assert partition_view(registry, entry_of(registry)).quarantine is None
 
@@ -100,7 +100,7 @@ def test_a_passing_obstacle_holds_a_partition_briefly() -> None:
 
 
 def test_a_refusal_that_needs_the_operator_is_tried_seldom() -> None:
-    """A cleaning that has to index all of a log to find that it may not go on: as rarely as after a failure."""
+    """A cleaning that has to index the whole log to find that it is refused: as rarely as after a failure."""
     registry = registry_with()
     registry.settings = replace(registry.settings, backoff=Backoff(60_000, 3_600_000))
     for number in range(12):
@@ -117,8 +117,8 @@ def test_leftovers_of_a_killed_cleaning_are_removed() -> None:
     assert triggers(registry_with(partition_scan(**CLEAN, leftover=True), work="stage")) == []
 
 
-def test_a_scan_that_fails_twice_is_a_quarantine_and_ends_by_itself() -> None:
-    """Beside a broker files are replaced while they are looked at: once is no proof."""
+def test_a_scan_that_fails_twice_is_a_quarantine_that_ends_by_itself() -> None:
+    """Next to a broker, files are replaced during a scan, so one failure is no proof."""
     bad = FailedScan(NAME, "damaged", Cause.DATA)
     registry = registry_with(partition_scan(), bad)
     assert partition_view(registry, entry_of(registry)).phase == "idle"
@@ -132,7 +132,7 @@ def test_a_scan_that_fails_twice_is_a_quarantine_and_ends_by_itself() -> None:
     assert partition_view(registry_with(refused, refused), PartitionEntry(NAME, str(PATH))).quarantine is None
 
 
-def test_a_topic_that_was_created_again_starts_anew() -> None:
+def test_a_topic_that_was_created_again_starts_from_zero() -> None:
     import uuid  # noqa: PLC0415
 
     registry = registry_with(partition_scan(topic_id=uuid.UUID(int=1)))
@@ -142,9 +142,9 @@ def test_a_topic_that_was_created_again_starts_anew() -> None:
     assert triggers(registry) == ["ratio"]
 
 
-def test_the_saving_of_a_cleaning_is_expected_of_the_next() -> None:
+def test_the_ratio_saved_by_a_cleaning_is_expected_of_the_next() -> None:
     registry = registry_with()
-    assert reclaimable_bytes(entry_of(registry)) == 100, "half of what is dirty, before anything is known"
+    assert reclaimable_bytes(entry_of(registry)) == 100, "half of the dirty bytes, as long as nothing is known"
     done(registry, result=result(bytes_before=300, bytes_after=280))
     assert reclaimable_bytes(entry_of(registry)) == 20
     done(registry, saving=SAVING)
@@ -154,8 +154,8 @@ def test_the_saving_of_a_cleaning_is_expected_of_the_next() -> None:
     assert not partition_view(registry, entry_of(registry)).reclaimable_exact
 
 
-def test_nothing_is_left_to_reclaim_of_what_somebody_else_cleaned() -> None:
-    """The bound stays where it was when the partition is cleaned up to it: what was worked out is about another log."""
+def test_nothing_is_reclaimable_after_another_process_cleaned() -> None:
+    """The bound stays where it was when the partition is cleaned up to it: the estimate is about another log."""
     registry = registry_with(work="observe")
     done(registry, kind="observe", saving=SAVING)
     registry.merge(dir_scan(partition_scan(clean_offset=20, clean_bytes=240, **CLEAN), work="observe"), NOW)
@@ -167,21 +167,21 @@ def test_nothing_is_left_to_reclaim_of_what_somebody_else_cleaned() -> None:
     assert partition_view(registry, entry_of(registry)).reclaimable_exact
     registry.merge(dir_scan(partition_scan(clean_offset=20, clean_bytes=200, **CLEAN), work="observe"), NOW)
     assert partition_view(registry, entry_of(registry)).reclaimable_bytes == 0
-    # As much was written again: another log, which is worked out anew.
+    # As much was written again: another log, which is estimated again.
     done(registry, kind="observe", saving=SAVING)
     registry.merge(dir_scan(partition_scan(clean_offset=20, bound_offset=30, dirty_bytes=205), work="observe"), NOW)
     assert triggers(registry) == ["ratio"]
 
 
-def test_tombstones_that_waited_for_what_went_now_have_another_turn() -> None:
-    """R534-6: their cleaning says that the next one is due at once; what is only staged has not gone yet."""
+def test_tombstones_whose_predecessors_were_removed_are_due_at_once() -> None:
+    """R534-6: the cleaning reports that the next one is due at once; a staged cleaning has removed nothing yet."""
     for outcome, expected in (("cleaned", ["tombstone_removal"]), ("staged", [])):
         registry = registry_with(partition_scan(strategy="timestamp", **CLEAN))
         done(registry, result=result(outcome, next_purge_ms=NOW))
         assert triggers(registry) == expected
 
 
-def test_a_staged_plan_is_made_anew_when_it_is_old_or_much_was_written() -> None:
+def test_a_staged_cleaning_is_made_again_when_it_is_old_or_much_was_written() -> None:
     def after(age_ms: int, bound: int) -> list[str]:
         return triggers(registry_with(partition_scan(staged=StagedPlan(bound, NOW - age_ms)), work="stage"))
 
@@ -197,10 +197,10 @@ def test_a_staged_plan_is_made_anew_when_it_is_old_or_much_was_written() -> None
     assert triggers(registry) == ["ratio"]
 
 
-def test_a_plan_from_a_clock_that_is_ahead_is_not_made_anew_all_the_time() -> None:
-    """A manifest has the wall clock's time, which may be a day ahead of the one that counts: once, not for an hour."""
+def test_a_staged_cleaning_of_a_clock_that_is_ahead_is_made_again_once() -> None:
+    """A manifest has the wall clock's time, which may be a day ahead: staged again once, not for an hour."""
     registry = registry_with(partition_scan(staged=StagedPlan(20, NOW + DAY_MS)), work="stage")
-    assert triggers(registry) == ["ratio"], "by whom it was made nobody knows"
+    assert triggers(registry) == ["ratio"], "the maker of the staged cleaning is unknown"
     done(registry, kind="stage", result=result("staged"))
     registry.merge(dir_scan(partition_scan(staged=StagedPlan(20, NOW + DAY_MS)), work="stage"), NOW)
     assert triggers(registry, NOW + 1) == []
@@ -223,19 +223,19 @@ def test_a_removed_partition_is_forgotten() -> None:
     registry.merge(replace(dir_scan(), present=frozenset()), NOW)
     assert not registry.partitions
     registry.merge(replace(dir_scan(partition_scan()), present=None), NOW)
-    assert not registry.partitions, "a look at one partition does not bring it back"
+    assert not registry.partitions, "a scan of one partition does not restore it"
 
 
 def test_an_observed_partition_is_staged_after_a_reload() -> None:
-    """A reload from observe to on-start: nothing is staged yet."""
+    """After a reload from observe to on-start, nothing is staged yet."""
     registry = registry_with(work="observe")
     done(registry, kind="observe", saving=SAVING)
     registry.merge(dir_scan(partition_scan(), work="stage"), NOW)
     assert triggers(registry) == ["ratio"]
 
 
-def test_a_plan_that_went_away_is_staged_again() -> None:
-    """``apply`` dropped it as stale: after a while, for one that nobody can read is not made again and again either."""
+def test_a_staged_cleaning_that_was_discarded_is_made_again() -> None:
+    """``apply`` discarded it as stale: after a while, because an unreadable one must not be staged all the time."""
     registry = registry_with(work="stage")
     done(registry, kind="stage", result=result("staged"))
     assert triggers(registry) == []
@@ -243,7 +243,7 @@ def test_a_plan_that_went_away_is_staged_again() -> None:
 
 
 def test_horizons_are_unknown_after_a_cleaning_by_the_broker() -> None:
-    """The broker's own cleaner, after ours: they are looked up again."""
+    """The broker's own cleaner ran after ours, so the horizons are read again."""
     registry = registry_with(partition_scan(**CLEAN, removal_known=True, next_purge_ms=None))
     assert not list(registry.spare_work(NOW))
     registry.merge(dir_scan(partition_scan(**CLEAN, clean_offset=15)), NOW)
@@ -254,8 +254,8 @@ def test_horizons_are_unknown_after_a_cleaning_by_the_broker() -> None:
     assert triggers(registry, NOW + 7) == ["tombstone_removal"]
 
 
-def test_the_result_of_a_partition_that_is_gone_is_nobodys() -> None:
-    """Deleted and created again while a worker had the old one."""
+def test_the_result_of_a_partition_that_is_gone_is_ignored() -> None:
+    """It was deleted and created again while a worker had the old one."""
     registry = registry_with()
     old = entry_of(registry).scan
     assert old is not None
@@ -270,7 +270,7 @@ def test_the_result_of_a_partition_that_is_gone_is_nobodys() -> None:
     assert triggers(registry) == ["ratio"]
 
 
-def test_the_result_of_a_topic_that_was_created_again_is_nobodys() -> None:
+def test_the_result_of_a_topic_that_was_created_again_is_ignored() -> None:
     import uuid  # noqa: PLC0415
 
     registry = registry_with(partition_scan(topic_id=uuid.UUID(int=1)))
@@ -299,8 +299,8 @@ def test_a_full_disk_is_the_reason_that_is_reported() -> None:
     assert partition_view(nothing, entry_of(nothing)).reason == "cleaning would remove nothing"
 
 
-def test_scans_do_not_forgive_what_a_worker_found() -> None:
-    """Two that fail and one that goes well: tried again when it was to be, and its failures still count."""
+def test_scans_do_not_clear_a_workers_failure() -> None:
+    """Two scans that fail and one that succeeds: tried again when it was due, and its failures still count."""
     registry = registry_with()
     done(registry, failed="corrupt", retry=Retry(NOW - 5, 5, NOW + 8000))
     for _ in range(2):

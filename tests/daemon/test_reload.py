@@ -1,4 +1,4 @@
-"""Settings that are read again while the daemon works: what runs goes by them too, and nothing gets stuck."""
+"""Settings that are read again while the daemon runs: running jobs follow them too, and nothing gets stuck."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_which_jobs_a_reload_stops(change: str) -> None:
-    """Whoever would not be begun now, or by other rules; a round of hours is not begun again for anything else."""
+    """One that would not start now, or with other compaction settings; no other change restarts a cleaning of hours."""
     reported, kinds = CHANGES[change]
     before, after = load_settings([], RUNS, {}), load_settings([], [*RUNS, reported], {})
     jobs = {kind: job(kind) for kind in ("live", "stage", "observe", "estimate")}
@@ -60,14 +60,14 @@ def test_which_jobs_a_reload_stops(change: str) -> None:
 
 
 def job(kind: str) -> CleaningJob:
-    """As far as it is asked."""
+    """A job with these properties only."""
     return cast("CleaningJob", SimpleNamespace(kind=kind, name=TopicPartition("orders", 0)))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("change", ["excluded", "other rules"])
-def test_a_cleaning_that_a_reload_overtakes(root: Path, change: str) -> None:
-    """It stops between two chunks: it went on to its end, whatever the settings said by then."""
+def test_a_reload_stops_a_cleaning(root: Path, change: str) -> None:
+    """It stops between two chunks; once it continued to its end, whatever the new settings were."""
     config = root.parent / "cleanerd.toml"
     config.write_text("")
     with broker(root, {"orders-0": large(12, 30)}) as agent:
@@ -89,7 +89,7 @@ def test_a_cleaning_that_a_reload_overtakes(root: Path, change: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_cleaning_goes_on_by_what_is_no_rule(root: Path) -> None:
+def test_a_cleaning_adopts_settings_that_do_not_affect_retention(root: Path) -> None:
     config = root.parent / "cleanerd.toml"
     config.write_text("")
     with broker(root, {"orders-0": large(4, 30)}):
@@ -106,7 +106,7 @@ def test_a_cleaning_goes_on_by_what_is_no_rule(root: Path) -> None:
 
 
 def test_a_log_directory_around_the_state_that_is_written_to(tmp_path: Path) -> None:
-    """Another state directory counts from the next start on: until then a broker's directory may not hold this one."""
+    """Another state directory is used from the next start on; until then no log directory may contain this one."""
     before = [f"cleanerd.log.dirs={tmp_path}/logs", f"cleanerd.state.dir={tmp_path}/kafka/state"]
     after = [f"cleanerd.log.dirs={tmp_path}/kafka", f"cleanerd.state.dir={tmp_path}/state"]
     configuration = Configuration(load_settings([], before, {}), lambda: load_settings([], after, {}))
@@ -116,7 +116,7 @@ def test_a_log_directory_around_the_state_that_is_written_to(tmp_path: Path) -> 
 
 
 def test_log_directories_that_the_brokers_file_has_now(tmp_path: Path) -> None:
-    """No key of ours changed: it was said that nothing had, while a directory was given up and another one taken on."""
+    """None of our keys changed: "nothing changed" was reported while a directory was dropped and another one added."""
     properties = tmp_path / "server.properties"
     properties.write_text(f"log.dirs={tmp_path}/a\n")
     reported = [f"cleanerd.broker.properties={properties}", f"cleanerd.state.dir={tmp_path}/state"]
@@ -128,7 +128,7 @@ def test_log_directories_that_the_brokers_file_has_now(tmp_path: Path) -> None:
 
 
 def test_settings_that_came_through_a_pipe(tmp_path: Path) -> None:
-    """``--config <(...)``: read again it is empty, and all that it said were defaults from then on; a FIFO blocks."""
+    """``--config <(...)``: read again it is empty, so all settings became defaults; a FIFO blocks."""
     pipe, file = tmp_path / "pipe", tmp_path / "file"
     os.mkfifo(pipe)
     file.write_text(f'"cleanerd.state.dir" = "{tmp_path}/state"\n"log.cleaner.threads" = 3\n')
@@ -141,7 +141,7 @@ def test_settings_that_came_through_a_pipe(tmp_path: Path) -> None:
 
 
 class Reported(Notifier):
-    """What systemd would be told."""
+    """The messages that systemd would get."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -152,19 +152,19 @@ class Reported(Notifier):
         return True
 
 
-def test_a_reload_that_fails_in_a_way_of_its_own(root: Path) -> None:
-    """A bug, or memory that runs out: the old settings stay, it is told, and systemd does not wait for ever."""
+def test_a_reload_that_fails_unexpectedly(root: Path) -> None:
+    """A bug, or too little memory: the old settings stay, the failure is reported, and systemd gets its answer."""
     reported = Reported()
 
     def broken() -> Settings:
-        raise ValueError("nobody thought of that")
+        raise ValueError("an unforeseen bug")
 
     async def main() -> None:
         service = Service(load_settings([], assignments(root), {}), broken, notifier=reported)
         running = asyncio.create_task(service.run())
         try:
             await until("ready", lambda: service.view().ready)
-            with pytest.raises(CleanerdError, match="unexpected error: ValueError: nobody thought of that"):
+            with pytest.raises(CleanerdError, match="unexpected error: ValueError: an unforeseen bug"):
                 service.reload()
             assert "settings not reloaded: unexpected error: ValueError" in service.view().warnings[0]
             assert service.configuration.generation == 1
@@ -179,7 +179,7 @@ def test_a_reload_that_fails_in_a_way_of_its_own(root: Path) -> None:
 
 
 def test_a_reload_during_the_start_does_not_end_it(root: Path) -> None:
-    """SIGHUP before everything was looked at: the unit counted as started, and was refused a moment later."""
+    """SIGHUP before the first scan ended: the unit counted as started, and was refused a moment later."""
     reported = Reported()
     settings = load_settings([], assignments(root), {})
 

@@ -1,4 +1,4 @@
-"""The daemon and settings that were forgotten: other rules than the last cleaning's need a word (U-6, U-8)."""
+"""The daemon and forgotten settings: a change of the compaction settings needs a confirmation (U-6, U-8)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BY_TIMESTAMP = "strategy=timestamp;tombstone.mode=null"
 
 
 def remember(root: Path, name: str, fingerprint: str) -> None:
-    """A clean point at the beginning of the log, by these rules."""
+    """Store a checkpoint at the start of the log, with these compaction settings."""
     log_dir = read_log_dir(root)
     (topic,) = [each for each in log_dir.partitions if str(each) == name]
     log = read_partition(log_dir, topic)
@@ -69,8 +69,8 @@ def test_an_unnamed_change_of_rules_is_refused(root: Path) -> None:
 
 
 def test_a_strategy_in_the_settings_is_enough(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-6: what is named for the topic is meant; the log says what it costs before it happens."""
-    # A logger that was used before keeps what it was configured with; a new one goes by what another test configured.
+    """U-6: a setting for the topic counts as intended; the log reports its cost before it takes effect."""
+    # An already used logger keeps its configuration; a new one would use the configuration of another test.
     heard = LogCapture()
     for module in (run_job, log_messages):
         logger = structlog.wrap_logger(

@@ -1,4 +1,4 @@
-"""cleanerd.daemon.work.run_job: what a job has read last of its partition is the look at it; nobody reads it again."""
+"""cleanerd.daemon.work.run_job: the job's own last reading of its partition serves as the next scan."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_job_that_scanned_itself_needs_no_other_scan() -> None:
 
 
 def test_a_topic_created_again_is_scanned() -> None:
-    """The topic was created again while the job worked: what the job saw is another topic's."""
+    """The topic was created again while the job ran: the job's scan is about another topic."""
     registry = registry_with(partition_scan())
     assert not ended(registry, partition_scan(), partition_scan(**CLEAN, topic_id=object()))
     assert triggers(registry) == []
@@ -88,14 +88,14 @@ def test_a_topic_created_again_is_scanned() -> None:
 
 
 def test_the_scan_of_a_job_equals_a_full_scan(root: Path) -> None:
-    """After a cleaning nobody but the job has asked the broker for the partition, and what it saw is what is there."""
+    """After a cleaning only the job has queried the broker for the partition, and its scan shows the current state."""
     seen: list[JobDone] = []
 
     def noted(*arguments: Any) -> JobDone:
         seen.append(run_job.run(*arguments))
         return seen[-1]
 
-    # The file system tells of the swap too; who is told looks a second later, also at what the other job has at work.
+    # The file system reports the swap too; the scan a second later also covers the other job's partition.
     limits = DaemonLimits(debounce_seconds=PATIENCE_SECONDS)
     with broker(root, 2) as agent:
 
@@ -109,7 +109,7 @@ def test_the_scan_of_a_job_equals_a_full_scan(root: Path) -> None:
         first = LogDirScanner(root).scan(known)
     cleanings = [done for done in seen if done.job.kind == "live"]
     assert len(cleanings) == 2
-    assert requested == 2 + 2 * 2, "the first look, then a job asks before and after"
+    assert requested == 2 + 2 * 2, "the first scan, then a job's queries before and after"
     scans = {each.name: each for each in first.scans if isinstance(each, PartitionScan)}
     for done in cleanings:
         assert done.after is not None
@@ -123,7 +123,7 @@ def test_the_scan_of_a_job_equals_a_full_scan(root: Path) -> None:
 
 
 def test_a_segment_that_came_since_is_scanned(root: Path) -> None:
-    """The directory is listed after the log was read: what is not in both is not known."""
+    """The directory is listed after the log was read: files that are not in both are unknown."""
     make_log_dir(root, {"orders-0": two_groups()})
     known = scan_context(root)
     (first,) = LogDirScanner(root).scan(known).scans
@@ -139,7 +139,7 @@ def test_a_segment_that_came_since_is_scanned(root: Path) -> None:
 
 
 def test_the_scan_of_a_job_is_used(root: Path) -> None:
-    """What a worker noted is not looked at again until something changes there."""
+    """A partition that a worker scanned is not scanned again until something changes there."""
     make_log_dir(root, {"orders-0": two_groups()})
     known, scanner = scan_context(root), LogDirScanner(root)
     (first,) = scanner.scan(known).scans
@@ -149,16 +149,16 @@ def test_the_scan_of_a_job_is_used(root: Path) -> None:
     write_segment(path, 100, batch(100, ("k", "1")))
     noted = replace(seen, mtime_ns=path.stat().st_mtime_ns, files=files_in(str(path)))
     scanner.note(name, replace(noted))
-    assert scanner.scan(known).scans == (), "somebody has seen it"
+    assert scanner.scan(known).scans == (), "a scan has seen it"
     write_segment(path, 200, batch(200, ("k", "1")))
     scanner.note(name, replace(noted))
-    assert [each.name for each in scanner.scan(known).scans] == [name], "another one came since"
+    assert [each.name for each in scanner.scan(known).scans] == [name], "another scan came since"
     scanner.note(name, replace(noted, settled=False))
     assert [each.name for each in scanner.scan(known).scans] == [name]
 
 
-def test_a_job_that_went_by_the_settings_from_before_a_reload(root: Path) -> None:
-    """What it saw at its end is looked at anew: its strategy, or its ratio, counted for ten minutes more."""
+def test_a_job_with_the_settings_from_before_a_reload(root: Path) -> None:
+    """Its last scan is repeated: its strategy, or its ratio, applied for ten minutes more."""
     make_log_dir(root, {"orders-0": two_groups()})
     before, scanner = scan_context(root), LogDirScanner(root)
     scanner.scan(before)
@@ -175,7 +175,7 @@ def test_a_job_that_went_by_the_settings_from_before_a_reload(root: Path) -> Non
 def test_records_written_since_a_job_survive_a_dropped_scan(root: Path) -> None:
     """A scan requested before a job ended skips its partition, so that the next one finds changes since the job.
 
-    Surveyed by a scan whose result is dropped, they would have waited for ten minutes.
+    If a dropped scan had surveyed them, they would have waited for ten minutes.
     """
     make_log_dir(root, {"orders-0": two_groups()})
     known, scanner = scan_context(root), LogDirScanner(root)
@@ -187,11 +187,11 @@ def test_records_written_since_a_job_survive_a_dropped_scan(root: Path) -> None:
     (last,) = scanner.scan(known).scans
     assert isinstance(last, PartitionScan)
     assert last.leftover
-    assert scanner.scan(known).scans == (), "that scan counts"
+    assert scanner.scan(known).scans == (), "that scan is used"
 
 
-def test_a_quarantine_is_cleared_once_by_a_scan_that_counts(root: Path) -> None:
-    """OP-10: the scan after the request removes it from the state directory; a failure since then is kept."""
+def test_a_quarantine_is_cleared_once_by_a_scan_that_is_used(root: Path) -> None:
+    """OP-10: the scan after the request removes it from the state directory; a later failure is kept."""
     make_log_dir(root, {"orders-0": two_groups()})
     known, scanner = scan_context(root), LogDirScanner(root)
 

@@ -1,4 +1,4 @@
-"""cleanerd.daemon.discovery.scan_threads: a log directory whose disk hangs holds up nobody but itself."""
+"""cleanerd.daemon.discovery.scan_threads: a log directory whose disk hangs delays no other."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SOON_LATE = DaemonLimits(scan_seconds=0.3)
 
 
 class Disk:
-    """Every look at ``path`` waits while the disk hangs; ``scanner`` makes what looks at it."""
+    """Every scan of ``path`` waits while the disk hangs; ``scanner`` makes the scanner."""
 
     def __init__(self, path: Path, *, works: bool = False) -> None:
         self.works = threading.Event()
@@ -70,7 +70,7 @@ class Disk:
 
 @pytest.mark.slow
 def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other directory is cleaned; this one is offline and asked once; when it answers it is cleaned too."""
+    """The other directory is cleaned; this one is offline and queried once; when it answers it is cleaned too."""
     bad = root.parent / "bad"
     disk = Disk(bad)
     followed: list[set[Path]] = []
@@ -85,7 +85,7 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         async def story(service: Service) -> None:
             await until("the others are clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
             online = {str(root): True, str(bad): False}
-            # On a busy machine a look of the good one can be late too, for a moment.
+            # On a busy machine a scan of the good one can be late too, for a moment.
             await until("offline", lambda: {d.path: d.online for d in service.view().log_dirs} == online)
             view = service.view()
             assert view.ready
@@ -94,14 +94,14 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             rounds = view.last_scan_ms
             await until("rounds go on", lambda: service.view().last_scan_ms != rounds)
             assert disk.scans == 1
-            assert not any(bad in each for each in followed), "inotify would hang, and all else with it"
+            assert not any(bad in each for each in followed), "inotify would hang, and the daemon with it"
             realpath = os.path.realpath
 
             def resolved(path: Any) -> str:
                 assert path != bad or threading.current_thread() is not threading.main_thread()
                 return realpath(path)
 
-            # No path is resolved on the event loop: the disk would hold it up.
+            # No path is resolved on the event loop, which the disk would block.
             monkeypatch.setattr(os.path, "realpath", resolved)
             service.reload()
             disk.works.set()
@@ -113,8 +113,8 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_disk_that_begins_to_hang_stops_no_other(root: Path) -> None:
-    """OP-10: nothing of the healthy directory waits for the minute that the other one has to answer."""
+def test_a_disk_that_starts_to_hang_stops_no_other(root: Path) -> None:
+    """OP-10: nothing of the healthy directory waits during the minute that the other one has to answer."""
     bad = root.parent / "bad"
     disk = Disk(bad, works=True)
     with broker(root), broker(bad, {"lost-0": two_groups()}):
@@ -133,7 +133,7 @@ def test_a_disk_that_begins_to_hang_stops_no_other(root: Path) -> None:
                 write_checkpoint(root / "recovery-point-offset-checkpoint", offsets)
                 await until("the other is cleaned", lambda: service.view().totals.cleans.get("cleaned") == 3)
                 assert time.monotonic() - began < DaemonLimits().scan_seconds / 2
-                assert disk.scans == before, "it is not asked again before it answers"
+                assert disk.scans == before, "it is not queried again before it answers"
             finally:
                 disk.works.set()
             await until("it is looked at again", lambda: disk.scans > before)
@@ -143,7 +143,7 @@ def test_a_disk_that_begins_to_hang_stops_no_other(root: Path) -> None:
 
 @pytest.mark.slow
 def test_explain_of_a_hanging_directory_answers_at_once(root: Path) -> None:
-    """It worked, and then it does not: explain says so at once, and the end waits for nobody."""
+    """It worked, and now it hangs: explain reports it at once, and the shutdown does not wait."""
     disk = Disk(root, works=True)
     with broker(root):
 
@@ -165,7 +165,7 @@ def test_explain_of_a_hanging_directory_answers_at_once(root: Path) -> None:
 
 @pytest.mark.slow
 def test_a_bug_in_a_scan_is_reported(root: Path) -> None:
-    """Its thread ends and is replaced; the next look is as any other."""
+    """Its thread ends and is replaced; the next scan is as usual."""
     bugs = [ZeroDivisionError("a bug")]
 
     class Buggy(LogDirScanner):
@@ -184,7 +184,7 @@ def test_a_bug_in_a_scan_is_reported(root: Path) -> None:
 
 
 def test_explain_does_not_wait_for_a_hanging_disk(root: Path) -> None:
-    """Nobody knows yet that it hangs: explain does not wait for as long as the disk does."""
+    """It is not yet known that the disk hangs: explain does not wait as long as the disk does."""
     works = threading.Event()
 
     class Hangs(LogDirScanner):
@@ -204,15 +204,15 @@ def test_explain_does_not_wait_for_a_hanging_disk(root: Path) -> None:
         serve(assignments(root), story, limits=SOON_LATE, scanner=Hangs)
 
 
-def test_the_end_does_not_wait_for_a_scan_after_a_clean(root: Path) -> None:
-    """The job is done, its disk hangs when it is looked at again: nothing is left to be waited for."""
+def test_the_shutdown_does_not_wait_for_a_scan_after_a_cleaning(root: Path) -> None:
+    """The job is done, and its disk hangs during the next scan: the shutdown waits for nothing."""
     works = threading.Event()
 
     class Hangs(LogDirScanner):
         def scan(self, context: ScanContext, only: Any = None) -> Any:
             if only is not None:
                 works.wait(PATIENCE_SECONDS)
-                raise ZeroDivisionError("nobody listens any more")
+                raise ZeroDivisionError("no listener any more")
             return super().scan(context, only)
 
     with broker(root):
@@ -229,8 +229,8 @@ def test_the_end_does_not_wait_for_a_scan_after_a_clean(root: Path) -> None:
             works.set()
 
 
-def test_a_mode_that_was_set_counts_at_once(root: Path) -> None:
-    """Between a reload and the looks by its settings nothing begins that the old ones allowed."""
+def test_a_changed_mode_takes_effect_at_once(root: Path) -> None:
+    """Between a reload and the scans with its settings, nothing starts that only the old ones allowed."""
     reported = assignments(root)
     with broker(root):
         (root.parent / "state").mkdir()
@@ -250,7 +250,7 @@ def test_a_mode_that_was_set_counts_at_once(root: Path) -> None:
 
 
 class Scene:
-    """A log directory whose looks wait for ``works``; ``merged`` is what came of them, in order."""
+    """A log directory whose scans wait for ``works``; ``merged`` has their results, in order."""
 
     def __init__(self, root: Path, *, limits: DaemonLimits = SOON_LATE) -> None:
         self.works = threading.Event()
@@ -298,7 +298,7 @@ def world(root: Path) -> ScanContext:
 
 @pytest.mark.slow
 def test_an_error_after_the_client_gave_up_is_not_logged(root: Path) -> None:
-    """Whoever asked was told that there is no answer: asyncio told of the error, with a traceback in the log."""
+    """The client already had its answer, a timeout: asyncio logged the error with a traceback."""
     scene = Scene(root)
     reported: list[str] = []
 
@@ -322,18 +322,18 @@ def test_an_error_after_the_client_gave_up_is_not_logged(root: Path) -> None:
 
 
 def test_two_scans_that_come_late(root: Path) -> None:
-    """The looker says nothing twice: what the second one found must not get lost."""
+    """The scanner reports nothing twice: the result of the second scan must not get lost."""
     scene = Scene(root)
 
     async def story() -> None:
         reported = world(root)
         await asyncio.gather(scene.scans.scan(reported, {root: None}), scene.scans.scan(reported, {root: set()}))
-        assert [found.online for found in scene.merged] == [False], "it is told once"
+        assert [found.online for found in scene.merged] == [False], "it is reported once"
         scene.works.set()
         await until("both", lambda: scene.woken == 2)
         assert [found.mode.reason for found in scene.merged[1:]] == ["whole", "one"]
         await scene.scans.scan(reported, {root: None})
-        assert len(scene.merged) == 4, "it is asked again"
+        assert len(scene.merged) == 4, "it is queried again"
 
     asyncio.run(story())
     scene.scans.close()
@@ -374,8 +374,8 @@ def test_a_scan_under_way_when_a_job_ends_does_not_count(root: Path, late: bool)
         scene.scans.close()
 
 
-def test_a_late_scan_by_old_settings(root: Path) -> None:
-    """It answers, and is asked again; that it may be cleaned live was said by settings that no longer count."""
+def test_a_late_scan_with_old_settings(root: Path) -> None:
+    """It answers, and is queried again: its live mode comes from settings that no longer apply."""
     scene = Scene(root)
 
     async def story() -> None:
@@ -390,7 +390,7 @@ def test_a_late_scan_by_old_settings(root: Path) -> None:
 
 
 def test_the_sweep_runs_after_the_scan_is_reported(root: Path) -> None:
-    """S-51: with thousands of partitions that takes long, and nobody waits for it; one that ends in a bug is told."""
+    """S-51: with thousands of partitions the sweep takes long, and nothing waits for it; a bug in it is reported."""
     make_log_dir(root, {"orders-0": two_groups()})
     merged, warned = list[LogDirScan](), list[str]()
     swept: list[Path] = []
@@ -413,11 +413,11 @@ def test_the_sweep_runs_after_the_scan_is_reported(root: Path) -> None:
         assert (len(merged), swept) == (1, [])
         goes_on.set()
         await scans.scan(reported, {root: None})
-        assert swept[:1] == [root], "before the next look, by the same thread"
-        await until("the second is told", lambda: bool(warned))
+        assert swept[:1] == [root], "before the next scan, by the same thread"
+        await until("the second is reported", lambda: bool(warned))
         assert "a bug" in warned[0]
         await scans.scan(reported, {root: set()})
-        assert len(swept) == 2, "a look at some of its partitions misses nobody"
+        assert len(swept) == 2, "a scan of some of its partitions finds no partition missing"
         await scans.scan(reported, {root: None})
         await until("another thread has taken its place", lambda: len(swept) == 3)
         assert [scan.online for scan in merged] == [True] * 4
@@ -427,13 +427,13 @@ def test_the_sweep_runs_after_the_scan_is_reported(root: Path) -> None:
 
 
 def test_a_directory_dropped_while_it_hangs(root: Path) -> None:
-    """U-39: its lock is given back when its disk answers, so that it can be taken up again, by this daemon too.
+    """U-39: its lock is released when its disk answers, so that any daemon can manage it again.
 
-    It was held until the daemon ended, which said that another one, itself, works there.
+    It was held until the daemon ended, which reported that another daemon, itself, had the directory.
     """
     make_log_dir(root, {"orders-0": two_groups()})
     disk, merged = Disk(root, works=True), list[LogDirScan]()
-    # A look that is to be late hangs; the others have time, also on a machine that is busy.
+    # A scan that is to be late hangs; the others have time, also on a busy machine.
     limits = DaemonLimits(scan_seconds=2.0)
     scans = ScanThreads(merged.append, lambda _text: None, lambda: None, limits, scanner=disk.scanner)
 
@@ -460,7 +460,7 @@ def test_a_directory_dropped_while_it_hangs(root: Path) -> None:
 
 
 def test_a_directory_dropped_just_before_it_hangs(root: Path) -> None:
-    """Nobody knows that yet: to give its lock back would keep the event loop, and with it all that the daemon does."""
+    """This is not known yet: releasing its lock would block the event loop, and with it the daemon."""
     scene = Scene(root, limits=DaemonLimits(give_back_seconds=0.1))
     assert scene.scans.attend([]) == [root]
     assert scene.released == []

@@ -1,4 +1,4 @@
-"""Who is cleaned next: each rule of the order on its own, then properties of any choice."""
+"""The order of cleanings: each rule on its own, then properties of any choice."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_overdue_comes_before_any_saving_and_the_longest_overdue_first() -> None
 
 
 def test_candidates_are_ordered_by_bytes_reclaimed_per_byte_moved() -> None:
-    """Not the largest, nor the highest ratio: what is won for the work."""
+    """Neither the largest nor the highest ratio first: the gain per work decides."""
     large = candidate(1, reclaimable_bytes=1000, moved_bytes=100_000)
     small = candidate(2, reclaimable_bytes=90, moved_bytes=100)
     assert first(large, small) == 2
@@ -58,13 +58,13 @@ def test_waiting_outweighs_any_saving_in_the_end() -> None:
 
 
 def test_a_starved_partition_counts_as_overdue() -> None:
-    """A flood of overdue partitions does not keep the others away for ever."""
+    """Many overdue partitions do not starve the others."""
     starved = candidate(1, waiting_ms=STARVED_MS + 2 * HOUR_MS)
     assert first(starved, candidate(2, "overdue", overdue_ms=HOUR_MS)) == 1
     assert first(starved, candidate(2, "overdue", overdue_ms=3 * HOUR_MS)) == 2
 
 
-def test_outside_of_the_windows_only_requests_or_overdue_begin() -> None:
+def test_outside_of_the_windows_only_requests_or_overdue_partitions_start() -> None:
     """A tombstone removal can wait, an overdue partition cannot."""
     all_kinds = [candidate(n, kind) for n, kind in enumerate(("ratio", "tombstone_removal", "overdue", "manual"))]
     closed = choose(all_kinds, [], ScheduleLimits(9, 9, window_open=False))
@@ -110,7 +110,7 @@ RUNNING = st.lists(
 
 
 @given(CANDIDATES, RUNNING, st.integers(1, 6), st.integers(1, 3), st.booleans())
-def test_caps_are_kept_and_no_thread_idles_without_a_reason(
+def test_caps_are_kept_and_no_thread_is_idle_without_a_reason(
     candidates: list[Candidate],
     running: list[tuple[str, TopicPartition]],
     threads: int,
@@ -141,7 +141,7 @@ def test_the_order_is_total_and_does_not_depend_on_where_it_began(candidates: li
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.booleans()), min_size=2, max_size=12), st.integers(0, 11))
 def test_no_partition_starves(others: list[tuple[int, bool]], victim: int) -> None:
-    """One thread, a cleaning an hour, everybody dirty again at once, half of them overdue by a promise of an hour."""
+    """One thread, one cleaning per hour, all dirty again at once, half of them overdue by a promise of an hour."""
     waiting = dict.fromkeys(range(len(others)), 0)
     victim %= len(others)
     others[victim] = (0, False)
@@ -163,7 +163,7 @@ def test_no_partition_starves(others: list[tuple[int, bool]], victim: int) -> No
 
 
 def test_a_suspect_comes_last_and_alone() -> None:
-    """U-35: what a process was killed at begins when nothing else can, beside nothing, and one at a time."""
+    """U-35: a partition at which the process was killed starts last, with no other job, and one at a time."""
     bad, worse = candidate(1, is_suspect=True), candidate(2, is_suspect=True)
     good = candidate(3)
     assert choose([bad, good, worse], [], ScheduleLimits(9, 9)) == [good]
@@ -172,16 +172,16 @@ def test_a_suspect_comes_last_and_alone() -> None:
     assert choose([bad, worse], [], ScheduleLimits(9, 9, window_open=False)) == []
 
 
-def test_a_suspect_is_not_left_for_ever() -> None:
-    """Where there is always something else: who is asked for, or has waited long, gets a moment of its own."""
+def test_a_suspect_gets_its_turn() -> None:
+    """If there is always another candidate: a requested one, or one that has waited long, runs alone for a moment."""
     good, arguments = candidate(3), candidate(1, "manual", is_suspect=True)
     for bad in (arguments, candidate(1, is_suspect=True, waiting_ms=STARVED_MS + 1)):
         assert choose([bad, good], [("/a", candidate(4).name)], ScheduleLimits(9, 9)) == []
         assert choose([bad, good], [], ScheduleLimits(9, 9)) == [bad]
 
 
-def test_a_partial_cleaning_goes_on_behind_those_that_waited_meanwhile() -> None:
-    """D-12: but before those that came later, unless these rank higher anyway."""
+def test_a_partial_cleaning_continues_behind_those_that_waited_meanwhile() -> None:
+    """D-12: but before later ones, unless these rank higher anyway."""
     part = candidate(0, "overdue", overdue_ms=9, waiting_ms=5, had_part=True)
     waited = [candidate(n, waiting_ms=n) for n in (5, 6)]
     late = [candidate(7, waiting_ms=4), candidate(8, "overdue", overdue_ms=10, waiting_ms=4)]
@@ -189,7 +189,7 @@ def test_a_partial_cleaning_goes_on_behind_those_that_waited_meanwhile() -> None
     assert found == [8, 6, 5, 0, 7]
 
 
-def test_of_two_partial_cleanings_the_one_that_waited_longer_goes_on() -> None:
+def test_of_two_partial_cleanings_the_one_that_waited_longer_continues() -> None:
     """D-12: two large partitions take turns, whichever is overdue."""
     first = candidate(0, "overdue", overdue_ms=9, waiting_ms=1, had_part=True)
     second = candidate(1, waiting_ms=2, had_part=True)
@@ -197,8 +197,8 @@ def test_of_two_partial_cleanings_the_one_that_waited_longer_goes_on() -> None:
 
 
 @given(st.integers(1, 3), st.lists(st.integers(0, 6), min_size=1, max_size=20))
-def test_between_two_turns_of_large_partitions_all_that_wait_get_theirs(larges: int, arrivals: list[int]) -> None:
-    """D-12: one worker, partitions that are overdue for ever, and small ones that arrive during each turn."""
+def test_between_two_turns_of_large_partitions_all_waiting_ones_run(larges: int, arrivals: list[int]) -> None:
+    """D-12: one worker, partitions that are always overdue, and small ones that arrive during each turn."""
     now, waits = 0, dict.fromkeys(range(larges), 0)
     had_part, begun = set[int](), list[int]()
     for small, pause in enumerate(arrivals, start=larges):
@@ -211,7 +211,7 @@ def test_between_two_turns_of_large_partitions_all_that_wait_get_theirs(larges: 
         ]  # fmt: skip
         (chosen,) = choose(candidates, [], ScheduleLimits(1, 1))
         turn = chosen.name.partition
-        # A small one is passed over by each of the large ones once, and those take turns.
+        # Each large one precedes a small one once, and the large ones take turns.
         older = [n for n, since in waits.items() if n >= larges and since <= waits[turn]]
         assert turn not in had_part or not older
         begun.append(turn)

@@ -1,4 +1,4 @@
-"""The end of the daemon, and of a log directory, while others are at work."""
+"""The end of the daemon, and of a log directory, while jobs are running."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from cleanerd.daemon.work.job import CleaningJob, JobDone
 
 
-def test_nothing_is_begun_after_a_part_of_the_daemon_died(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends with what died; jobs that end meanwhile do not give their worker another one, which nobody waits for."""
+def test_nothing_is_started_after_a_part_of_the_daemon_died(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends with that part; jobs that end meanwhile do not give their worker another one, which would get lost."""
     begun: list[str] = []
     services: list[Service] = []
     one_runs, go_on = threading.Event(), threading.Event()
@@ -62,8 +62,8 @@ def test_nothing_is_begun_after_a_part_of_the_daemon_died(root: Path, monkeypatc
     assert len(begun) == 1
 
 
-def test_a_signal_is_heard_before_anybody_can_see_the_daemon(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever can ask it can also stop it in order: not by the default action, which ends it on the spot."""
+def test_a_signal_is_handled_before_the_daemon_is_visible(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that can reach it can also stop it in order, not by the default action, which ends it at once."""
     heard: list[bool] = []
     start = ControlServer.start
 
@@ -71,17 +71,17 @@ def test_a_signal_is_heard_before_anybody_can_see_the_daemon(root: Path, monkeyp
         await start(server)
         heard.extend(signal.getsignal(each) is not signal.SIG_DFL for each in (signal.SIGTERM, signal.SIGHUP))
 
-    # Nothing outside of the process can tell when the socket is made.
+    # No other process can know when the socket is created.
     monkeypatch.setattr(ControlServer, "start", started)
     for each in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_DFL)  # as at a start; the loops of tests before leave theirs
+        signal.signal(each, signal.SIG_DFL)  # as at a start; the event loops of earlier tests leave their handlers
     with broker(root):
         serve(assignments(root), lambda service: until("ready", lambda: service.view().ready))
     assert heard == [True, True]
 
 
 def test_a_directory_is_given_up_between_the_request_and_the_scan(root: Path) -> None:
-    """A reload that drops it comes in just then: the look is nobody's, and the others go on."""
+    """A reload that drops it comes just then: the scan has no directory any more, and the others continue."""
     other = root.parent / "other"
     with broker(root, 1), broker(other, {"lost-0": two_groups()}):
 
@@ -93,7 +93,7 @@ def test_a_directory_is_given_up_between_the_request_and_the_scan(root: Path) ->
 
             async def silent(paths: tuple[Path, ...], seconds: float | None = None) -> Any:
                 mute = await real(paths, seconds)
-                if other in paths and not reported:  # after this the looks begin, each in a task of its own
+                if other in paths and not reported:  # after this the scans start, each in its own task
                     reported.append(asyncio.get_running_loop().call_soon(service.reload))
                 return mute
 

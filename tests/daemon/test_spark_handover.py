@@ -1,4 +1,4 @@
-"""Partitions with many keys are handed over to Spark: which, how it is ended, what its end means."""
+"""Partitions with many keys are handed over to Spark: which ones, how Spark is stopped, and what its outcome means."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def root() -> Iterator[Path]:
 
 
 class Spark:
-    """Stands in for ``cleanerd spark clean``: a Python program that finds the command line of it in ``argv[1]``.
+    """Replaces ``cleanerd spark clean``: a Python program that finds that command line in ``argv[1]``.
 
     ``instead``: a command that is run in its place.
     """
@@ -119,8 +119,8 @@ def lives(pid: int) -> bool:
 
 
 @pytest.mark.long
-def test_spark_goes_by_our_clock(root: Path) -> None:
-    """A wall clock that jumped ahead is not believed; a process of its own has only that one."""
+def test_spark_uses_our_clock(root: Path) -> None:
+    """A wall clock that jumped ahead is not trusted, but a separate process has only that one."""
     spark = Spark(root.parent, STAGES)
     make_log_dir(root, {"orders-0": two_groups()})
     clock = Clock(lambda: wall_ms() - 86_400_000)
@@ -144,7 +144,7 @@ def test_spark_goes_by_our_clock(root: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("keys", "handed"), [(KEYS, True), (KEYS + 1, False), (7, False), ("never", False)])
 def test_partitions_from_the_key_limit_on_go_to_spark(root: Path, keys: int | str, handed: bool) -> None:
-    """7 records of 4 keys: records do not count. By whomever it is staged, once, and apply swaps it in."""
+    """7 records of 4 keys: the limit is about keys. It is staged once, by either, and apply swaps it in."""
     spark = Spark(root.parent, STAGES)
     make_log_dir(root, {"orders-0": two_groups()})
     before = content(root)
@@ -173,7 +173,7 @@ def test_partitions_from_the_key_limit_on_go_to_spark(root: Path, keys: int | st
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["stop", "pause", "observe"])
 def test_its_process_group_ends_with_the_cleaning(root: Path, how: str) -> None:
-    """SIGTERM and a pause: nothing that it started stays, soon, and nobody is blamed."""
+    """SIGTERM and a pause: all its child processes end soon, and no partition is blamed."""
     spark = Spark(root.parent, HANGS)
     make_log_dir(root, {"orders-0": two_groups()})
     pids = root.parent / "pids"
@@ -197,8 +197,8 @@ def test_its_process_group_ends_with_the_cleaning(root: Path, how: str) -> None:
 
     with held(root):
         serve(settings, story, spark_offload=spark.offload, limits=SETTLES_SOON)
-    assert time.monotonic() - began < PATIENCE_SECONDS / 2  # it hangs for ever by itself
-    while any(lives(int(pid)) for pid in pids.read_text().split()):  # what was killed takes a moment to be gone
+    assert time.monotonic() - began < PATIENCE_SECONDS / 2  # it hangs indefinitely by itself
+    while any(lives(int(pid)) for pid in pids.read_text().split()):  # a killed process takes a moment to disappear
         assert time.monotonic() - began < PATIENCE_SECONDS
         time.sleep(0.01)
 
@@ -214,7 +214,7 @@ def test_its_process_group_ends_with_the_cleaning(root: Path, how: str) -> None:
     ],
 )
 def test_its_failure_is_a_failed_job(root: Path, program: str, reason: str) -> None:
-    """OP-10: quarantined with what it said, and with the usual back-off."""
+    """OP-10: quarantined with its message, and with the usual back-off."""
     spark = Spark(root.parent, program)
     make_log_dir(root, {"orders-0": two_groups()})
 
@@ -232,8 +232,11 @@ def test_its_failure_is_a_failed_job(root: Path, program: str, reason: str) -> N
 
 @pytest.mark.long
 @pytest.mark.parametrize("lacks", ["room for its files", "the program"])
-def test_a_lack_of_the_machine_is_no_quarantine(root: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
-    """A full or missing /tmp, no more processes: the partition waits; it was quarantined, and a worker called dead."""
+def test_a_lack_of_resources_is_not_a_quarantine(root: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
+    """A full or missing /tmp, no more processes: the partition waits.
+
+    It was quarantined, and a worker counted as dead.
+    """
     spark = Spark(root.parent, STAGES)
     make_log_dir(root, {"orders-0": two_groups()})
     nowhere = root.parent / "nowhere"
@@ -263,7 +266,7 @@ def test_a_lack_of_the_machine_is_no_quarantine(root: Path, monkeypatch: pytest.
 
 @pytest.mark.long
 def test_a_bad_master_is_reported(root: Path) -> None:
-    """By the command itself, as it is started; it says so before it looks for Java."""
+    """By the command itself, as it starts; it reports this before it searches for Java."""
     make_log_dir(root, {"orders-0": two_groups()})
 
     async def story(service: Service) -> None:
@@ -287,7 +290,7 @@ def test_without_spark_the_worker_stages(root: Path) -> None:
 
     async def story(service: Service) -> None:
         await until("staged", lambda: {each.phase for each in service.view().partitions} == {"staged"})
-        await until("told", lambda: len(service.view().warnings) == 1)
+        await until("reported", lambda: len(service.view().warnings) == 1)
         assert "not installed: pyspark (pip install" in service.view().warnings[0]
 
     with held(root):
@@ -296,7 +299,7 @@ def test_without_spark_the_worker_stages(root: Path) -> None:
 
 
 def test_live_and_observe_hand_nothing_over(root: Path) -> None:
-    """What Spark stages is for a start; the reason says that it is cleaned live all the same."""
+    """Spark can only stage for a start; the reason says that the partition is cleaned live nevertheless."""
     spark = Spark(root.parent, STAGES)
     reasons: list[str] = []
 
@@ -374,7 +377,7 @@ def test_with_real_spark(root: Path) -> None:
 
 @pytest.mark.long
 def test_a_stop_ends_real_spark(root: Path) -> None:
-    """Java is in a group of its own; it has ended when the daemon has, and nothing is left behind."""
+    """Java is in a process group of its own; it ends with the daemon, and nothing is left."""
     pytest.importorskip("pyspark")
     make_log_dir(root, {"orders-0": two_groups()})
     settings = threshold(root, cleanerd_spark_master="local[1]")
@@ -404,7 +407,7 @@ def descendants(root: int) -> list[int]:
 
 
 def program_of(pid: int) -> str:
-    """Its name, empty when it has ended."""
+    """The name of the process's program, empty when it has ended."""
     try:
         with open(f"/proc/{pid}/comm") as file:
             return file.read()

@@ -59,10 +59,10 @@ def ended(registry: PartitionRegistry, before: PartitionScan, **values: Any) -> 
     registry.finished(JobDone(job_on(before), NOW, **values))
 
 
-def test_a_scan_from_before_a_job_ended_begins_nothing() -> None:
+def test_a_scan_from_before_a_job_ended_starts_nothing() -> None:
     """R534-6, C-11: the last scan shows a log that is still dirty, or the removal that is done.
 
-    Cleaned twice at once, the partition would be held as cleaned in vain.
+    Cleaned twice in a row, the partition would count as cleaned without effect.
     """
     due = partition_scan(**CLEAN, removal_known=True, next_purge_ms=NOW)
     for before in (partition_scan(), due):
@@ -78,7 +78,7 @@ def test_a_scan_from_before_a_job_ended_begins_nothing() -> None:
         assert triggers(registry) == ["ratio"], "new records"
 
 
-def test_the_work_left_after_a_job_waits_for_a_scan() -> None:
+def test_what_is_left_after_a_job_waits_for_a_scan() -> None:
     registry = registry_with(partition_scan(leftover=True, **CLEAN))
     registry.begun(KEY, "tombstone_removal")
     registry.died(KEY, "killed", NOW)
@@ -91,7 +91,7 @@ def test_the_work_left_after_a_job_waits_for_a_scan() -> None:
 
 
 def test_a_retried_partition_waits_for_the_scan_that_clears_its_failure() -> None:
-    """OP-10: begun before that, its failure would be removed. A scan that fails removes nothing."""
+    """OP-10: a cleaning that starts before that would have its failure removed. A failed scan removes nothing."""
     cleared: list[TopicPartition] = []
     registry = registry_with(cleared=cleared)
     ended(registry, partition_scan(), failed="corrupt", retry=Retry(NOW, 1, NOW + 9000))
@@ -123,7 +123,7 @@ def test_the_result_of_a_job_updates_the_quarantine() -> None:
     assert not registry.stale, "nothing is kept of a partition that was deleted"
 
 
-def test_a_quarantine_ends_when_its_segment_is_another_one() -> None:
+def test_a_quarantine_ends_when_its_segment_is_replaced() -> None:
     """OP-10: at the first scan after a start, and later; once, also if the state directory cannot be written."""
     outdated = partition_scan(quarantine="corrupt", retry=Retry(NOW, 1, NOW + 9000), quarantine_outdated=True)
     known = replace(outdated, quarantine_outdated=False)
@@ -137,8 +137,8 @@ def test_a_quarantine_ends_when_its_segment_is_another_one() -> None:
     assert entry_of(registry_with(known)).quarantine is not None
 
 
-def test_a_partition_that_kills_is_left_alone_whatever_its_segments_are() -> None:
-    """U-35: what a worker found before may be over, but not that a process was killed there twice."""
+def test_a_partition_that_kills_is_paused_whatever_its_segments_are() -> None:
+    """U-35: a worker's earlier failure may be over, but not that the process was killed there twice."""
     outdated = partition_scan(quarantine="corrupt", retry=Retry(NOW, 1, NOW), quarantine_outdated=True)
     registry = registry_with(partition_scan(**CLEAN))
     registry.merge(replace(dir_scan(), suspects={NAME: CrashSuspect(2, NOW)}), NOW)
@@ -149,7 +149,7 @@ def test_a_partition_that_kills_is_left_alone_whatever_its_segments_are() -> Non
 
 
 def test_a_topic_created_again_waits_for_the_job() -> None:
-    """The partition was away for a look, say by another cleanup.policy; its job still had the files meanwhile."""
+    """A scan did not find the partition, say because of its cleanup.policy; its job still had the files meanwhile."""
     registry = registry_with()
     registry.begun(KEY, "ratio")
     registry.merge(replace(dir_scan(), present=frozenset()), NOW)
@@ -161,15 +161,15 @@ def test_a_topic_created_again_waits_for_the_job() -> None:
 
 
 @pytest.mark.slow
-def test_a_full_scan_surveys_what_was_not_seen(root: Path) -> None:
-    """The job has changed its files for the last time; a look sees them, and hangs until the job has ended.
+def test_a_full_scan_surveys_partitions_of_running_jobs(root: Path) -> None:
+    """The job has made its last change of its files; a scan sees them, and hangs until the job has ended.
 
     Nothing changes after that scan. That no scan came after the job is the only sign that one is due.
     """
     worked, say_so, hung, go_on = (threading.Event() for _ in range(4))
 
     def run_slowly(job: CleaningJob, *more: Any) -> JobDone:
-        done = replace(run(job, *more), after=None)  # it has not looked itself
+        done = replace(run(job, *more), after=None)  # the job has not scanned it itself
         os.utime(root / "orders-0")
         worked.set()
         assert say_so.wait(PATIENCE_SECONDS)
@@ -201,12 +201,12 @@ def test_a_full_scan_surveys_what_was_not_seen(root: Path) -> None:
 
 @pytest.mark.slow
 def test_a_scan_of_one_partition_surveys_one_only(root: Path) -> None:
-    """After a look that failed the next glance at a partition reads the whole directory, but surveys one only."""
+    """After a failed scan, the next scan of one partition reads the whole directory, but surveys only that one."""
     begun: list[str] = []
     go_on, both, fails = threading.Event(), threading.Barrier(2), threading.Event()
 
     def times_out(_agent: FakeAgent, _request: dict[str, Any]) -> None:
-        """Only looks ask which partitions there are."""
+        """Only full scans query the list of partitions."""
         if fails.is_set():
             raise HangUp
 
@@ -231,7 +231,7 @@ def test_a_scan_of_one_partition_surveys_one_only(root: Path) -> None:
             fails.clear()
             go_on.set()
             await until("both ended", lambda: len(service.view().history) == 2)
-            await asyncio.sleep(0.5)  # in which a third one would begin
+            await asyncio.sleep(0.5)  # in which a third one would start
             assert sorted(begun) == ["orders-0", "orders-1"]
 
         more = ["log.cleaner.threads=2", "cleanerd.threads.per.log.dir=2", "log.cleaner.backoff.ms=3600000"]

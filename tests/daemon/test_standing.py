@@ -1,4 +1,4 @@
-"""OP-11: what is shown of a partition follows from one value, and the parts never contradict each other."""
+"""OP-11: all values shown of a partition follow from one, and never contradict each other."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def test_observe_mode_cleans_nothing_now_or_next() -> None:
     assert (shown(registry).phase, shown(registry).outlook) == ("cleaning", "observe")
 
 
-def test_the_log_read_anew_decides_where_the_log_is_what_decides() -> None:
-    """The look is up to 15 seconds older than the answer of ``explain``."""
+def test_a_new_reading_of_the_log_overrides_the_last_scan() -> None:
+    """The scan is up to 15 seconds older than the answer of ``explain``."""
     registry = registry_with(partition_scan(eligible=False, rule="min.cleanable.dirty.ratio", reason=REASONS["ratio"]))
     report = explain_answer(registry, entry_of(registry), ANSWER)
     assert (report["cleaned_now"], report["daemon"]["outlook"], report["reason"]) == (
@@ -114,13 +114,13 @@ def test_the_log_read_anew_decides_where_the_log_is_what_decides() -> None:
 
 
 @pytest.mark.parametrize("work", ["stage", "live"])
-def test_a_staged_cleaning_counts_at_the_next_start(work: str) -> None:
+def test_a_staged_cleaning_takes_effect_at_the_next_start(work: str) -> None:
     registry = registry_with(work=work)  # type: ignore[arg-type]
     assert shown(registry).outlook == ("restart" if work == "stage" else "next")
 
 
 def test_no_estimate_is_larger_than_the_partition() -> None:
-    """4,014,481 to reclaim, of 428,474 bytes: retention had taken most of the log since the estimate."""
+    """4,014,481 bytes reclaimable of 428,474: retention had removed most of the log since the estimate."""
     registry = registry_with(partition_scan(size_bytes=428_474, clean_bytes=0, dirty_bytes=400_000))
     promised = Reclaimable(4_014_481, 3_900_000, 4_100_000, "sample")
     entry_of(registry).saving = replace(SAVING, clean_bytes=0, dirty_bytes=4_200_000, estimate=promised)
@@ -134,7 +134,7 @@ plans = st.builds(StagedPlan, created_ms=st.just(NOW), expires_ms=st.just(NOW + 
 
 @st.composite
 def registries(draw: st.DrawFn) -> PartitionRegistry:
-    """A partition in any combination of what the daemon may know of it."""
+    """A partition in any combination of states that the daemon may know."""
     clean, dirty, size = draw(sizes), draw(sizes), draw(sizes)
     refused, eligible = draw(st.booleans()), draw(st.booleans())
     found = partition_scan(
@@ -205,7 +205,7 @@ def test_state_reason_numbers_and_outlook_never_contradict_each_other(
 def test_whether_kafkas_cleaner_runs(
     properties: dict[str, str] | None, info: dict[str, bool] | None, runs: bool | None
 ) -> None:
-    """OP-13: its setting decides, then what the agent sees in a broker that has started."""
+    """OP-13: its setting decides, then the agent's view of a broker that has started."""
     facts: Any = SimpleNamespace(server_properties=properties)
     agent: Any = None if info is None else SimpleNamespace(**{"ready": True, "kafka_cleaner": None, **info})
     found = kafka_cleaner(facts, agent)
@@ -236,7 +236,7 @@ def test_how_kafkas_cleaner_is(state: CleanerState, runs: bool, noted: str) -> N
     assert noted in found.note
 
 
-def test_the_page_says_that_kafkas_cleaner_is_off() -> None:
+def test_the_page_shows_that_kafkas_cleaner_is_off() -> None:
     registry = registry_with()
     here = registry.dirs[KEY[0]]
     facts: Any = SimpleNamespace(server_properties={"log.cleaner.enable": "false"}, node_id=1, cluster_id=None)

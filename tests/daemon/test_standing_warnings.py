@@ -28,7 +28,7 @@ def trouble(store: StateStore, name: str) -> str:
 
 
 def test_a_warning_that_ends_before_it_is_shown(store: StateStore) -> None:
-    """Asked for while it stood, and over at the next look: it is told once, as something that passed."""
+    """Raised and over before the next scan: it is reported once, as a past event."""
     warnings = StandingWarnings(store, Clock())
     reported = trouble(store, "a")
     assert warnings.passed() == []
@@ -39,7 +39,7 @@ def test_a_warning_that_ends_before_it_is_shown(store: StateStore) -> None:
 
 
 def test_a_shown_warning_is_not_logged_again(store: StateStore) -> None:
-    """Nor each of thousands of files: one for a directory."""
+    """Nor for each of thousands of files: once per directory."""
     warnings = StandingWarnings(store, Clock())
     reported = trouble(store, "a")
     trouble(store, "b")

@@ -1,4 +1,4 @@
-"""Starts that meet what is wrong already: a disk that hangs, a state directory on a full one, an end at any moment."""
+"""Starts with a failure already present: a disk that hangs, a full state directory; and an end at any moment."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def errors_of(view: dict[str, Any]) -> list[str]:
 
 @pytest.mark.long
 def test_a_log_directory_hangs_at_the_very_start(root: Path) -> None:
-    """Nothing waits for it: the broker's other one is cleaned, the daemon answers and ends; later it is as any other.
+    """It delays nothing: the broker's other one is cleaned, the daemon answers and ends; later it is cleaned as usual.
 
-    A look at one directory reads in the others: for metadata, for the agent's socket, for replicas on the move.
+    A scan of one directory also reads others: for metadata, for the agent's socket, for replicas that are being moved.
     """
     hanging = root.parent / "hanging"
     make_log_dir(hanging, {"orders-1": large(3, 10)})
@@ -43,7 +43,7 @@ def test_a_log_directory_hangs_at_the_very_start(root: Path) -> None:
     settings = assignments(root, hanging)
     with broker(root):
         with Daemon(settings, root.parent, environ) as daemon:
-            # In either order: the hanging one is given up after some seconds, and a cleaning takes as long as it takes.
+            # In either order: the hanging one is skipped after some seconds, and a cleaning takes its time.
             daemon.until(
                 "the other is cleaned, and the hanging one named",
                 lambda view: has_cleaned(view) and "does its disk hang?" in str(view["log_dirs"]),
@@ -60,7 +60,7 @@ def test_a_log_directory_hangs_at_the_very_start(root: Path) -> None:
 
 @pytest.mark.slow
 def test_a_log_directory_is_missing_at_the_start(root: Path) -> None:
-    """A disk that is mounted later: it is named, the others are cleaned, and it is like any other when it is there."""
+    """A disk that is mounted later: it is reported, the others are cleaned, and it is like any other once mounted."""
     missing = root.parent / "mounted-later"
     with broker(root), Daemon(assignments(root, missing), root.parent) as daemon:
         view = daemon.until(
@@ -86,8 +86,8 @@ def full(root: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_the_state_directory_lies_on_a_full_disk(root: Path, full: Path) -> None:
-    """OP-10: it says so, of which file, and loses nothing; with room it cleans, by itself or at the next start."""
+def test_the_state_directory_is_on_a_full_disk(root: Path, full: Path) -> None:
+    """OP-10: it reports the file, and loses nothing; with space it cleans, by itself or at the next start."""
     settings = assignments(root, cleanerd_state_dir=str(full / "state"))
     with broker(root, {"orders-0": large(3, 10)}), Daemon(settings, root.parent) as daemon:
         before = newest(root, "orders-0")

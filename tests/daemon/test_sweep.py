@@ -1,4 +1,4 @@
-"""cleanerd.daemon.discovery.scan_threads: what is remembered of partitions goes with them, and not before."""
+"""cleanerd.daemon.discovery.scan_threads: stored data of a partition are removed with it, and not before."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ def scan(
 
 
 def test_a_missing_partition_starts_a_sweep(root: Path) -> None:
-    """After the first look, and when a partition is missing: not at every look, and no sooner than that."""
+    """After the first scan, and when a partition is missing: not at every scan, and no sooner than that."""
     store, sweeper = StateStore(root.parent / "state"), StateSweeper(0.0)
     shutil.rmtree(root / "orders-0")
     sweeper.after(scan(root, *NAMES[1:]), store)
     assert remembered(root) == 2
     shutil.rmtree(root / "orders-1")
     sweeper.after(scan(root, *NAMES[1:]), store)
-    assert remembered(root) == 2, "nobody has missed it yet"
+    assert remembered(root) == 2, "it is not missing yet"
     sweeper.after(scan(root, NAMES[2]), store)
     assert remembered(root) == 1
 
 
-def test_a_scan_that_failed_says_nothing(root: Path) -> None:
-    """A disk that is away has lost no partition; a policy that is no longer compact has not either."""
+def test_a_scan_that_failed_shows_nothing_missing(root: Path) -> None:
+    """A disk that is unavailable has lost no partition; neither has a topic whose policy is no longer compact."""
     store, sweeper = StateStore(root.parent / "state"), StateSweeper(0.0)
     sweeper.after(scan(root, *NAMES), store)
     sweeper.after(replace(scan(root), present=None, error="away"), store)
@@ -90,7 +90,7 @@ def test_observe_mode_removes_nothing(root: Path) -> None:
 
 
 def test_sweeps_are_spaced_out(root: Path) -> None:
-    """Topics that are deleted one after another are swept together; none is forgotten about."""
+    """Topics that are deleted one after another are swept together; none is forgotten."""
     store, sweeper = StateStore(root.parent / "state"), StateSweeper(3600.0)
     sweeper.after(scan(root, *NAMES), store)
     shutil.rmtree(root / "orders-0")
@@ -101,8 +101,8 @@ def test_sweeps_are_spaced_out(root: Path) -> None:
     assert remembered(root) == 2
 
 
-def test_rules_that_stay_are_queried_again(root: Path) -> None:
-    """U-6, S-51: the topic is deleted in the place that its partition moved to: nobody leaves this one for it."""
+def test_stored_settings_of_missing_topics_are_checked_again(root: Path) -> None:
+    """U-6, S-51: the topic is deleted where its partition moved to, so no partition leaves this directory for it."""
     now = 1000.0
     store, sweeper = StateStore(root.parent / "state"), StateSweeper(0.0, clock=lambda: now)
     log_dir, other = read_log_dir(root), with_directory_id(make_log_dir(root.parent / "other", {}), uuid.UUID(int=1))
@@ -113,21 +113,21 @@ def test_rules_that_stay_are_queried_again(root: Path) -> None:
     assert remembered(root) == 3
     shutil.rmtree(other / "orders-0")
     sweeper.after(seen, store)
-    assert remembered(root) == 3, "not at every look"
+    assert remembered(root) == 3, "not at every scan"
     now += KEPT_SECONDS
     sweeper.after(seen, store, all_seen=False)
-    assert remembered(root) == 3, "it may be where nobody can look"
+    assert remembered(root) == 3, "it may be on the unavailable disk"
     now += KEPT_SECONDS
     sweeper.after(seen, store)
     assert remembered(root) == 2
     sweeper.after(seen, store)
-    assert sweeper._kept_until[root] == float("inf"), "and then no more"
+    assert sweeper._kept_until[root] == float("inf"), "and not after that"
 
 
-def test_where_nobody_knows_the_topics_none_is_gone(root: Path) -> None:
-    """U-6: a live daemon needs no metadata log, and none was named. The partition may be on another broker now.
+def test_without_a_list_of_topics_none_is_missing(root: Path) -> None:
+    """U-6: a live daemon needs no metadata log, and none was configured. The partition may be on another broker now.
 
-    When it comes back its winners are those of the rules by which its topic was cleaned here.
+    When it comes back, the settings of its last cleaning here decided which records were retained.
     """
     store = StateStore(root.parent / "state")
     log_dir = read_log_dir(root)
@@ -135,13 +135,13 @@ def test_where_nobody_knows_the_topics_none_is_gone(root: Path) -> None:
     for name in NAMES[:2]:
         shutil.rmtree(root / str(name))
     StateSweeper(0.0).after(scan(root, NAMES[2], log_dirs=(root,), metadata=None), store)
-    assert remembered(root) == 2, "nothing but Kafka's rules is told of the other one"
+    assert remembered(root) == 2, "the other one is only known with Kafka's settings"
     StateSweeper(0.0).after(scan(root, NAMES[2], log_dirs=(root,)), store)
     assert remembered(root) == 1
 
 
-def test_a_disk_that_is_away_may_hold_it(root: Path) -> None:
-    """U-6: its partition moved there, the metadata log lies there too, and it is not mounted; who knows the topic?"""
+def test_a_disk_that_is_unavailable_may_have_it(root: Path) -> None:
+    """U-6: its partition moved to an unmounted disk, which also has the metadata log, so the topics are unknown."""
     now = 1000.0
     store, sweeper = StateStore(root.parent / "state"), StateSweeper(0.0, clock=lambda: now)
     log_dir, other = read_log_dir(root), with_directory_id(make_log_dir(root.parent / "other", {}), uuid.UUID(int=1))
@@ -162,7 +162,7 @@ def test_a_disk_that_is_away_may_hold_it(root: Path) -> None:
 
 @pytest.mark.long
 def test_the_daemon_sweeps(tmp_path: Path) -> None:
-    """At its start: what was deleted while it was away."""
+    """At its start, it sweeps topics that were deleted while it was stopped."""
     root = tmp_path / "logs"
     with broker(root, {"orders-0": two_groups(), "orders-1": two_groups()}):
         with Daemon(assignments(root), tmp_path) as daemon:
@@ -170,5 +170,5 @@ def test_the_daemon_sweeps(tmp_path: Path) -> None:
         assert remembered(root) == 2
         shutil.rmtree(root / "orders-1")
         with Daemon(assignments(root), tmp_path) as daemon:
-            # It is ready when it has looked; what is remembered is swept after that.
+            # It is ready after the first scan; stored data are swept after that.
             daemon.until("swept", lambda view: view["ready"] and remembered(root) == 1)

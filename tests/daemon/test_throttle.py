@@ -1,4 +1,4 @@
-"""Rates (C-83): kept on average, shared by threads, changeable while somebody waits."""
+"""Rates (C-83): kept on average, shared by threads, changeable while a thread waits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.support.patience import PATIENCE_SECONDS
 
 
 def never() -> None:
-    """Nobody stops."""
+    """A stop condition that never holds."""
 
 
 class Time:
-    """A clock that only sleeping moves: what is asserted is what the throttle did, not how busy the machine is."""
+    """A clock that only sleeping moves: the tests assert what the throttle did, not how busy the machine is."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -37,7 +37,7 @@ def work(throttle: Throttle, *, reads: int = 0, writes: int = 0, chunk: int = 10
         throttle.wrote(chunk, never)
 
 
-def test_without_a_limit_nobody_waits() -> None:
+def test_without_a_limit_no_thread_waits() -> None:
     throttle = Throttle(Rates())
     work(throttle, reads=10**7, writes=10**7)
     assert (throttle.read_bytes, throttle.written_bytes, throttle.waited_seconds) == (10**7, 10**7, 0.0)
@@ -53,7 +53,7 @@ def test_without_a_limit_nobody_waits() -> None:
     ],
 )
 def test_rates_are_kept(rates: Rates, reads: int, writes: int) -> None:
-    """Each of the three; the total counts both ways, as Kafka's does. A tenth of a second's worth is free."""
+    """Each of the three; the total counts both directions, as Kafka's does. A tenth of a second's worth is free."""
     clock = Time()
     throttle = Throttle(rates, clock=clock, sleep=clock.sleep)
     work(throttle, reads=reads, writes=writes)
@@ -73,7 +73,7 @@ def test_threads_share_a_rate() -> None:
     assert time.monotonic() - started >= 0.4
 
 
-def test_a_new_rate_counts_for_who_waits_already() -> None:
+def test_a_new_rate_applies_to_threads_that_wait_already() -> None:
     throttle = Throttle(Rates(read=1))
     waiting = threading.Thread(target=lambda: throttle.read(10**9, never), daemon=True)
     waiting.start()

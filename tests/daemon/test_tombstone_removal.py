@@ -36,12 +36,12 @@ def keys(root: Path) -> list[bytes | None]:
 
 
 @pytest.mark.slow
-def test_tombstones_go_in_time_from_an_idle_partition(root: Path) -> None:
-    """R534-6: known, shown, done, and not tried again."""
+def test_tombstones_are_removed_in_time_from_an_idle_partition(root: Path) -> None:
+    """R534-6: scheduled, done, and not tried again."""
     seen = threading.Event()
     with broker(root, {"orders-0": with_tombstone()}) as agent:
         agent.settings |= {"delete.retention.ms": "2500", "file.delete.delay.ms": "100"}
-        # The removal's swap waits, however late the test reads what was there before it.
+        # The removal's swap waits, however late the test reads the earlier state.
         agent.fail("swap", lambda _agent, _request: None, wait_for(seen))
 
         def is_known(view: DaemonView) -> bool:
@@ -85,7 +85,7 @@ def test_the_next_tombstone_removal_outlives_the_daemon(root: Path) -> None:
 
 @pytest.mark.parametrize("passed", [True, False])
 def test_horizons_are_read_after_a_cleaning_by_the_broker(root: Path, passed: bool) -> None:
-    """Kafka's checkpoint says that it is clean; the batch headers say until when its tombstones stay."""
+    """Kafka's checkpoint says that it is clean; the batch headers have the delete horizons of its tombstones."""
     horizon = now_ms() + (-1000 if passed else 3_600_000)
     held = encode_batch([Record(b"a", None, horizon - 1000)], delete_horizon=horizon)
     log = Partition({0: held, 1: b""}, cleaner_offset=1)
@@ -104,7 +104,7 @@ def test_horizons_are_read_after_a_cleaning_by_the_broker(root: Path, passed: bo
 
 
 def test_a_tombstone_removal_reads_no_keys(root: Path) -> None:
-    """``CleaningOptions.tombstone_removal``: the clean section alone is cleaned, with an empty offset map."""
+    """``CleaningOptions.tombstone_removal``: only the clean section is cleaned, with an empty offset map."""
     make_log_dir(root, {NAME: with_tombstone()})
     topic = config(delete_retention_ms=1000)
     start = now_ms()

@@ -1,4 +1,4 @@
-"""A day of figures: what is counted into which point, what a restart keeps, and that damage is harmless."""
+"""A day of figures: the point that each value goes to, a restart, and harmless damage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BEGIN_MS = 1_800_000_000_000 - 1_800_000_000_000 % EVERY_MS
 
 
 class Day:
-    """A ring that is fed by the minute."""
+    """A ring that gets values minute by minute."""
 
     def __init__(self, state_dir: Path) -> None:
         self.ring = TrendRing(state_dir)
@@ -41,8 +41,8 @@ class Day:
         return self.dirty
 
 
-def test_what_happened_is_in_the_point_of_its_ten_minutes(tmp_path: Path) -> None:
-    """Sums of what was new since the last call; the longest hold; the dirty bytes of the end."""
+def test_events_are_in_the_point_of_their_ten_minutes(tmp_path: Path) -> None:
+    """Sums of the increase since the last call; the longest hold; the dirty bytes of the end."""
     day = Day(tmp_path)
     day.at(1, saved=100, held=0.002, dirty=7)
     day.at(5, saved=20, held=0.001, dirty=9)
@@ -57,7 +57,7 @@ def test_what_happened_is_in_the_point_of_its_ten_minutes(tmp_path: Path) -> Non
 
 
 def test_a_restart_keeps_the_day_and_counts_on(tmp_path: Path) -> None:
-    """The new daemon's counters begin at zero, and nothing is counted twice or lost; the time between is a gap."""
+    """The new daemon's counters start at zero, and nothing is counted twice or lost; the time between is a gap."""
     first = Day(tmp_path)
     first.at(1, saved=100)
     first.ring.save()
@@ -82,7 +82,7 @@ def test_a_day_is_all_that_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_point_is_written_when_it_is_complete(tmp_path: Path) -> None:
-    """A daemon that is killed loses ten minutes of figures at the most."""
+    """A killed daemon loses at most ten minutes of figures."""
     day = Day(tmp_path)
     day.at(1, saved=100)
     assert not (tmp_path / FILE_NAME).exists()
@@ -91,7 +91,7 @@ def test_a_point_is_written_when_it_is_complete(tmp_path: Path) -> None:
 
 
 def test_writing_does_not_block_the_event_loop(tmp_path: Path) -> None:
-    """The event loop hands it over: nothing is read or written in the call, the order stays, and trouble is told."""
+    """The event loop hands it over: the call reads and writes nothing, the order stays, and errors are reported."""
     waiting: list[tuple[Callable[[], str], Callable[[str], None]]] = []
     day = Day(tmp_path)
     day.ring = TrendRing(tmp_path, lambda work, done: waiting.append((work, done)))
@@ -102,9 +102,9 @@ def test_writing_does_not_block_the_event_loop(tmp_path: Path) -> None:
     for work, done in waiting:
         done(work())
     assert [point["cleans"] for point in json.loads((tmp_path / FILE_NAME).read_bytes())["points"]] == [1, 1]
-    waiting[-1][1]("as told")
-    waiting[-1][1]("as told")
-    assert day.ring.warnings == ["as told"]
+    waiting[-1][1]("a warning")
+    waiting[-1][1]("a warning")
+    assert day.ring.warnings == ["a warning"]
 
 
 def test_partitions_are_not_summed_at_every_view(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_damaged_file_is_reported_and_harmless(tmp_path: Path, text: str) -> N
     assert Day(tmp_path).ring.warnings == []
 
 
-def test_a_state_directory_that_takes_nothing_is_reported_once(tmp_path: Path) -> None:
+def test_an_unwritable_state_directory_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file")
     day = Day(tmp_path / "state")
     day.ring.warnings.clear()

@@ -1,4 +1,4 @@
-"""``cleanerd trigger``: who was told "cleaned next" gets a clean, whatever is going on."""
+"""``cleanerd trigger``: a partition reported as "cleaned next" is cleaned, whatever else is running."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def test_a_trigger_during_another_job_is_served_after_it() -> None:
-    """A job that looks up horizons, or a clean that was stopped, is not the one that was asked for."""
+    """A job that reads horizons, or a stopped cleaning, is not the requested one."""
     for stopped in (False, True):
         registry = registry_with(partition_scan(**CLEAN))
         before = entry_of(registry).scan
@@ -54,7 +54,7 @@ def test_a_trigger_during_another_job_is_served_after_it() -> None:
 
 
 def test_a_trigger_while_horizons_are_read(root: Path) -> None:
-    """Which the first minutes beside a broker are full of, and which takes long: a whole clean part is read."""
+    """In the first minutes with a broker there are many of these, and they take long: each reads a clean section."""
     horizon = now_ms() + 3_600_000
     log = Partition(
         {0: encode_batch([Record(b"a", None, horizon - 1000)], delete_horizon=horizon), 1: b""}, cleaner_offset=1

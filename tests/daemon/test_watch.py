@@ -29,7 +29,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def watching(story: Callable[[Watcher, Noticed], Awaitable[None]], **given: Any) -> None:
-    """Plays ``story`` beside a watcher that runs; what it is told of is in the list. ``given``: to the watcher."""
+    """Runs ``story`` with a running watcher; the list has its events. ``given``: arguments of the watcher."""
 
     async def play() -> None:
         noticed: Noticed = []
@@ -51,7 +51,7 @@ async def until(reached: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_a_segment_is_noticed_and_what_comes_with_it_is_not(root: Path) -> None:
+def test_a_segment_is_noticed_and_its_index_files_are_not(root: Path) -> None:
     async def story(watcher: Watcher, noticed: Noticed) -> None:
         watcher.follow([root], [(root, ORDERS)])
         for name in (
@@ -69,7 +69,7 @@ def test_a_segment_is_noticed_and_what_comes_with_it_is_not(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".lock", ".cleanerd-agent.sock", "payments-3"])
-def test_what_happens_to_the_log_directory_is_noticed(root: Path, name: str) -> None:
+def test_changes_of_the_log_directory_are_noticed(root: Path, name: str) -> None:
     async def story(watcher: Watcher, noticed: Noticed) -> None:
         watcher.follow([root], [(root, ORDERS)])
         for other in (b"meta.properties", b"\xff\xfe", b"recovery-point-offset-checkpoint.tmp"):
@@ -82,7 +82,7 @@ def test_what_happens_to_the_log_directory_is_noticed(root: Path, name: str) -> 
 
 
 def test_a_log_directory_may_be_a_link_and_a_partition_not(root: Path) -> None:
-    """The operator's own link leads to his disk. It was not watched, and all were asked for again each time."""
+    """The operator's own link leads to his disk. It was not watched, so all partitions were scanned each time."""
     link = root / "link"
     (root / "disk" / "orders-0").mkdir(parents=True)
     (root / "disk" / "orders-1").symlink_to(root / "orders-0")
@@ -123,7 +123,7 @@ def test_when_events_were_dropped_everything_may_have_changed(root: Path) -> Non
     watching(story)
 
 
-def test_a_directory_that_goes_is_lost_until_it_is_followed_again(root: Path) -> None:
+def test_a_deleted_directory_is_lost_until_it_is_followed_again(root: Path) -> None:
     async def story(watcher: Watcher, noticed: Noticed) -> None:
         watcher.follow([root], [(root, ORDERS)])
         (root / "orders-0").rmdir()
@@ -131,7 +131,7 @@ def test_a_directory_that_goes_is_lost_until_it_is_followed_again(root: Path) ->
         (root / "orders-0").mkdir()
         watcher.follow([root], [(root, ORDERS)])
         assert not watcher.has_lost_watches
-        await until(lambda: len(noticed) == 2)  # of the log directory: one went, one came
+        await until(lambda: len(noticed) == 2)  # of the log directory: one deletion, one creation
         (root / "orders-0" / "00000000000000000000.log").touch()
         await until(lambda: len(noticed) == 3)
         assert noticed[-1] == (root, ORDERS)
@@ -140,7 +140,7 @@ def test_a_directory_that_goes_is_lost_until_it_is_followed_again(root: Path) ->
 
 
 def test_an_event_of_an_ended_watch_is_dropped(root: Path) -> None:
-    """An event that was on its way when the watch ended says nothing, and the end itself loses nothing."""
+    """An event that was under way when the watch ended is dropped, and the end itself loses nothing."""
 
     async def story(watcher: Watcher, noticed: Noticed) -> None:
         watcher.follow([root], [(root, ORDERS)])
@@ -156,7 +156,7 @@ def test_an_event_of_an_ended_watch_is_dropped(root: Path) -> None:
 
 @pytest.mark.long
 def test_dropped_events_make_every_watch_new(root: Path) -> None:
-    """Its watch went with it, and nobody was told: the topic that was made again was never watched."""
+    """The watch went with its directory, without an event: a topic that was created again was never watched."""
     queued = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
 
     async def story(watcher: Watcher, noticed: Noticed) -> None:
@@ -177,7 +177,7 @@ def test_dropped_events_make_every_watch_new(root: Path) -> None:
 
 
 @pytest.mark.parametrize("moved", ["orders-0", "."])
-def test_another_directory_has_its_name_by_now(root: Path, moved: str) -> None:
+def test_another_directory_has_that_name_now(root: Path, moved: str) -> None:
     """A topic that is deleted is renamed first; a log directory may be replaced. The old ones were watched."""
     path = root / "logs"
     (path / "orders-0").mkdir(parents=True)
@@ -200,7 +200,7 @@ def test_another_directory_has_its_name_by_now(root: Path, moved: str) -> None:
 
 
 def test_a_limit_that_was_raised(root: Path) -> None:
-    """Whoever does what the warning says need not start the daemon anew."""
+    """If the operator raises the limit, as the warning says, the daemon needs no restart."""
     is_limited, now = True, 1000.0
 
     class Limited(INotify):  # type: ignore[misc]
@@ -219,7 +219,7 @@ def test_a_limit_that_was_raised(root: Path) -> None:
         assert reported() == (True, False)
         is_limited = False
         watcher.follow([root], [(root, ORDERS)])
-        assert reported() == (True, False), "not at each look"
+        assert reported() == (True, False), "not at every scan"
         now += RETRY_SECONDS
         assert reported() == (True, True)
         watcher.follow([root], [(root, ORDERS)])

@@ -1,4 +1,4 @@
-"""cleanerd.daemon.with_timeout: a wait with an end, and a task that can be ended at any moment of it."""
+"""cleanerd.daemon.with_timeout: a wait with a limit, and a task that can be cancelled at any moment."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def test_a_wait_that_takes_too_long_is_cancelled() -> None:
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
-def test_a_task_ends_although_what_it_waits_for_comes_at_that_moment(turns: int) -> None:
-    """As the daemon, stopped when the file system has just told of a change: it went on for ever, on Python 3.11."""
+def test_a_task_ends_although_its_result_arrives_at_that_moment(turns: int) -> None:
+    """As of a daemon that is stopped when an inotify event has just arrived: on Python 3.11 it ran on indefinitely."""
 
     async def scans(woken: asyncio.Event) -> None:
         while True:

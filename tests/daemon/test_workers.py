@@ -1,4 +1,4 @@
-"""Worker threads: as many as asked for, replaced when they die, never waited for at the end."""
+"""Worker threads: as many as configured, replaced when they die, never waited for at the end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_results_come_back() -> None:
     run(story)
 
 
-def test_at_most_so_many_at_once() -> None:
+def test_the_number_of_workers_is_limited() -> None:
     async def story() -> None:
         pool = WorkerPool(3, "test")
         now, most, lock = 0, 0, threading.Lock()
@@ -54,7 +54,7 @@ def test_at_most_so_many_at_once() -> None:
 
 @pytest.mark.parametrize("error", [ValueError("bug"), MemoryError(), SystemExit(3), KeyboardInterrupt()])
 def test_one_that_dies_is_replaced_and_counted(error: BaseException) -> None:
-    """Whatever it was: told with its cause, and the next job is done."""
+    """Whatever killed it: reported with its cause, and the next job is done."""
 
     async def story() -> None:
         pool = WorkerPool(1, "test")
@@ -73,7 +73,7 @@ def test_one_that_dies_is_replaced_and_counted(error: BaseException) -> None:
 
 
 def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TasksMax, or no memory: just when workers die. It is told, and the next job tries again."""
+    """TasksMax, or no memory, just when workers die. It is reported, and the next job tries again."""
 
     async def story() -> None:
         pool = WorkerPool(1, "test")
@@ -87,7 +87,7 @@ def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
         def die() -> None:
             raise MemoryError
 
-        # A real limit of threads would be one for the whole test run.
+        # A real limit of threads would apply to the whole test run.
         monkeypatch.setattr(threading.Thread, "start", refused)
         with pytest.raises(WorkerDiedError, match="MemoryError"):
             await asyncio.wait_for(pool.submit(die), 30)
@@ -142,7 +142,7 @@ def test_one_that_dies_while_fewer_are_wanted_is_not_replaced() -> None:
     run(story)
 
 
-def test_after_the_end_nobody_waits_for_ever() -> None:
+def test_after_the_end_no_caller_waits_indefinitely() -> None:
     async def story() -> None:
         pool = WorkerPool(1, "test")
         last = pool.submit(lambda: 5)
@@ -155,7 +155,7 @@ def test_after_the_end_nobody_waits_for_ever() -> None:
 
 
 def test_one_that_dies_while_fewer_are_wanted_leaves_as_many_as_wanted() -> None:
-    """log.cleaner.threads went down, and both who were to end for it and one more did."""
+    """log.cleaner.threads went down; both the threads that were to end for it and one more did."""
 
     async def story() -> None:
         pool = WorkerPool(3, "test")

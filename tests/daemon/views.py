@@ -1,4 +1,4 @@
-"""Views of a daemon that is not there: what a busy broker's would look like, or any other that a test asks for."""
+"""Views of an imaginary daemon, of a busy broker's one or any that a test describes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def open_since(since_ms: int, topic: str = "orders", number: int = 0) -> OpenTra
 
 
 def partition(topic: str = "orders", number: int = 0, **changes: Any) -> PartitionView:
-    """A partition that is not worth a clean."""
+    """A partition that is not worth a cleaning."""
     plain = PartitionView(
         topic=topic,
         partition=number,
@@ -120,7 +120,7 @@ def log_dir(path: str = "/var/lib/kafka/data-1", **changes: Any) -> LogDirView:
 
 
 def clean(topic: str = "orders", number: int = 0, **changes: Any) -> CleanView:
-    """A clean that saved three quarters."""
+    """A cleaning that saved three quarters."""
     result: dict[str, Any] = {
         "topic": topic,
         "partition": number,
@@ -156,7 +156,7 @@ def clean(topic: str = "orders", number: int = 0, **changes: Any) -> CleanView:
 
 
 def trend(*, seed: int = 3) -> Trend:
-    """A day with a night in it, and two hours in which the daemon was down."""
+    """A day with a night in it, and two hours in which the daemon was stopped."""
     dice = random.Random(seed)
     load = [0.15 + (0.85 if 48 <= at < 120 else 0) for at in range(144)]
     up = [not 20 <= at < 32 for at in range(144)]
@@ -174,7 +174,7 @@ def trend(*, seed: int = 3) -> Trend:
 
 
 def view(**changes: Any) -> DaemonView:
-    """A daemon that is well and has nothing to do."""
+    """A healthy daemon that has nothing to do."""
     plain = DaemonView(
         version="0.1.0",
         started_ms=NOW_MS - 50 * HOUR_MS,
@@ -197,7 +197,7 @@ def view(**changes: Any) -> DaemonView:
 
 
 def busy(partitions: int = 60, *, seed: int = 7, now_ms: int = NOW_MS) -> DaemonView:
-    """A broker's day: ``partitions`` of all kinds in three log directories, two running cleans, a history."""
+    """A broker's day: ``partitions`` of all kinds in three log directories, two running cleanings, a history."""
     dice = random.Random(seed)
     directories = tuple(f"/var/lib/kafka/data-{n}" for n in (1, 2, 3))
     made = [_random_partition(n, partitions, directories, dice, now_ms) for n in range(partitions)]
@@ -352,7 +352,7 @@ def _totals(history: tuple[CleanView, ...]) -> DaemonTotals:
 
 
 class Stage:
-    """Where a test puts the view that the server is to show."""
+    """Holds the view that the server is to show."""
 
     def __init__(self, shown: DaemonView) -> None:
         self.shown = shown

@@ -82,7 +82,7 @@ BESIDE_BROKERS = (
         "cleanerd/daemon/discovery/scan_threads.py",
         "timeout=None if wait_for_all else self._limits.together_seconds",
         "timeout=None",
-        ("tests/daemon/test_scan_threads.py::test_a_disk_that_begins_to_hang_stops_no_other",),
+        ("tests/daemon/test_scan_threads.py::test_a_disk_that_starts_to_hang_stops_no_other",),
     ),
     Mutant(
         "more-producers-than-memory",
@@ -194,7 +194,7 @@ BESIDE_BROKERS = (
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "same = before.facts is partitions.facts and ",
         "same = ",
-        ("tests/daemon/test_log_dir_scanner.py::test_a_topic_that_is_compacted_no_longer",),
+        ("tests/daemon/test_log_dir_scanner.py::test_a_topic_that_is_not_compacted_any_more",),
     ),
     Mutant(
         "outputs-are-no-evidence",

@@ -27,7 +27,7 @@ DAEMON = (
         "cleanerd/daemon/registry/due.py",
         " and scan.may_remove_tombstones",
         "",
-        ("tests/daemon/test_no_repeated_rounds.py::test_a_horizon_that_means_nothing_is_read_once_beside_a_broker",),
+        ("tests/daemon/test_no_repeated_rounds.py::test_a_horizon_without_tombstones_is_read_once_with_a_broker",),
     ),
     Mutant(
         "each-client-has-a-body-of-its-own",
@@ -43,7 +43,7 @@ DAEMON = (
         "cleanerd/daemon/http/connections.py",
         "if sum(bodies.values()) <= self._most_body_bytes:",
         "if True:",
-        ("tests/daemon/test_http_clients.py::test_those_who_have_not_taken_the_oldest_body_make_room",),
+        ("tests/daemon/test_http_clients.py::test_clients_that_hold_the_oldest_body_are_disconnected",),
     ),
     Mutant(
         "explanations-are-made-for-clients-that-are-gone",
@@ -51,7 +51,7 @@ DAEMON = (
         "cleanerd/daemon/http/server.py",
         "            handler_cancellation=True,\n",
         "",
-        ("tests/daemon/test_http_clients.py::test_no_explanation_is_made_for_clients_that_hung_up",),
+        ("tests/daemon/test_http_clients.py::test_no_explanation_is_made_for_clients_that_disconnected",),
     ),
     Mutant(
         "a-partition-is-found-by-a-scan",
@@ -91,7 +91,7 @@ DAEMON = (
         SCHEDULE,
         "    if not parts:\n        return ranked\n",
         "    return ranked\n",
-        (f"{TEST_SCHEDULE}::test_a_partial_cleaning_goes_on_behind_those_that_waited_meanwhile",),
+        (f"{TEST_SCHEDULE}::test_a_partial_cleaning_continues_behind_those_that_waited_meanwhile",),
     ),
     Mutant(
         "the-tile-counts-skipped-cleanings",
@@ -99,7 +99,7 @@ DAEMON = (
         "cleanerd/daemon/http/page/summary.js",
         "const cleans = totals.cleans.cleaned ?? 0;",
         "const cleans = Object.values(totals.cleans).reduce((all, number) => all + number, 0);",
-        ("tests/daemon/test_page.py::test_the_tile_of_cleanings_counts_no_skipped_ones",),
+        ("tests/daemon/test_page.py::test_the_tile_of_cleanings_excludes_skipped_ones",),
     ),
     Mutant(
         "an-excluded-partition-shows-what-was-known-of-it",
@@ -243,7 +243,7 @@ DAEMON = (
         SCHEDULE,
         'return candidate.trigger in {"manual", "erasure", "overdue"}',
         'return candidate.trigger in {"manual", "erasure"}',
-        (f"{TEST_SCHEDULE}::test_outside_of_the_windows_only_requests_or_overdue_begin",),
+        (f"{TEST_SCHEDULE}::test_outside_of_the_windows_only_requests_or_overdue_partitions_start",),
     ),
     Mutant(
         "one-bad-scan-is-a-proof",
@@ -251,7 +251,7 @@ DAEMON = (
         FLEET,
         "scan.cause is Cause.DATA and entry.failed_in_a_row > 1",
         "scan.cause is Cause.DATA",
-        (f"{TEST_FLEET}::test_a_scan_that_fails_twice_is_a_quarantine_and_ends_by_itself",),
+        (f"{TEST_FLEET}::test_a_scan_that_fails_twice_is_a_quarantine_that_ends_by_itself",),
     ),
     Mutant(
         "a-clock-that-jumps-back-holds-for-ever",
@@ -347,7 +347,7 @@ DAEMON = (
         "cleanerd/daemon/registry/partition_registry.py",
         "        if self.stale and entry.key in self.stale:\n            return True\n",
         "",
-        ("tests/daemon/test_stale_scans.py::test_a_scan_from_before_a_job_ended_begins_nothing",),
+        ("tests/daemon/test_stale_scans.py::test_a_scan_from_before_a_job_ended_starts_nothing",),
     ),
     Mutant(
         "what-nobody-saw-is-not-surveyed",
@@ -355,7 +355,7 @@ DAEMON = (
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "            self._seen[name].settled = False\n",
         "            pass\n",
-        ("tests/daemon/test_stale_scans.py::test_a_full_scan_surveys_what_was_not_seen",),
+        ("tests/daemon/test_stale_scans.py::test_a_full_scan_surveys_partitions_of_running_jobs",),
     ),
     Mutant(
         "a-job-of-a-gone-one-leaves-no-mark",
@@ -379,7 +379,7 @@ DAEMON = (
         "cleanerd/daemon/registry/partition_registry.py",
         "by_scan and (not before.by_scan or now_ms < before.retry_at_ms)",
         "by_scan and before.by_scan and now_ms < before.retry_at_ms",
-        ("tests/daemon/test_registry.py::test_scans_do_not_forgive_what_a_worker_found",),
+        ("tests/daemon/test_registry.py::test_scans_do_not_clear_a_workers_failure",),
     ),
     Mutant(
         "a-daemon-that-dies-goes-on-cleaning",
@@ -387,7 +387,7 @@ DAEMON = (
         "cleanerd/daemon/dispatcher.py",
         "        self.begin_nothing()\n        self._tools.in_flight.begin_shutdown()",
         "        self._tools.in_flight.begin_shutdown()",
-        ("tests/daemon/test_shutdown.py::test_nothing_is_begun_after_a_part_of_the_daemon_died",),
+        ("tests/daemon/test_shutdown.py::test_nothing_is_started_after_a_part_of_the_daemon_died",),
     ),
     Mutant(
         "a-scan-that-nobody-wants",
@@ -419,7 +419,7 @@ DAEMON = (
         "cleanerd/daemon/service.py",
         "            loop.add_signal_handler(each, self.stop, each)\n",
         "            pass\n",
-        ("tests/daemon/test_shutdown.py::test_a_signal_is_heard_before_anybody_can_see_the_daemon",),
+        ("tests/daemon/test_shutdown.py::test_a_signal_is_handled_before_the_daemon_is_visible",),
     ),
     Mutant(
         "a-reload-stops-only-what-is-not-allowed",
@@ -542,7 +542,7 @@ DAEMON = (
         "cleanerd/daemon/control_api.py",
         "self._write(partial(self._journal.save, kept), self._report_unwritten)",
         "self._report_unwritten(self._journal.save(kept))",
-        ("tests/daemon/test_operations.py::test_a_disk_that_hangs_holds_up_nobody",),
+        ("tests/daemon/test_operations.py::test_a_disk_that_hangs_delays_no_request",),
     ),
     Mutant(
         "the-order-of-a-pass-counts-for-ever",
@@ -558,7 +558,7 @@ DAEMON = (
         "cleanerd/segments/partition.py",
         " if not each[0].endswith(DELETED_SUFFIX)",
         "",
-        ("tests/daemon/test_log_dir_scanner.py::test_deleted_files_of_the_broker_change_nothing",),
+        ("tests/daemon/test_log_dir_scanner.py::test_files_deleted_by_the_broker_change_nothing",),
     ),
     Mutant(
         "a-file-of-the-same-name-is-the-same",
@@ -670,7 +670,7 @@ DAEMON = (
         "cleanerd/daemon/control_api.py",
         "if self._configuration.window_is_open() or",
         "if self._configuration is not None or",
-        (f"{TEST_OUTCOMES}::test_retry_outside_of_the_windows_does_not_say_that_it_is_tried",),
+        (f"{TEST_OUTCOMES}::test_retry_outside_of_the_windows_does_not_report_a_try",),
     ),
     Mutant(
         "nanoseconds-are-far-in-the-future",

@@ -128,7 +128,7 @@ MEMORY = (
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "if scan.name in suspects and isinstance(scan, PartitionScan) and scan.has_nothing_to_do(now_ms):",
         "if scan.name not in suspects:",
-        ("tests/daemon/test_log_dir_scanner.py::test_a_death_after_the_work_was_done",),
+        ("tests/daemon/test_log_dir_scanner.py::test_a_death_after_the_job_was_done",),
     ),
     Mutant(
         "killed-at-a-removal-is-forgiven",
@@ -136,7 +136,7 @@ MEMORY = (
         "cleanerd/daemon/partition_scan.py",
         "            and not removal_is_due\n",
         "",
-        ("tests/daemon/test_log_dir_scanner.py::test_a_suspect_of_any_kind_of_work_is_not_forgiven",),
+        ("tests/daemon/test_log_dir_scanner.py::test_a_suspect_of_any_kind_of_job_stays_a_suspect",),
     ),
     Mutant(
         "a-suspect-beside-others",

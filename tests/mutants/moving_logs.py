@@ -217,7 +217,7 @@ MOVING_LOGS = (
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "*_held_by_unknown(known), *self._start_warnings, *killed)",
         "*_held_by_unknown(known), *killed)",
-        ("tests/daemon/test_log_dir_scanner.py::test_what_keeps_the_broker_from_starting_is_a_warning",),
+        ("tests/daemon/test_log_dir_scanner.py::test_what_prevents_the_brokers_start_is_a_warning",),
     ),
     Mutant(
         "settings-take-tiers-back",
@@ -268,7 +268,7 @@ MOVING_LOGS = (
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "                self._to_clear.discard(name)\n",
         "",
-        ("tests/daemon/test_scan_after_job.py::test_a_quarantine_is_cleared_once_by_a_scan_that_counts",),
+        ("tests/daemon/test_scan_after_job.py::test_a_quarantine_is_cleared_once_by_a_scan_that_is_used",),
     ),
     Mutant(
         "what-a-job-saw-counts-by-whatever-settings",
@@ -276,7 +276,7 @@ MOVING_LOGS = (
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "(seen.settings is None or seen.settings is self._settings)",
         "(seen.settings is None or bool(self._settings))",
-        ("tests/daemon/test_scan_after_job.py::test_a_job_that_went_by_the_settings_from_before_a_reload",),
+        ("tests/daemon/test_scan_after_job.py::test_a_job_with_the_settings_from_before_a_reload",),
     ),
     Mutant(
         "what-lies-above-a-cleaning-is-none-of-the-log",

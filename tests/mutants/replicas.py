@@ -135,7 +135,7 @@ REPLICAS = (
         "cleanerd/daemon/discovery/facts_cache.py",
         "saved.with_suffix(DAMAGED), ignored, *identities)",
         "saved.with_suffix(DAMAGED), *identities)",
-        ("tests/daemon/test_ignored_replicas.py::test_the_next_scan_knows_it",),
+        ("tests/daemon/test_ignored_replicas.py::test_the_next_scan_uses_it",),
     ),
     Mutant(
         "a-stopped-replica-was-never-away",

@@ -14,7 +14,7 @@ SCANS = (
         "cleanerd/broker/live_log.py",
         "found.listed if len(segments) == len(found.segments) else None",
         "found.listed",
-        ("tests/daemon/test_log_dir_scanner.py::test_a_segment_begun_while_the_broker_answers",),
+        ("tests/daemon/test_log_dir_scanner.py::test_a_segment_created_while_the_broker_answers",),
     ),
     Mutant(
         "one-brokers-facts-for-another-ones-directory",
@@ -22,7 +22,7 @@ SCANS = (
         FACTS,
         "self._facts if settings is self._settings and broker == self._broker else None",
         "self._facts if settings is self._settings else None",
-        (f"{READINGS}::test_another_brokers_directory_in_the_place_of_one",),
+        (f"{READINGS}::test_a_directory_of_another_broker_in_the_same_place",),
     ),
     Mutant(
         "what-could-not-be-read-is-not-tried-again",
@@ -107,7 +107,7 @@ SCANS = (
         "cleanerd/broker/live_log.py",
         "lasting = lasting_start_offset(log_dir.path, name)",
         "lasting = log_dir.log_start_offsets.get(name, lasting_start_offset(log_dir.path, name))",
-        ("tests/daemon/test_log_dir_scanner.py::test_where_a_killed_broker_would_start_by_the_job",),
+        ("tests/daemon/test_log_dir_scanner.py::test_a_job_does_not_know_where_a_killed_broker_would_start",),
     ),
     Mutant(
         "a-disk-that-is-away-holds-nothing",
@@ -115,7 +115,7 @@ SCANS = (
         "cleanerd/daemon/discovery/scan_threads.py",
         "log_dirs is not None and all((path / META_PROPERTIES).exists() for path in log_dirs)",
         "log_dirs is not None",
-        ("tests/daemon/test_sweep.py::test_a_disk_that_is_away_may_hold_it",),
+        ("tests/daemon/test_sweep.py::test_a_disk_that_is_unavailable_may_have_it",),
     ),
     Mutant(
         "whoever-is-not-here-is-gone",
@@ -123,7 +123,7 @@ SCANS = (
         "cleanerd/daemon/discovery/scan_threads.py",
         "all_seen and facts.metadata is not None",
         "all_seen",
-        ("tests/daemon/test_sweep.py::test_where_nobody_knows_the_topics_none_is_gone",),
+        ("tests/daemon/test_sweep.py::test_without_a_list_of_topics_none_is_missing",),
     ),
     Mutant(
         "a-gap-in-the-metadata-log",
