@@ -1,4 +1,4 @@
-"""A small compacted topic ``t`` on a real broker: its settings, records for it, and what it holds."""
+"""A small compacted topic ``t`` on a real broker: its settings, records for it, and its contents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROPERTIES = {
 
 
 def produce(broker: Broker, first: int, count: int) -> None:
-    """``count`` records of 100 keys; the value says which one it is."""
+    """Write ``count`` records of 100 keys; the value is the record's number."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "batch.size": 32768})
     for number in range(first, first + count):
         producer.produce("t", key=b"key-%d" % (number % 100), value=b"%d " % number + b"x" * 1000, partition=0)
@@ -36,7 +36,7 @@ def read(broker: Broker) -> dict[int, tuple[bytes, int]]:
     found: dict[int, tuple[bytes, int]] = {}
     while max(found, default=-1) < end - 1:
         message = consumer.poll(PATIENCE_SECONDS)
-        assert message is not None, f"only {len(found)} records came"
+        assert message is not None, f"only {len(found)} records arrived"
         if message.error() is None:
             found[message.offset() or 0] = (message.key() or b"", int((message.value() or b"").split()[0]))
     consumer.close()

@@ -41,7 +41,7 @@ DIRTY = {0: [(0, "a"), (1, "b")], 2: [(2, "a"), (3, "")], 4: [(4, "b"), (5, "b")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one command line gave."""
+    """The result of one command line."""
 
     code: int
     out: str
@@ -54,12 +54,12 @@ class Answer:
 
     @property
     def errors(self) -> list[str]:
-        """The lines of stderr that are no notes (call with ``--quiet`` for none)."""
+        """The lines of stderr that are not notes (call with ``--quiet`` for none)."""
         return self.err.splitlines()
 
 
 class Typist(io.StringIO):
-    """Somebody at a terminal."""
+    """Replaces a user at a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -92,10 +92,10 @@ class Shell:
         return ["--set", f"cleanerd.state.dir={self.root / 'state'}", *reserve]
 
     def __call__(self, subcommand: str, *arguments: object, typed: str | None = None) -> Answer:
-        """One command line; ``typed``: what somebody types at a terminal."""
+        """Run one command line; ``typed``: the input of a user at a terminal."""
         self._capsys.readouterr()
         if typed is not None:
-            self._monkeypatch.setattr("sys.stdin", Typist(typed))  # no terminal is there
+            self._monkeypatch.setattr("sys.stdin", Typist(typed))  # there is no terminal
         code = run([subcommand, *(str(argument) for argument in arguments), *self.common])
         captured = self._capsys.readouterr()
         return Answer(code, captured.out, captured.err)
@@ -105,7 +105,7 @@ class Shell:
         return self("clean", *arguments, "--yes", "--force", "--quiet", "--now-ms", NOW, *COMPACT)
 
     def subprocess(self, *arguments: object, script: str = "", **options: Any) -> subprocess.Popen[str]:
-        """A process of its own; ``script`` is run before the command line."""
+        """Run in a new process; ``script`` is run before the command line."""
         code = f"{script}\nfrom cleanerd.cli.main import main\nmain()"
         command = [sys.executable, "-c", code, *(str(argument) for argument in arguments), *self.common]
         environment = {**os.environ, "HOME": str(self.root)}
@@ -115,9 +115,9 @@ class Shell:
 
 @contextmanager
 def lock_holder(path: Path, *words: str) -> Iterator[int]:
-    """Another process that holds the directory's lock as Java does (a POSIX record lock); gives its id.
+    """Another process that holds the directory's lock as Java does (a POSIX record lock); yields its id.
 
-    ``words``: what more it has on its command line.
+    ``words``: further arguments of its command line.
     """
     script = (
         "import fcntl, sys\n"
@@ -142,7 +142,7 @@ def batch(base: int, *entries: tuple[str | None, str | None]) -> bytes:
 
 
 def dirty(**facts: Any) -> Partition:
-    """Three sealed segments of which one record of five stays, and an active one."""
+    """Three sealed segments in which one record of five is retained, and an active one."""
     logs = {
         0: batch(0, ("a", "1"), ("b", "1")),
         2: batch(2, ("a", "2")) + batch(3, (None, "x")),
@@ -181,10 +181,10 @@ def write_metadata(
     more: int = 0,
     timestamp: int = 1000,
 ) -> Path:
-    """A KRaft metadata log in the log directory ``path`` that knows these topics.
+    """Write a KRaft metadata log with these topics into the log directory ``path``; replaces an existing one.
 
-    A topic has the id in ``ids``, else that of its partition 0 in ``path``. ``more``: as many records follow that say
-    nothing new. One that is there is replaced.
+    A topic has its id in ``ids``, otherwise the id of its partition 0 in ``path``. ``more``: the number of further
+    records without content.
     """
     directory = path / "__cluster_metadata-0"
     directory.mkdir(exist_ok=True)

@@ -33,7 +33,7 @@ ENDS: dict[str, BaseException] = {
 @click.option("--code", type=int, default=0)
 @common_options
 def end(common: Common, how: str, code: int) -> int:
-    """End in the way that is asked for."""
+    """End in the requested way."""
     if how in ENDS:
         raise ENDS[how]
     if how == "exit":

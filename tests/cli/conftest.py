@@ -1,4 +1,4 @@
-"""What most tests of the command line begin with: a directory to play in, and somebody who types."""
+"""Fixtures of most command-line tests: a log directory and a user at a terminal."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ PRESENT = {0: batch(0, ("a", "1"), (KEY, "1")), 2: batch(2, (KEY, None)), 3: b""
 
 
 class Cluster:
-    """``brokers`` have a replica of each of the ``partitions`` of topic ``orders``; each has a key of its own."""
+    """``brokers`` have replicas of all ``partitions`` of topic ``orders``; each partition has a key of its own."""
 
     def __init__(self, root: Path, shell: Shell, brokers: tuple[int, ...] = (1, 2), partitions: int = 1) -> None:
         self.root, self.shell = root, shell

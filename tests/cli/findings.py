@@ -1,4 +1,4 @@
-"""What ``cleanerd doctor`` found, check by check."""
+"""The findings of ``cleanerd doctor``, by check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking ``cleanerd inspect``, and what to ask it about."""
+"""Run ``cleanerd inspect``, and files to run it on."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def inspected(capsys: Capture, path: Path, *options: str, code: int = 0) -> dict[str, Any]:
-    """The JSON object; the exit code is checked."""
+    """The JSON output; the exit code is checked."""
     assert run(["inspect", str(path), "--json", *options]) == code
     out = capsys.readouterr().out
     document = json.loads(out)

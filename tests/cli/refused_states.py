@@ -1,4 +1,4 @@
-"""States of one partition that somebody refuses to clean: what ``test_refusals.py`` asks every verb about."""
+"""States of one partition that some command refuses to clean: ``test_refusals.py`` runs every command on them."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ class Scene:
         return self.path / "orders-0"
 
     def broker_says(self, **facts: Any) -> None:
-        """What a running broker that is asked says otherwise."""
+        """Let a running broker answer differently."""
         if self.agent is not None:
             self.agent.facts |= facts
 
     def topic(self, **settings: str) -> None:
-        """The topic's configuration; keys with underscores."""
+        """Set the topic's configuration; keys with underscores."""
         reported = {"cleanup.policy": "compact"} | {key.replace("_", "."): value for key, value in settings.items()}
         write_metadata(self.path, topics={"orders": reported})
         if self.agent is not None:
             self.agent.settings |= reported
 
 
-def nothing(_scene: Scene) -> None:
-    """All is well."""
+def unchanged(_scene: Scene) -> None:
+    """No refusal."""
 
 
 def is_moved(scene: Scene) -> None:
@@ -136,7 +136,7 @@ def has_an_open_transaction() -> Partition:
     return Partition({0: data, 1: batch(1, ("a", "2")), 2: b""})
 
 
-def the_broker_says_so_too(scene: Scene) -> None:
+def the_broker_reports_no_high_watermark_either(scene: Scene) -> None:
     scene.broker_says(lso=0)
 
 
@@ -148,7 +148,7 @@ def is_damaged(scene: Scene) -> None:
 
 
 def was_cleaned_by_version(scene: Scene) -> None:
-    """As ``header:v`` left it; whoever cleans now says nothing of a strategy."""
+    """By ``header:v``; a cleaning without that strategy in its settings is refused."""
     log_dir = read_log_dir(scene.path)
     log = read_partition(log_dir, log_dir.partitions[0])
     rules = "strategy=header;header=v;encoding=long;tombstone.mode=null"
@@ -157,7 +157,7 @@ def was_cleaned_by_version(scene: Scene) -> None:
 
 
 def unknown_rules(scene: Scene) -> None:
-    """A link stands in the place of the state file (U-33)."""
+    """The state file is replaced by a link (U-33)."""
     scene.topic(min_cleanable_dirty_ratio="1")
     was_cleaned_by_version(scene)
     file = _state_file(scene)
@@ -171,8 +171,8 @@ def has_damaged_state(scene: Scene) -> None:
     _state_file(scene).write_text("{")
 
 
-def has_damaged_state_of_kafkas(scene: Scene) -> None:
-    """Nobody keeps the broker's own cleaner away."""
+def has_damaged_kafka_state(scene: Scene) -> None:
+    """The broker's own cleaner is not stopped."""
     scene.topic()
     was_cleaned_by_version(scene)
     _state_file(scene).write_text("{")
@@ -187,7 +187,7 @@ def has_unlistable_state(scene: Scene) -> None:
 
 
 def lost_its_delegation(scene: Scene) -> None:
-    """It may have been delegated and never cleaned: then nothing else remembers it."""
+    """The topic may have been delegated and never cleaned: then only this file has the delegation."""
     scene.topic(min_cleanable_dirty_ratio="1")
     _delegations(scene).write_text("{")
 
@@ -198,7 +198,7 @@ def had_its_delegation_set_aside(scene: Scene) -> None:
 
 
 def lost_delegations_of_others(scene: Scene) -> None:
-    """Nobody keeps the broker's own cleaner away."""
+    """The broker's own cleaner is not stopped."""
     scene.topic()
     _delegations(scene).write_text("{")
 
@@ -223,11 +223,11 @@ def was_cleaned_by_a_newer_release(scene: Scene) -> None:
 
 
 def belongs_to_zookeeper(scene: Scene) -> None:
-    """Nothing of its topics is on the disk, and the login with which its broker would be asked is no login (U-40)."""
+    """The disk has no topic metadata, and the configured login does not work for its broker (U-40)."""
     meta = scene.path / "meta.properties"
     meta.write_text(meta.read_text().replace("version=1", "version=0").replace("node.id", "broker.id"))
     (scene.root / "client.properties").write_text("security.protocol=SASL_SSL\nsasl.mechanism=GUESSED\n")
-    if scene.agent is not None:  # a broker that is asked says it itself
+    if scene.agent is not None:  # a running broker answers the query itself
         scene.agent.settings |= {"cleanup.policy": "compact"}
 
 
@@ -253,8 +253,8 @@ def has_no_memory_for_its_batches(scene: Scene) -> None:
     scene.open.enter_context(mock.patch.object(metadata_budget, "BATCH_BYTES", 2**60))
 
 
-def is_worked_on(scene: Scene) -> None:
-    """Another verb of cleanerd holds the log directory; beside a broker none can."""
+def is_in_use(scene: Scene) -> None:
+    """Another command of cleanerd holds the log directory; with a broker that is not possible."""
     if scene.mode == "offline":
         works = (
             "import pathlib, sys; from cleanerd.swap.lock import LogDirLock\n"
@@ -264,7 +264,7 @@ def is_worked_on(scene: Scene) -> None:
 
 
 def has_garbage(scene: Scene) -> None:
-    if scene.agent is not None:  # a real one does not read that file
+    if scene.agent is not None:  # a real agent does not read that file
         message = scene.agent.do_log({"topic": "orders", "partition": 0})
         vars(scene.agent)["do_log"] = lambda _request: message
     (scene.partition / "leader-epoch-checkpoint").write_text("x")
@@ -279,7 +279,7 @@ def holds_a_bomb() -> Partition:
     return Partition({0: zeros_batch(0, 4 * MIB), 1: batch(1, ("a", "9")), 2: b""})
 
 
-def has_no_directory_of_ours(scene: Scene) -> None:
+def has_no_directory_for_replaced_segments(scene: Scene) -> None:
     (scene.partition / ".kstage").write_text("what is this?")
 
 
@@ -291,13 +291,13 @@ def is_claimed(scene: Scene) -> None:
 
 
 def is_open_elsewhere(scene: Scene) -> None:
-    """As by a broker that holds no lock; where one runs, every segment is."""
+    """As by a broker that holds no lock; with a running broker, every segment is open."""
     active = str(scene.partition / f"{6:020d}.log")
     _beside(scene, f"import sys; file = open({active!r}, 'ab'); print(flush=True); sys.stdin.read()")
 
 
 def _beside(scene: Scene, holds: str) -> None:
-    """A process that holds something, says so with a line, and ends when its input does."""
+    """A process that holds something, reports it with a line, and ends with its input."""
     holder = subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdin is not None
     assert holder.stdout is not None

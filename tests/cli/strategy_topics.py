@@ -39,7 +39,7 @@ def versioned(offset: int, key: str, version: int | bytes | None, *, timestamp: 
 
 
 def log_dir_by_version(root: Path) -> Path:
-    """A delegated topic; of key k the winner by version lies at offset 0, by offset at 1."""
+    """A delegated topic; the retained record of key k is at offset 0 by version, at 1 by offset."""
     logs = {
         0: versioned(0, "k", 9) + versioned(1, "k", 1) + versioned(2, "a", 1),
         3: versioned(3, "k", 2) + versioned(4, "a", 2),

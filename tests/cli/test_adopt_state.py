@@ -1,4 +1,4 @@
-"""A log directory that was copied to a new disk keeps its state by the operator's word (U-46)."""
+"""A log directory that was copied to a new disk keeps its state if the operator confirms it (U-46)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _adopt(capsys: pytest.CaptureFixture[str], root: Path, *arguments: object) -
 def test_a_copy_replaces_the_original(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, original: Path, named: bool
 ) -> None:
-    """U-46: how far each partition is clean, by files with new inodes; the second run finds that it is done."""
+    """U-46: how far a partition is clean is adopted, by files with new inodes; the second run finds nothing to do."""
     copied = tmp_path / "new disk"
     shutil.copytree(original, copied)
     shutil.rmtree(original)
@@ -97,7 +97,7 @@ def test_a_copy_in_the_place_of_the_original(
 
 
 def test_a_trial_gets_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path, original: Path) -> None:
-    """U-46: while the original is where it was, both would believe one memory."""
+    """U-46: while the original exists, both would use the same state."""
     copied = tmp_path / "trial"
     shutil.copytree(original, copied)
     code, message = _adopt(capsys, tmp_path, copied)
@@ -109,7 +109,7 @@ def test_a_trial_gets_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path
 
 
 def test_another_file_is_not_clean(capsys: pytest.CaptureFixture[str], tmp_path: Path, original: Path) -> None:
-    """U-46: a segment without its time may be from before the cleaning; the settings of the topic stay known (U-6)."""
+    """U-46: a segment without its time may be older than the cleaning; the topic's settings stay known (U-6)."""
     copied = tmp_path / "copy"
     shutil.copytree(original, copied)
     shutil.rmtree(original)
@@ -125,7 +125,7 @@ def test_another_file_is_not_clean(capsys: pytest.CaptureFixture[str], tmp_path:
 
 
 def test_nothing_to_adopt(capsys: pytest.CaptureFixture[str], tmp_path: Path, original: Path) -> None:
-    """Another directory's id, and several places that it can be a copy of."""
+    """Another directory's id, and several directories that it may be a copy of."""
     stranger = make_log_dir(tmp_path / "stranger", {"orders-0": Partition(SEGMENTS)})
     code, message = _adopt(capsys, tmp_path, stranger, "--from", tmp_path / "nowhere")
     assert code == 4

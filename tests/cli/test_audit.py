@@ -1,4 +1,4 @@
-"""``cleanerd audit``: every place where a key lies, and the proof that it is nowhere."""
+"""``cleanerd audit``: every copy of a key, and the proof that there is none."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def shell(scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 @pytest.fixture
 def shell_of_logs(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    monkeypatch.setattr("tempfile.tempdir", str(root))  # what others leave among temporary files is searched, too
+    # leftovers of other processes among temporary files are searched, too
+    monkeypatch.setattr("tempfile.tempdir", str(root))
     return Shell(root, capsys, monkeypatch)
 
 
@@ -76,7 +77,7 @@ def test_below_the_log_start(scene: Scene, shell: Shell) -> None:
     assert [(row["offset"], row["visible"]) for row in found] == [(3, False), (17, True)]
 
 
-def test_a_key_that_is_nowhere(scene: Scene, shell: Shell) -> None:
+def test_a_key_that_is_absent(scene: Scene, shell: Shell) -> None:
     """The erasure proof: exit code 0; --expect-absent gives 1 for a key that is there."""
     answer = shell("audit", s.NAME, scene.log_dir, "--key", "gone", "--expect-absent")
     assert answer.code == 0
@@ -104,7 +105,7 @@ def test_every_kind_of_file(scene: Scene, shell: Shell) -> None:
 
 
 def test_staged_files_of_a_killed_spark_cleaning_are_searched(scene: Scene, shell: Shell) -> None:
-    """Each attempt stages in a directory of its own, a level deeper: a key that lay only there was nowhere."""
+    """Each attempt stages in a directory of its own, a level deeper: a key that was only there was not found."""
     work = scene.partition / ".kstage" / "spark-20261121T010203-0123abcd"
     path = work / "0123456789abcdef" / f"{3:020d}.log"
     path.parent.mkdir(parents=True)
@@ -164,23 +165,23 @@ def test_forms_of_keys(scene: Scene, shell: Shell) -> None:
 
 
 def test_only_equal_bytes_count(scene: Scene, shell: Shell) -> None:
-    """A key that begins the same, or lies in a value, is another one."""
+    """A key with the same prefix, or one inside a value, is another one."""
     scene.put(14, keyed_batch(14, [("secretly", "secret"), ("secre", "secret")]))
     assert _audit(shell, scene, "--key", "secret") == (0, [])
 
 
-def test_damage_is_no_proof(scene: Scene, shell: Shell) -> None:
+def test_damage_is_not_a_proof(scene: Scene, shell: Shell) -> None:
     """Bytes that cannot be decoded may hold the key: exit code 5, whatever else was found."""
     scene.patch(scene.file(0), 61, b"\x7f")
     answer = shell("audit", s.NAME, scene.log_dir, "--key", "gone", "--expect-absent")
     assert answer.code == 5
     assert f"{scene.file(0)} at byte 0" in answer.err
-    assert _audit(shell, scene, "--key", "e")[1][0]["offset"] == 6, "what lies behind the damage is found"
+    assert _audit(shell, scene, "--key", "e")[1][0]["offset"] == 6, "keys behind the damage are found"
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_a_wrong_checksum_is_no_proof(scene: Scene, shell: Shell, magic: int) -> None:
-    """A key with a flipped bit is another key: it can be decoded, and who looks for the right one must not hear no."""
+def test_a_wrong_checksum_is_not_a_proof(scene: Scene, shell: Shell, magic: int) -> None:
+    """A flipped bit makes another key, which can be decoded: searching the right key must not report its absence."""
     if magic == 2:
         content = keyed_batch(14, [("secret", "v")]) + keyed_batch(15, [("else", "v")])
     else:
@@ -197,7 +198,7 @@ def test_a_wrong_checksum_is_no_proof(scene: Scene, shell: Shell, magic: int) ->
 
 
 def test_a_live_segment_that_cannot_be_opened(scene: Scene, shell: Shell) -> None:
-    """Exit code 1 would say that the key was found. What can be read is searched; the file is told once."""
+    """Exit code 1 would mean that the key was found. Readable segments are searched; the file is reported once."""
     scene.file(0).unlink()
     scene.file(0).symlink_to(scene.log_dir / "loop")
     answer = shell("audit", s.NAME, scene.log_dir, "--key", "gone", "--expect-absent", "--json")
@@ -207,8 +208,8 @@ def test_a_live_segment_that_cannot_be_opened(scene: Scene, shell: Shell) -> Non
     assert _audit(shell, scene, "--key", "c", "--expect-absent")[0] == 5
 
 
-def test_unreadable_file_is_no_proof(scene: Scene, shell: Shell) -> None:
-    """A file that cannot be opened is told, and the others are searched."""
+def test_an_unreadable_file_is_not_a_proof(scene: Scene, shell: Shell) -> None:
+    """A file that cannot be opened is reported, and the others are searched."""
     scene.file(0, ".log.deleted").symlink_to(scene.log_dir / "loop")
     scene.file(1, ".log.swap").mkdir()
     answer = shell("audit", s.NAME, scene.log_dir, "--key", "e", "--json")
@@ -246,7 +247,7 @@ def test_usage(scene: Scene, shell: Shell, arguments: tuple[str, ...], code: int
 
 
 def test_several_log_directories(scene: Scene, shell: Shell) -> None:
-    """A topic's partitions may lie in any of them; one that is in two of them is read in both."""
+    """A topic's partitions may be in any of them; one that is in two of them is read in both."""
     other = scene.log_dir.parent / "d2"
     other.mkdir()
     (scene.log_dir / s.NAME).rename(other / s.NAME)
@@ -258,8 +259,8 @@ def test_several_log_directories(scene: Scene, shell: Shell) -> None:
     assert {row["path"]: row["found"] for row in both} == {str(d / s.NAME): 2 for d in (scene.log_dir, other)}
 
 
-def test_in_what_a_cleaning_replaced(root: Path, shell_of_logs: Shell) -> None:
-    """U-47: the record is gone from the log, and while it is kept, nothing is proven; nor is it without a disk."""
+def test_in_replaced_segments(root: Path, shell_of_logs: Shell) -> None:
+    """U-47: while the replaced segments are kept, a removed record proves nothing; nor does an unmounted disk."""
     path, kept = make(root), root / "kept"
     kept.mkdir()
     assert shell_of_logs.clean(path, "--keep-replaced", kept).code == 0
@@ -291,12 +292,15 @@ PEOPLE = (
     Record(b"ann@example.org", b"in a key only"),
     Record(b"d", b"", headers=((b"ann@example.org", b"in a header's name only"),)),
 )
-"""Of which "cust-" begins keys 0 and 2, and "ann@example.org" is in the values of 3 and 6."""
+""""cust-" is the prefix of keys 0 and 2, and "ann@example.org" is in the values of 3 and 6."""
 
 
 @pytest.mark.parametrize("codec", range(5))
 def test_key_prefixes_and_parts_of_values(scene: Scene, shell: Shell, codec: int) -> None:
-    """OP-16: keys that begin so, values and header values that hold the bytes; a record that matches twice is one."""
+    """OP-16: keys with that prefix, values and header values that contain the bytes.
+
+    A record that matches twice is one.
+    """
     marker = encode_marker(14 + len(PEOPLE), commit=True, producer_id=9, timestamp=s.T)
     scene.put(14, encode_batch(PEOPLE, base_offset=14, codec=codec) + marker)
     arguments = ("--key-prefix", "cust-", "--value-contains", "ann@example.org", "--value-contains", "Ann", "--json")
@@ -335,7 +339,7 @@ def test_parts_in_text(scene: Scene, shell: Shell) -> None:
 
 
 def test_every_topic_of_every_directory(scene: Scene, shell: Shell) -> None:
-    """OP-16: '*' means all topics of all directories, and what a broker is about to delete of others."""
+    """OP-16: '*' means all topics of all directories, and files of others that a broker is about to delete."""
     other = scene.log_dir.parent / "d2"
     places = {
         scene.partition: scene.file(14),
@@ -355,7 +359,7 @@ def test_every_topic_of_every_directory(scene: Scene, shell: Shell) -> None:
 
 
 def test_a_topic_of_which_only_unmounted_segments_are_left(root: Path, shell_of_logs: Shell) -> None:
-    """U-47: its partition was removed, so nothing in a log directory names it; '*' still proves nothing."""
+    """U-47: its partition was removed, so no log directory has its name; '*' still proves nothing."""
     path, kept = make(root), root / "kept"
     kept.mkdir()
     assert shell_of_logs.clean(path, "--keep-replaced", kept).code == 0

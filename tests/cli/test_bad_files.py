@@ -1,7 +1,7 @@
-"""Every verb that reads a log directory, on files that are not what they should be.
+"""Every command that reads a log directory, with damaged or unexpected files.
 
-A named exit code, the file named once, nothing changed, no traceback. ``clean`` and ``plan`` on damaged contents have
-``test_clean_bad_input.py``; what is damaged by a hand's breadth ``verify`` finds in ``tests/verify``.
+A documented exit code, the file reported once, nothing changed, no traceback. ``test_clean_bad_input.py`` tests
+``clean`` and ``plan`` on damaged contents; ``tests/verify`` has the finer damage.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def ask(shell: Shell, command: str, path: Path, *more: object) -> Answer:
 
 
 def reported(answer: Answer, file: Path) -> None:
-    """Clear: no traceback; the file is named, on one line of stderr or in the result."""
+    """Clear output: no traceback; the file is named, on one line of stderr or in the result."""
     assert "Traceback" not in answer.err
     assert len(answer.errors) <= 1, answer.err
     assert str(file) in answer.err + answer.out
@@ -80,7 +80,7 @@ def to_garbage(file: Path) -> None:
 
 ALL = (*CHANGING, *LOOKING)
 REFUSING = (*CHANGING, "plan", "explain", "doctor")
-"""Verbs that look at a partition as a cleaning does."""
+"""Commands that read a partition as a cleaning does."""
 
 CASES: Final[dict[str, tuple[str, Callable[[Path], None], dict[str, int]]]] = {
     "a directory as segment": (f"orders-0/{TWO}.log", to_directory, dict.fromkeys(ALL, 5)),
@@ -117,7 +117,7 @@ CASES: Final[dict[str, tuple[str, Callable[[Path], None], dict[str, int]]]] = {
     ("case", "command"), [(case, command) for case, (_, _, codes) in CASES.items() for command in codes], ids=str
 )
 def test_bad_file(shell: Shell, case: str, command: str) -> None:
-    """OP-10: whatever lies there, nothing is lost."""
+    """OP-10: whatever the file is, nothing is lost."""
     name, damage, codes = CASES[case]
     path = prepared(shell, command)
     damage(path / name)
@@ -129,7 +129,7 @@ def test_bad_file(shell: Shell, case: str, command: str) -> None:
 
 
 def sealed(**options: Any) -> bytes:
-    """A batch at offset 2 with right checksums, whatever is wrong in it."""
+    """A batch at offset 2 with right checksums, whatever else is wrong in it."""
     return encode_batch([Record(b"a", b"2", NOW - 1000)], base_offset=2, **options)
 
 
@@ -170,9 +170,9 @@ READERS: Final = {
     [(bad, command) for bad in BAD_BATCHES for command in READERS.get(bad, (*CLEANING, "verify", "audit"))],
 )
 def test_bad_batch(shell: Shell, bad: str, command: str) -> None:
-    """F-1..F-3, C-54, C-57: exit code 5 with file and byte, for everybody who reads records; a good one before it.
+    """F-1..F-3, C-54, C-57: exit code 5 with file and byte, for every command that reads records; a good one before it.
 
-    U-35: what only takes too much memory is not damaged, it is refused (4).
+    U-35: a batch that only takes too much memory is not damaged, it is refused (4).
     """
     path = prepared(shell, command)
     log, good = path / "orders-0" / f"{ZERO}.log", batch(0, ("a", "1"), ("b", "1"))
@@ -196,7 +196,7 @@ def inode_of(path: object, dir_fd: int | None = None) -> int:
 
 
 def forbid(monkeypatch: pytest.MonkeyPatch, file: Path, code: int) -> None:
-    """Opening ``file``, by whatever path, fails with ``code``: the tests may run as root, who may read anything."""
+    """Opening ``file``, by any path, fails with ``code``: the tests may run as root, which may read everything."""
     wanted, real_os, real = os.stat(file).st_ino, os.open, io.open
 
     def os_open(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
@@ -209,7 +209,7 @@ def forbid(monkeypatch: pytest.MonkeyPatch, file: Path, code: int) -> None:
             raise OSError(code, os.strerror(code), str(path))
         return real(path, *arguments, **options)
 
-    # The tests may run as root, who may read anything, and no disk fails on demand.
+    # The tests may run as root, which may read everything, and no disk fails on demand.
     system_call(monkeypatch, "open", os_open)
     monkeypatch.setattr(io, "open", io_open)
     monkeypatch.setattr(builtins, "open", io_open)
@@ -231,9 +231,9 @@ UNREADABLE: Final = {
     ("name", "command"), [(name, command) for name, commands in UNREADABLE.items() for command in commands], ids=str
 )
 def test_unreadable(shell: Shell, monkeypatch: pytest.MonkeyPatch, name: str, command: str, code: int) -> None:
-    """Exit code 1, the system's reason; who lacks permission is told whose to borrow.
+    """Exit code 1 with the system's reason; a user without permission gets the name of one who has it.
 
-    ``audit`` has 5 for a segment that it cannot read, which proves nothing: 1 would say that the key was found.
+    ``audit`` has 5 for a segment that it cannot read, which proves nothing: 1 would mean that the key was found.
     """
     path = prepared(shell, command)
     before = tree(path)
@@ -251,7 +251,7 @@ def test_unreadable(shell: Shell, monkeypatch: pytest.MonkeyPatch, name: str, co
 
 @pytest.mark.parametrize("command", CHANGING)
 def test_read_only_file_system(shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    """Exit code 1 and why; nobody is told to be another user, and nothing was half done."""
+    """Exit code 1 and the reason; no advice to use another user, and nothing was half done."""
     path = prepared(shell, command)
     before = tree(path)
     real = os.open
@@ -278,7 +278,7 @@ def test_read_only_file_system(shell: Shell, monkeypatch: pytest.MonkeyPatch, co
 
 @pytest.mark.parametrize("command", ALL)
 def test_stale_lock_file(shell: Shell, command: str) -> None:
-    """S-10: a ``.lock`` that nobody holds is what every broker leaves; it keeps nobody out."""
+    """S-10: every broker leaves a ``.lock`` without a holder; it blocks nothing."""
     path = prepared(shell, command)
     (path / ".lock").write_bytes(b"")
     answer = ask(shell, command, path)
@@ -290,7 +290,7 @@ def test_stale_lock_file(shell: Shell, command: str) -> None:
 @pytest.mark.parametrize("command", ["stage", "apply", "undo"])
 @pytest.mark.parametrize("state", ["a file", "garbage"])
 def test_bad_state(shell: Shell, command: str, state: str) -> None:
-    """These verbs work without a state that can be read; a file in its place is a wrong setting: nothing is done."""
+    """These commands work without readable state; a file in place of its directory is an invalid setting."""
     path = prepared(shell, command)
     directory = shell.root / "state"
     if state == "a file":

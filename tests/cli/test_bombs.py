@@ -95,7 +95,7 @@ def _log_of(kind: str, batches: int, much: int) -> Partition:
     ],
 )
 def test_batches_below_the_limit_take_no_more_than_their_share(tmp_path: Path, kind: str, threads: int) -> None:
-    """Twelve batches that each just fit: cleaned, within what `share_of` reckons with for them."""
+    """Twelve batches that each just fit: cleaned within the memory that `share_of` plans for them."""
     empty = make_log_dir(tmp_path / "empty" / "logs", {})
     assert _clean(empty).returncode == 0
     start = int((tmp_path / "empty" / "peak").read_text()) * 1024
@@ -112,7 +112,7 @@ def test_batches_below_the_limit_take_no_more_than_their_share(tmp_path: Path, k
 
 @pytest.mark.parametrize("kind", ["zeros", "crowd"])
 def test_one_too_large_is_refused_and_named(tmp_path: Path, kind: str) -> None:
-    """A little more than may be: exit code 6, the log as it was, the reason says where and what to do; others clean."""
+    """Just above the limit: exit code 6, an unchanged log; the reason names file and action; others are cleaned."""
     bad = _log_of(kind, 1, MOST[kind] + 200)
     log_dir = make_log_dir(tmp_path / "logs", {"orders-0": two_groups(), "orders-1": bad, "orders-2": two_groups()})
     before = tree(log_dir / "orders-1")
@@ -129,8 +129,8 @@ def test_one_too_large_is_refused_and_named(tmp_path: Path, kind: str) -> None:
     assert _outcomes(again) == {"orders-1": "cleaned"}, again.stderr
 
 
-def test_a_size_that_lies_takes_no_memory(tmp_path: Path) -> None:
-    """A frame that claims 300 MB where the file has them, full of nothing: not read in one piece."""
+def test_a_false_size_takes_no_memory(tmp_path: Path) -> None:
+    """A frame claims 300 MB, and the file has so many bytes of zeros: they are not read in one piece."""
     log_dir = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     segment = log_dir / "orders-0" / f"{0:020d}.log"
     with segment.open("r+b") as file:
@@ -143,8 +143,8 @@ def test_a_size_that_lies_takes_no_memory(tmp_path: Path) -> None:
     assert int((tmp_path / "peak").read_text()) * 1024 < 150 * MIB
 
 
-def test_more_records_than_can_be_known_are_refused(tmp_path: Path) -> None:
-    """Ten megabytes of which each batch just fits, with 20 million records: refused within the bound, others clean."""
+def test_more_records_than_the_map_can_hold_are_refused(tmp_path: Path) -> None:
+    """10 MB of batches that each just fit, with 20 million records: refused within the limit, others are clean."""
     much = 50_000
     batch = crowded_batch(0, much)
     data = b"".join((number * much).to_bytes(8, "big") + batch[8:] for number in range(400))
@@ -173,7 +173,7 @@ def test_more_records_than_can_be_known_are_refused(tmp_path: Path) -> None:
     ids=" ".join,
 )
 def test_reading_commands_limit_a_batch_to_the_free_memory(tmp_path: Path, words: list[str]) -> None:
-    """Of the memory that there is, whatever the settings say: named with its place, and not unpacked; exit code 5."""
+    """Of the available memory, whatever the settings are: reported with its position, not decompressed; exit code 5."""
     log_dir = make_log_dir(tmp_path / "logs", {"orders-0": _log_of("zeros", 1, 600 * MIB)})
     segment = log_dir / "orders-0" / f"{0:020d}.log"
     copy = tmp_path / "copy"
@@ -192,12 +192,12 @@ def test_reading_commands_limit_a_batch_to_the_free_memory(tmp_path: Path, words
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_partition_that_killed_a_process_is_tried_last_and_then_skipped(tmp_path: Path, threads: int) -> None:
-    """Killed at orders-1: the next run does the others first; after one more death it is named, and left alone."""
+    """Killed at orders-1: the next run does the others first; after one more death it is reported and skipped."""
     log_dir = make_log_dir(tmp_path / "logs", {f"orders-{number}": two_groups() for number in range(4)})
     runs = [_clean(log_dir, program=_KILLS, log_cleaner_threads=threads) for _ in range(2)]
     assert [done.returncode for done in runs] == [-signal.SIGKILL] * 2
     assert "orders-1: cleanerd was killed while it cleaned this partition" in " ".join(runs[1].stderr.split())
-    if threads > 1:  # what the first one worked on beside it may still wait for its turn
+    if threads > 1:  # other partitions of the first process may still wait for their turn
         _clean(log_dir, program=_KILLS, log_cleaner_threads=threads)
     left = _clean(log_dir, program=_KILLS, log_cleaner_threads=threads)
     assert left.returncode == 4

@@ -1,4 +1,4 @@
-"""States in which a broker does not start, or sets a partition aside: said, with a way out that works (U-60)."""
+"""States in which a broker does not start, or drops a partition: reported, with a fix that works (U-60)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COMPACTED = {"orders": {"cleanup.policy": "compact"}}
 
 
 def message(answer: Answer) -> list[tuple[str, str, str]]:
-    """Of each warning about the broker's start: the text, the last part of its place, the way out."""
+    """For each warning about the broker's start: the text, the end of its path, the fix."""
     return [
         (found["what"], found["where"].rpartition("/")[2], found["fix"])
         for found in answer.json["findings"]
@@ -44,7 +44,7 @@ def message(answer: Answer) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("name", ["t-0", "x-01", "a-b-+3", "remote-log-index-cache", FUTURE, "t-0.x-delete", "-1-1"])
-def test_directories_that_a_broker_takes(name: str) -> None:
+def test_directories_that_a_broker_accepts(name: str) -> None:
     assert broker_takes_dir(name)
 
 
@@ -57,7 +57,7 @@ def test_directories_that_a_broker_does_not_take(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["lost+found", "data", ".snapshot"])
 def test_a_foreign_directory(root: Path, shell: Shell, name: str) -> None:
-    """U-60: cleaning goes on; a file of that name, or Kafka's own directory, is no obstacle."""
+    """U-60: cleaning continues; a file of that name, or Kafka's own directory, does no harm."""
     path = make(root)
     (path / "remote-log-index-cache").mkdir()
     (path / "notes").write_text("")
@@ -74,7 +74,7 @@ def test_a_foreign_directory(root: Path, shell: Shell, name: str) -> None:
 
 
 def test_a_move_within_a_directory(root: Path, shell: Shell) -> None:
-    """U-60: no broker completes it, so waiting is no way out; the partition waits for the one that there is."""
+    """U-60: no broker completes it, so waiting does not help; the partition waits for the existing one."""
     path = make(root)
     (path / FUTURE).mkdir()
     ((_, where, fix),) = message(shell("doctor", path, "--json"))
@@ -89,7 +89,7 @@ def test_a_move_within_a_directory(root: Path, shell: Shell) -> None:
 
 @pytest.mark.parametrize(("content", "what"), [(None, "renames it"), (b"", "does not start")])
 def test_no_topic_id(root: Path, shell: Shell, content: bytes | None, what: str) -> None:
-    """U-60: the lines to write are shown with the id that the metadata log knows."""
+    """U-60: the message has the lines to write, with the id from the metadata log."""
     path = make(root, topic_id=ID)
     write_metadata(path, topics=COMPACTED)
     file = path / "orders-0" / "partition.metadata"
@@ -105,7 +105,10 @@ def test_no_topic_id(root: Path, shell: Shell, content: bytes | None, what: str)
 
 
 def test_a_partition_in_two_directories(root: Path, shell: Shell) -> None:
-    """U-60: neither is cleaned, as you may keep either; a copy, which has the same directory id, is no second one."""
+    """U-60: neither is cleaned, as you may keep either.
+
+    A copy, with the same directory id, does not count as a second one.
+    """
     path = make(root)
     other = make_log_dir(root / "other", {"orders-0": dirty(), "good-0": good()})
     assert message(shell("doctor", path, other, "--json")) == []
@@ -133,7 +136,7 @@ def test_a_partition_in_two_directories(root: Path, shell: Shell) -> None:
 def test_directories_that_do_not_belong_together(
     root: Path, shell: Shell, old: str, new: str, words: tuple[str, ...]
 ) -> None:
-    """U-60: said of the broker's log.dirs; two brokers of a host may have their directories on one command line."""
+    """U-60: about the broker's log.dirs; two brokers of a host may have their directories on one command line."""
     path, other = make(root), make_log_dir(root / "other", {"good-0": good()})
     meta = other / "meta.properties"
     if old:
@@ -152,7 +155,7 @@ def test_directories_that_do_not_belong_together(
     ["cleaner-offset-checkpoint", "recovery-point-offset-checkpoint", "orders-0/leader-epoch-checkpoint"],
 )
 def test_a_file_of_zeros(root: Path, shell: Shell, name: str) -> None:
-    """U-60: the file is named, and that to delete it is the way out; it is."""
+    """U-60: the message names the file, and the fix, to delete it, works."""
     path = make(root)
     (path / name).write_bytes(bytes(8))
     answer = shell("doctor", path, "--json", *COMPACT)
@@ -164,7 +167,7 @@ def test_a_file_of_zeros(root: Path, shell: Shell, name: str) -> None:
 
 
 def test_identity_of_zeros(root: Path, shell: Shell) -> None:
-    """U-60: it is no broker in ZooKeeper mode, and nothing is cleaned."""
+    """U-60: this is not a broker in ZooKeeper mode, and nothing is cleaned."""
     path = make(root)
     (path / "meta.properties").write_bytes(bytes(90))
     before = tree(path)
@@ -177,7 +180,7 @@ def test_identity_of_zeros(root: Path, shell: Shell) -> None:
 
 
 def test_an_unknown_file_of_a_segment(root: Path, shell: Shell) -> None:
-    """S-49: it is named, and nothing is held up; a file that is about to be deleted is not worth a word."""
+    """S-49: it is reported, and cleaning continues; a file that is about to be deleted is not reported."""
     path = make(root)
     (path / "orders-0" / f"{0:020d}.bloom.deleted").write_bytes(b"")
     assert "beside the segments" not in shell("plan", path, "--json", *COMPACT).out
@@ -201,7 +204,7 @@ def _empty_identity(home: Path, _other: Path) -> None:
 
 
 def _write_identity(home: Path, _other: Path) -> None:
-    """By the words of the way out."""
+    """As the fix in the message says."""
     lines = re.findall(r"'([a-z_]+: \S+)'", _obstacle(home)["fix"])
     (home / "t-0" / "partition.metadata").write_text("\n".join(lines))
 
@@ -212,7 +215,7 @@ def _another_cluster(_home: Path, other: Path) -> None:
 
 
 def _obstacle(home: Path) -> dict[str, str]:
-    """What ``doctor`` says about the broker's next start."""
+    """The finding of ``doctor`` about the broker's next start."""
     properties = home.parent / "server.properties"
     found = cleanerd("doctor", [home], home.parent / "state", "--set", f"cleanerd.broker.properties={properties}")
     assert found.document is not None, found.stderr
@@ -238,9 +241,9 @@ STATES: dict[str, tuple[Callable[[Path, Path], object], Callable[[Path, Path], o
     "empty topic id": (_empty_identity, _write_identity),
     "cluster": (_another_cluster, lambda *_: None),
 }
-"""By name: how the state is made, and the way out; of ``cluster``, the directory leaves log.dirs."""
+"""By name: how to make the state, and the fix; of ``cluster``, the directory leaves log.dirs."""
 STARTING: Final = frozenset({"cleaner", "epochs", "no topic id"})
-"""In these the broker may start: it gives the log directory up, or the partition."""
+"""In these the broker may start: it drops the log directory, or the partition."""
 WITH_OBSTACLE: Final = frozenset({"lost+found", "twice", "future", "no topic id", "empty topic id", "cluster"})
 
 
@@ -248,8 +251,8 @@ WITH_OBSTACLE: Final = frozenset({"lost+found", "twice", "future", "no topic id"
 @pytest.mark.broker
 @pytest.mark.long
 @pytest.mark.parametrize("state", STATES)
-def test_the_way_out_works(broker_43: StartBroker, state: str) -> None:
-    """U-60: a real broker does not start, or sets something aside; with the way out it starts, with every record."""
+def test_the_fix_works(broker_43: StartBroker, state: str) -> None:
+    """U-60: a real broker does not start, or drops something; after the fix it starts, with every record."""
     broker = broker_43(log_dirs=2)
     home = _with_a_topic(broker)
     (other,) = (path for path in broker.log_dirs if path != home)
@@ -257,8 +260,8 @@ def test_the_way_out_works(broker_43: StartBroker, state: str) -> None:
     saved = {path: path.with_suffix(".saved") for path in broker.log_dirs}
     for path, copy in saved.items():
         shutil.copytree(path, copy)
-    spoil, mend = STATES[state]
-    spoil(home, other)
+    break_it, repair = STATES[state]
+    break_it(home, other)
     if state in WITH_OBSTACLE:
         assert _obstacle(home)["fix"]
     try:
@@ -274,8 +277,8 @@ def test_the_way_out_works(broker_43: StartBroker, state: str) -> None:
     for path, copy in saved.items():
         shutil.rmtree(path)
         copy.rename(path)
-    spoil(home, other)
-    mend(home, other)
+    break_it(home, other)
+    repair(home, other)
     if state == "cluster":
         broker.log_dirs = (home,)
     broker.start()

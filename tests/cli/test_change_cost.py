@@ -1,4 +1,4 @@
-"""What a change of rules costs is counted and told before it happens (U-6)."""
+"""The cost of changed compaction settings is counted and shown before the change (U-6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def test_the_cost_of_a_change_is_counted_before_it_happens(root: Path, shell: Shell) -> None:
-    """U-6: of the keys k and m one changes hands; refused or not, and before anybody is asked."""
+    """U-6: one of the keys k and m gets another retained record; shown whether refused or not, before any question."""
     first = versioned(0, "m", 9) + versioned(1, "k", 1)
     later = versioned(2, "k", 2) + versioned(3, "m", 1)
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: first, 2: later, 4: b""}, topic_id=TOPIC_ID)})
@@ -26,7 +26,7 @@ def test_the_cost_of_a_change_is_counted_before_it_happens(root: Path, shell: Sh
     refused = clean_forced(shell, path)
     assert (refused.code, reported in refused.err) == (4, True)
     assert refused.err.count("refused: ") == 1
-    assert "cleaned with other settings before" not in refused.err, "said once: as the reason of the refusal"
+    assert "cleaned with other settings before" not in refused.err, "shown once: as the reason of the refusal"
     unasked = shell("clean", path, "--force", "--change-strategy", *QUIET)
     assert unasked.code == 4
     assert reported in unasked.err, "there was no terminal for a question, but the number was printed"
@@ -42,7 +42,7 @@ def test_the_cost_of_a_change_is_counted_before_it_happens(root: Path, shell: Sh
 
 
 def test_young_metadata_costs_nothing(root: Path, shell: Shell) -> None:
-    """U-23, U-6: beside a running broker only what is older than five minutes counts, as for whoever cleans then."""
+    """U-23, U-6: with a running broker only metadata older than five minutes is used, as by a cleaning."""
     logs = {0: versioned(0, "k", 9), 1: versioned(1, "k", 1), 2: b""}
     path = make_log_dir(root / "logs", {"orders-0": Partition(logs, topic_id=TOPIC_ID)})
     write_metadata(path, topics={"orders": DELEGATED})

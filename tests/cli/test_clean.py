@@ -75,14 +75,14 @@ def test_json(root: Path, shell: Shell) -> None:
 
 
 def test_table(root: Path, shell: Shell) -> None:
-    """A row a partition, notes on stderr."""
+    """One row per partition, notes on stderr."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": good()})
     answer = shell("clean", path, "--yes", "--force", *COMPACT)
     assert answer.code == 0
     lines = answer.out.splitlines()
     assert lines[0].split()[:2] == ["partition", "outcome"]
     assert lines[1].split()[:2] == ["orders-0", "cleaned"]
-    assert "good-0" not in answer.out, "nobody said that it is compacted"
+    assert "good-0" not in answer.out, "nothing says that it is compacted"
     assert any("no KRaft metadata log" in line for line in answer.err.splitlines())
     assert keys(path / "good-0") == {0: [(0, "k")], 1: [(1, "k")], 2: []}
 
@@ -100,8 +100,8 @@ def test_second_run(root: Path, shell: Shell) -> None:
     assert tree(path) == before
 
 
-def test_a_table_of_nothing_says_why(root: Path, shell: Shell) -> None:
-    """Nothing was counted, so there is no column of counts; the reason stands once."""
+def test_a_table_without_counts_shows_the_reason(root: Path, shell: Shell) -> None:
+    """Nothing was counted, so there is no column of counts; the reason is shown once."""
     path = make(root)
     shell.clean(path)
     answer = shell.clean(path)
@@ -112,7 +112,7 @@ def test_a_table_of_nothing_says_why(root: Path, shell: Shell) -> None:
 
 
 def test_ratio(root: Path, shell: Shell) -> None:
-    """C-11: without --force the ratio decides, strictly above; the reason has the numbers and the way out."""
+    """C-11: without --force the ratio decides, strictly above; the reason has the numbers and the fix."""
     path = make(root, cleaner_offset=4)
     setting = ("--set", "topics.orders.min.cleanable.dirty.ratio=0.5")
     answer = shell("clean", path, "--yes", "--quiet", "--json", *COMPACT, *setting)
@@ -139,7 +139,7 @@ def test_needs_a_yes(root: Path, shell: Shell) -> None:
 
 
 def test_dry_run(root: Path, shell: Shell) -> None:
-    """--dry-run writes nothing at all: no lock file, no state, no time moves; it tells the exact saving."""
+    """--dry-run writes nothing at all: no lock file, no state, no changed time; it shows the exact saving."""
     path = make(root)
     before = tree(root, without=())
     answer = shell("clean", path, "--dry-run", "--force", "--json", *COMPACT)
@@ -160,7 +160,7 @@ def test_as_a_process(root: Path, shell: Shell) -> None:
 
 
 def test_lock_is_held(root: Path, shell: Shell) -> None:
-    """S-10: a broker's lock (a POSIX record lock, as Java takes it): 4, with who has it."""
+    """S-10: a broker's lock (a POSIX record lock, as Java takes it): exit code 4, with its holder."""
     path = make(root)
     with lock_holder(path) as process_id:
         before = tree(path)
@@ -192,7 +192,7 @@ def test_unclean(root: Path, shell: Shell, given: bool) -> None:
 
 
 def test_unclean_with_a_torn_end(root: Path, shell: Shell) -> None:
-    """S-27: a power loss leaves half a batch in the active segment: the broker's to cut; below it is cleaned."""
+    """S-27: a power loss leaves half a batch in the active segment: the broker truncates it; the rest is cleaned."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(recovery_point=6)}, clean_shutdown=False)
     active = path / "orders-0" / f"{6:020d}.log"
     torn = active.read_bytes() + batch(7, ("y", "1"))[:-9]
@@ -204,8 +204,8 @@ def test_unclean_with_a_torn_end(root: Path, shell: Shell) -> None:
     assert keys(path / "orders-0")[0] == CLEANED[0]
 
 
-def test_a_torn_end_without_unclean_says_what_to_do(root: Path, shell: Shell) -> None:
-    """S-27: the torn end is met before the missing marker is: the way out is the same, and it is said."""
+def test_a_torn_end_without_unclean_shows_what_to_do(root: Path, shell: Shell) -> None:
+    """S-27: the torn end is found before the missing clean-shutdown file is: the fix is the same, and shown."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(recovery_point=6)}, clean_shutdown=False)
     active = path / "orders-0" / f"{6:020d}.log"
     active.write_bytes(active.read_bytes() + batch(7, ("y", "1"))[:-9])
@@ -245,7 +245,7 @@ def test_marker_stays(root: Path, shell: Shell) -> None:
         (("--nonsense",), 2, "--nonsense"),
     ],
 )  # fmt: skip
-def test_options_that_make_no_sense(root: Path, shell: Shell, options: tuple[str, ...], code: int, says: str) -> None:
+def test_contradicting_options(root: Path, shell: Shell, options: tuple[str, ...], code: int, says: str) -> None:
     """Refused before anything is touched."""
     path = make(root)
     before = tree(path)
@@ -256,8 +256,8 @@ def test_options_that_make_no_sense(root: Path, shell: Shell, options: tuple[str
     assert tree(path) == before
 
 
-def test_a_rewrite_that_drops_nothing_says_why(root: Path, shell: Shell) -> None:
-    """C-48: --cleanable-to inside a segment: nothing can go yet, but its tombstones' time begins."""
+def test_a_rewrite_that_removes_nothing_shows_why(root: Path, shell: Shell) -> None:
+    """C-48: --cleanable-to inside a segment: nothing can be removed yet, but its tombstones get a delete horizon."""
     logs = {0: batch(0, ("a", "1")) + batch(1, ("b", None)), 4: batch(4, ("b", "3")), 6: batch(6, ("z", "1"))}
     path = make_log_dir(root / "logs", {"orders-0": Partition(logs)})
     reported = (
@@ -273,8 +273,8 @@ def test_a_rewrite_that_drops_nothing_says_why(root: Path, shell: Shell) -> None
 
 
 @pytest.mark.parametrize("option", [("--first-dirty", "8"), ("--cleanable-to", "7")])
-def test_offset_out_of_range_is_no_quarantine(root: Path, shell: Shell, option: tuple[str, str]) -> None:
-    """A slip on the command line says nothing about the log: skipped, and nothing is remembered of it."""
+def test_an_offset_out_of_range_is_not_a_quarantine(root: Path, shell: Shell, option: tuple[str, str]) -> None:
+    """A mistake on the command line is not a fault of the log: skipped, and not stored."""
     path = make(root)
     answer = shell.clean(path, *option, "--json")
     assert answer.code == 4
@@ -283,7 +283,7 @@ def test_offset_out_of_range_is_no_quarantine(root: Path, shell: Shell, option: 
 
 
 def test_range_of_offsets(root: Path, shell: Shell) -> None:
-    """--first-dirty, --cleanable-to: the end of the log and the bound themselves are allowed."""
+    """--first-dirty, --cleanable-to: the log end offset and the first uncleanable offset themselves are allowed."""
     path = make(root)
     answer = shell.clean(path, "--first-dirty", "7", "--json")
     assert (answer.code, answer.json["partitions"][0]["outcome"]) == (0, "skipped")
@@ -346,7 +346,10 @@ def test_policy_from_metadata(root: Path, shell: Shell) -> None:
 
 @pytest.mark.parametrize("options", [(), ("--partition", "orders-0"), COMPACT], ids=["all", "named", "stated"])
 def test_topic_created_again(root: Path, shell: Shell, options: tuple[str, ...]) -> None:
-    """U-23: topics match by id. What an older topic of the same name left is not cleaned by the newer one's rules."""
+    """U-23: topics match by id.
+
+    Data of an older topic of the same name is not cleaned with the newer one's settings.
+    """
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": good()})
     before = tree(path / "orders-0")
     compact = {"cleanup.policy": "compact"}
@@ -360,7 +363,7 @@ def test_topic_created_again(root: Path, shell: Shell, options: tuple[str, ...])
 
 
 def test_metadata_of_another_broker(root: Path, shell: Shell) -> None:
-    """U-23: the metadata log is looked for in this broker's log directories only."""
+    """U-23: only this broker's log directories are searched for the metadata log."""
     other = make_log_dir(root / "other", {"good-0": good()})
     write_metadata(other, topics={"orders": {"cleanup.policy": "compact"}})
     path = make_log_dir(root / "logs", {"orders-0": dirty(topic_id=None)})
@@ -376,7 +379,7 @@ def test_metadata_of_another_broker(root: Path, shell: Shell) -> None:
 
 
 def test_metadata_left_behind(root: Path, shell: Shell) -> None:
-    """U-23: of two copies the older one lay there when metadata.log.dir changed; it knows policies no more."""
+    """U-23: of two copies the older one remained when metadata.log.dir changed; its policies are outdated."""
     path = make(root)
     topic_id = uuid.UUID(int=5)
     (path / "orders-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {uuid_to_base64(topic_id)}")
@@ -390,7 +393,7 @@ def test_metadata_left_behind(root: Path, shell: Shell) -> None:
 
 
 def test_internal_topics(root: Path, shell: Shell) -> None:
-    """R280-12, U-11: __cluster_metadata is never touched, even when somebody calls it compacted."""
+    """R280-12, U-11: __cluster_metadata is never touched, even if the settings say that it is compacted."""
     path = make(root)
     write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
     before = tree(path / "__cluster_metadata-0")

@@ -1,4 +1,4 @@
-"""``cleanerd clean`` on files that are not what they should be: one clear line, an exit code, nothing lost."""
+"""``cleanerd clean`` on damaged or unexpected files: one clear line, an exit code, nothing lost."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ LOG = f"orders-0/{0:020d}.log"
     ],
 )  # fmt: skip
 def test_bad_segment(root: Path, shell: Shell, data: bytes, code: int, position: int, says: str) -> None:
-    """C-74, OP-10: quarantined with one line that names file and byte; the other partition is cleaned."""
+    """C-74, OP-10: quarantined with one line that has file and byte; the other partition is cleaned."""
     partition = Partition({0: data, 10: batch(10, ("a", "9")), 11: b""})
     path = make_log_dir(root / "logs", {"good-0": good(), "orders-0": partition})
     before = tree(path / "orders-0")
@@ -88,8 +88,8 @@ def replaced(content: bytes) -> Callable[[bytes], bytes]:
     return lambda _old: content
 
 
-def test_bad_segment_in_the_clean_part(root: Path, shell: Shell) -> None:
-    """C-57: the clean part is read as well."""
+def test_bad_segment_in_the_clean_section(root: Path, shell: Shell) -> None:
+    """C-57: the clean section is read as well."""
     path = make(root, cleaner_offset=2)
     log = path / LOG
     log.write_bytes(flipped(log.read_bytes(), 70))
@@ -182,8 +182,10 @@ def test_bad_file(
         pytest.param(f"orders-0/{ACTIVE}.timeindex", replaced(b"\x01"), id="active time index"),
     ],
 )
-def test_file_that_is_made_again(root: Path, shell: Shell, name: str, damage: Callable[[bytes], bytes]) -> None:
-    """Indexes of sources are written anew, and a snapshot that is damaged is passed over: the partition is cleaned."""
+def test_a_damaged_file_that_is_written_again(
+    root: Path, shell: Shell, name: str, damage: Callable[[bytes], bytes]
+) -> None:
+    """Indexes of sources are written again, and a damaged snapshot is ignored: the partition is cleaned."""
     path = make(root, snapshots={6: [Producer(1, 3, NOW)]}, index_interval_bytes=1)
     file = path / name
     file.write_bytes(damage(file.read_bytes()))
@@ -199,7 +201,7 @@ NAMED: Final = (
 
 
 def test_damaged_state_file(root: Path, shell: Shell) -> None:
-    """Set aside with a warning; Kafka's checkpoint says what is clean, and the settings by which rules (U-6)."""
+    """Set aside with a warning; Kafka's checkpoint has the first dirty offset, and the settings are known (U-6)."""
     path = make(root)
     shell.clean(path)
     (state,) = (root / "state" / "partitions").rglob("*.json")
@@ -219,9 +221,9 @@ def test_damaged_state_file(root: Path, shell: Shell) -> None:
 @pytest.mark.parametrize("place", ["logs", "logs/orders-0", "link"])
 @pytest.mark.parametrize("command", ["clean", "stage", "apply", "undo", "clean and keep", "stage and keep"])
 def test_state_in_a_log_directory(root: Path, shell: Shell, place: str, command: str) -> None:
-    """H-21: a directory that is no partition's keeps a broker from starting: none is made in a log directory.
+    """H-21: a directory that is not a partition keeps a broker from starting: cleanerd creates none in a log directory.
 
-    Least of all by the hook that comes before its start.
+    The hook that runs before the broker's start least of all.
     """
     path = make(root)
     (root / "kept").mkdir()
@@ -240,7 +242,7 @@ def test_state_in_a_log_directory(root: Path, shell: Shell, place: str, command:
 
 
 def test_no_state_directory(root: Path, shell: Shell) -> None:
-    """It works without one, where the settings say by which rules (U-6): nothing below it can be read or written."""
+    """It works without one if the settings name the strategy (U-6): nothing below it can be read or written."""
     path = make(root)
     (root / "state").mkdir()
     (root / "state" / "partitions").write_text("in the way")
@@ -258,7 +260,7 @@ def test_no_state_directory(root: Path, shell: Shell) -> None:
     "command", ["plan", "clean --yes", "stage", "apply", "undo --yes", "explain orders-0", "doctor"]
 )
 def test_the_state_directory_is_a_file(root: Path, shell: Shell, command: str, below: str) -> None:
-    """One wrong setting, told once and by every verb alike: exit code 3, and nothing was done."""
+    """An invalid setting, reported once and equally by all commands: exit code 3, and nothing was done."""
     path = make(root)
     (root / "state").write_text("in the way")
     before = tree(root, without=())
@@ -291,7 +293,7 @@ def test_server_properties(root: Path, shell: Shell, text: str | None, says: str
 
 @pytest.mark.parametrize("key", ["node.id", "broker.id"])
 def test_server_properties_of_another_node(root: Path, shell: Shell, key: str) -> None:
-    """U-24: a broker does not start on directories of another node id, so its file says nothing about them."""
+    """U-24: a broker does not start on directories of another node id, so this file does not apply to them."""
     path = make(root)
     write_metadata(path, topics={"orders": {}})
     file = root / "server.properties"
@@ -308,7 +310,7 @@ def test_server_properties_of_another_node(root: Path, shell: Shell, key: str) -
 
 
 def test_one_wrong_topic(root: Path, shell: Shell) -> None:
-    """A topic whose configuration makes no sense does not stop the others (6)."""
+    """A topic with an invalid configuration does not stop the others (6)."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "bad-0": good()})
     crossed = {"cleanup.policy": "compact", "min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}
     write_metadata(path, topics={"bad": crossed})

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 def test_unexpected_error(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug is one line too, and leaves the log whole."""
+    """A bug also ends with one line, and leaves the log complete."""
     path = make(root)
     before = tree(path)
 
     def broken(*_arguments: object, **_options: object) -> None:
         raise ZeroDivisionError("oh")
 
-    # A bug that is not there.
+    # A simulated bug.
     monkeypatch.setattr(offline_swap, "swap_group", broken)
     answer = shell.clean(path)
     assert (answer.code, len(answer.errors)) == (1, 1)
@@ -105,13 +105,13 @@ def wait(real):
 
 @pytest.fixture
 def mounted(root: Path) -> Iterator[Path]:
-    """A file system of 1 MiB of its own."""
+    """Mount a file system of 1 MiB."""
     with tmpfs(root / "mounted", "size=1m") as place:
         yield place
 
 
 def test_full_disk(mounted: Path, shell: Shell) -> None:
-    """OP-10: a disk that is really full: told, the log as it was, cleaned when there is room."""
+    """OP-10: a disk that is really full: reported, the log unchanged, cleaned when there is space."""
     path = make_log_dir(mounted / "logs", {"orders-0": dirty()})
     ballast = mounted / "ballast"
     with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
@@ -128,7 +128,7 @@ def test_full_disk(mounted: Path, shell: Shell) -> None:
 
 
 def test_disk_that_becomes_full(mounted: Path, shell: Shell) -> None:
-    """OP-10: the estimate was too low; the group is given up and the log is as it was."""
+    """OP-10: the estimate was too low; the group is discarded, and the log is unchanged."""
     small = [(f"s{number}", "x") for number in range(9)]
     logs = {0: batch(0, *small, ("big", "y" * 500_000)), 10: batch(10, *small), 19: b""}
     path = make_log_dir(mounted / "logs", {"orders-0": Partition(logs)})
@@ -141,7 +141,7 @@ def test_disk_that_becomes_full(mounted: Path, shell: Shell) -> None:
 
 
 def test_read_only_file_system(mounted: Path, shell: Shell) -> None:
-    """One line that says so."""
+    """It ends with one line."""
     path = make_log_dir(mounted / "logs", {"orders-0": dirty()})
     before = tree(path)
     subprocess.run(["mount", "-o", "remount,ro", str(mounted)], check=True)

@@ -1,4 +1,4 @@
-"""``cleanerd clean``: which partitions of which directories, and what is asked before."""
+"""``cleanerd clean``: which partitions of which directories, and its question before."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_several_directories(root: Path, shell: Shell) -> None:
 
 
 def test_a_pattern_cleans_what_is_compacted(root: Path, shell: Shell) -> None:
-    """A topic by name is meant whatever it is; a pattern passes over what is not compacted."""
+    """A topic by name is cleaned whatever it is; a pattern skips topics that are not compacted."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty(), "orders.raw-0": dirty()})
     raw = ("--set", "topics.orders.raw.cleanup.policy=delete")
     answer = shell.clean(path, "--partition", "ord*", "--json", *raw)
@@ -57,8 +57,8 @@ def test_a_pattern_cleans_what_is_compacted(root: Path, shell: Shell) -> None:
     assert "nope-0, no*: no such partition or topic" in answer.err
 
 
-def test_a_wanted_partition_in_a_directory_that_cannot_be_read(root: Path, shell: Shell) -> None:
-    """The other directories are left alone: what means nothing there does not mean everything."""
+def test_a_requested_partition_in_a_directory_that_cannot_be_read(root: Path, shell: Shell) -> None:
+    """The other directories are unchanged: a name that matches nothing there does not mean everything."""
     first = make_log_dir(root / "first", {"orders-0": dirty()})
     before = tree(first)
     answer = shell.clean(root / "nowhere", first, "--partition", "orders-7")
@@ -82,10 +82,8 @@ def test_a_directory_given_twice_is_cleaned_once(root: Path, shell: Shell) -> No
         ({"orders-1": dirty(cleaner_offset=6)}, r"Clean orders-0 \(\d+ B\)\? \[y/N\] "),
     ],
 )
-def test_the_question_says_what_it_is_about(
-    root: Path, shell: Shell, more: dict[str, Partition], question: str
-) -> None:
-    """How many partitions and bytes, of those that would be cleaned; whoever says no has lost nothing."""
+def test_the_question_shows_its_scope(root: Path, shell: Shell, more: dict[str, Partition], question: str) -> None:
+    """The number of partitions and bytes that would be cleaned; answering no changes nothing."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), **more})
     before = tree(path)
     answer = shell("clean", path, "--quiet", "--now-ms", NOW, *COMPACT, typed="n\n")
@@ -97,8 +95,8 @@ def test_the_question_says_what_it_is_about(
 
 
 @pytest.mark.parametrize("command", ["clean", "undo"])
-def test_no_question_without_work(root: Path, shell: Shell, command: str) -> None:
-    """Not even for --yes: there is nobody to ask, and nothing to ask about."""
+def test_no_question_if_there_is_nothing_to_clean(root: Path, shell: Shell, command: str) -> None:
+    """Not even for --yes: there is no user and no question."""
     path = make(root, cleaner_offset=6)
     answer = shell(command, path, "--quiet", "--now-ms", NOW, *COMPACT) if command == "clean" else shell(command, path)
     assert (answer.code, "[y/N]" in answer.err) == (0, False)
@@ -117,7 +115,7 @@ def test_several_directories_have_a_column(root: Path, shell: Shell) -> None:
 
 
 class Typist(io.StringIO):
-    """Somebody at a terminal."""
+    """Replaces a user at a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""A clock that is not where it should be, for verbs that are there for a moment only (U-42)."""
+"""A wrong clock and commands that run only for a moment (U-42)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HAD = {0: [(1, "a"), (2, "b")], 3: [(3, "c")]}
 
 
 def with_horizon(root: Path, shell: Shell) -> Path:
-    """A log whose tombstone, of the key a, may go as soon as it is cleaned again."""
+    """A log whose tombstone, of the key a, is removed by the next cleaning."""
     path = root / "logs"
     logs = {0: batch(0, ("a", "1"), ("a", None)), 2: batch(2, ("b", "1")), 3: batch(3, ("c", "1"))}
     make_log_dir(path, {"orders-0": Partition(logs)})
@@ -30,24 +30,27 @@ def with_horizon(root: Path, shell: Shell) -> Path:
 
 
 def clean(shell: Shell, path: Path, *more: object) -> str:
-    """What it said, which is at least that it cleaned."""
+    """The output; asserts that it cleaned."""
     answer = shell("clean", path, "--yes", "--force", "--from-start", *COMPACT, *NO_RETENTION, *more)
     assert answer.code == 0, answer.err
     return answer.out + answer.err
 
 
-def it_was(root: Path, off_ms: int) -> None:
-    """By what is written down the clock is now so far ahead."""
+def set_stored_time_behind(root: Path, off_ms: int) -> None:
+    """By the stored times, the clock is now ahead by this much."""
     file = root / "state" / FILE_NAME
     document = json.loads(file.read_text())
     file.write_text(json.dumps({**document, "wall_ms": document["wall_ms"] - off_ms}))
 
 
 @pytest.mark.parametrize("command", ["clean", "stage"])
-def test_nothing_goes_by_a_clock_that_is_ahead(root: Path, shell: Shell, command: str) -> None:
-    """U-42: a tombstone whose time is over only by a clock that nobody believes stays; who knows better can say so."""
+def test_a_clock_that_is_ahead_removes_nothing(root: Path, shell: Shell, command: str) -> None:
+    """U-42: a tombstone that is only due by an untrusted clock stays.
+
+    An operator who knows better can confirm the time.
+    """
     path = with_horizon(root, shell)
-    it_was(root, 20 * 365 * DAY_MS)  # before the horizon of the tombstone
+    set_stored_time_behind(root, 20 * 365 * DAY_MS)  # before the horizon of the tombstone
     words = (
         command,
         path,
@@ -64,12 +67,12 @@ def test_nothing_goes_by_a_clock_that_is_ahead(root: Path, shell: Shell, command
     assert keys(path / "orders-0") == HAD
     assert not [*(path / "orders-0" / ".kstage").glob("*")]
     assert "7300 days" in shell("plan", path, *COMPACT).err
-    assert "7300 days" in shell(*words).err, "the next one does not believe it either, before the hour is over"
+    assert "7300 days" in shell(*words).err, "the next one does not trust it either, within the hour"
     assert keys(path / "orders-0") == HAD
 
 
-def test_a_tombstone_goes_by_a_right_clock(root: Path, shell: Shell) -> None:
-    """The counterpart: nothing is told, nothing waits."""
+def test_a_right_clock_removes_a_tombstone(root: Path, shell: Shell) -> None:
+    """The counterpart: nothing is reported, nothing waits."""
     path = with_horizon(root, shell)
     assert "the clock" not in clean(shell, path)
     assert keys(path / "orders-0") == {0: [(2, "b")], 3: [(3, "c")]}
@@ -77,7 +80,7 @@ def test_a_tombstone_goes_by_a_right_clock(root: Path, shell: Shell) -> None:
 
 def test_the_option_decides_about_a_clock_in_doubt(root: Path, shell: Shell) -> None:
     path = with_horizon(root, shell)
-    it_was(root, 20 * 365 * DAY_MS)
+    set_stored_time_behind(root, 20 * 365 * DAY_MS)
     assert "the clock" not in clean(shell, path, "--now-ms", 4_000_000_000_000)
     assert keys(path / "orders-0") == {0: [(2, "b")], 3: [(3, "c")]}
 

@@ -1,4 +1,4 @@
-"""``cleanerd cluster status``: daemons side by side, what differs, and what a script is told."""
+"""``cleanerd cluster status``: all daemons, their differences, and the exit codes for scripts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def answers(**views: DaemonView) -> list[DaemonAnswer]:
 
 
 def test_daemons_that_agree() -> None:
-    """The same rules, the same clean points: nothing to tell, exit code 0, savings of all together."""
+    """The same settings, the same checkpoints: nothing to report, exit code 0, savings of all together."""
     found = compare(answers(a=daemon(partition("orders", 0)), b=daemon(partition("orders", 0))))
     assert found.exit_code == 0
     assert (found.bytes_before, found.bytes_after) == (8 * GIB, 2 * GIB)
@@ -60,8 +60,8 @@ def test_daemons_that_agree() -> None:
     assert [(row.node_ids, row.kafka, row.cleanerd) for row in found.rows] == [((3,), ("4.3.1",), "0.1.0")] * 2
 
 
-def test_topics_that_are_cleaned_by_different_rules() -> None:
-    """U-6: also when the replicas are of different partitions; what nobody has looked at yet says nothing."""
+def test_topics_with_different_compaction_settings() -> None:
+    """U-6: also if the replicas are of different partitions; partitions that no scan has read are ignored."""
     other = partition("orders", 1, strategy="header", fingerprint=HEADER_FINGERPRINT)
     unknown = partition("orders", 2, strategy="", fingerprint="")
     found = compare(answers(a=daemon(partition("orders", 0), unknown), b=daemon(other)))
@@ -74,14 +74,14 @@ def test_topics_that_are_cleaned_by_different_rules() -> None:
 
 
 def test_topics_that_are_not_delegated() -> None:
-    """U-8: wrong on one host alone too; where no delegation is needed there is nothing to say."""
+    """U-8: an error on one host alone too; where no delegation is needed there is nothing to report."""
     found = compare(answers(a=daemon(partition("x", 0, delegated=True)), b=daemon(partition("x", 0, delegated=False))))
     assert [(each.what, list(each.by_target)) for each in found.undelegated] == [("x", ["b"])]
     assert found.exit_code == 1
     assert compare(answers(a=daemon(partition("x", 0, delegated=None)))).exit_code == 0
 
 
-def test_replicas_that_differ_are_reported_and_are_no_fault() -> None:
+def test_replicas_of_different_size_are_reported_without_an_error() -> None:
     """Each host cleans at its own time. A size counts from half as much again, and not below 16 MiB."""
     small = partition("orders", 0, clean_offset=10, size_bytes=2 * SIZES_DIFFER_BYTES)
     large = replace(small, clean_offset=900, size_bytes=3 * SIZES_DIFFER_BYTES)
@@ -96,7 +96,7 @@ def test_replicas_that_differ_are_reported_and_are_no_fault() -> None:
 
 
 def test_replicas_with_different_latest_states() -> None:
-    """U-90: by the highest offset that both have; they are wrong, also where a third daemon has no digest yet."""
+    """U-90: compared at the highest offset that both have; an error, also if a third daemon has no digest yet."""
     of = {text: (StateDigest(0, 64, text * 16, 7), StateDigest(0, 96, text * 16, 9)) for text in ("0a", "0b")}
     one, other = (partition("orders", 0, clean_offset=10, digests=of[text]) for text in of)
     third = partition("orders", 0, clean_offset=10)
@@ -110,8 +110,8 @@ def test_replicas_with_different_latest_states() -> None:
         assert compare(same).states == ()
 
 
-def test_quarantine_illness_and_silence_have_their_codes() -> None:
-    """4 for who does not answer, whatever else there is; 1 for who is unwell."""
+def test_exit_codes_of_quarantine_failure_and_silence() -> None:
+    """4 for a daemon that does not answer, whatever else there is; 1 for one with a failure."""
     held = partition("orders", 0, quarantine=QuarantineView("damaged", NOW_MS, 1, None))
     assert compare(answers(a=daemon(held))).exit_code == 1
     assert compare(answers(a=daemon(healthy=False, unhealthy_reason="no disk"))).exit_code == 1
@@ -137,9 +137,9 @@ def test_releases_that_differ() -> None:
 
 
 def test_real_servers_in_a_table(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line a daemon; lists under them; 80 columns; and a proxy of the environment is not asked."""
+    """One line per daemon, lists below, 80 columns; a proxy of the environment is not used."""
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
-    nobody = f"127.0.0.1:{free_port()}"
+    unused = f"127.0.0.1:{free_port()}"
     with ExitStack() as stack:
         one = stack.enter_context(serving(daemon(partition("orders", 0, clean_offset=5))))
         other = stack.enter_context(serving(daemon(partition("orders", 0, clean_offset=7, delegated=False))))
@@ -152,15 +152,15 @@ def test_real_servers_in_a_table(shell: Shell, monkeypatch: pytest.MonkeyPatch) 
         assert any(f"orders-0  5: {hosts[0]}; 7: {hosts[1]}" in line for line in lines)
         assert lines[-1] == "2 daemons of 2 answered; reclaimed since their starts: 8.0 -> 2.0 GiB (-75 %)"
         assert max(map(len, lines)) <= 80
-        answer = shell("cluster", "status", *hosts, nobody, "--json")
+        answer = shell("cluster", "status", *hosts, unused, "--json")
     assert answer.code == 4
     assert answer.json["ok"] is False
     assert answer.json["rows"][2]["remarks"] == f"does not answer: {os.strerror(errno.ECONNREFUSED)}"
     assert [each["what"] for each in answer.json["undelegated"]] == ["orders"]
 
 
-def test_a_server_that_is_no_daemon(shell: Shell) -> None:
-    """Another server, or a release of ours from before: said so, no traceback."""
+def test_a_server_that_is_not_a_daemon(shell: Shell) -> None:
+    """Another server, or an older release of ours: reported without a traceback."""
     with serving(daemon()) as served:
         answer = shell("cluster", "status", f"http://127.0.0.1:{served.port}/page/app.js?", "--json")
     assert answer.code == 4
@@ -176,8 +176,8 @@ def test_a_server_that_is_no_daemon(shell: Shell) -> None:
     [b"", b"\xff", b"[]", b"[" * 100_000, b'{"partitions": [], "totals": {"bytes_before": 1e999, "bytes_after": 0}}',
      b'{"partitions": [{"topic": "a", "partition": "first"}], "totals": {}}'],
 )  # fmt: skip
-def test_an_answer_that_makes_no_sense(shell: Shell, body: bytes) -> None:
-    """It answers, and is told as that; an endless number was the end of the command, others of it were not told."""
+def test_an_invalid_answer(shell: Shell, body: bytes) -> None:
+    """It is reported as invalid. An infinite number ended the command; other invalid values were not reported."""
     with always_answering(body) as target:
         answer = shell("cluster", "status", target, "--json")
     assert answer.code == 4
@@ -186,7 +186,7 @@ def test_an_answer_that_makes_no_sense(shell: Shell, body: bytes) -> None:
 
 @contextmanager
 def always_answering(body: bytes) -> Iterator[str]:
-    """A server that answers ``body``, whatever it is asked; gives its host and port."""
+    """A server that always answers with ``body``; yields its host and port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -232,14 +232,14 @@ def test_where_a_daemon_is_queried(target: str, url: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["a b", "a:b", "a:99999", "file:///etc/passwd", "", "a/b"])
-def test_an_argument_that_is_no_address_is_refused(target: str) -> None:
-    """No file is read by way of an address."""
+def test_an_invalid_address_is_refused(target: str) -> None:
+    """An address never makes cleanerd read a file."""
     with pytest.raises(ConfigError, match="neither HOST"):
         status_url(target)
 
 
 def test_tombstones_erasures_and_brokers_that_are_down() -> None:
-    """OP-25: what waits for another host; a broker that is down has the code of a daemon that does not answer."""
+    """OP-25: work that waits for another host; a stopped broker has the code of a daemon that does not answer."""
     held = partition("orders", 0, waits_for=(2,), next_purge_ms=NOW_MS)
     later = partition("orders", 1, waits_for=(2,), next_purge_ms=NOW_MS + 1)
     shown = answers(a=daemon(held, later, made_ms=NOW_MS))
@@ -257,7 +257,7 @@ def test_tombstones_erasures_and_brokers_that_are_down() -> None:
 
 @pytest.mark.parametrize("expected", [None, "ours"])
 def test_a_daemon_of_another_cluster(expected: str | None) -> None:
-    """OP-25: it is named, and nothing of it is compared with the others."""
+    """OP-25: it is named, and its data are not compared with the others."""
     ours = daemon(partition("orders", 0))
     ours = replace(ours, log_dirs=(replace(ours.log_dirs[0], cluster_id="ours"),))
     theirs = daemon(partition("orders", 0, strategy="header", fingerprint=HEADER_FINGERPRINT))
@@ -271,7 +271,7 @@ def test_a_daemon_of_another_cluster(expected: str | None) -> None:
 
 
 def test_what_cleaning_would_save_in_the_whole_cluster() -> None:
-    """OP-26: all replicas, the largest saving first; excluded topics do not count, unknown ones are named."""
+    """OP-26: all replicas, the largest saving first; excluded topics do not count, unknown ones are listed."""
     sure = {"reclaimable_bytes": 100, "reclaimable_low_bytes": 90, "reclaimable_high_bytes": 120, "size_bytes": 1000}
     none = {"reclaimable_bytes": None, "reclaimable_low_bytes": None, "reclaimable_high_bytes": None}
     small = replace(partition("a-small", 0, **sure), reclaimable_bytes=1, reclaimable_low_bytes=1)
@@ -293,7 +293,7 @@ def test_what_cleaning_would_save_in_the_whole_cluster() -> None:
 
 @pytest.mark.parametrize("field", ["bytes_before", "size_bytes", "reclaimable_bytes"])
 def test_a_number_that_cannot_be_shown(field: str) -> None:
-    """OP-25: it is not a status; the lines of the others are shown."""
+    """OP-25: such a response is not a status; the lines of the others are shown."""
     document = json.loads(json.dumps(daemon(partition("orders", 0)).to_json()))
     (document["totals"] if field == "bytes_before" else document["partitions"][0])[field] = 10**400
     assert DaemonAnswer.of("a", document).error == "responded, but is not a supported cleanerd version"
@@ -301,7 +301,7 @@ def test_a_number_that_cannot_be_shown(field: str) -> None:
 
 @pytest.mark.parametrize("text", ["x" * 5000, "a\x1b[2J\nb", "w " * 3000])
 def test_no_line_is_wider_than_80_columns(text: str) -> None:
-    """OP-25: whatever another host writes into its status; and nothing of it reaches the terminal as a command."""
+    """OP-25: whatever another host writes into its status; and no control sequence of it reaches the terminal."""
     found = answers(**{text[:300]: daemon(partition(text, 0, delegated=False), version=text, mode=text, healthy=False,
                                           unhealthy_reason=text)})  # fmt: skip
     silent = DaemonAnswer(text, None, text)
@@ -312,11 +312,11 @@ def test_no_line_is_wider_than_80_columns(text: str) -> None:
 
 
 def test_the_others_are_shown() -> None:
-    """OP-25: late, too much, hostile and moved answers are named, and do not delay the others."""
+    """OP-25: late, oversized, hostile and redirected answers are reported, and do not delay the others."""
 
     def late(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
-        for number in range(100):  # each line comes in time, all of them do not
+        for number in range(100):  # each line is in time, all of them together are not
             handler.send_header(f"X-{number}", "")
             handler.flush_headers()
             time.sleep(0.3)
@@ -346,7 +346,7 @@ def test_the_others_are_shown() -> None:
 
 
 def test_the_daemons_of_the_settings(shell: Shell) -> None:
-    """OP-25: without HOST and --targets those of cleanerd.cluster.peers; without these an error names the ways."""
+    """OP-25: without HOST and --targets those of cleanerd.cluster.peers; without these an error lists the options."""
     with serving(daemon(partition("orders", 0))) as served:
         peers = f"cleanerd.cluster.peers=3=127.0.0.1:{served.port}"
         assert shell("cluster", "status", "--set", peers).code == 0
@@ -363,7 +363,7 @@ def test_the_daemons_of_the_settings(shell: Shell) -> None:
 
 
 def test_the_page_of_the_cluster() -> None:
-    """OP-25: from memory, read only, and what another host writes is text; without peers it says so."""
+    """OP-25: from memory, read only; text of another host stays text; without peers it says so."""
     hostile = daemon(partition("<script>alert(1)</script>", 0, delegated=False))
     compared = compare(answers(**{"<b>": hostile}))
     with serving(daemon(), cluster=lambda: compared) as served:

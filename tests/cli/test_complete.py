@@ -1,4 +1,4 @@
-"""Completion in shells (docs/install.md): through the real program, as bash asks it."""
+"""Completion in shells (docs/install.md): with the real program, as bash calls it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _answers(*words: str) -> list[str]:
-    """What bash is offered for the last of ``words``."""
+    """The completions that bash gets for the last of ``words``."""
     environment = {**os.environ, VARIABLE: "bash_complete", "COMP_WORDS": " ".join(("cleanerd", *words))}
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "cleanerd"],
@@ -28,8 +28,8 @@ def _answers(*words: str) -> list[str]:
         text=True,
         check=True,
     )
-    # No key press waits for NumPy: a verb's options are known without what the verb works with.
-    assert "cleanerd.cli.main" in done.stderr, "U-26: what is imported is told"
+    # A key press does not wait for NumPy: a command's options are known without its modules.
+    assert "cleanerd.cli.main" in done.stderr, "U-26: it lists its imports"
     assert "numpy" not in done.stderr
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
@@ -45,7 +45,7 @@ def test_options_of_a_command() -> None:
 
 @pytest.mark.long
 def test_partitions(tmp_path: Path) -> None:
-    """Topics of several partitions, and partitions, of the directory that is typed; without one the settings'."""
+    """Topics of several partitions, and partitions, of the typed directory; without one, those of the settings."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": dirty(), "orders-1": dirty(), "carts-0": dirty()})
     assert _answers("plan", str(path), "--partition", "o") == ["orders", "orders-0", "orders-1"]
     setting = f"cleanerd.log.dirs={path}"
@@ -60,7 +60,7 @@ def test_settings_and_strategies() -> None:
     assert _answers("plan", "--strategy", "h") == ["header:"]
 
 
-def test_an_unknown_command_is_no_reason_to_complain() -> None:
+def test_an_unknown_command_is_no_error() -> None:
     environment = {**os.environ, VARIABLE: "bash_complete", "COMP_WORDS": "cleanerd nosuch x", "COMP_CWORD": "2"}
     done = subprocess.run(
         [sys.executable, "-m", "cleanerd"], env=environment, capture_output=True, text=True, check=False

@@ -30,7 +30,7 @@ def test_show_has_every_key_with_its_origin(file: Path, capsys: pytest.CaptureFi
     assert ["log.segment.bytes", "64MiB", "file", str(file)] in lines
     assert ["log.retention.hours", "2d", "--set"] in lines
     assert ["cleanerd.disk.reserve", "auto", "default"] in lines
-    assert ["log.retention.ms", "default"] in lines  # no value
+    assert ["log.retention.ms", "default"] in lines  # without a value
     assert ['topics."*-log".cleanup.policy', "compact,delete", "file", str(file)] in lines
 
 
@@ -102,7 +102,7 @@ def checked(capsys: pytest.CaptureFixture[str], *assignments: str) -> tuple[int,
 
 
 def test_check_warns_of_strategies(capsys: pytest.CaptureFixture[str]) -> None:
-    """R280-7, R280-13, U-25: what may surprise is said and is no mistake."""
+    """R280-7, R280-13, U-25: surprising effects are reported, and are not errors."""
     assert checked(capsys, "topics.orders.compaction.strategy=offset") == (0, [], [])
     code, problems, (late,) = checked(capsys, "topics.orders.compaction.strategy=timestamp")
     assert (code, problems) == (0, [])
@@ -120,7 +120,7 @@ def test_check_warns_of_strategies(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_check_finds_what_does_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
-    """R87-4: a tombstone header that is not named; also lags of one topic that cross."""
+    """R87-4: a tombstone header without a name; also contradicting lags of one topic."""
     code, (problem,), _ = checked(capsys, "topics.orders.tombstone.mode=header")
     assert (code, "tombstone.header is blank" in problem) == (3, True)
     assert checked(capsys, "topics.orders.tombstone.mode=header", "topics.orders.tombstone.header=d")[0] == 0
@@ -133,10 +133,8 @@ def test_generate_prints_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == generate()
 
 
-def test_generate_works_whatever_the_environment_says(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is what one needs when the settings are wrong."""
+def test_generate_works_in_any_environment(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is needed when the settings are wrong."""
     monkeypatch.setenv("CLEANERD_LOG_SEGMENT_BYTES", "nonsense")
     assert run(["config", "generate"]) == 0
     assert run(["config", "show"]) == 3
@@ -144,7 +142,7 @@ def test_generate_works_whatever_the_environment_says(
 
 
 def test_a_stray_variable_stops_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every verb warns of it, --quiet or not, and goes on."""
+    """Every command warns about it, with --quiet or without, and continues."""
     monkeypatch.setenv("CLEANERD_LOG_SEGMENT_BYTE", "1")
     environment = (
         "environment CLEANERD_LOG_SEGMENT_BYTE: unknown key log.segment.byte (did you mean log.segment.bytes?)"
@@ -157,7 +155,7 @@ def test_a_stray_variable_stops_nothing(capsys: pytest.CaptureFixture[str], monk
 
 
 def test_settings_of_kafka_are_reported_in_one_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A note, so that --quiet is quiet; config check --json has all of them."""
+    """A note, so that --quiet hides it; config check --json has all of them."""
     file = tmp_path / "pasted.toml"
     file.write_text("log.cleaner.enable = true\nnum.io.threads = 8\n")
     for command in ("show", "check"):

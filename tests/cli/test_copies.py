@@ -1,4 +1,4 @@
-"""A trial on a copy, as the FAQ recommends, changes nothing for the original (U-46)."""
+"""A trial on a copy, as the FAQ recommends, does not affect the original (U-46)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_undo_of_the_original_and_of_the_copy(root: Path, shell: Shell, kept: Pa
 
 
 def test_a_log_directory_with_another_mount_point(root: Path, shell: Shell, kept: Path) -> None:
-    """It is the same directory: clean point, rules and what can be undone are known there."""
+    """It is the same directory: its checkpoint, settings and replaced segments are known there."""
     path = log_dir_by_version(root)
     before = keys(path / "orders-0")
     assert clean_forced(shell, path, *HEADER, "--keep-replaced", str(kept)).code == 0

@@ -1,4 +1,4 @@
-"""What ``delegate`` and ``hand-back`` say and ask, with a cluster that is a dict (the brokers are in tests/admin)."""
+"""Messages and questions of ``delegate`` and ``hand-back``, with a dict as the cluster (brokers: tests/admin)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Connected(DictCluster):
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Connected:
     found = Connected({LAG: "3600000"})
-    # No cluster runs here; its answers are those of the tests with brokers.
+    # No cluster runs here; the answers are those of the tests with brokers.
     monkeypatch.setattr(module, "Cluster", lambda *_requested: found)
     return found
 
@@ -59,7 +59,7 @@ def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
 
 
 def test_a_versioned_topic_is_delegated_without_a_question(cluster: Connected, cli: Cli) -> None:
-    """U-8: what was done, key by key; and whose values count from now on (U-9)."""
+    """U-8: what was done, key by key, and whose values apply from now on (U-9)."""
     code, out, err = cli("delegate", "orders", *HEADER)
     assert code == 0
     assert out[0] == "orders: delegated"
@@ -72,7 +72,7 @@ def test_a_versioned_topic_is_delegated_without_a_question(cluster: Connected, c
     assert cli("delegate", "orders", *HEADER)[1] == ["orders: already delegated"]
 
 
-def test_a_topic_of_kafkas_rules_is_delegated_on_request_only(cluster: Connected, cli: Cli) -> None:
+def test_a_topic_of_kafkas_strategy_is_delegated_on_request_only(cluster: Connected, cli: Cli) -> None:
     """It needs none, and the broker's cleaner would never touch it again."""
     code, out, err = cli("delegate", "orders")
     assert (code, out) == (4, [])
@@ -83,8 +83,10 @@ def test_a_topic_of_kafkas_rules_is_delegated_on_request_only(cluster: Connected
     assert cli("delegate", "orders")[0] == 0, "nothing is left to ask about"
 
 
-def test_what_delegation_of_kafkas_rules_is_for(cluster: Connected, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-93: before it asks, it says what Kafka's cleaner does to tombstones that wait for a replica."""
+def test_the_purpose_of_delegating_kafkas_strategy(
+    cluster: Connected, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-93: before its question, it shows how Kafka's cleaner treats tombstones that wait for a replica."""
     monkeypatch.setattr(sys, "stdin", Typist("n\n"))
     _code, _out, err = cli("delegate", "orders")
     assert "wait for replicas that are away, which Kafka's cleaner does not do" in err
@@ -92,7 +94,7 @@ def test_what_delegation_of_kafkas_rules_is_for(cluster: Connected, cli: Cli, mo
 
 
 def test_a_versioned_topic_is_handed_back_on_request_only(cluster: Connected, cli: Cli) -> None:
-    """U-8: it warns that the broker will keep the highest offset, and asks."""
+    """U-8: it warns that the broker will retain the highest offset, and asks."""
     cli("delegate", "orders", *HEADER)
     code, out, err = cli("hand-back", "orders", *HEADER)
     assert (code, out) == (4, [])
@@ -108,10 +110,10 @@ def test_a_versioned_topic_is_handed_back_on_request_only(cluster: Connected, cl
 
 
 @pytest.mark.parametrize("settings", [(), OFFSET], ids=["forgotten", "by offset now"])
-def test_the_former_rules_come_from_the_state_directory(
+def test_the_former_settings_come_from_the_state_directory(
     cluster: Connected, cli: Cli, tmp_path: Path, settings: tuple[str, ...]
 ) -> None:
-    """U-6, U-8: a partition of it was cleaned by versions, wherever it lies; an older topic does not count."""
+    """U-6, U-8: a partition of it was cleaned by versions, in any directory; an older topic does not count."""
     cli("delegate", "orders", *HEADER)
     remember(tmp_path / "state", "AAAA-1", "strategy=timestamp;tombstone.mode=null")
     remember(tmp_path / "state", "name-orders-extra-1", "strategy=timestamp;tombstone.mode=null")
@@ -126,7 +128,7 @@ def test_the_former_rules_come_from_the_state_directory(
 
 
 def remember(state: Path, name: str, fingerprint: str) -> None:
-    """A clean point of a partition in some log directory."""
+    """Store a checkpoint of a partition in some log directory."""
     directory = state / "partitions" / "some-directory"
     directory.mkdir(parents=True, exist_ok=True)
     document = {"format": 1, "clean_point": {"fingerprint": fingerprint}}
@@ -154,8 +156,8 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert text in out
 
 
-def test_former_rules_that_cannot_be_read(cluster: Connected, cli: Cli, tmp_path: Path) -> None:
-    """U-6: nobody knows whether the broker's cleaner would keep other records; whoever names the rules does."""
+def test_former_settings_that_cannot_be_read(cluster: Connected, cli: Cli, tmp_path: Path) -> None:
+    """U-6: the broker's cleaner may retain other records; only configured settings remove the doubt."""
     assert cli("delegate", "orders", *HEADER)[0] == 0
     directory = tmp_path / "state" / "partitions" / "one"
     directory.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What the pages and the alerts tell people to type is there: verbs, their options, settings, files that are linked."""
+"""Everything that the pages and alerts tell you to type exists: commands, options, settings, linked files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def commands() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_every_documented_option_and_setting_exists(text: str) -> None:
-    """Each option behind a verb is that verb's; each key of ours is a setting."""
+    """Every option after a command belongs to that command; every key of ours is a setting."""
     reported = (ROOT / text).read_text(encoding="utf-8")
     options = commands()
     for command, rest in CALL.findall(reported):
@@ -56,7 +56,7 @@ def test_every_documented_option_and_setting_exists(text: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str) -> None:
+def test_links_have_a_target(page: str) -> None:
     """Relative ones; there are no others."""
     path = ROOT / page
     for link, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", path.read_text(encoding="utf-8")):
@@ -66,19 +66,19 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """What its headings are called in an address."""
+    """The anchors that its headings get."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\s-]", "", each.lower()).strip().replace(" ", "-") for each in headings}
 
 
 def test_a_missing_anchor_is_found() -> None:
-    """Else the test above would pass whatever a link says."""
+    """Otherwise the test above would pass whatever a link says."""
     assert "exit-codes" in anchors(ROOT / "docs" / "command-line.md")
     assert "no-such-heading" not in anchors(ROOT / "docs" / "command-line.md")
 
 
 def test_the_first_page_is_read_in_two_minutes() -> None:
-    """About 120 lines: what leads on stands in docs/."""
+    """About 120 lines: further reading is in docs/."""
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 125
 
 

@@ -1,4 +1,4 @@
-"""``cleanerd doctor``: every check, as it should be and as it should not; it changes nothing."""
+"""``cleanerd doctor``: every check, with and without a problem; it changes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def test_a_healthy_host(root: Path, shell: Shell) -> None:
-    """Nothing is wrong: exit code 0, every check says ok or a note, and nothing was changed."""
+    """No problem: exit code 0, every check reports ok or a note, and nothing was changed."""
     path = make(root)
     write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
     properties = root / "server.properties"
@@ -48,7 +48,7 @@ def test_a_healthy_host(root: Path, shell: Shell) -> None:
 
 
 def test_table(root: Path, shell: Shell) -> None:
-    """People read the worst first, each with its fix; what is fine is counted, -v lists it."""
+    """The worst is first, each problem with its fix; passed checks are counted, -v lists them."""
     path = make(root)
     (path / HIGH_WATERMARKS).unlink()
     answer = shell("doctor", path)
@@ -62,7 +62,7 @@ def test_table(root: Path, shell: Shell) -> None:
 
 
 def test_log_directories_of_the_settings(root: Path, shell: Shell) -> None:
-    """Without an argument it looks at what the daemon would; where nothing names any, that is the problem."""
+    """Without an argument it checks the daemon's directories; without any, that is the problem."""
     paths = [make(root / name) for name in ("a", "b")]
     named = f"cleanerd.log.dirs={paths[0]},{paths[1]}"
     read_paths = [found["where"] for found in shell("doctor", "--json", "--set", named).json["findings"]]
@@ -74,7 +74,7 @@ def test_log_directories_of_the_settings(root: Path, shell: Shell) -> None:
 
 
 def test_settings_come_first(root: Path, shell: Shell) -> None:
-    """A mistake in the settings is exit code 3, all of them are shown, and no directory is judged by them."""
+    """An error in the settings is exit code 3, all of them are shown, and no directory is checked with them."""
     path = make(root)
     answer = shell("doctor", path, "--json", "--set", "log.cleaner.thread=1", "--set", "log.segment.bytes=x")
     assert answer.code == 3
@@ -86,7 +86,7 @@ def test_settings_come_first(root: Path, shell: Shell) -> None:
 
 
 def test_where_replaced_segments_are_kept(root: Path, shell: Shell) -> None:
-    """S-40: a directory in which nothing can be kept keeps the daemon from cleaning: said before it runs."""
+    """S-40: without a usable directory for replaced segments the daemon cleans nothing: reported before it runs."""
     path = make(root)
     (root / "kept").mkdir()
 
@@ -102,7 +102,7 @@ def test_where_replaced_segments_are_kept(root: Path, shell: Shell) -> None:
 
 
 def test_a_stray_variable_is_a_warning(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stops no verb, so doctor is where it is found; the settings themselves are in order."""
+    """It stops no command, so doctor reports it; the settings themselves are valid."""
     monkeypatch.setenv("CLEANERD_LOG_SEGMENT_BYTE", "1")
     answer = shell("doctor", make(root), "--json")
     found = findings(answer, "settings")
@@ -111,8 +111,8 @@ def test_a_stray_variable_is_a_warning(root: Path, shell: Shell, monkeypatch: py
 
 
 @pytest.mark.parametrize("kind", ["missing", "file", "no broker's", "damaged"])
-def test_what_is_no_log_directory(root: Path, shell: Shell, kind: str) -> None:
-    """One bad directory is a problem of its own; the other one is still looked at."""
+def test_a_path_that_is_not_a_log_directory(root: Path, shell: Shell, kind: str) -> None:
+    """One bad directory is a problem of its own; the other one is still checked."""
     good_one = make(root)
     bad = root / "bad"
     if kind == "file":
@@ -129,7 +129,10 @@ def test_what_is_no_log_directory(root: Path, shell: Shell, kind: str) -> None:
 
 
 def test_checkpoints(root: Path, shell: Shell) -> None:
-    """C-86: no high watermarks, nothing to clean; S-02: no recovery points, the same in effect but less sure."""
+    """C-86: without high watermarks, nothing is cleaned.
+
+    S-02: without recovery points, the same with less certainty.
+    """
     path = make(root)
     (path / RECOVERY_POINTS).unlink()
     assert findings(shell("doctor", path, "--json"), "checkpoints")[0][0] == "warning"
@@ -145,7 +148,7 @@ def test_checkpoints(root: Path, shell: Shell) -> None:
 
 
 def test_a_running_broker(root: Path, shell: Shell) -> None:
-    """A held lock is no mistake: everything else is looked at, nothing is asked of the broker's files."""
+    """A held lock is not an error: everything else is checked, without touching the broker's files."""
     path = make(root)
     with lock_holder(path):
         answer = shell("doctor", path, "--json")
@@ -155,7 +158,7 @@ def test_a_running_broker(root: Path, shell: Shell) -> None:
 
 
 def test_a_lock_that_cannot_be_tested(root: Path, shell: Shell) -> None:
-    """U-33: nobody relies on it, and it is not told as a broker's."""
+    """U-33: such a lock is not used, and not reported as a broker's."""
     path = make(root)
     (path / ".lock").symlink_to("elsewhere")
     ((level, what),) = findings(shell("doctor", path, "--json"), "lock")
@@ -164,7 +167,7 @@ def test_a_lock_that_cannot_be_tested(root: Path, shell: Shell) -> None:
 
 
 def test_a_broker_whose_lock_is_free(root: Path, shell: Shell) -> None:
-    """S-14: the second sign of life counts."""
+    """S-14: the second sign of a running broker is used."""
     path = make(root)
     with (path / "orders-0" / f"{6:020d}.log").open("ab"):
         answer = shell("doctor", path, "--json")
@@ -172,7 +175,9 @@ def test_a_broker_whose_lock_is_free(root: Path, shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(("probe", "code"), [("auto", 0), ("required", 4)])
-def test_no_leases_here(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, probe: str, code: int) -> None:
+def test_a_file_system_without_leases(
+    root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, probe: str, code: int
+) -> None:
     """Without leases cleanerd works unless the settings require them."""
     # As with a file system that no host of the tests has.
     monkeypatch.setattr(log_dir, "probe_lease", lambda _file: LeaseResult.UNAVAILABLE)
@@ -191,7 +196,7 @@ def test_a_killed_broker(root: Path, shell: Shell) -> None:
 
 
 def test_partitions_that_do_not_parse(root: Path, shell: Shell) -> None:
-    """Damage is exit code 5 and names the partition; what is being deleted is a note."""
+    """Damage is exit code 5 and names the partition; a partition that is being deleted is a note."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": good()})
     (path / "good-0" / "leader-epoch-checkpoint").write_text("0\nx\n")
     (path / "orders-1.0f5e-delete").mkdir()
@@ -204,8 +209,8 @@ def test_partitions_that_do_not_parse(root: Path, shell: Shell) -> None:
     assert [level for level, _ in findings(answer, "broker start")] == ["warning"]
 
 
-def test_what_the_broker_was_given_on_its_command_line(root: Path, shell: Shell) -> None:
-    """U-24: it wins over server.properties, and no file says it; what is no cleaner's business is not shown."""
+def test_settings_on_the_brokers_command_line(root: Path, shell: Shell) -> None:
+    """U-24: they override server.properties, and no file has them; those that do not concern cleaning are not shown."""
     path = make(root)
     properties = root / "server.properties"
     properties.write_text(f"log.dirs={path}\n")
@@ -267,7 +272,7 @@ def test_metadata_and_properties(root: Path, shell: Shell, monkeypatch: pytest.M
     ],
 )
 def test_leftovers(root: Path, shell: Shell, names: list[str], level: str, text: str) -> None:
-    """S-21, S-28: whose they are decides who tidies them up."""
+    """S-21, S-28: their owner decides what removes them."""
     path = make(root)
     for name in names:
         (path / "orders-0" / name).parent.mkdir(exist_ok=True)
@@ -311,7 +316,7 @@ def test_quarantine(root: Path, shell: Shell) -> None:
 
 
 def test_the_state_directory(root: Path, shell: Shell) -> None:
-    """Not there yet is fine, a file in its place is a wrong setting: nothing is judged by it."""
+    """A missing one is fine, a file in its place is an invalid setting: nothing is checked with it."""
     path = make(root)
     assert findings(shell("doctor", path, "--json"), "state directory")[0][0] == "note"
     (root / "state").mkdir()
@@ -325,7 +330,7 @@ def test_the_state_directory(root: Path, shell: Shell) -> None:
 
 
 def test_the_worst_problem_decides() -> None:
-    """3, then 4, 5, 1; warnings are no failures."""
+    """3, then 4, 5, 1; warnings are not failures."""
 
     def code(*codes: int) -> int:
         found = CheckResults()
@@ -339,7 +344,7 @@ def test_the_worst_problem_decides() -> None:
 
 
 def test_delegation(root: Path, shell: Shell) -> None:
-    """U-8: an undelegated topic of other rules than Kafka's is a problem; what may surprise is a warning (R280-13)."""
+    """U-8: an undelegated topic with a non-default strategy is a problem; a surprise is a warning (R280-13)."""
     path = make(root)
     by_time = ("--set", "topics.orders.compaction.strategy=timestamp")
     assumed = ("--set", "cleanerd.delegation=assumed")
@@ -358,7 +363,7 @@ def test_delegation(root: Path, shell: Shell) -> None:
 
 
 def test_kafkas_cleaner_that_is_off(root: Path, shell: Shell) -> None:
-    """OP-13: "why is it not compacted?" has an answer outside of cleanerd; doctor, explain and plan were silent."""
+    """OP-13: "why is it not compacted?" has a cause outside of cleanerd; doctor, explain and plan did not report it."""
     path = make(root)
     write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
     properties = root / "server.properties"

@@ -1,4 +1,4 @@
-"""``cleanerd doctor``: what it says of the machine, its limits and its file systems."""
+"""``cleanerd doctor``: its findings about the machine, its limits and its file systems."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cleanerd.doctor.host import check_client_config, check_file_system, check_l
 from cleanerd.fsio.mounts import file_system_of
 from tests.cleaner.driver import scratch
 from tests.support.certificates import PASSWORD, make_certificates
-from tests.support.root import as_somebody, needs_root
+from tests.support.root import as_other_user, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def test_limits() -> None:
-    """Threads count, not partitions; without a limit nothing is wrong."""
+    """Threads count, not partitions; no limit is no problem."""
 
     def found(threads: int, soft: int, hard: int) -> CheckResult:
         all_found = CheckResults()
@@ -43,7 +43,7 @@ def test_limits() -> None:
     [("ext4", "ok"), ("xfs", "ok"), ("tmpfs", "note"), ("nfs4", "warning"), ("fuse.sshfs", "warning")],
 )
 def test_file_systems(tmp_path: Path, kind: str, level: str) -> None:
-    """Where leases and fsync may mean nothing is said so; the device decides, whatever the mount is called."""
+    """File systems without reliable leases or fsync are reported; the device decides, whatever the mount's name is."""
     device = os.stat(tmp_path).st_dev
     lines = [
         "21 1 0:99999 / /proc rw shared:1 - proc proc rw",
@@ -56,8 +56,8 @@ def test_file_systems(tmp_path: Path, kind: str, level: str) -> None:
     assert found.all[0].level == level
 
 
-def test_where_a_map_may_be_a_file(tmp_path: Path) -> None:
-    """U-43: whatever is wrong there is a warning, as shards do the same; a missing one is told with the settings."""
+def test_the_directory_of_on_disk_offset_maps(tmp_path: Path) -> None:
+    """U-43: any problem there is a warning, as passes replace the file; a missing one is reported with the settings."""
     place, logs = tmp_path / "maps", tmp_path / "logs"
     place.mkdir()
     (tmp_path / "file").touch()
@@ -86,7 +86,7 @@ def test_where_a_map_may_be_a_file(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["PEM", "JKS", "PKCS12"])
 def test_certificates_that_have_expired(tmp_path: Path, kind: str) -> None:
-    """A file that can be read and that nobody lets in by is not fine."""
+    """A readable certificate that no broker accepts is not fine."""
     made = make_certificates(tmp_path / "made")
     trust, store = {
         "PEM": ("ca.pem", "client.pem"), "JKS": ("trust.jks", "client.jks"), "PKCS12": ("trust.p12", "client.p12"),
@@ -114,7 +114,7 @@ def test_certificates_that_have_expired(tmp_path: Path, kind: str) -> None:
 
 
 def test_an_open_file_has_a_file_system_too(tmp_path: Path) -> None:
-    """Of a file without a name there is no path to ask about."""
+    """A file without a name has no path to check."""
     with (tmp_path / "file").open("w") as file:
         assert file_system_of(file.fileno()) == file_system_of(tmp_path)
 
@@ -124,7 +124,7 @@ def problems(found: list[CheckResult], check: str) -> list[tuple[str, str, int]]
 
 
 def test_a_broken_file_of_the_broker_is_a_finding(tmp_path: Path) -> None:
-    """It was the end of ``doctor``, with exit code 5, and all else that it looks at was not told."""
+    """It ended ``doctor`` with exit code 5, without the results of the other checks."""
     properties = tmp_path / "server.properties"
     properties.write_text("log.dirs=\\uZZZZ\n")
     found = check_host([], [], [f"cleanerd.broker.properties={properties}", f"cleanerd.state.dir={tmp_path / 'state'}"])
@@ -134,7 +134,7 @@ def test_a_broken_file_of_the_broker_is_a_finding(tmp_path: Path) -> None:
 
 
 def test_settings_that_contradict_are_found(tmp_path: Path) -> None:
-    """As ``config check`` finds them; it said that all were in order."""
+    """As ``config check`` finds them; doctor reported valid settings."""
     lags = ["topics.o.min.compaction.lag.ms=2d", "topics.o.max.compaction.lag.ms=1d"]
     found = check_host([], [], [*lags, f"cleanerd.state.dir={tmp_path / 'state'}", f"cleanerd.log.dirs={tmp_path}"])
     (problem,) = problems(found, "settings")
@@ -151,7 +151,7 @@ def test_files_that_are_closed_to_us_are_findings() -> None:
         closed.chmod(0o700)
         settings = [f"cleanerd.command.config={closed}/client.properties", f"cleanerd.map.dir={closed}/map"]
         settings += [f"cleanerd.state.dir={root}/state", f"cleanerd.log.dirs={root}/logs"]
-        reported = as_somebody(lambda: json.dumps([each.to_json() for each in check_host([], [], settings)]))
+        reported = as_other_user(lambda: json.dumps([each.to_json() for each in check_host([], [], settings)]))
         by_check = {each["check"]: each for each in json.loads(reported)}
         assert "Permission denied" in by_check["client properties"]["what"]
         assert by_check["keys on disk"]["level"] == "warning"

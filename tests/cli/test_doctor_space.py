@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_space_for_some(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-16: one partition with large segments keeps nobody else from being cleaned: named, and no problem."""
+    """U-16: one partition with large segments keeps no other from being cleaned: reported, and not a problem."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": dirty()})
     sizes = ("--set", "topics.orders.segment.bytes=1MiB", "--set", "topics.good.segment.bytes=1KiB")
 
@@ -40,7 +40,7 @@ def test_space_for_some(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatc
 def test_space(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-16: below the reserve nothing can be staged; below reserve and peak some partitions may be refused.
 
-    The peak is the largest group's output: not more than a segment, and not more than there is.
+    The peak is the largest group's output: not more than a segment, and not more than exists.
     """
     path = make(root)
     sealed = sum((path / "orders-0" / f"{base:020d}.log").stat().st_size for base in (0, 2, 4))

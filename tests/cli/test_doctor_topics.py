@@ -1,4 +1,4 @@
-"""What ``cleanerd doctor`` says of topics: where their configuration is from, by which rules they were cleaned."""
+"""``cleanerd doctor``: the source of the topics' configuration, and the settings of their last cleaning."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def problems(answer: Answer) -> list[str]:
-    """What is said of topics' rules beside what may surprise."""
+    """Findings about the topics' settings, without the surprises."""
     return [what for level, what in findings(answer, "strategy") if level == "problem"]
 
 
-def test_rules_that_were_forgotten(root: Path, shell: Shell) -> None:
-    """U-6: what ``clean`` would refuse is a problem here, once a topic, with the same reason and exit code."""
+def test_forgotten_settings(root: Path, shell: Shell) -> None:
+    """U-6: a refusal of ``clean`` is a problem here, once per topic, with the same reason and exit code."""
     path = log_dir_by_version(root)
     assert clean_forced(shell, path, *HEADER).code == 0
     refused = clean_forced(shell, path)
@@ -43,7 +43,7 @@ def test_rules_that_were_forgotten(root: Path, shell: Shell) -> None:
 
 @pytest.mark.parametrize("kind", ["damaged", "set aside", "newer"])
 def test_delegations_that_cannot_be_read(root: Path, shell: Shell, kind: str) -> None:
-    """U-6: such a file may tell of the topic's delegation, so by Kafka's rules the topic is not cleaned."""
+    """U-6: such a file may contain the topic's delegation, so the topic is not cleaned by Kafka's strategy."""
     path = log_dir_by_version(root)
     remember_delegation(root)
     file = root / "state" / "delegations.json"
@@ -64,7 +64,7 @@ def test_delegations_that_cannot_be_read(root: Path, shell: Shell, kind: str) ->
 
 
 def test_a_broker_in_zookeeper_mode(root: Path, shell: Shell) -> None:
-    """U-40: no metadata log is missing there; what the broker said is what counts, or why it does not."""
+    """U-40: it has no metadata log; the broker's answer is used, or the error why there is none."""
     path = make(root)
     (path / "meta.properties").write_text(f"version=0\nbroker.id=1\ncluster.id={CLUSTER_ID}\n")
     answer = shell("doctor", path, "--json")
@@ -84,7 +84,7 @@ def test_a_broker_in_zookeeper_mode(root: Path, shell: Shell) -> None:
 
 
 def test_a_metadata_log_of_another_cluster(root: Path, shell: Shell) -> None:
-    """Its topics are others of the same name, and so are its brokers' settings: nothing is cleaned by them."""
+    """It has other topics of the same name, and other settings of brokers: nothing is cleaned with them."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(topic_id=None)})
     other = make_log_dir(root / "other", {"x-0": Partition({0: b""}, topic_id=uuid.UUID(int=5))})
     write_metadata(other, topics={"orders": {"cleanup.policy": "compact"}})
@@ -107,14 +107,14 @@ LET_IT_CLEAN = ("--set", f"cleanerd.topics.include=*,{OFFSETS}", "--set", "clean
 
 
 def of_offsets(shell: Shell, path: Path, *options: str) -> tuple[str, str, str]:
-    """Level, text and fix of what doctor says of the internal topic."""
+    """Level, text and fix of doctor's finding about the internal topic."""
     answer = shell("doctor", path, "--json", "--set", f"topics.{OFFSETS}.cleanup.policy=compact", *options)
     (found,) = [each for each in answer.json["findings"] if each["check"] == "internal topics"]
     return found["level"], found["what"], found["fix"]
 
 
-def test_offsets_that_nothing_compacts(root: Path, shell: Shell) -> None:
-    """I-22: two GiB that no cleaner has cleaned: doctor names the settings; with them, it says who cleans the topic."""
+def test_offsets_that_are_never_compacted(root: Path, shell: Shell) -> None:
+    """I-22: no cleaner has cleaned two GiB: doctor names the settings; with them, it names the cleaner of the topic."""
     path = make_log_dir(root / "logs", {f"{OFFSETS}-0": dirty(), f"{OFFSETS}-1": dirty()})
     assert of_offsets(shell, path)[0] == "ok"
     os.truncate(path / f"{OFFSETS}-1" / "00000000000000000002.log", 2 * 2**30)
@@ -128,7 +128,7 @@ def test_offsets_that_nothing_compacts(root: Path, shell: Shell) -> None:
 
 
 def test_a_large_clean_topic_of_offsets(root: Path, shell: Shell) -> None:
-    """I-22: what Kafka's cleaner has cleaned already may be as large as it has to be."""
+    """I-22: if Kafka's cleaner has cleaned all of it, it may be as large as necessary."""
     path = make_log_dir(root / "logs", {f"{OFFSETS}-0": dirty(cleaner_offset=4)})
     os.truncate(path / f"{OFFSETS}-0" / "00000000000000000002.log", 2 * 2**30)
     assert of_offsets(shell, path)[0] == "ok"

@@ -1,4 +1,4 @@
-"""``cleanerd doctor``: whose the files are, and what its user may reach."""
+"""``cleanerd doctor``: the owners of files, and its own user's access."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from cleanerd.doctor.host import Process
 from cleanerd.doctor.log_dir import check_owner
 from tests.cli.clean_log_dirs import Shell, make
 from tests.cli.findings import findings
-from tests.support.root import as_somebody, needs_root
+from tests.support.root import as_other_user, needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def owner_findings(path: Path, process: Process, *, writable: bool) -> list[CheckResult]:
-    """What is said of the owner of ``path`` to somebody else than its owner."""
+    """The finding about the owner of ``path`` for a user other than its owner."""
     found = CheckResults()
     check_owner(found, path, [], process, lambda *_args, **_more: writable)
     return found.all
 
 
 def test_who_may_write(root: Path) -> None:
-    """S-60: whoever is neither the broker's user nor may give files away cannot stage here."""
+    """S-60: a user that is neither the broker's nor allowed to give files away cannot stage here."""
     path = make(root)
     uid = os.stat(path).st_uid
     own, other = Process(uid, may_chown=False), Process(uid + 1, may_chown=False)
@@ -53,7 +53,7 @@ def test_who_may_write(root: Path) -> None:
     ],
 )
 def test_places_that_this_user_may_not_reach(root: Path, key: str, check: str, level: str) -> None:
-    """What cannot be looked at is a finding, no end of all checks: root's own directory in a setting, say."""
+    """A place without access is a finding and does not end the checks: root's own directory in a setting, say."""
     path = make(root)
     for each in (root, path, *path.rglob("*")):
         each.chmod(0o755 if each.is_dir() else 0o644)
@@ -65,14 +65,14 @@ def test_places_that_this_user_may_not_reach(root: Path, key: str, check: str, l
         reported = check_host([path], [], [f"{key}={closed / 'there'}", f"cleanerd.state.dir={root / 'state'}"])
         return [(each.level, each.check, each.what) for each in reported]
 
-    reported = as_somebody(found)
+    reported = as_other_user(found)
     (what,) = [what for message, about, what in reported if (message, about) == (level, check)]
     assert "Permission denied" in what or "cannot be read" in what
     assert "quarantine" in {about for _, about, _ in reported}, "the checks go on"
 
 
-def test_segments_of_somebody_else(root: Path, shell: Shell) -> None:
-    """A restore by root is the usual way to a broker that does not start."""
+def test_segments_of_another_user(root: Path, shell: Shell) -> None:
+    """A restore by root is a common reason why a broker does not start."""
     path = make(root)
     os.chown(path / "orders-0" / f"{2:020d}.log", 12345, 12345)
     answer = shell("doctor", path, "--json")

@@ -65,8 +65,8 @@ def test_complete(cluster: Cluster) -> None:
     assert [(each["broker"], each["proven"]) for each in document["replicas"]] == [(1, True), (2, True)]
 
 
-def test_the_statement_names_what_was_searched(cluster: Cluster) -> None:
-    """Ids, offsets, files with size and digest; a hash of the key, and the key nowhere."""
+def test_the_statement_lists_what_was_searched(cluster: Cluster) -> None:
+    """Ids, offsets, files with size and digest; a hash of the key, and the key itself in no place."""
     assert cluster.certify(1).code == 0
     data = cluster.certificate(1).read_bytes()
     assert KEY.encode() not in data
@@ -115,7 +115,7 @@ def test_found(cluster: Cluster) -> None:
     assert why_not(cluster.verify("--json")) == "the key was found there (1 records)"
 
 
-def test_what_could_not_be_searched_is_named(cluster: Cluster) -> None:
+def test_places_that_could_not_be_searched_are_listed(cluster: Cluster) -> None:
     cluster.certify(1)
     damaged = bytearray(ABSENT[0])
     damaged[-1] ^= 1
@@ -222,7 +222,7 @@ def test_expired(cluster: Cluster) -> None:
     assert "expired at" in found[1]["failures"][0]
 
 
-def test_the_newest_statement_counts(cluster: Cluster) -> None:
+def test_the_newest_statement_is_used(cluster: Cluster) -> None:
     """The key came back: an older certificate does not help."""
     both(cluster)
     older = cluster.root / "older.json"
@@ -233,7 +233,7 @@ def test_the_newest_statement_counts(cluster: Cluster) -> None:
 
 
 def test_two_statements_about_one_replica(cluster: Cluster) -> None:
-    """U-87: the same one twice counts once; of two of the same time the worse one counts, in every order."""
+    """U-87: the same one twice counts once; of two of the same time the worse one counts, in any order."""
     both(cluster)
     assert cluster.verify(cluster.certificate(2)).code == 0
     absent = cluster.certificate(2).read_bytes()
@@ -281,8 +281,8 @@ def test_changed_after_it_was_signed(cluster: Cluster) -> None:
     assert "is not a certificate of cleanerd" in cluster.verify().out
 
 
-def test_a_field_that_is_there_twice(cluster: Cluster) -> None:
-    """What counts is what was signed, wherever a forged statement is put."""
+def test_a_field_that_appears_twice(cluster: Cluster) -> None:
+    """The signed value counts, wherever a forged one is inserted."""
     both(cluster)
     path = cluster.certificate(2)
     document = json.loads(path.read_text())
@@ -318,7 +318,7 @@ def test_a_foreign_signature(cluster: Cluster) -> None:
     cluster.trust.write_text(f"{cluster.keys[1]} 1\n{cluster.keys[2]} 1\n")
     assert "is about broker 2, and its key is trusted for broker 1 only" in why_not(cluster.verify("--json"))
     answer = cluster.verify("--trust", cluster.keys[2])
-    assert answer.code == 0, "the last word about a key counts"
+    assert answer.code == 0, "the last statement about a key counts"
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_a_foreign_signature(cluster: Cluster) -> None:
         ({"broker": None}, "trusted for broker 2 only"),
     ],
 )
-def test_about_something_else(cluster: Cluster, change: dict[str, Any], why: str) -> None:
+def test_a_statement_about_another_request(cluster: Cluster, change: dict[str, Any], why: str) -> None:
     both(cluster)
     sign_again(cluster, 2, **change)
     assert why in why_not(cluster.verify("--json"))
@@ -377,7 +377,7 @@ def test_key_files(cluster: Cluster, root: Path) -> None:
     assert "is not a plain file" in refused(root)
 
 
-def test_bad_words(cluster: Cluster, root: Path) -> None:
+def test_bad_arguments(cluster: Cluster, root: Path) -> None:
     both(cluster)
     assert "is not a public key" in cluster.verify("--trust", "ed25519:abc").err
     for option in ("--trust", "--request"):
@@ -419,7 +419,7 @@ def test_certified_requests_are_closed_here(cluster: Cluster, root: Path) -> Non
 
 
 def test_files_that_change_during_the_search(cluster: Cluster) -> None:
-    """Only the active segment may grow; everything else is named, and then nothing is proven."""
+    """Only the active segment may grow; any other change is listed, and then nothing is proven."""
     partition = cluster.dirs[1] / "orders-0"
     active, sealed = partition / f"{3:020d}.log", partition / f"{0:020d}.log"
     files = SearchedFiles()
@@ -447,7 +447,7 @@ def test_an_active_segment_that_was_cut_and_written_again(cluster: Cluster) -> N
 
 
 def test_snapshots(cluster: Cluster, root: Path) -> None:
-    """--also: Parquet by its columns, archives by their records; another kind of file is named."""
+    """--also: Parquet by its columns, archives by their records; other kinds of files are listed."""
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
     place = root / "snapshot" / "topic=orders"
@@ -475,7 +475,7 @@ def test_snapshots(cluster: Cluster, root: Path) -> None:
 
 
 def test_without_the_extra(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What to install is said before anything is searched."""
+    """The message about the missing package comes before any search."""
     both(cluster)
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)  # every test environment has the package
     for answer in (cluster.certify(1), cluster.verify(), cluster.shell("erase", "keygen", cluster.root / "k")):

@@ -1,4 +1,4 @@
-"""``cleanerd erase plan``: every copy of a key on this host, and what removes it by when (U-85)."""
+"""``cleanerd erase plan``: every copy of a key on this host, how it is removed, and by when (U-85)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_each_copy_has_its_steps(path: Path, shell: Shell) -> None:
     assert [step["setting"] for step in tombstone["steps"] if step["by_ms"] is not None][-1] == "delete.retention.ms"
 
 
-def test_no_bound_names_the_setting_that_gives_one(path: Path, shell: Shell) -> None:
+def test_without_a_bound_the_setting_that_sets_one_is_named(path: Path, shell: Shell) -> None:
     assert next(unbound(each) for each in plan(shell, path, "a")) == ["max.compaction.lag.ms"]
     (first, second, _) = plan(shell, path, "b", *topic("max.compaction.lag.ms", DAY_MS))
     assert [unbound(each) for each in (first, second)] == 2 * [["segment.ms, and a later write"]]
@@ -86,7 +86,7 @@ def test_by_version_the_highest_decides(root: Path, shell: Shell) -> None:
     assert [unbound(each) for each in found] == 2 * [["cleanerd erase request, or the producer that owns the key"]]
 
 
-def test_a_horizon_that_is_known(root: Path, shell: Shell, path: Path) -> None:
+def test_a_known_delete_horizon(root: Path, shell: Shell, path: Path) -> None:
     """After the first cleaning the value is gone, and the batch of the tombstone has its delete horizon."""
     assert shell.clean(path, *topic("delete.retention.ms", DAY_MS)).code == 0
     (tombstone,) = plan(shell, path, "a")
@@ -95,7 +95,7 @@ def test_a_horizon_that_is_known(root: Path, shell: Shell, path: Path) -> None:
 
 
 def test_kept_segments_have_an_end(root: Path, kept: Path, shell: Shell, path: Path) -> None:
-    """In the directory of the settings the daemon deletes them; elsewhere an operator has to."""
+    """In the directory of the settings the daemon deletes them; in any other an operator has to."""
     assert shell.clean(path, "--keep-replaced", kept).code == 0
     copies = [each for each in plan(shell, path, "a") if each["state"] != "live"]
     assert copies
@@ -146,7 +146,7 @@ def test_beside_a_broker(path: Path, shell: Shell) -> None:
     assert value["by_ms"] is not None
 
 
-def test_what_cannot_be_searched(root: Path, shell: Shell, path: Path) -> None:
+def test_places_that_cannot_be_searched(root: Path, shell: Shell, path: Path) -> None:
     file = path / "orders-0" / f"{0:020d}.log"
     data = bytearray(SEGMENTS[0])
     data[-1] ^= 1

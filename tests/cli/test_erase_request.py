@@ -1,4 +1,4 @@
-"""``cleanerd erase request`` and ``requests``: what is asked, remembered and refused (U-88); brokers: tests/live."""
+"""``cleanerd erase request`` and ``requests``: questions, stored requests, refusals (U-88); brokers: tests/live."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Connected(DictCluster):
 
 @dataclass
 class Topic:
-    """What the brokers have: a value of the key in partition 1, at offset 5; a tombstone is written at offset 9."""
+    """The brokers' data: a value of the key in partition 1, at offset 5; a tombstone is written at offset 9."""
 
     winners: dict[int, ConsumedRecord] = field(default_factory=dict)
     rules: TopicRules | None = None
@@ -70,7 +70,7 @@ class Topic:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Connected:
     found = Connected({})
-    # No cluster runs here; its answers are those of the tests with brokers.
+    # No cluster runs here; the answers are those of the tests with brokers.
     monkeypatch.setattr(module, "Cluster", lambda *_requested: found)
     return found
 
@@ -129,7 +129,7 @@ def test_a_second_request_keeps_id_salt_and_deadline(topic: Topic, erase: Erase)
     assert second.requested_ms >= first.requested_ms
 
 
-def test_it_asks_first(topic: Topic, erase: Erase) -> None:
+def test_it_asks_before_it_writes(topic: Topic, erase: Erase) -> None:
     code, _, err = erase.request()
     assert (code, "pass --yes" in err) == (4, True)
     assert ErasureRequests(erase.state).load() == []
@@ -143,7 +143,7 @@ def test_a_dry_run_changes_nothing(topic: Topic, erase: Erase) -> None:
 
 
 def test_a_key_that_no_record_has(topic: Topic, erase: Erase) -> None:
-    """The request is remembered: a replica may have the key nevertheless."""
+    """The request is stored: a replica may have the key nevertheless."""
     document = json.loads(erase.request("--json", key="another")[1])
     assert (document["written_to"], document["tombstones"]) == ([], {})
     assert len(ErasureRequests(erase.state).load()) == 1
@@ -165,7 +165,10 @@ def test_the_topics_strategy(topic: Topic, erase: Erase) -> None:
 
 
 def test_refused(cluster: Connected, topic: Topic, erase: Erase) -> None:
-    """A topic that is not there, is not compacted, or is Kafka's own; no broker named; a key of another form."""
+    """A topic that does not exist, is not compacted, or is Kafka's own; no broker configured.
+
+    Another form of the key.
+    """
     assert "is a topic of Kafka's own" in erase.request(name="__consumer_offsets")[2]
     cluster.own["cleanup.policy"] = "delete"
     code, _, err = erase.request()
@@ -177,7 +180,7 @@ def test_refused(cluster: Connected, topic: Topic, erase: Erase) -> None:
     assert (code, "bootstrap.servers is not set" in err) == (3, True)
 
 
-def test_followed_on_another_host(topic: Topic, erase: Erase, tmp_path: Path) -> None:
+def test_a_request_tracked_on_another_host(topic: Topic, erase: Erase, tmp_path: Path) -> None:
     file = tmp_path / "request.json"
     erase.request("--yes", "--output", file)
     other = Erase(tmp_path / "other", erase.capsys)

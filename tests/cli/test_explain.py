@@ -1,4 +1,4 @@
-"""``cleanerd explain``: the first rule that decides, its numbers, when that changes, and where settings came from."""
+"""``cleanerd explain``: the first rule that applies, its numbers, when it changes, and the sources of settings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def utc(text: str) -> str:
 
 
 def test_will_be_cleaned(root: Path, shell: Shell) -> None:
-    """No rule against it: said so, with the numbers; and nothing is written."""
+    """No rule prevents it: it says so, with the numbers; and nothing is written."""
     path = make(root, cleaner_offset=2)
     sizes = [(path / "orders-0" / f"{base:020d}.log").stat().st_size for base in (0, 2, 4)]
     before = tree(root, without=())
@@ -163,7 +163,7 @@ def test_rules(
     reason: str,
     changes: str,
 ) -> None:
-    """The first rule that decides, with its numbers, and when it changes; in JSON and in words."""
+    """The first rule that applies, with its numbers, and when it changes; in JSON and as text."""
     path = make(root, **facts)
     if isinstance(options, dict):
         write_metadata(path, topics={"orders": {"cleanup.policy": "compact", **options}})
@@ -223,7 +223,7 @@ def test_the_transaction_that_holds_a_log_back_is_named(root: Path, shell: Shell
     assert reported in shell("plan", path, "--now-ms", NOW, *COMPACT).out
     (finding,) = findings(shell("doctor", path, "--json", *COMPACT), "open transaction")
     assert finding[0] == "warning"
-    # What lies before it is cleaned all the same, and the transaction is a note.
+    # Records before it are cleaned nevertheless, and the transaction is a note.
     path = make_log_dir(root / "more", {"orders-0": Partition({0: before, 3: hanging, 5: after, 6: b""})})
     found = ask(shell, path)
     assert found["cleaned_now"]
@@ -242,7 +242,7 @@ def test_the_transaction_that_holds_a_log_back_is_named(root: Path, shell: Shell
     ],
 )
 def test_timestamps_in_another_unit(root: Path, shell: Shell, setting: str, timestamp: int, unit: str | None) -> None:
-    """OP-18: file, offset and producer, in explain and plan; an old or a young record is no such case."""
+    """OP-18: file, offset and producer, in explain and plan; an old or a recent record is not such a case."""
     whose = {"producer_id": 4711, "producer_epoch": 0, "base_sequence": 0}
     wrong = encode_batch([Record(b"a", b"1", timestamp), Record(b"b", b"1", timestamp)], base_offset=2, **whose)  # type: ignore[arg-type]
     logs = {0: batch(0, ("a", "1"), ("b", "1")), 2: wrong, 4: batch(4, ("a", "2")), 5: b""}
@@ -265,7 +265,7 @@ def test_timestamps_in_another_unit(root: Path, shell: Shell, setting: str, time
 @pytest.mark.broker
 @pytest.mark.long
 def test_the_printed_command_aborts_the_transaction(broker_43: StartBroker, shell: Shell) -> None:
-    """OP-14: pasted as it is, with Kafka's own tool and a real broker; then nothing holds the log back any more."""
+    """OP-14: pasted unchanged, with Kafka's own tool and a real broker; then nothing limits the cleaning any more."""
     checkpoints = ("replica.high.watermark", "log.flush.offset", "log.flush.start.offset")
     at_once = {f"{each}.checkpoint.interval.ms": "100" for each in checkpoints}
     broker = broker_43(properties=at_once)
@@ -300,8 +300,8 @@ def test_the_printed_command_aborts_the_transaction(broker_43: StartBroker, shel
 _T_IS_COMPACTED = ("--set", "topics.t.cleanup.policy=compact")
 
 
-def test_how_kafkas_tools_reach_the_broker(root: Path, shell: Shell) -> None:
-    """OP-14: by cleanerd's own settings, else by the listener that clients use; only without both you fill it in."""
+def test_the_brokers_address_for_kafkas_tools(root: Path, shell: Shell) -> None:
+    """OP-14: from cleanerd's own settings, otherwise the clients' listener; without both, you have to fill it in."""
     data = encode_batch([Record(b"a", b"1", NOW)], transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: data, 1: batch(1, ("a", "2")), 2: b""})})
     properties = root / "server.properties"
@@ -323,7 +323,7 @@ def test_how_kafkas_tools_reach_the_broker(root: Path, shell: Shell) -> None:
 
 
 def test_not_stopped_cleanly(root: Path, shell: Shell) -> None:
-    """S-27: no marker of a clean stop; and a broker that runs is not a crash: then it says what would be."""
+    """S-27: no clean-shutdown file. A running broker has not crashed, so then explain shows what would happen."""
     path = make(root)
     (path / CLEAN_SHUTDOWN).unlink()
     found = ask(shell, path)
@@ -347,7 +347,7 @@ def test_no_high_watermarks(root: Path, shell: Shell) -> None:
 
 
 def test_leftovers(root: Path, shell: Shell) -> None:
-    """S-21: files of a replacement that was cut short come before everything else."""
+    """S-21: files of an interrupted swap come before all other rules."""
     path = make(root, cleaner_offset=6)
     (path / "orders-0" / f"{0:020d}.log.swap").write_bytes(b"")
     found = ask(shell, path)
@@ -357,7 +357,7 @@ def test_leftovers(root: Path, shell: Shell) -> None:
 
 
 def test_order_of_rules(root: Path, shell: Shell) -> None:
-    """The first rule decides: what could only be asked later is not what is told."""
+    """The first rule decides: a rule that needs a further query is not shown."""
     path = make(root, cleaner_offset=6)
     (path / CLEAN_SHUTDOWN).unlink()
     (path / HIGH_WATERMARKS).unlink()
@@ -370,8 +370,8 @@ def test_order_of_rules(root: Path, shell: Shell) -> None:
     assert ask(shell, path, *ratio)["rule"] == "remote.storage.enable"
 
 
-def test_says_what_clean_and_plan_do(root: Path, shell: Shell) -> None:
-    """One verdict for all three verbs."""
+def test_it_agrees_with_clean_and_plan(root: Path, shell: Shell) -> None:
+    """One verdict for all three commands."""
     path = make(root, cleaner_offset=4)
     ratio = topic("min.cleanable.dirty.ratio", 0.9)
     reason = ask(shell, path, *ratio)["reason"]
@@ -381,7 +381,7 @@ def test_says_what_clean_and_plan_do(root: Path, shell: Shell) -> None:
 
 
 def test_origins(root: Path, shell: Shell) -> None:
-    """U-24: where each setting came from: topic, file of the broker, default, command line."""
+    """U-24: the source of every setting: topic, file of the broker, default, command line."""
     path = make(root)
     write_metadata(path, topics={"orders": {"cleanup.policy": "compact", "delete.retention.ms": "5"}})
     properties = root / "server.properties"
@@ -409,7 +409,7 @@ def test_origins(root: Path, shell: Shell) -> None:
 
 
 def test_an_earlier_failure(root: Path, shell: Shell) -> None:
-    """C-74: what went wrong at the last attempt is told beside the rule."""
+    """C-74: the failure of the last try is shown with the rule."""
     path = make(root)
     log = path / "orders-0" / f"{0:020d}.log"
     whole = log.read_bytes()
@@ -424,7 +424,7 @@ def test_an_earlier_failure(root: Path, shell: Shell) -> None:
 
 
 def test_not_compacted(root: Path, shell: Shell) -> None:
-    """A topic that is not compacted is that first of all; where its policy comes from is said."""
+    """For a topic that is not compacted, this is the rule; the source of its policy is shown."""
     path = make_log_dir(root / "logs", {"orders-0": dirty()})
     answer = shell("explain", "orders-0", path, "--set", "topics.orders.cleanup.policy=delete")
     assert answer.code == 0
@@ -435,8 +435,8 @@ def test_not_compacted(root: Path, shell: Shell) -> None:
     assert (report["cleaned_now"], report["rule"]) == (False, "cleanup.policy")
 
 
-def test_what_the_daemon_remembers(root: Path, shell: Shell) -> None:
-    """When its tombstones may go, and a failure with the time of the next try, as text and as JSON."""
+def test_the_state_of_the_daemon(root: Path, shell: Shell) -> None:
+    """The next tombstone removal, and a failure with the time of the next try, as text and as JSON."""
     path = make(root, cleaner_offset=2)
     store, log_dir = StateStore(root / "state"), read_log_dir(path)
     log = read_partition(log_dir, log_dir.partitions[0])
@@ -470,7 +470,7 @@ def test_what_the_daemon_remembers(root: Path, shell: Shell) -> None:
 def test_a_search_for_obstacles_that_fails(
     root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, error: Exception, rule: str, changes: str
 ) -> None:
-    """U-38: whatever ends the look for obstacles would end a cleaning too: that is an answer, not a failure."""
+    """U-38: an error in the search for obstacles would end a cleaning too: this is an answer, not a failure."""
 
     def fails(*_: object) -> None:
         raise error
@@ -483,7 +483,7 @@ def test_a_search_for_obstacles_that_fails(
 
 
 def test_settings_have_units(root: Path, shell: Shell) -> None:
-    """For people a day, a size, none; --json has the numbers."""
+    """A day, a size, or no unit as text; --json has the numbers."""
     path = make(root)
     lines = shell("explain", "orders-0", path, *COMPACT).out.splitlines()
     rows = {words[0]: words for line in lines if (words := line.split()) and "." in words[0]}

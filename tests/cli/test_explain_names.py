@@ -1,4 +1,4 @@
-"""Which partitions ``cleanerd explain`` is asked about: names, topics, patterns, one or several log directories."""
+"""The partitions that ``cleanerd explain`` is about: names, topics, patterns, one or several log directories."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_several_log_directories(root: Path, shell: Shell) -> None:
-    """U-23, U-24: only one of log.dirs has the metadata log; partitions in the others are judged by it too."""
+    """U-23, U-24: only one of log.dirs has the metadata log; it also applies to partitions in the others."""
     first = make_log_dir(root / "d1", {"stock-0": dirty()})
     second = make_log_dir(root / "d2", {"orders-0": dirty()})
     policies = {name: {"cleanup.policy": "compact"} for name in ("orders", "stock")}
@@ -36,7 +36,7 @@ def test_several_log_directories(root: Path, shell: Shell) -> None:
 
 
 def test_a_topic_too_young_to_be_known_is_reported_as_such(root: Path, shell: Shell) -> None:
-    """U-23: a newcomer who made his topic a minute ago is not sent to look for other directories alone."""
+    """U-23: a topic created a minute ago is reported as such, not only as a wrong directory."""
     path = make(root)
     write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}}, timestamp=wall_ms())
     with lock_holder(path):
@@ -66,7 +66,10 @@ def test_what_cannot_be_explained(root: Path, shell: Shell, partition: str, code
 
 @pytest.mark.parametrize("command", ["explain", "audit"])
 def test_a_topic_is_all_its_partitions(root: Path, shell: Shell, command: str) -> None:
-    """By its name or a pattern, as a list; an unknown word is told in the words of this verb: it has no --partition."""
+    """By its name or a pattern, as a list.
+
+    An unknown name is reported without --partition, which explain does not have.
+    """
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty(), "other-0": dirty()})
     key = ["--key", "a"] if command == "audit" else []
     expected = [str(path / "orders-0"), str(path / "orders-1")] if command == "audit" else [0, 1]

@@ -1,4 +1,4 @@
-"""A forgotten ``--config`` costs nobody the winners of a versioned topic (U-6, U-8)."""
+"""A forgotten ``--config`` does not change the retained records of a versioned topic (U-6, U-8)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ if TYPE_CHECKING:
 @pytest.mark.slow
 @pytest.mark.parametrize("known", ["delegated", "cleaned", "both", "another partition was cleaned"])
 def test_clean_without_its_settings_is_refused(root: Path, shell: Shell, known: str) -> None:
-    """U-6: exit code 4 and nothing changed; with the settings it is cleaned; with a word, by the other rules."""
+    """U-6: exit code 4 and nothing changed; with its settings it is cleaned.
+
+    With a confirmation, by the other strategy.
+    """
     path = log_dir_by_version(root)
     if known != "delegated":
         assert clean_forced(shell, path, *HEADER, only="orders-1" if "another" in known else "orders-0").code == 0
@@ -76,7 +79,7 @@ def test_clean_without_its_settings_is_refused(root: Path, shell: Shell, known: 
 
 
 def test_a_strategy_in_the_settings_is_enough(root: Path, shell: Shell) -> None:
-    """U-6, R280-11: who names the topic's strategy means it, and is told what stays as it is."""
+    """U-6, R280-11: a configured strategy counts as intended; the message shows what stays as it is."""
     path = log_dir_by_version(root)
     assert clean_forced(shell, path, *HEADER).code == 0
     answer = clean_forced(shell, path, *TIMESTAMP, "--from-start")
@@ -87,7 +90,7 @@ def test_a_strategy_in_the_settings_is_enough(root: Path, shell: Shell) -> None:
 
 
 def test_a_lost_tombstone_mode(root: Path, shell: Shell) -> None:
-    """U-6: a record that is a delete by its header would be kept as a value for ever."""
+    """U-6: a record that is a tombstone by its header would be kept as a value indefinitely."""
     path = log_dir_by_version(root)
     marked = (*HEADER, *set_topic("tombstone.mode", "header"), *set_topic("tombstone.header", "d"))
     assert clean_forced(shell, path, *marked).code == 0
@@ -98,8 +101,8 @@ def test_a_lost_tombstone_mode(root: Path, shell: Shell) -> None:
     )
 
 
-def test_apply_without_its_settings_keeps_the_plan(root: Path, shell: Shell) -> None:
-    """U-6, S-29: a plan of other rules is neither applied nor lost; with its settings it is applied."""
+def test_apply_without_its_settings_keeps_the_staged_cleaning(root: Path, shell: Shell) -> None:
+    """U-6, S-29: a staged cleaning with other settings is neither applied nor lost; with its settings it is applied."""
     path = log_dir_by_version(root)
     assert (
         only_partition(shell("stage", path, "--json", "--force", "--partition", "orders-0", *HEADER, *QUIET))["outcome"]
@@ -116,8 +119,8 @@ def test_apply_without_its_settings_keeps_the_plan(root: Path, shell: Shell) -> 
     assert only_partition(shell("apply", path, "--json", *HEADER, *QUIET))["outcome"] == "cleaned"
 
 
-def test_apply_of_a_plan_that_forgot_its_settings(root: Path, shell: Shell) -> None:
-    """U-6: staged by offset before the topic was delegated; only a word at staging makes up for it."""
+def test_apply_of_a_staged_cleaning_without_its_settings(root: Path, shell: Shell) -> None:
+    """U-6: staged by offset before the topic was delegated; only a confirmation when staging permits it."""
     path = log_dir_by_version(root)
     for word in ((), ("--change-strategy",)):
         stage = shell("stage", path, "--json", "--force", "--partition", "orders-0", *word, *QUIET)
@@ -129,7 +132,7 @@ def test_apply_of_a_plan_that_forgot_its_settings(root: Path, shell: Shell) -> N
 
 
 def test_a_forgotten_state_directory_is_hinted_at(root: Path, shell: Shell) -> None:
-    """U-8: without a memory the ratio in the cluster is all that is left; an operator may have set it himself."""
+    """U-8: without state the ratio in the cluster is the only evidence; an operator may have set it."""
     path = log_dir_by_version(root)
     hint = "min.cleanable.dirty.ratio of orders is 1 in the cluster, as cleanerd delegate sets it"
     assert hint in shell("plan", path, *QUIET).err
@@ -137,8 +140,8 @@ def test_a_forgotten_state_directory_is_hinted_at(root: Path, shell: Shell) -> N
     assert hint not in shell("plan", path, *QUIET, *HEADER).err
 
 
-def test_rules_remembered_of_another_topic_or_cluster_do_not_count(root: Path, shell: Shell) -> None:
-    """U-6: a topic is known by its id, a delegation by its cluster."""
+def test_stored_settings_of_another_topic_or_cluster_do_not_count(root: Path, shell: Shell) -> None:
+    """U-6: a topic is identified by its id, a delegation by its cluster."""
     path = log_dir_by_version(root)
     assert clean_forced(shell, path, *HEADER, only="orders-1").code == 0
     state = next((root / "state" / "partitions").rglob("*.json"))
@@ -151,7 +154,7 @@ def test_rules_remembered_of_another_topic_or_cluster_do_not_count(root: Path, s
 
 
 def test_a_topic_in_several_log_directories(root: Path, shell: Shell) -> None:
-    """U-6: a broker's partitions are spread over its log directories; an id is one topic's in all of them."""
+    """U-6: a broker's partitions are spread over its log directories; a topic id is unique in all of them."""
     path = log_dir_by_version(root)
     assert clean_forced(shell, path, *HEADER, only="orders-1").code == 0
     other = root / "other"
@@ -165,7 +168,7 @@ def test_a_topic_in_several_log_directories(root: Path, shell: Shell) -> None:
 
 
 def test_a_partition_that_moved_to_another_log_directory(root: Path, shell: Shell) -> None:
-    """U-6: the daemon sweeps the old directory's memory; no verb cleans it by forgotten settings in the new one."""
+    """U-6: the daemon sweeps the old directory's state; no command cleans it with forgotten settings in the new one."""
     path = log_dir_by_version(root)
     assert clean_forced(shell, path, *HEADER).code == 0
     other = with_directory_id(make_log_dir(root / "other", {}), uuid.UUID(int=9))
@@ -189,8 +192,8 @@ def test_a_partition_that_moved_to_another_log_directory(root: Path, shell: Shel
     assert clean_forced(shell, other).code == 4, "its new place remembers by itself"
 
 
-def test_the_memory_of_a_topic_is_listed_once(tmp_path: Path) -> None:
-    """U-6: 2,000 partitions without a clean point ask; the state directory is listed once while it does not change."""
+def test_the_stored_settings_of_a_topic_are_listed_once(tmp_path: Path) -> None:
+    """U-6: 2,000 partitions without a checkpoint need it; the state directory is listed once while it is unchanged."""
     path = make(tmp_path)
     store = StateStore(tmp_path / "state")
     log_dir = read_log_dir(path)
@@ -204,18 +207,18 @@ def test_the_memory_of_a_topic_is_listed_once(tmp_path: Path) -> None:
     name = store.path(log_dir, log).name.removesuffix("-0.json")
     (directory / f"{name}-6.json").write_text("{")
     reported = rules_of(store, log_dir, log, None)
-    assert isinstance(reported, UnreadableState), "it may have said anything"
+    assert isinstance(reported, UnreadableState), "its contents are unknown"
     assert reported.where == str(directory / f"{name}-6.json")
     (directory / f"{name}-7.json").write_text(json.dumps(document))
     assert rules_of(store, log_dir, log, None) == "strategy=timestamp;tombstone.mode=null"
-    assert (directory / f"{name}-6.json").exists(), "who only looks sets nothing aside"
+    assert (directory / f"{name}-6.json").exists(), "a read-only command sets nothing aside"
 
 
 @pytest.mark.parametrize("seconds", [0, 1])
-def test_rules_remembered_within_one_clock_tick_are_seen(
+def test_settings_stored_within_one_clock_tick_are_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
 ) -> None:
-    """U-6: another process remembers rules just when the directory was listed: its time may be the same as before.
+    """U-6: another process stores settings during the listing of the directory, whose time may stay the same.
 
     However many ``seconds`` the listing takes: the tick may be over when it ends.
     """
@@ -232,7 +235,7 @@ def test_rules_remembered_within_one_clock_tick_are_seen(
         now_ns += seconds * 10**9
         return real(*place)
 
-    # The clock stands still but while the directory is listed, which no real clock does.
+    # The clock only stands still during the listing, which no real clock does.
     monkeypatch.setattr("cleanerd.state.last_settings.names_in", names_in)
     monkeypatch.setattr(directory_time, "time", SimpleNamespace(time_ns=lambda: now_ns))
     assert rules_of(store, log_dir, log, None) is None
@@ -246,10 +249,13 @@ def test_rules_remembered_within_one_clock_tick_are_seen(
 
 
 @pytest.mark.parametrize("lost", ["damaged", "unreadable"])
-def test_a_named_rule_is_enough_when_the_state_cannot_be_read(
+def test_a_configured_strategy_is_enough_when_the_state_cannot_be_read(
     root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
-    """U-6: no rules are guessed. The strategy alone is no word for the tombstones; whoever cleans, remembers anew."""
+    """U-6: nothing is guessed.
+
+    The strategy alone does not set the tombstone mode; a cleaning stores the settings again.
+    """
     path = log_dir_by_version(root)
     assert clean_forced(shell, path, *HEADER).code == 0
     (path / "orders-0" / f"{6:020d}.log").write_bytes(b"")
@@ -281,8 +287,8 @@ def test_a_named_rule_is_enough_when_the_state_cannot_be_read(
     assert "was last cleaned by header:v" in only_partition(clean_forced(shell, path))["reason"]
 
 
-def test_a_quarantine_does_not_take_the_place_of_what_could_not_be_read(tmp_path: Path) -> None:
-    """U-6: it knows no rules; written over the file that does, it would have made them forgotten."""
+def test_a_quarantine_does_not_replace_an_unreadable_state_file(tmp_path: Path) -> None:
+    """U-6: it has no settings; replacing the file that has them would lose them."""
     path = make(tmp_path)
     log_dir = read_log_dir(path)
     log = read_partition(log_dir, log_dir.partitions[0])
@@ -309,8 +315,8 @@ FIRST_DIRTY = ("--first-dirty", "3")
 
 @pytest.mark.long
 @pytest.mark.parametrize("way", ["clean", "stage"])
-def test_a_cleaning_that_moves_no_clean_point_is_remembered(root: Path, shell: Shell, way: str) -> None:
-    """U-6: ``--first-dirty`` leaves the clean point where it is, and has chosen winners all the same."""
+def test_a_cleaning_that_moves_no_checkpoint_is_stored(root: Path, shell: Shell, way: str) -> None:
+    """U-6: ``--first-dirty`` does not move the checkpoint, and has decided retained records nevertheless."""
     path = log_dir_by_version(root)
     if way == "clean":
         assert clean_forced(shell, path, *HEADER, *FIRST_DIRTY).code == 0
@@ -340,8 +346,8 @@ def test_a_cleaning_that_moves_no_clean_point_is_remembered(root: Path, shell: S
     assert only_partition(clean_forced(shell, path, *HEADER))["outcome"] in ("cleaned", "unchanged")
 
 
-def test_a_named_return_to_kafkas_rules_is_remembered(root: Path, shell: Shell) -> None:
-    """U-6: a change that was said is not asked for again, also when the cleaning moved no clean point."""
+def test_a_confirmed_return_to_kafkas_strategy_is_stored(root: Path, shell: Shell) -> None:
+    """U-6: a confirmed change needs no second confirmation, also if the cleaning moved no checkpoint."""
     path = log_dir_by_version(root)
     assert clean_forced(shell, path, *HEADER, *FIRST_DIRTY).code == 0
     assert clean_forced(shell, path, *FIRST_DIRTY).code == 4
@@ -349,8 +355,8 @@ def test_a_named_return_to_kafkas_rules_is_remembered(root: Path, shell: Shell) 
     assert clean_forced(shell, path, *FIRST_DIRTY).code == 0
 
 
-def test_undo_forgets_what_it_undid_and_no_more(root: Path, shell: Shell) -> None:
-    """U-6: what was remembered before the cleaning is remembered again, also without a clean point."""
+def test_undo_restores_the_stored_settings(root: Path, shell: Shell) -> None:
+    """U-6: the state from before the cleaning is restored, also without a checkpoint."""
     path, kept = log_dir_by_version(root), root / "kept"
     kept.mkdir()
     keeps = ("--keep-replaced", str(kept))
@@ -363,8 +369,8 @@ def test_undo_forgets_what_it_undid_and_no_more(root: Path, shell: Shell) -> Non
     assert only_partition(clean_forced(shell, path))["outcome"] == "cleaned"
 
 
-def test_batches_without_versions_are_what_they_were(root: Path, shell: Shell) -> None:
-    """A plain topic knows nothing of all this: two rounds by offset, without a word."""
+def test_a_topic_without_versions_is_unaffected(root: Path, shell: Shell) -> None:
+    """A plain topic is not affected by any of this: two cleanings by offset, without a message."""
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: batch(0, ("k", "1"), ("k", "2")), 2: b""})})
     write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
     assert only_partition(clean_forced(shell, path))["outcome"] == "cleaned"

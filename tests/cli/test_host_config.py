@@ -1,4 +1,4 @@
-"""/etc/cleanerd/cleanerd.toml: read where nothing else is named, and never passed over."""
+"""/etc/cleanerd/cleanerd.toml: read if no other file is named, and never skipped."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ BY_VERSION = '[topics.orders]\n"compaction.strategy" = "header"\n"compaction.str
 
 @pytest.fixture
 def host_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In the place of /etc/cleanerd/cleanerd.toml."""
+    """A file that replaces /etc/cleanerd/cleanerd.toml."""
     monkeypatch.setenv(ANOTHER_PLACE, str(root / "etc.toml"))
     return root / "etc.toml"
 
 
 def test_the_file_of_the_host_is_read(root: Path, shell: Shell, host_file: Path) -> None:
-    """Without --config it counts, and that is said; --config names others instead of it; --no-config reads none."""
+    """It is read and reported without --config; --config names other files instead; --no-config reads none."""
     path = log_dir_by_version(root)
-    assert "strategy" not in shell("plan", path, *QUIET).out, "there is no such file"
+    assert "strategy" not in shell("plan", path, *QUIET).out, "the file does not exist"
     host_file.write_text(BY_VERSION)
     reported = shell("plan", path, "--json", *QUIET)
     assert one_of(reported)["strategy"] == "header"
@@ -59,8 +59,8 @@ def test_config_show_and_check_read_it(root: Path, shell: Shell, host_file: Path
 
 
 @pytest.mark.parametrize("wrong", ["a directory that is a file", "no TOML", "unknown key", "a link to nowhere"])
-def test_a_bad_file_of_the_host_is_never_passed_over(root: Path, shell: Shell, host_file: Path, wrong: str) -> None:
-    """Whoever went on without it would clean by other rules than the daemon."""
+def test_a_bad_file_of_the_host_is_never_skipped(root: Path, shell: Shell, host_file: Path, wrong: str) -> None:
+    """Without it, a command would clean with other settings than the daemon."""
     path = log_dir_by_version(root)
     before = tree(path, without=())
     if wrong == "a link to nowhere":

@@ -1,7 +1,7 @@
-"""U-33: whoever owns a directory plants names in it, and cleanerd runs as root.
+"""U-33: the owner of a directory plants names in it, and cleanerd runs as root.
 
-The names are not listed here: every verb is run once with a recorder beside it, and at each name that it opened or made
-below the log directory, the state directory and that of --keep-replaced somebody plants one thing after the other.
+No list of names here: every command runs once with a recorder. At each name that it opened or made below the log
+directory, the state directory or --keep-replaced, the tests plant one hostile file after the other.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _numbers = itertools.count()
 def _plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that names are the same in every run."""
     for module in (planning, split, undo):
-        # Names that are planted have to be known beforehand.
+        # The planted names have to be known beforehand.
         monkeypatch.setattr(module, "new_plan_id", lambda: f"20260101t000000-{next(_numbers):08x}")
 
 
 def make(root: Path) -> None:
     """Two partitions, a state directory and one to keep things in: everything is uid 1000's."""
-    global _numbers  # noqa: PLW0603 - every scene begins anew
+    global _numbers  # noqa: PLW0603 - each test starts at zero
     _numbers = itertools.count()
     make_log_dir(root / "logs", {"orders-0": dirty(cleaner_offset=0), "good-0": good()})
     for name in ("state", "kept"):
@@ -79,7 +79,7 @@ def recorded(shell: Shell, command: str, monkeypatch: pytest.MonkeyPatch) -> Rec
 
 
 def hostile(names: set[str]) -> list[str]:
-    """Those below a directory of somebody else; a partition of its own is left to be cleaned."""
+    """The names below a directory of another user; one partition is left to be cleaned."""
     return sorted(
         name
         for name in names
@@ -108,12 +108,13 @@ def check(shell: Shell, command: str, name: str, what: str, victim: Victim, befo
 @pytest.mark.parametrize(
     "command", ["clean", "undo", *(pytest.param(command, marks=pytest.mark.long) for command in ("stage", "apply"))]
 )
-def test_names_that_were_planted_before(
+def test_names_planted_before(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, every: bool
 ) -> None:
-    """Victims are as they were, the error is clear, and the other partition is cleaned.
+    """Victims are unchanged, the error is clear, and the other partition is cleaned.
 
-    ``every``: everything at every name; else a link at each, and at every second one of the others after the other.
+    ``every``: everything at every name; otherwise a link at each, and at every second one of the others after the
+    other.
     """
     others = itertools.cycle(PLANTS[1:])
     with scratch() as root:
@@ -130,10 +131,10 @@ def test_names_that_were_planted_before(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_names_that_are_planted_meanwhile(
+def test_names_planted_meanwhile(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second process, uid 1000, puts links to root's files at every name that is made, and takes them away again."""
+    """A second process, uid 1000, puts links to root's files at every name that is created, and removes them again."""
     with scratch() as root:
         names = hostile(recorded(Shell(root, capsys, monkeypatch), command, monkeypatch).written)
     made = [name for name in names if not name.endswith((".log", ".index", ".timeindex")) or ".kstage" in name]
@@ -145,7 +146,7 @@ def test_names_that_are_planted_meanwhile(
             victim = Victim.under(root)
             before = victim.state()
             target = (victim.file, victim.directory)[turn % 2]
-            # What all partitions share keeps all of them waiting.
+            # A fault in what all partitions share stops all of them.
             own = [name for name in made if turn < TURNS // 2 or name.startswith("logs/orders-0/")]
             with planter(target, [root / name for name in own]):
                 answer = ask(shell, command)

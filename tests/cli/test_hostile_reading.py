@@ -1,7 +1,7 @@
-"""U-33 for what is only read: nothing of somebody else is shown, nothing hangs, and other partitions are cleaned.
+"""U-33 for reads: no content of other users is shown, nothing hangs, and other partitions are cleaned.
 
-As in ``test_hostile_names.py`` the names are not listed here: whatever a verb opens below a log directory has one thing
-after the other planted at it.
+As in ``test_hostile_names.py`` there is no list of names: whatever a command opens below a log directory gets one
+hostile file after the other.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def ask(shell: Shell, command: str) -> Answer:
 
 @contextmanager
 def in_time(what: str) -> Iterator[None]:
-    """A pipe that is waited for is a failure, not the end of the test run."""
+    """Waiting for a pipe is a failure, not the end of the test run."""
 
     def ring(*_: object) -> None:
         raise AssertionError(f"{what} hangs")
@@ -94,9 +94,9 @@ def check(answer: Answer, reported: str) -> None:
 def test_planted_links_are_not_read(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, every: bool
 ) -> None:
-    """At every name that is read: the victim is as it was, not a word of it is shown, the other partition is cleaned.
+    """At every name that is read: the victim is unchanged, none of it is shown, the other partition is cleaned.
 
-    ``every``: everything at every name; else a hard link at each, and one of the others after the other.
+    ``every``: everything at every name; otherwise a hard link at each, and one of the others after the other.
     """
     names = read_by(command, capsys, monkeypatch)
     assert len(names) > 2, names
@@ -143,11 +143,11 @@ def test_links_planted_while_reading_are_not_read(
     ("uid", "mode", "directory", "names", "readable"),
     [
         (OWNER, 0o600, (OWNER, 0o755), 2, True),  # a backup gave it a second name
-        (0, 0o600, (OWNER, 0o755), 1, False),  # the other name is gone: it was a link all the same
+        (0, 0o600, (OWNER, 0o755), 1, False),  # the other name was deleted: it was a link nevertheless
         (0, 0o600, (OWNER, 0o755), 2, False),
         (0, 0o644, (OWNER, 0o755), 2, True),  # everybody may read it
-        (4321, 0o640, (OWNER, 0o755), 1, True),  # by the group that both share
-        (OWNER, 0o600, (0, 0o755), 2, True),  # only root could plant something there
+        (4321, 0o640, (OWNER, 0o755), 1, True),  # by the group of both
+        (OWNER, 0o600, (0, 0o755), 2, True),  # only root could plant a file there
         (0, 0o600, (0, 0o775), 2, False),  # others write to root's directory
         (0, 0o600, (0, 0o775), 1, True),
         (OWNER, 0o600, (0, 0o775), 1, True),  # a volume of Kubernetes, a broker with umask 077
@@ -155,10 +155,10 @@ def test_links_planted_while_reading_are_not_read(
         (OWNER, 0o600, (4321, 0o775), 1, False),
     ],
 )
-def test_whose_file_is_read(
+def test_the_owner_of_a_file_that_is_read(
     tmp_path: Path, uid: int, mode: int, directory: tuple[int, int], names: int, readable: bool
 ) -> None:
-    """Nothing that the directory's owner could not have read himself; a second name alone is no reason."""
+    """Only files that the directory's owner could have read; a second name alone is no reason to refuse."""
     place = tmp_path / "place"
     place.mkdir()
     file = place / "00000000000000000000.log"
@@ -178,7 +178,7 @@ def test_whose_file_is_read(
 
 
 def test_a_partition_that_is_a_link(tmp_path: Path) -> None:
-    """A directory below a log directory is opened as what it is; a log directory's own path is the operator's."""
+    """A directory below a log directory is opened without following links; a log directory's own path may be one."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "orders-0").symlink_to("elsewhere")
     for name in ("partition.metadata", "meta.properties"):

@@ -1,4 +1,4 @@
-"""U-33: a path in a record leads nobody anywhere: trash/ to undo, ready.json to apply."""
+"""U-33: a path in a record of trash/ or ready.json makes undo or apply touch no other file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def undo(shell: Shell, path: Path, *more: object) -> Answer:
 
 
 def change(root: Path, **values: Any) -> None:
-    """Put ``values`` into the one entry of trash/; under the name that it would have then, if it can have that."""
+    """Put ``values`` into the only entry of trash/; the entry gets the name that fits, if that is a valid name."""
     (entry_file,) = (root / "state" / "trash").iterdir()
     head, *groups = entry_file.read_text().splitlines()
     document = json.loads(head)
@@ -46,7 +46,7 @@ def change(root: Path, **values: Any) -> None:
 
 @pytest.mark.parametrize("where", ["tree", "plan", "parent", "relative", "link"])
 def test_undo_deletes_no_tree_that_trash_json_names(root: Path, shell: Shell, where: str) -> None:
-    """A damaged entry, and one that somebody wrote with care: what lies there stays, the log stays cleaned."""
+    """A damaged entry, and a carefully forged one: the directory stays, the log stays cleaned."""
     path = cleaned(shell)
     (plan,) = [each.name for each in (root / "kept").iterdir()]
     precious = root / "precious" / plan / "orders-0"
@@ -73,8 +73,8 @@ def test_undo_deletes_no_tree_that_trash_json_names(root: Path, shell: Shell, wh
 
 
 @pytest.mark.parametrize("values", [{"plan": "../../x"}, {"topic": "../orders"}, {"plan": PLAN}])
-def test_names_in_a_record_lead_to_no_other_directory(root: Path, shell: Shell, values: dict[str, Any]) -> None:
-    """Plan and topic are names: no directory is left by them."""
+def test_names_in_a_record_do_not_leave_their_directory(root: Path, shell: Shell, values: dict[str, Any]) -> None:
+    """Plan and topic are names, and no path to another directory."""
     path = cleaned(shell)
     change(root, **values)
     before = sorted((root / "kept").rglob("*"))
@@ -85,8 +85,8 @@ def test_names_in_a_record_lead_to_no_other_directory(root: Path, shell: Shell, 
 
 
 @pytest.mark.parametrize("field", ["kept", "log_dir"])
-def test_a_path_that_no_system_call_takes(root: Path, shell: Shell, field: str) -> None:
-    """It is damage of that entry, and ends nothing."""
+def test_a_path_that_no_system_call_accepts(root: Path, shell: Shell, field: str) -> None:
+    """That entry is damaged, and nothing ends."""
     path = cleaned(shell)
     (plan,) = [each.name for each in (root / "kept").iterdir()]
     change(root, **{field: f"/a\0b/{plan}/orders-0"})
@@ -98,8 +98,8 @@ def test_a_path_that_no_system_call_takes(root: Path, shell: Shell, field: str) 
 
 @pytest.mark.long
 @pytest.mark.parametrize("change_of", [{"offset": "x"}, {"offset": 1e400}, {"last_segment": {}}, {"last_output": 7}])
-def test_a_clean_point_that_is_none(root: Path, shell: Shell, change_of: dict[str, Any]) -> None:
-    """It is not believed, costs work only, and what is remembered afterwards can be read again."""
+def test_an_invalid_checkpoint(root: Path, shell: Shell, change_of: dict[str, Any]) -> None:
+    """It is not used, which costs time only, and what is stored afterwards can be read again."""
     path = make(root)
     assert shell.clean(path, "--cleanable-to", 4).code == 0
     assert shell.clean(path, "--keep-replaced", root / "kept").code == 0
@@ -114,8 +114,8 @@ def test_a_clean_point_that_is_none(root: Path, shell: Shell, change_of: dict[st
     assert keys(path / "orders-0") == CLEANED
 
 
-def test_the_operator_says_where_it_is(root: Path, shell: Shell) -> None:
-    """Also of what an earlier release kept, which left no word there; and then nothing of it is left."""
+def test_the_operator_names_the_directory(root: Path, shell: Shell) -> None:
+    """Also for replaced segments of an earlier release, without an entry there; and afterwards nothing is left."""
     path = cleaned(shell)
     for note in (root / "kept").rglob(".cleanerd-keeps-*"):
         note.unlink()
@@ -128,7 +128,7 @@ def test_the_operator_says_where_it_is(root: Path, shell: Shell) -> None:
 
 
 def test_foreign_files_beside_kept_segments_stay(root: Path, shell: Shell) -> None:
-    """Only segments' files are removed."""
+    """Only files of segments are removed."""
     path = cleaned(shell)
     (plan,) = (root / "kept").iterdir()
     (plan / "orders-0" / "letters").write_text("mine")
@@ -160,8 +160,8 @@ def test_a_place_to_keep_in_that_is_none(root: Path, shell: Shell, place: str) -
 
 
 @needs_root
-def test_apply_keeps_nothing_where_only_the_plan_says_so(root: Path, shell: Shell) -> None:
-    """The partition's owner wrote into ready.json where root is to make directories and links: not in root's."""
+def test_apply_keeps_nothing_where_only_the_staged_cleaning_says_so(root: Path, shell: Shell) -> None:
+    """The partition's owner wrote into ready.json where root is to create directories and links: refused."""
     path = staged(shell)
     victim = Victim.under(root)
     give_all(path)
@@ -175,7 +175,7 @@ def test_apply_keeps_nothing_where_only_the_plan_says_so(root: Path, shell: Shel
 
 
 @needs_root
-def test_apply_keeps_where_the_owner_could_or_the_operator_says(root: Path, shell: Shell) -> None:
+def test_apply_keeps_where_the_owner_could_or_the_operator_configures(root: Path, shell: Shell) -> None:
     """A directory of the broker's user; and any other that is named on the command line."""
     os.chown(root / "kept", OWNER, OWNER)
     path = make(root)

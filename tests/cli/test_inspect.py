@@ -28,7 +28,7 @@ def log_dir(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_file_of_a_broker(capsys: Capture, release: str) -> None:
-    """Each one decodes, as text and as JSON, and no secret comes out (U-24)."""
+    """Each one decodes, as text and as JSON, and no secret appears (U-24)."""
     files = [path for path in sorted((GOLDEN / release).rglob("*")) if path.name != "dump-log-segments.json"]
     assert len(files) > 25
     for path in files:
@@ -40,8 +40,8 @@ def test_every_file_of_a_broker(capsys: Capture, release: str) -> None:
                 assert secret not in out, path
 
 
-def test_the_kinds_are_those_that_somebody_decodes() -> None:
-    """``--help`` has the words without importing who decodes them."""
+def test_the_kinds_are_those_with_a_decoder() -> None:
+    """``--help`` lists the kinds without importing their decoders."""
     assert sorted(KINDS) == list(KIND_NAMES)
 
 
@@ -54,7 +54,7 @@ def test_a_segment_in_batches(capsys: Capture, tmp_path: Path) -> None:
     assert (document["first_offset"], document["last_offset"]) == (100, 300)
     assert [row["position"] for row in document["batches"]] == [0, 96, 187, 248]
     assert document["batches"][1]["delete_horizon_ms"] == 1700086400000
-    assert document["batches"][1]["base_timestamp"] is None  # the horizon stands in its place
+    assert document["batches"][1]["base_timestamp"] is None  # the delete horizon replaces the timestamp
     assert document["batches"][3]["flags"] == ["transactional", "control"]
     text = shown(capsys, path)
     assert "2023-11-14T22:13:20.007Z" in text
@@ -75,7 +75,7 @@ def test_a_segment_in_records(capsys: Capture, tmp_path: Path) -> None:
 
 
 def test_old_messages(capsys: Capture, tmp_path: Path) -> None:
-    """F-3: magic 0 and 1, with absolute offsets of what is in a wrapper."""
+    """F-3: magic 0 and 1, with absolute offsets of the messages in a wrapper."""
     path = segment(tmp_path, F1, F0, G, batch(63, [record(0, b"k", b"v")]))
     assert inspected(capsys, path)["magic"] == [0, 1, 2]
     document = inspected(capsys, path, "--records")
@@ -94,13 +94,13 @@ def test_old_messages(capsys: Capture, tmp_path: Path) -> None:
     ],
 )
 def test_bounds(capsys: Capture, tmp_path: Path, options: list[str], offsets: list[int]) -> None:
-    """Both offsets belong to the range; a batch may lie across its edges."""
+    """Both offsets belong to the range; a batch may cross its edges."""
     path = segment(tmp_path, A, batch(200, [record(0, b"a", b"b"), record(1, b"c", b"d")]))
     document = inspected(capsys, path, "--records", *options)
     assert [row["offset"] for row in document["records"]] == offsets
 
 
-def test_what_the_limit_leaves_out_is_counted(capsys: Capture, tmp_path: Path) -> None:
+def test_records_beyond_the_limit_are_counted(capsys: Capture, tmp_path: Path) -> None:
     path = segment(tmp_path, A, batch(200, [record(0, b"a", b"b"), record(1, b"c", b"d")]))
     assert inspected(capsys, path, "--records", "--limit", "2")["records_omitted"] == 3
     document = inspected(capsys, path, "--limit", "1")
@@ -108,8 +108,8 @@ def test_what_the_limit_leaves_out_is_counted(capsys: Capture, tmp_path: Path) -
     assert "... and 3 more" in shown(capsys, path, "--records", "--limit", "2")
 
 
-def test_bytes_that_are_no_text(capsys: Capture, tmp_path: Path) -> None:
-    """Base64 in JSON, hexadecimal in the table; long values are cut there; a terminal is not steered."""
+def test_bytes_that_are_not_text(capsys: Capture, tmp_path: Path) -> None:
+    """Base64 in JSON, hexadecimal in the table; long values are cut there; no control sequence reaches a terminal."""
     rows = [record(0, b"\xff\x00", b"x" * 200), record(1, b"\x1b[31m", b""), record(2, None, b"y" * 70000)]
     path = segment(tmp_path, batch(0, rows))
     first, second, third = inspected(capsys, path, "--records")["records"]
@@ -126,8 +126,8 @@ def test_bytes_that_are_no_text(capsys: Capture, tmp_path: Path) -> None:
 # ---- damage
 
 
-def test_decoded_as_far_as_it_goes(capsys: Capture, tmp_path: Path) -> None:
-    """What is in front of the damage is shown; then one line with file and byte, exit code 5."""
+def test_everything_before_the_damage_is_decoded(capsys: Capture, tmp_path: Path) -> None:
+    """Records before the damage are shown; then one line with file and byte, exit code 5."""
     damaged = bytearray(E)
     damaged[70] ^= 1
     path = segment(tmp_path, A, bytes(damaged), D)
@@ -215,7 +215,7 @@ def test_indexes_show_absolute_offsets(capsys: Capture, tmp_path: Path) -> None:
 
 
 def test_partial_entry_of_a_transaction_index(capsys: Capture, tmp_path: Path) -> None:
-    """F-8: no damage, but shown."""
+    """F-8: not damage, but shown."""
     entry = struct.pack(">hqqqq", 0, 4000, 290, 300, 301)
     document = inspected(capsys, segment(tmp_path, entry, b"\0\0\1", name="00000000000000000000.txnindex"))
     assert document["partial_entry_bytes"] == 3
@@ -223,7 +223,7 @@ def test_partial_entry_of_a_transaction_index(capsys: Capture, tmp_path: Path) -
 
 
 def test_preallocated_segment(capsys: Capture, tmp_path: Path) -> None:
-    """F-1: a tail of zeros is no damage."""
+    """F-1: a tail of zeros is not damage."""
     path = segment(tmp_path, A, bytes(5000))
     assert inspected(capsys, path)["zero_tail_bytes"] == 5000
     path.write_bytes(A + bytes(5000) + b"\x01")
@@ -239,7 +239,7 @@ def test_preallocated_segment(capsys: Capture, tmp_path: Path) -> None:
 def test_a_copied_metadata_log_keeps_its_secrets(
     capsys: Capture, tmp_path: Path, place: str, kind: list[str], release: str
 ) -> None:
-    """U-24: also under another name, and when somebody calls it a plain segment."""
+    """U-24: also under another name, and when ``--as`` calls it a plain segment."""
     (tmp_path / place).mkdir()
     path = tmp_path / place / "copy.log"
     shutil.copy(GOLDEN / release / "__cluster_metadata-0" / LOG, path)
@@ -256,11 +256,11 @@ def test_a_copied_metadata_log_keeps_its_secrets(
     [
         config(4, "1", "ssl.key.password", "hunter2"),
         metadata(11, b"\x06alice hunter2"),
-        metadata(4, b"hunter2", version=1),  # a version that only a later cleanerd knows
+        metadata(4, b"hunter2", version=1),  # a version that only a later cleanerd supports
     ],
 )
 def test_a_later_segment_of_the_metadata_log(capsys: Capture, tmp_path: Path, value: bytes) -> None:
-    """U-24: it begins with an ordinary record, and lies somewhere else."""
+    """U-24: it begins with an ordinary record, and is in another directory."""
     path = segment(tmp_path, metadata_batch(7, value), name="00000000000000000007.log")
     code = run(["inspect", str(path), "--records"])
     assert code in {0, 4}
@@ -268,6 +268,6 @@ def test_a_later_segment_of_the_metadata_log(capsys: Capture, tmp_path: Path, va
     assert "hunter2" not in captured.out + captured.err
 
 
-def test_plain_records_are_no_metadata(capsys: Capture, tmp_path: Path) -> None:
+def test_plain_records_are_not_metadata(capsys: Capture, tmp_path: Path) -> None:
     path = segment(tmp_path, batch(0, [record(0, None, b"\x01"), record(1, None, b"\x02\x03")]))
     assert inspected(capsys, path, "--records")["kind"] == "segment"

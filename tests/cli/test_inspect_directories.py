@@ -1,4 +1,4 @@
-"""``cleanerd inspect`` on directories, on our own files, and on what is no broker's file."""
+"""``cleanerd inspect`` on directories, on our own files, and on files that are not a broker's."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ def test_a_partition(capsys: Capture, log_dir: Path) -> None:
 
 
 def test_damage_in_one_segment_does_not_hide_the_others(capsys: Capture, log_dir: Path) -> None:
-    """What is in front of the damage still counts."""
+    """Everything before the damage still counts."""
     path = log_dir / "orders-0" / LOG
     path.write_bytes(path.read_bytes()[:300])
     document = inspected(capsys, log_dir / "orders-0", code=5)
@@ -118,7 +118,7 @@ def test_the_metadata_directory(capsys: Capture, log_dir: Path) -> None:
     assert document["broker_configs"] == {"1": {"log.cleaner.min.compaction.lag.ms": "33"}}
 
 
-# ---- our own files, and what is no broker's file
+# ---- our own files, and files that are not a broker's
 
 
 def test_staged_plan(capsys: Capture, tmp_path: Path) -> None:
@@ -142,8 +142,8 @@ def test_staged_plan(capsys: Capture, tmp_path: Path) -> None:
     assert inspected(capsys, directory)["kind"] == "directory of segments"
 
 
-def test_names_that_say_nothing(capsys: Capture, tmp_path: Path) -> None:
-    """Bad usage, with the way out; ``--as`` is that way. A path that is not there is 3, as in every verb."""
+def test_names_without_a_known_kind(capsys: Capture, tmp_path: Path) -> None:
+    """Bad usage, with a solution: ``--as`` works. A path that does not exist is 3, as in every command."""
     path = segment(tmp_path, A, name="mystery.bin")
     assert run(["inspect", str(path)]) == 2
     assert "--as KIND" in capsys.readouterr().err
@@ -167,7 +167,7 @@ def test_metadata_snapshot(capsys: Capture, tmp_path: Path) -> None:
 
 
 def test_topics_of_a_log_directory(capsys: Capture, log_dir: Path) -> None:
-    """R192-4: message format and max.message.bytes per topic, with the strategy and where the number is from."""
+    """R192-4: message format and max.message.bytes per topic, with the strategy and the source of the number."""
     (row,) = inspected(capsys, log_dir)["topics"]
     assert row == {
         "topic": "orders",
@@ -195,8 +195,8 @@ def test_topics_with_old_formats(capsys: Capture, tmp_path: Path) -> None:
     assert "0-2" in shown(capsys, tmp_path / "d")
 
 
-def test_the_metadata_log_lies_in_another_log_directory(capsys: Capture, tmp_path: Path) -> None:
-    """As for every other verb: the settings name the broker's directories, and one of them says what its topics are."""
+def test_the_metadata_log_is_in_another_log_directory(capsys: Capture, tmp_path: Path) -> None:
+    """As for every other command: the settings list the broker's directories, one of which has the topics' policies."""
     path, other = (make_log_dir(tmp_path / name, {f"{name}-0": Partition({0: b""})}) for name in ("a", "b"))
     write_metadata(other, topics={"a": {"max.message.bytes": "77"}})
     (row,) = inspected(capsys, path, "--set", f"cleanerd.log.dirs={path},{other}")["topics"]
@@ -212,7 +212,7 @@ def test_a_topic_with_a_wrong_setting_does_not_hide_the_others(capsys: Capture, 
 
 
 def with_versions(tmp_path: Path, *, tail: bytes = b"") -> Path:
-    """Versions -5 and 2^62, one that is malformed, none; a keyless record and a marker, which do not count."""
+    """Versions -5 and 2^62, a malformed one, none; a record without a key and a marker, which do not count."""
     values: list[bytes | None] = [struct.pack(">q", -5), struct.pack(">q", 2**62), b"short", None]
     records = [
         Record(key=b"k", value=b"v", headers=() if value is None else ((b"v", value),), timestamp=1) for value in values
@@ -224,7 +224,10 @@ def with_versions(tmp_path: Path, *, tail: bytes = b"") -> Path:
 
 
 def test_versions_of_a_partition(capsys: Capture, tmp_path: Path) -> None:
-    """R280-6: absent and malformed are told apart; negative versions are versions. Zeros at the end are no damage."""
+    """R280-6: absent and malformed are counted apart; negative versions are versions.
+
+    Zeros at the end are not damage.
+    """
     path = with_versions(tmp_path, tail=bytes(500))
     document = inspected(capsys, path, "--strategy", "header:v")
     expected = {
@@ -244,7 +247,7 @@ def test_versions_of_a_partition(capsys: Capture, tmp_path: Path) -> None:
 
 
 def test_versions_in_the_forks_encoding(capsys: Capture, tmp_path: Path) -> None:
-    """The topic's setting says how the header is written; eight bytes are no varlong."""
+    """The topic's setting decides how the header is written; eight bytes are not a varlong."""
     path = with_versions(tmp_path)
     varlong = ["--set", "topics.orders.compaction.strategy.header.encoding=varlong"]
     document = inspected(capsys, path, "--strategy", "header:v", *varlong)

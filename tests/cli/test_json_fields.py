@@ -30,7 +30,10 @@ STATUS = "`status` and `/status`"
 
 
 def shown(title: str, *documents: dict[str, Any], may_lack: frozenset[str] = frozenset()) -> None:
-    """``documents`` together have the fields of the object ``title``; ``may_lack``: these only in other cases."""
+    """``documents`` together have the fields of the object ``title``.
+
+    ``may_lack``: those that only other cases have.
+    """
     names = {name for name, _, _ in json_objects()[title]}
     found = {name for document in documents for name in document} - {"schema"}
     assert found <= names, f"{title}: without a meaning: {sorted(found - names)}"

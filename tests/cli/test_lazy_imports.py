@@ -1,4 +1,4 @@
-"""cleanerd.cli.lazy_command: verbs whose module is imported when they are called."""
+"""cleanerd.cli.lazy_command: commands whose module is imported when they are called."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def declared() -> None:
-    """What the verb does."""
+    """The command's description."""
 
 
 @pytest.mark.long
@@ -46,11 +46,11 @@ def test_a_module_is_imported_while_collection_is_off(module: Path) -> None:
     assert command(1) == 2
     assert not sys.modules[NAME].collected_meanwhile
     assert gc.isenabled()
-    assert gc.get_freeze_count() > frozen, "what there is stays for good"
+    assert gc.get_freeze_count() > frozen, "existing names stay"
     frozen = gc.get_freeze_count()
     kept: list[list[int]] = [[] for _ in range(10_000)]
     assert command(2) == 3
-    assert gc.get_freeze_count() <= frozen, "what came since does not"
+    assert gc.get_freeze_count() <= frozen, "later names do not"
     del kept
 
 

@@ -46,7 +46,7 @@ def magics(path: Path) -> list[int]:
     ],
 )
 def test_cleaned(tmp_path: Path, shell: Shell, version: str, expected: list[int], says: str) -> None:
-    """U-18: in the form of the broker that will read it; the result says which, and how tombstones are timed."""
+    """U-18: in the message format of its broker; the result shows the format, and the tombstones' rule of time."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: OLD, 5: b""})})
     answer = shell.clean(path, "--json", "--set", f"cleanerd.broker.version={version}")
     (entry,) = answer.json["partitions"]
@@ -59,7 +59,7 @@ def test_cleaned(tmp_path: Path, shell: Shell, version: str, expected: list[int]
 
 
 def test_plan_is_exact(tmp_path: Path, shell: Shell) -> None:
-    """An exact plan counts what is in wrappers."""
+    """An exact plan counts the messages in wrappers."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: OLD, 5: b""})})
     answer = shell("plan", path, "--exact", "--json", "--set", "topics.orders.cleanup.policy=compact", "--force")
     assert answer.code == 0

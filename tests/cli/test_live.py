@@ -1,4 +1,4 @@
-"""``clean --live``, ``agent``, and the mode in ``plan`` and ``doctor``, with a stand-in for the broker's agent."""
+"""``clean --live``, ``agent``, and the mode in ``plan`` and ``doctor``, with a fake agent."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def live(shell: Shell, *arguments: object) -> tuple[str, ...]:
 
 
 def test_clean(shell: Shell, agent: FakeAgent) -> None:
-    """The JSON of ``clean``; configuration by what the broker goes by; no question whether the topic is compacted."""
+    """The JSON of ``clean``; the broker's own configuration; no question whether the topic is compacted."""
     answer = shell(*live(shell, agent.log_dir))
     assert (answer.code, answer.err) == (0, "") if build_of_jar() is None else answer.code == 0
     (entry,) = answer.json["partitions"]
@@ -71,7 +71,7 @@ def test_the_ratio_is_the_brokers(shell: Shell, agent: FakeAgent) -> None:
 
 @pytest.mark.long
 def test_busy(shell: Shell, agent: FakeAgent) -> None:
-    """4, the partition is busy; nothing of the log is touched."""
+    """4, the partition is busy; the log is unchanged."""
     before = tree(agent.log_dir / NAME)
     agent.fail("swap", *[refuse("busy")] * 100)
     answer = shell(*live(shell, agent.log_dir))
@@ -82,7 +82,7 @@ def test_busy(shell: Shell, agent: FakeAgent) -> None:
 
 
 def test_not_compacted_by_the_broker(shell: Shell, agent: FakeAgent) -> None:
-    """What the broker deletes is not cleaned, asked for or not: a mistake of the command line, as without --live."""
+    """A topic that the broker deletes is not cleaned, named or not: a usage error, as without --live."""
     agent.settings = {"cleanup.policy": "delete"}
     assert shell(*live(shell, agent.log_dir)).json == {"schema": 1, "partitions": [], "errors": []}
     answer = shell(*live(shell, agent.log_dir, "--partition", NAME))
@@ -95,7 +95,7 @@ def test_an_option_that_needs_the_files(shell: Shell, agent: FakeAgent) -> None:
 
 
 def test_replaced_segments_can_be_kept(shell: Shell, agent: FakeAgent) -> None:
-    """S-40: one cleaning, told by ``undo --list`` like any other; refused while the broker runs; where it cannot be."""
+    """S-40: ``undo --list`` shows it like any other cleaning; refused while the broker runs, or without a directory."""
     before = content(agent.log_dir)
     missing = shell(*live(shell, agent.log_dir, "--keep-replaced", shell.root / "nowhere"))
     assert (missing.code, content(agent.log_dir)) == (3, before)
@@ -109,7 +109,7 @@ def test_replaced_segments_can_be_kept(shell: Shell, agent: FakeAgent) -> None:
 
 
 def test_without_an_agent(shell: Shell, tmp_path: Path) -> None:
-    """Refused with the way out; a stopped broker's directory is for ``clean`` without ``--live``."""
+    """Refused with the solution; a stopped broker's directory is for ``clean`` without ``--live``."""
     with running(tmp_path / "logs") as agent:
         agent.stop()
         answer = shell(*live(shell, agent.log_dir))
@@ -135,7 +135,7 @@ def test_without_an_agent(shell: Shell, tmp_path: Path) -> None:
     ],
 )
 def test_modes(shell: Shell, agent: FakeAgent, info: dict[str, object], reason: str) -> None:
-    """Live only with an agent that can; ``plan`` and ``doctor`` say which mode it is, and why."""
+    """Live only with a suitable agent; ``plan`` and ``doctor`` show the mode and its reason."""
     report = shell("plan", agent.log_dir, "--json").json["log_dirs"]
     assert [(entry["mode"], entry["log_dir"]) for entry in report] == [("live", str(agent.log_dir))]
     found = [f for f in shell("doctor", agent.log_dir, "--json").json["findings"] if f["check"] == "mode"]
@@ -158,7 +158,7 @@ def test_the_offline_mode(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_plan_by_the_brokers_figures(shell: Shell, agent: FakeAgent) -> None:
-    """As ``clean --live`` would see it: its offsets, its settings; nothing is written."""
+    """As ``clean --live`` would see it: the broker's offsets and settings; nothing is written."""
     agent.facts = {"lso": 5}
     before = tree(agent.log_dir)
     (entry,) = shell("plan", agent.log_dir, "--json", "--exact").json["partitions"]
@@ -186,7 +186,7 @@ def test_an_answer_that_is_too_large(shell: Shell, agent: FakeAgent, operation: 
     assert (refused["outcome"], cleaned["outcome"]) == ("refused", "cleaned")
     assert "orders-0: the answer of the broker's agent to log is larger than 64.0 MiB" in refused["reason"]
     assert "too many segments" in refused["reason"]
-    assert len([each for each in agent.requested("log") if each["partition"] == 0]) == 1, "asked again for nothing"
+    assert len([each for each in agent.requested("log") if each["partition"] == 0]) == 1, "queried again without need"
 
 
 def test_a_stuck_pause_is_a_problem(shell: Shell, agent: FakeAgent) -> None:
@@ -200,7 +200,7 @@ def test_a_stuck_pause_is_a_problem(shell: Shell, agent: FakeAgent) -> None:
 
 @pytest.mark.parametrize("command", [("agent", "info"), ("doctor", "-v"), ("plan",), ("clean", "--live", "--yes")])
 def test_a_broker_without_a_version(shell: Shell, agent: FakeAgent, command: tuple[str, ...]) -> None:
-    """R-2: an answer without a version, as Kafka 4.4.0's was, is no reason not to go on."""
+    """R-2: an answer without a version, like Kafka 4.4.0's, is no reason to stop."""
     agent.info = {"version": None}
     answer = shell(*command, agent.log_dir)
     assert "cannot be understood" not in answer.out + answer.err
@@ -209,8 +209,8 @@ def test_a_broker_without_a_version(shell: Shell, agent: FakeAgent, command: tup
         assert "a Kafka that does not report its release" in answer.out
 
 
-def test_the_trial_is_reported(shell: Shell, agent: FakeAgent) -> None:
-    """R-10: what the agent tried in a log of its own; that it could not is a warning, since the release is known."""
+def test_the_self_test_is_reported(shell: Shell, agent: FakeAgent) -> None:
+    """R-10: the agent's swap in a test log. Its absence is a warning, since the release is known."""
     reported = "files were as they should be"
     agent.info = {"self_test": "passed", "self_test_detail": reported}
     assert f"passed: {reported}" in shell("agent", "info", agent.log_dir).out
@@ -229,7 +229,7 @@ def test_the_trial_is_reported(shell: Shell, agent: FakeAgent) -> None:
 
 
 def test_info(shell: Shell, agent: FakeAgent) -> None:
-    """By log directory or by setting; without an agent 4, without any idea where to look 3."""
+    """By log directory or by setting; without an agent 4, without any directory to search 3."""
     answer = shell("agent", "info", agent.log_dir, "--json")
     assert (answer.code, answer.json["version"], answer.json["found_at"]) == (0, "4.3.1", str(agent.socket_path))
     assert "Kafka 4.3.1" in shell("agent", "info", agent.log_dir).out
@@ -251,7 +251,7 @@ def test_info(shell: Shell, agent: FakeAgent) -> None:
 
 
 def test_another_build_is_reported(shell: Shell, agent: FakeAgent) -> None:
-    """LT-12, A-03: an old copy on the broker's class path wins silently; not here."""
+    """LT-12, A-03: an old copy on the broker's class path has precedence silently; cleanerd reports it."""
     if build_of_jar() is None:
         pytest.fail("the jar is missing: make setup")
     answer = shell("agent", "info", agent.log_dir, "--json")
@@ -269,7 +269,7 @@ def test_path(shell: Shell) -> None:
 
 
 def test_the_broker_is_found_by_its_lock(shell: Shell, tmp_path: Path) -> None:
-    """By who holds the log directory's lock; here that is no JVM, so nothing is loaded."""
+    """By the process that holds the log directory's lock; here that is not a JVM, so nothing is loaded."""
     idle = make_log_dir(tmp_path / "idle", {})
     answer = shell("agent", "attach", idle)
     assert (answer.code, "no broker runs there" in answer.err) == (4, True)
@@ -286,7 +286,7 @@ def test_the_broker_is_found_by_its_lock(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_process_one_is_a_process(shell: Shell) -> None:
-    """A broker's, in its container; here it is no JVM, or somebody else's."""
+    """A broker's, in its container; here it is not a JVM, or another user's process."""
     assert shell("agent", "attach", "--pid", 1).code == 4
     assert shell("agent", "attach", "--pid", 0).code == 2
     relative = shell("agent", "attach", "--pid", 1, "--socket", "run/agent.sock")
@@ -315,12 +315,12 @@ def test_loaded_already(shell: Shell, agent: FakeAgent, monkeypatch: pytest.Monk
     assert "already loaded" in answer.err
     assert "can swap" in answer.out
     shell("agent", "attach", "--pid", 7, "--allow-unknown-version")
-    assert len(loaded) == 2, "what is asked for beyond that needs the agent"
+    assert len(loaded) == 2, "options beyond that need the agent"
 
 
 @pytest.mark.parametrize(("pid", "reason"), [(None, "is not a HotSpot JVM"), (2**22 + 1, "does not exist")])
 def test_attach_is_for_brokers(shell: Shell, pid: int | None, reason: str) -> None:
-    """A-05: SIGQUIT ends whoever is no JVM; this test process (None) would be gone."""
+    """A-05: SIGQUIT ends a process that is not a JVM; this test process (None) would be killed."""
     answer = shell("agent", "attach", "--pid", os.getpid() if pid is None else pid)
     assert answer.code == 4
     assert reason in answer.err
@@ -341,7 +341,7 @@ def test_a_socket_far_down(shell: Shell, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_killed_between_stage_and_swap(tmp_path: Path, agent: FakeAgent, shell: Shell, number: int) -> None:
-    """The swap finishes or never was; the next round goes on from there and removes what lies about."""
+    """The swap is complete or did not happen; the next cleaning continues there and removes leftovers."""
     signalled = threading.Event()
     agent.fail("swap", wait_for(signalled))
     settings = [f"cleanerd.state.dir={tmp_path / 'state'}", "cleanerd.disk.reserve=0"]

@@ -1,4 +1,4 @@
-"""S-16: how long ``.lock`` is held; a broker cannot start meanwhile."""
+"""S-16: how long ``.lock`` is held, as the broker cannot start during that time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def test_reading_and_staging_take_no_lock(root: Path, shell: Shell) -> None:
-    """S-16: not even for a moment, or the file would be there."""
+    """S-16: not even for a moment, or the file would exist."""
     path = make_log_dir(root / "logs", {"orders-0": dirty()})
     common = ("--quiet", "--json", "--now-ms", NOW, *COMPACT)
     assert shell("plan", path, "--exact", "--force", *common).json["partitions"][0]["action"] == "clean"
@@ -30,7 +30,7 @@ def test_reading_and_staging_take_no_lock(root: Path, shell: Shell) -> None:
 def test_a_directory_is_held_while_it_is_cleaned_and_no_longer(
     root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S-16: not while another one's turn is, nor after a failure, nor while the results are told."""
+    """S-16: not during the turn of another one, nor after a failure, nor while the results are reported."""
     one = make_log_dir(root / "one", {"orders-0": dirty(), "orders-1": dirty()})
     two = make_log_dir(root / "two", {"orders-2": good()})
     log = one / "orders-1" / f"{2:020d}.log"
@@ -42,18 +42,18 @@ def test_a_directory_is_held_while_it_is_cleaned_and_no_longer(
         held[str(name)] = (is_held(one), is_held(two))
         return real_clean(locked, name, *more)
 
-    def tell(*what: Any) -> None:
-        held["told"] = (is_held(one), is_held(two))
-        real_report(*what)
+    def report(*results: Any) -> None:
+        held["reported"] = (is_held(one), is_held(two))
+        real_report(*results)
 
-    # What is held at a moment can be seen at that moment alone.
+    # A held lock can only be seen at that moment.
     monkeypatch.setattr(clean_module, "clean_partition", clean_partition)
-    monkeypatch.setattr(clean_module, "print_results", tell)
+    monkeypatch.setattr(clean_module, "print_results", report)
     answer = shell.clean(one, two, "--json")
     assert [row["outcome"] for row in answer.json["partitions"]] == ["cleaned", "quarantined", "cleaned"]
     assert held == {
         "orders-0": (True, False),
         "orders-1": (True, False),
         "orders-2": (False, True),
-        "told": (False, False),
+        "reported": (False, False),
     }

@@ -1,4 +1,4 @@
-"""Replicas that were away for too long: doctor and apply name them (U-76), move-aside takes them out (U-77)."""
+"""Replicas that were away for too long: doctor and apply list them (U-76), move-aside removes them (U-77)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def broker_1(
 
 KILLED = ((30.0, (NO_OP,)),)
 STOPPED = ((30.0, (NO_OP,)), (29.99, (change(ID, 0, isr=[2]),)))
-"""A clean stop: the controller removes the replica from the ISR, and the broker still gets to know of it."""
+"""A clean stop: the controller removes the replica from the ISR, and the broker still learns of it."""
 
 CASES = [
     pytest.param(KILLED, True, id="killed"),
@@ -113,7 +113,7 @@ def test_named_before_the_broker_starts(root: Path, shell: Shell, batches: tuple
 def test_a_topic_created_just_before_the_stop(root: Path, shell: Shell) -> None:
     """U-76: the last minutes of a metadata log may be uncommitted (U-71); a replica that they create is not fresh.
 
-    Where no replica is on another broker, each is the only one.
+    If no other broker has a replica, each is the only one.
     """
     created = (30.05, CREATED)
     path = broker_1(root / "one", created, *KILLED, first=(topic("other", OTHER), partition(OTHER, 0, [1], [1])))
@@ -180,14 +180,14 @@ def test_a_topic_that_kafka_cleans_too(
 
 
 def test_no_metadata_log(root: Path, shell: Shell) -> None:
-    """U-70: doctor says that Kafka's rule holds."""
+    """U-70: doctor reports that Kafka's rule applies."""
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: batch(0, ("a", "1")), 1: b""})})
     ((level, what),) = findings(shell("doctor", path, "--json"), "replicas")
     assert (level, "Kafka's rule" in what) == ("note", True)
 
 
 def test_moved_aside(root: Path, shell: Shell) -> None:
-    """U-77: the directory is beside the log directory, its lines are gone, those of others are not."""
+    """U-77: the directory is next to the log directory; its checkpoint lines are removed, those of others are not."""
     path = broker_1(root, *STOPPED)
     before = sorted(each.name for each in (path / "orders-0").iterdir())
     answer = shell("move-aside", path, "--yes")
@@ -277,13 +277,13 @@ def test_a_damaged_checkpoint(root: Path, shell: Shell) -> None:
     [(2, {2}, ID, False), (2, {2}, None, False), (2, {2, 1}, ID, True), (1, {1, 2}, ID, True), (-1, {2}, ID, True),
      (1, {2}, ID, True), (2, {2}, OTHER, True)],
 )  # fmt: skip
-def test_what_the_cluster_says(leader: int, isr: set[int], topic_id: uuid.UUID | None, needed: bool) -> None:
+def test_the_state_of_the_cluster(leader: int, isr: set[int], topic_id: uuid.UUID | None, needed: bool) -> None:
     """U-77: another broker leads the same topic, and this one is out of the ISR."""
     assert bool(LeaderAndIsr(topic_id, leader, frozenset(isr)).why_needed(1, ID)) == needed
 
 
-def test_how_many_wait(root: Path, shell: Shell) -> None:
-    """U-70: ``explain`` of one partition counts what waits for the broker; a topic's partitions are not counted."""
+def test_the_number_of_waiting_tombstones(root: Path, shell: Shell) -> None:
+    """U-70: ``explain`` of one partition counts the tombstones that wait for the broker; of a topic it does not."""
     path = held_by_broker_2(root)
     words = "wait for broker 2, out of the ISR since"
     one, all_of_topic = shell("explain", "orders-0", path), shell("explain", "orders", path)
@@ -334,8 +334,8 @@ def held_by_broker_2(root: Path, *later: Batch) -> Path:
 
 
 @pytest.mark.parametrize(("clean_offset", "waiting"), [(0, 4), (6, 3)])
-def test_how_far_a_missing_replica_is(root: Path, shell: Shell, clean_offset: int, waiting: int) -> None:
-    """U-70: by the daemon beside its broker, if that reports it, and also where it is less clean as well (U-79)."""
+def test_the_progress_of_a_missing_replica(root: Path, shell: Shell, clean_offset: int, waiting: int) -> None:
+    """U-70: as its broker's daemon reports it, if it does, also if it is less clean as well (U-79)."""
     path = held_by_broker_2(root)
     write_checkpoint(path / CLEANER_CHECKPOINT, {"orders-0": 6})
     shown = view_of("orders", 0, clean_offset=clean_offset, log_end_offset=4)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def test_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     commands = {command: (f"tests.cli.commands:{command}", "") for command in ("end", "say", "ask", "settings")}
-    # Verbs that end in every way; no real one does on demand.
+    # Commands that end in every way; no real one does so on demand.
     monkeypatch.setattr(main_module, "COMMANDS", commands)
 
 
@@ -57,9 +57,9 @@ def test_help_lists_the_commands_without_loading_them() -> None:
 
 @pytest.mark.long
 def test_no_commands_help_loads_what_the_command_works_with() -> None:
-    """``clean --help`` is as fast as ``--help``: what reads logs, settings or a cluster comes when it is called.
+    """``clean --help`` is as fast as ``--help``: modules for logs, settings or a cluster are loaded when it runs.
 
-    Not those of the lab and of Spark's verbs, which start JVMs.
+    Except the commands of the lab and of Spark, which start JVMs.
     """
     lines = [[command] for command in COMMANDS if command not in {"bench", "demo"}]
     lines += [["config", command] for command in ("show", "check", "generate")]
@@ -68,9 +68,9 @@ def test_no_commands_help_loads_what_the_command_works_with() -> None:
         "import sys, contextlib, io; from cleanerd.cli.main import run\n"
         "heavy = {'numpy', 'pydantic', 'rich', 'structlog', 'asyncio', 'kafka', 'confluent_kafka'}\n"
         f"for line in {lines!r}:\n"
-        "    with contextlib.redirect_stdout(io.StringIO()) as told:\n"
+        "    with contextlib.redirect_stdout(io.StringIO()) as output:\n"
         "        code = run([*line, '--help'])\n"
-        "    print(*line, code, 'Usage:' in told.getvalue(), sorted(heavy & set(sys.modules)))"
+        "    print(*line, code, 'Usage:' in output.getvalue(), sorted(heavy & set(sys.modules)))"
     )
     done = python("-c", code)
     assert done.stdout.splitlines() == [f"{' '.join(line)} 0 True []" for line in lines], done.stderr
@@ -78,7 +78,7 @@ def test_no_commands_help_loads_what_the_command_works_with() -> None:
 
 @pytest.mark.long
 def test_commands_that_ask_the_daemon_import_neither_numpy_nor_asyncio(tmp_path: Path) -> None:
-    """``status`` and its like start often: they load the settings and what they print with, not what cleans."""
+    """``status`` and similar commands start often: they load settings and output, and nothing for cleanings."""
     code = (
         "import sys; from cleanerd.cli.main import run;"
         f"code = run(['status', '--no-config', '--set', 'cleanerd.state.dir={tmp_path}']);"
@@ -106,7 +106,7 @@ def test_a_cleaning_does_not_load_numpys_masked_arrays(tmp_path: Path) -> None:
 
 
 def test_the_commands_are_those_of_the_contract() -> None:
-    """Those of the command line's contract, and no others."""
+    """Exactly those of the command line's contract."""
     assert set(COMMANDS) == {
         "plan", "clean", "stage", "apply", "undo", "explain", "verify", "audit", "inspect", "doctor", "config", "demo",
         "bench", "delegate", "hand-back", "agent", "run", "status", "top", "trigger", "pause", "resume",
@@ -116,7 +116,7 @@ def test_the_commands_are_those_of_the_contract() -> None:
 
 @pytest.mark.parametrize("group", ["agent", "cluster", "config", "erase", "spark"])
 def test_groups_call_them_commands_too(group: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """One word for one thing, and each with a whole line."""
+    """One term for one thing, and each with a complete line."""
     assert run([group, "--help"]) == 0
     listed = capsys.readouterr().out.split("\nCommands:\n")[1]
     assert "..." not in listed
@@ -124,7 +124,7 @@ def test_groups_call_them_commands_too(group: str, capsys: pytest.CaptureFixture
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    """Version, commit and agent, on one line; a clone has no commit on record."""
+    """Version, commit and agent, on one line; a clone has no stored commit."""
     assert run(["--version"]) == 0
     agent = build_of_jar() or "missing"
     assert capsys.readouterr().out == f"cleanerd, version {__version__} (commit not recorded, agent {agent})\n"
@@ -165,7 +165,7 @@ CODES = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "code", "message"), CODES)
 def test_exit_codes_and_the_one_line(how: str, code: int, message: str) -> None:
-    """Exit codes; one clear line on stderr, nothing on stdout. In a process of its own, as users see it."""
+    """Exit codes; one clear line on stderr, nothing on stdout. In a new process, as users see it."""
     done = python("-m", "tests.cli.commands", "end", how)
     assert (done.returncode, done.stderr, done.stdout) == (code, message, "")
 
@@ -182,7 +182,7 @@ def test_exit_codes_and_the_one_line(how: str, code: int, message: str) -> None:
 def test_an_error_is_json_too(
     test_commands: None, capsys: pytest.CaptureFixture[str], how: str, error: dict[str, object]
 ) -> None:
-    """One object on stdout with the schema, for who reads nothing else; the line on stderr stays."""
+    """One object on stdout with the schema, for clients that read nothing else; the line on stderr stays."""
     assert run(["end", how, "--json"]) == error["exit_code"]
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {"schema": 1, "error": error}
@@ -224,7 +224,7 @@ def test_signal_handlers_are_put_back(test_commands: None) -> None:
 
 
 def test_a_full_disk_on_stdout_is_a_failure() -> None:
-    """A result that was not written is no success."""
+    """A result that was not written is not a success."""
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "cleanerd", "config", "generate"],
@@ -241,8 +241,8 @@ def test_a_full_disk_on_stdout_is_a_failure() -> None:
     ("arguments", "code"),
     [("status --no-config --set cleanerd.state.dir=/nowhere", 4), ("nope", 2), ("config generate --no-config", 0)],
 )
-def test_an_exit_code_is_the_same_where_stderr_takes_nothing(stderr: str, arguments: str, code: int) -> None:
-    """4 and 2 were 1, with a traceback that nobody could read."""
+def test_an_exit_code_is_the_same_without_a_usable_stderr(stderr: str, arguments: str, code: int) -> None:
+    """4 and 2 became 1, with a traceback on the closed stream."""
     reader, writer = os.pipe()
     os.close(reader)
     with open("/dev/full", "w") as full, os.fdopen(writer, "w") as broken:
@@ -257,7 +257,7 @@ def test_an_exit_code_is_the_same_where_stderr_takes_nothing(stderr: str, argume
 @pytest.mark.long
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
 def test_closed_streams(tmp_path: Path, closed: tuple[int, ...]) -> None:
-    """``>&-``: no file that is opened gets the number of a stream, where what anybody prints would go into it."""
+    """``>&-``: no opened file gets the number of a stream, or any output would go into it."""
     script = (
         "import os, sys\n"
         f"[os.close(number) for number in {closed}]\n"
@@ -280,7 +280,7 @@ def test_closed_streams(tmp_path: Path, closed: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["config", "generate"], ["--help"]])
-def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
+def test_a_reader_that_closes_the_pipe_is_not_an_error(arguments: list[str]) -> None:
     """``cleanerd ... | head``: no message, no traceback of the interpreter's last flush."""
     code = f"import sys; from cleanerd.cli.main import run; sys.stdin.read(); sys.exit(run({arguments}))"
     with subprocess.Popen(
@@ -300,7 +300,7 @@ def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
 
 
 def test_channels_without_a_terminal() -> None:
-    """Stdout carries the result only; no bars, colours or control characters."""
+    """Stdout has the result only; no bars, colours or control characters."""
     done = python("-m", "tests.cli.commands", "say")
     assert done.stdout == "TOPIC      BYTES\norders         5\na\\x1b[2Jb  1,000\n"
     assert "\x1b" not in done.stderr

@@ -23,7 +23,7 @@ SMALL_MAP = ("log.cleaner.dedupe.buffer.size=1048577", "log.cleaner.io.buffer.lo
 
 
 def test_the_same_bytes(root: Path, shell: Shell) -> None:
-    """``clean`` says where the keys were, or why they were not on disk; the segments are the same."""
+    """``clean`` reports where the offset map was, or why not on disk; the segments are the same."""
     shape = LogShape("", "", 128, 16, 0.3)
     log = make_log(root / "plain", shape, unpacked_bytes=4 << 20, segment_bytes=1 << 20)
     copies = [root / "in-file", root / "nowhere"]
@@ -65,8 +65,8 @@ def _segments(log_dir: Path) -> dict[str, bytes]:
     return {name: (path / name).read_bytes() for name in os.listdir(path) if name.endswith((".log", "index"))}
 
 
-def test_where_keys_may_be_cut_to_disk(root: Path, shell: Shell) -> None:
-    """U-43: a warning where it is the log directory's own disk; a directory that is missing is a wrong setting."""
+def test_unsuitable_directories_for_on_disk_maps(root: Path, shell: Shell) -> None:
+    """U-43: a warning if it is on the log directory's own disk; a missing directory is an invalid setting."""
     path = make(root)
     (root / "maps").mkdir()
     assert findings(shell("doctor", path, "--json"), "keys on disk") == []

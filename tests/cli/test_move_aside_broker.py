@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 def test_it_starts_with_an_empty_log(
     broker_43: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its checkpoints say nothing of what was moved. The command itself refuses the only replica."""
+    """Its checkpoints have no line of the moved directory. The command itself refuses the only replica."""
     broker = broker_43(properties=PROPERTIES)
     (path,) = broker.log_dirs
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})

@@ -1,4 +1,4 @@
-"""Which log directories a command is about, and where the agent of their broker is found."""
+"""Which log directories a command is about, and where it finds the agent of their broker."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def two(root: Path) -> tuple[Path, Path]:
 
 
 def test_the_agent_is_in_another_directory_of_the_broker(root: Path) -> None:
-    """U-31: it puts its socket in the first of log.dirs; the broker's own process says which these are."""
+    """U-31: it creates its socket in the first of log.dirs; the broker's own process shows which these are."""
     first, second = two(root)
     with broker_on(first, second), FakeAgent(first, first / ".cleanerd-agent.sock"):
         assert choose_mode(read_log_dir(second), [], None).mode == "live"
@@ -61,7 +61,7 @@ def test_the_agent_is_in_another_directory_of_the_broker(root: Path) -> None:
 
 
 def test_log_dirs_of_the_settings(root: Path, shell: Shell) -> None:
-    """Every command takes ``cleanerd.log.dirs`` where no directory is named."""
+    """Every command uses ``cleanerd.log.dirs`` if its command line names no directory."""
     first, second = two(root)
     settings = ("--set", f"cleanerd.log.dirs={first},{second}", "--set", "topics.orders.cleanup.policy=compact")
     planned = shell("plan", "--json", *settings)
@@ -106,7 +106,7 @@ def test_undo_in_the_directories_of_the_settings(root: Path, shell: Shell) -> No
     ],
 )
 def test_no_directory_at_all(shell: Shell, words: list[str]) -> None:
-    """Exit code 2, as for whatever is missing on a command line."""
+    """Exit code 2, as for any missing argument."""
     answer = shell(*words)
     assert (answer.code, "cleanerd.log.dirs" in answer.err) == (2, True)
 

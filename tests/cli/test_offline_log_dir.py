@@ -1,4 +1,4 @@
-"""A log directory that a running broker has given up, because its disk failed: what verbs say of it."""
+"""A log directory that a running broker has dropped because its disk failed: the messages of commands."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from tests.cli.clean_log_dirs import Shell
 
 
-def test_a_log_directory_that_the_broker_has_given_up(root: Path, shell: Shell) -> None:
-    """U-38: a broker lets go of a directory whose disk fails, lock and all, and runs on; another node's is no sign."""
+def test_a_log_directory_that_the_broker_has_dropped(root: Path, shell: Shell) -> None:
+    """U-38: a broker closes a directory whose disk fails, with its lock, and continues.
+
+    Another node's proves nothing.
+    """
     one, two, foreign = make(root / "one"), make(root / "two"), make(root / "foreign")
     with_directory_id(two, uuid.UUID(int=2))
     properties = foreign / "meta.properties"
@@ -46,7 +49,7 @@ def test_a_log_directory_that_the_broker_has_given_up(root: Path, shell: Shell) 
 
 
 def test_a_broker_that_takes_its_locks_one_after_the_other(root: Path) -> None:
-    """U-31: while it starts, a directory that it has not locked yet is not one that it has given up."""
+    """U-31: while it starts, a directory that it has not locked yet does not count as dropped."""
     one, two = make(root / "one"), make(root / "two")
     with_directory_id(two, uuid.UUID(int=2))
 
@@ -78,14 +81,14 @@ def test_live_beside_a_broker_that_may_still_be_starting(root: Path, shell: Shel
 
 
 def test_a_copy_beside_the_running_broker_of_the_original(root: Path, shell: Shell) -> None:
-    """U-46: the broker has not given up a directory that is a copy of one that it runs on."""
+    """U-46: a directory that is a copy of one in use was not dropped by the broker."""
     original, copy = make(root / "one"), make(root / "copy")
     with lock_holder(original):
         assert findings(shell("doctor", copy, original, "--json"), "lock")[0] == ("ok", "is free")
 
 
-def test_a_lock_that_nobody_can_ask_for_shows_nothing(root: Path, shell: Shell) -> None:
-    """U-38: where another directory's lock cannot be asked for, nobody knows whether the broker runs."""
+def test_a_lock_that_cannot_be_queried_shows_nothing(root: Path, shell: Shell) -> None:
+    """U-38: if another directory's lock cannot be queried, it is unknown whether the broker runs."""
     one, two = make(root / "one"), make(root / "two")
     (two / ".lock").unlink(missing_ok=True)
     (two / ".lock").symlink_to("elsewhere")

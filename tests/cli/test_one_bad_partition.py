@@ -1,4 +1,4 @@
-"""What somebody else left in one partition, or one directory, stops the verbs for no other one (OP-10, U-33)."""
+"""Another user's files in one partition, or one directory, stop the commands for no other one (OP-10, U-33)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, Answer, Shell, dirty, keys, make
 from tests.support.log_dirs import CLEAN_SHUTDOWN, make_log_dir
-from tests.support.root import SOMEBODY, as_somebody, needs_root
+from tests.support.root import OTHER_UID, as_other_user, needs_root
 from tests.support.system_calls import system_call
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 STAGE = ("--force", "--quiet", "--now-ms", NOW, *COMPACT)
 
 
-def by_somebody(shell: Shell, *words: object) -> Answer:
-    """What is loaded later is loaded before: another user may not be able to read where it lies."""
+def as_another_user(shell: Shell, *words: object) -> Answer:
+    """Modules are imported before: the other user may not have access to them."""
     root, shell.root = shell.root, shell.root / "before"
     path = make_log_dir(shell.root / "logs", {"orders-0": dirty()})
     assert shell("stage", path, *STAGE).code == 0
@@ -33,12 +33,12 @@ def by_somebody(shell: Shell, *words: object) -> Answer:
         answer = shell(*words)  # type: ignore[arg-type]
         return [answer.code, answer.out, answer.err]
 
-    return Answer(*as_somebody(call))
+    return Answer(*as_other_user(call))
 
 
-def give_to_somebody(paths: Iterable[Path]) -> None:
+def give_to_another_user(paths: Iterable[Path]) -> None:
     for path in paths:
-        os.chown(path, SOMEBODY, SOMEBODY, follow_symlinks=False)
+        os.chown(path, OTHER_UID, OTHER_UID, follow_symlinks=False)
 
 
 def outcomes(answer: Answer) -> dict[int, Any]:
@@ -47,15 +47,15 @@ def outcomes(answer: Answer) -> dict[int, Any]:
 
 @needs_root
 def test_apply_beside_a_partition_of_root(root: Path, shell: Shell) -> None:
-    """The hook before the broker's start: whose plan it may look at is applied, and the other is told."""
+    """The hook before the broker's start: an accessible staged cleaning is applied, and the other is reported."""
     root.chmod(0o755)
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
-    give_to_somebody((path, *path.rglob("*")))
+    give_to_another_user((path, *path.rglob("*")))
     assert shell("stage", path, "--partition", "orders-1", *STAGE).code == 0
-    give_to_somebody((root / "state", *(root / "state").rglob("*")) if (root / "state").exists() else ())
+    give_to_another_user((root / "state", *(root / "state").rglob("*")) if (root / "state").exists() else ())
     os.chown(path / "orders-0", 0, 0)
     (path / "orders-0").chmod(0o700)
-    answer = by_somebody(shell, "apply", path, "--json", "--quiet", *COMPACT)
+    answer = as_another_user(shell, "apply", path, "--json", "--quiet", *COMPACT)
     assert answer.code == 6, answer.err
     assert outcomes(answer)[1] == ("cleaned", "")
     assert "Permission denied" in outcomes(answer)[0][1]
@@ -63,28 +63,28 @@ def test_apply_beside_a_partition_of_root(root: Path, shell: Shell) -> None:
 
 
 @needs_root
-def test_a_staging_file_of_root_is_no_obstacle(root: Path, shell: Shell) -> None:
-    """A day later it would be swept, and cannot be: it is in nobody's way."""
+def test_a_staging_file_of_root_does_no_harm(root: Path, shell: Shell) -> None:
+    """A day later it would be swept, and cannot be: nothing depends on it."""
     root.chmod(0o755)
     path = make(root)
     left = path / "orders-0" / ".kstage" / "backup"
     left.mkdir(parents=True)
     (left / "file").write_text("")
-    give_to_somebody((path, *path.rglob("*")))
+    give_to_another_user((path, *path.rglob("*")))
     os.chown(left, 0, 0)
     left.chmod(0o700)
     os.utime(left, (0, 0))
     (root / "state").mkdir()
-    give_to_somebody([root / "state"])
-    answer = by_somebody(shell, "clean", path, "--yes", "--json", *STAGE)
+    give_to_another_user([root / "state"])
+    answer = as_another_user(shell, "clean", path, "--yes", "--json", *STAGE)
     assert (answer.code, outcomes(answer)) == (0, {0: ("cleaned", "")}), answer.err
     assert keys(path / "orders-0") == CLEANED
     assert (left / "file").exists()
 
 
 @pytest.mark.parametrize("command", ["clean", "stage"])
-def test_something_else_stands_at_kstage(root: Path, shell: Shell, command: str) -> None:
-    """Somebody has to look: nothing is wrong with the log, whichever way it was to be cleaned."""
+def test_another_file_instead_of_kstage(root: Path, shell: Shell, command: str) -> None:
+    """An operator has to act: the log is not at fault, whatever the swap method."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
     (path / "orders-0" / ".kstage").write_text("")
     yes = ("--yes",) if command == "clean" else ()

@@ -72,7 +72,7 @@ def test_printable_text_moves_no_cursor(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A value as verbs have them."""
+    """A value object as commands use it."""
 
     path: Path
     count: np.int64
@@ -101,7 +101,7 @@ def terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 
     def begin() -> None:
         for stream in (sys.stdout, sys.stderr):
-            monkeypatch.setattr(stream, "isatty", lambda: True)  # what pytest captures is none
+            monkeypatch.setattr(stream, "isatty", lambda: True)  # pytest's capture is not a terminal
 
     return begin
 
@@ -130,7 +130,7 @@ def test_a_narrow_terminal_gets_the_reason_below(
 def test_a_narrow_terminal_gets_no_spare_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: Callable[[], None]
 ) -> None:
-    """OP-20: the highest number goes first, and none that fits; a pipe gets all of them."""
+    """OP-20: the column with the highest number is dropped first, and none if all fit; a pipe gets all of them."""
     columns = [Column("name"), Column("one", right=True, spare=1), Column("two", right=True, spare=2), Column("why")]
     Output().table(columns, [["orders-0", "1", "2", "clean"]])
     terminal()
@@ -147,7 +147,7 @@ def test_a_narrow_terminal_gets_no_spare_columns(
 def test_a_terminal_of_hardly_any_width(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: Callable[[], None], columns: str
 ) -> None:
-    """As some pseudo-terminals are: every word is there. The indent alone left no width at all: an unexpected error."""
+    """As of some pseudo-terminals: every word appears. The indent alone left no width at all: an unexpected error."""
     terminal()
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setenv("NO_COLOR", "1")
@@ -191,7 +191,7 @@ def test_a_long_name_folds_the_whole_table(
 def test_no_word_is_broken_at_the_edge(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: Callable[[], None], channel: str
 ) -> None:
-    """What goes on below is indented, and a path stays whole so that it can be copied; a pipe gets one line."""
+    """A continued line is indented, and a path stays in one piece so that it can be copied; a pipe gets one line."""
     text = "/var/lib/kafka/data/orders-0: cannot be cleaned now, see /var/lib/kafka/data-with-quite-a-long-name-too"
     out = Output()
     says = {"line": out.line, "note": out.note, "warning": out.warning, "item": lambda text: out.item("warning", text)}
@@ -215,13 +215,13 @@ def test_a_pipe_gets_a_line_a_row(capsys: pytest.CaptureFixture[str], monkeypatc
     assert capsys.readouterr().out.splitlines()[1:] == [f"orders-0     10  {REASON}"]
 
 
-def test_names_that_are_no_utf8_are_shown_escaped(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_names_that_are_not_utf8_are_shown_escaped(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     Output().line("log-\udcff")
     assert capsysbinary.readouterr().out == b"log-\\udcff\n"
 
 
 def test_a_list_in_a_line_of_the_log(capsys: pytest.CaptureFixture[str]) -> None:
-    """``key=value`` for whoever reads the journal: nothing of Python's brackets and quotes."""
+    """``key=value`` for readers of the journal: without Python's brackets and quotes."""
     before = structlog.get_config()
     try:
         configure_logging(verbose=False, quiet=False)

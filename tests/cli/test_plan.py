@@ -1,4 +1,4 @@
-"""``cleanerd plan``: the bounds, the ratio, what would happen and why not; it writes nothing."""
+"""``cleanerd plan``: the bounds, the ratio, what a cleaning would do or why there is none; it writes nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def test_json(root: Path, shell: Shell) -> None:
-    """Dirty ratio, bounds, cleanable bytes, what would happen; schema 1."""
+    """Dirty ratio, bounds, cleanable bytes, and the result of a cleaning; schema 1."""
     path = make(root, cleaner_offset=2)
     sizes = [(path / "orders-0" / f"{base:020d}.log").stat().st_size for base in (0, 2, 4, 6)]
     before = tree(root, without=())
@@ -60,7 +60,7 @@ def test_json(root: Path, shell: Shell) -> None:
 
 
 def test_table(root: Path, shell: Shell) -> None:
-    """A row a partition with the numbers, and in words what would happen."""
+    """One row per partition with the numbers, and the result of a cleaning in words."""
     path = make_log_dir(
         root / "logs", {"orders-0": dirty(), "good-0": good(), "good-1": Partition({0: batch(0, ("a", "1"))})}
     )
@@ -76,7 +76,7 @@ def test_table(root: Path, shell: Shell) -> None:
 
 
 def test_the_expected_saving_of_a_small_log_is_exact(root: Path, shell: Shell) -> None:
-    """U-41: of a small log what --exact says, also where it is not to be cleaned now; nothing when turned off."""
+    """U-41: of a small log the same as with --exact, also if it is not to be cleaned now; nothing when turned off."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
     seldom = [*COMPACT, "--set", "topics.orders.min.cleanable.dirty.ratio=1"]
     (exact, _) = shell("plan", path, "--exact", "--json", "--quiet", *COMPACT).json["partitions"]
@@ -108,7 +108,7 @@ def test_a_large_log_is_sampled(root: Path, shell: Shell) -> None:
 
 
 def test_a_partition_that_vanishes_ends_no_plan(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """OP-10: its topic is deleted between two looks at it: that row says so, the others are there."""
+    """OP-10: its topic is deleted between two readings: that row reports it, the others are complete."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
     real = plan_module.refuse_obstacles
 
@@ -124,7 +124,7 @@ def test_a_partition_that_vanishes_ends_no_plan(root: Path, shell: Shell, monkey
 
 
 def test_missing_metadata_is_reported(root: Path, shell: Shell) -> None:
-    """U-24: without KRaft metadata nothing is known of topics; an empty plan must not look like a clean log."""
+    """U-24: without KRaft metadata the topics are unknown; an empty plan must not look like a clean log."""
     path = make(root)
     answer = shell("plan", path)
     assert (answer.code, answer.out) == (0, "No partition is known to be compacted.\n")
@@ -145,8 +145,8 @@ def test_after_is_about_the_same_files_as_size(root: Path, shell: Shell) -> None
     assert row.count("91.0 KiB") == 2, row
 
 
-def test_exact_is_what_clean_does(root: Path, shell: Shell) -> None:
-    """--exact: index and decide; the records are those that a cleaning leaves, the bytes an estimate."""
+def test_exact_equals_clean(root: Path, shell: Shell) -> None:
+    """--exact: index and decide; the records are those that a cleaning retains, the bytes an estimate."""
     path = make(root)
     before = tree(root, without=())
     active_bytes = (path / "orders-0" / f"{6:020d}.log").stat().st_size
@@ -162,7 +162,7 @@ def test_exact_is_what_clean_does(root: Path, shell: Shell) -> None:
 
 
 def test_the_room_that_is_needed_is_distinguished_from_the_reserve(root: Path, shell: Shell) -> None:
-    """Whoever reads 25 GiB has to know that the partition needs a few KiB of it; ``--json`` has the sum."""
+    """An operator who reads 25 GiB has to know that the partition needs a few KiB of it; ``--json`` has the sum."""
     path = make(root)
     shell.disk_reserve = "1MiB"
     options = ("--force", "--now-ms", NOW, *COMPACT)
@@ -173,7 +173,7 @@ def test_the_room_that_is_needed_is_distinguished_from_the_reserve(root: Path, s
 
 
 def test_exact_ends_with_a_total(root: Path, shell: Shell) -> None:
-    """What all of them together would leave: one that is not cleaned keeps its size, one that is broken is told of."""
+    """The size after cleaning all: an uncleaned partition keeps its size, a broken one is reported."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty(cleaner_offset=6), "orders-2": dirty()})
     broken = path / "orders-2" / f"{2:020d}.log"
     broken.write_bytes(broken.read_bytes()[:-1] + b"?")
@@ -190,12 +190,12 @@ def test_exact_ends_with_a_total(root: Path, shell: Shell) -> None:
         f"2 partitions: {size} -> {size - saved} B (-{round(100 * saved / size)} %); 1 partition could not be computed"
     )
     (row,) = [line for line in text.splitlines() if line.startswith("orders-1")]
-    assert row.count(f"{second['bytes']} B") == 2, "every row says what is left"
+    assert row.count(f"{second['bytes']} B") == 2, "every row shows the size after it"
     assert "total" not in shell("plan", path, "--json", "--quiet", *COMPACT).json
 
 
-def test_after_is_what_clean_calls_after(root: Path, shell: Shell) -> None:
-    """Both of the whole log, active segment included: who compares the two tables sees the same figures."""
+def test_after_equals_after_of_clean(root: Path, shell: Shell) -> None:
+    """Both are of the whole log, active segment included, so that the figures of the two tables agree."""
     path = make(root)
     planned = shell("plan", path, "--exact", "--force", "--quiet", *COMPACT).out.splitlines()[3].split("  ")
     cleaned = shell.clean(path).out.splitlines()[1].split("  ")
@@ -243,7 +243,7 @@ def test_overdue(root: Path, shell: Shell) -> None:
 
 
 def test_exit_code(root: Path, shell: Shell) -> None:
-    """10 when there is work, and only when it was asked for."""
+    """10 when there is work to do, and only with the option for it."""
     path = make(root)
     assert shell("plan", path, *COMPACT).code == 0
     assert shell("plan", path, "--exit-code", *COMPACT).code == 10
@@ -252,7 +252,7 @@ def test_exit_code(root: Path, shell: Shell) -> None:
 
 
 def test_no_high_watermark(root: Path, shell: Shell) -> None:
-    """C-86: a missing checkpoint means that nothing is cleanable, and says so."""
+    """C-86: without a checkpoint nothing is cleanable, and the row says so."""
     path = make(root)
     (path / HIGH_WATERMARKS).unlink()
     (entry,) = shell("plan", path, "--json", *COMPACT).json["partitions"]
@@ -261,7 +261,7 @@ def test_no_high_watermark(root: Path, shell: Shell) -> None:
 
 
 def test_repaired_checkpoint(root: Path, shell: Shell) -> None:
-    """C-03: told, and not repaired by looking."""
+    """C-03: reported, and not repaired by a command that only reads."""
     path = make(root, cleaner_offset=99)
     (entry,) = shell("plan", path, "--json", *COMPACT).json["partitions"]
     assert (entry["first_dirty_offset"], entry["first_dirty_origin"]) == (0, "log start offset")
@@ -270,7 +270,7 @@ def test_repaired_checkpoint(root: Path, shell: Shell) -> None:
 
 
 def test_beside_a_running_broker(root: Path, shell: Shell) -> None:
-    """A held lock does not keep ``plan`` from looking; the missing mark of a clean shutdown is no reason then."""
+    """``plan`` works while the lock is held; the missing clean-shutdown file is no reason then."""
     path = make_log_dir(root / "logs", {"orders-0": dirty()}, clean_shutdown=False)
     (entry,) = shell("plan", path, "--json", *COMPACT).json["partitions"]
     assert "not stopped cleanly" in entry["reason"]
@@ -278,7 +278,7 @@ def test_beside_a_running_broker(root: Path, shell: Shell) -> None:
         answer = shell("plan", path, "--json", *COMPACT)
         assert (answer.code, answer.json["partitions"][0]["action"]) == (0, "clean")
         assert "a broker runs on it" in answer.err
-        # The broker is in the middle of a write: what is there of it is no damage.
+        # The broker is in the middle of a write, so its incomplete batch is not damage.
         with (path / "orders-0" / f"{6:020d}.log").open("ab") as active:
             active.write(batch(7, ("y", "1"))[:30])
         answer = shell("plan", path, "--json", "--exact", *COMPACT)
@@ -286,7 +286,7 @@ def test_beside_a_running_broker(root: Path, shell: Shell) -> None:
 
 
 def test_unfinished_replacement(root: Path, shell: Shell) -> None:
-    """S-21: what was cut short has to be resolved first; the figures would be of both sides."""
+    """S-21: an interrupted swap has to be completed first; the figures would be of both sides."""
     path = make(root)
     (path / "orders-0" / f"{0:020d}.log.swap").write_bytes(b"x")
     (entry,) = shell("plan", path, "--json", *COMPACT).json["partitions"]
@@ -295,7 +295,7 @@ def test_unfinished_replacement(root: Path, shell: Shell) -> None:
 
 
 def test_bad_partition(root: Path, shell: Shell) -> None:
-    """One that cannot be read is an error row; the others are planned (6), alone it is its own code."""
+    """An unreadable one is an error row; the others are planned (6), alone it has its own code."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": good()})
     active = path / "orders-0" / f"{6:020d}.log"
     active.write_bytes(active.read_bytes()[:-1])
@@ -322,7 +322,7 @@ def test_bad_segment_with_exact(root: Path, shell: Shell) -> None:
 
 
 def test_several_directories(root: Path, shell: Shell) -> None:
-    """All in one table; a wrong name is an error that says what is meant."""
+    """All in one table; a wrong name is an error that shows what is allowed."""
     first = make_log_dir(root / "first", {"orders-0": dirty()})
     second = make_log_dir(root / "second", {"orders-1": dirty()})
     answer = shell("plan", first, second, "--json", *COMPACT)
@@ -342,7 +342,7 @@ def test_partition_option(root: Path, shell: Shell) -> None:
 
 
 def test_keys_are_untouched(root: Path, shell: Shell) -> None:
-    """Whatever is asked, ``plan`` changes no record."""
+    """With any option, ``plan`` changes no record."""
     path = make(root)
     before = keys(path / "orders-0")
     for options in (("--exact",), ("--from-start",), ("--cleanable-to", "3"), ("--first-dirty", "1"), ("--unclean",)):
@@ -351,7 +351,7 @@ def test_keys_are_untouched(root: Path, shell: Shell) -> None:
 
 
 def test_linked_partition(root: Path, shell: Shell) -> None:
-    """Not followed, and said so: the broker would load it."""
+    """Not followed, and reported: the broker would load it."""
     path = make(root)
     (path / "orders-7").symlink_to(path / "orders-0", target_is_directory=True)
     for answer in (shell("plan", path), shell.clean(path)):
@@ -365,7 +365,7 @@ def test_linked_partition(root: Path, shell: Shell) -> None:
 
 
 def test_many_partitions_are_shown_by_topic(root: Path, shell: Shell) -> None:
-    """OP-22: the total, then topics by saving; those with nothing to clean in one line; each partition on request."""
+    """OP-22: the total, then topics by saving; those with nothing to clean in one line; partitions on request."""
     young = Partition({0: batch(0, ("a", "1"))})
     partitions = {"good-0": good(), **{f"orders-{number}": dirty() for number in range(FEW_PARTITIONS)}}
     path = make_log_dir(root / "logs", {**partitions, "idle-0": young, "idle-1": young})

@@ -1,4 +1,4 @@
-"""What a command reads of a log directory: once when it begins, and once more where it works, under the lock."""
+"""A command reads a log directory once when it starts, and once more where it cleans, under the lock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def readings() -> Iterator[Counter[str]]:
 
 @pytest.mark.parametrize("command", ["clean", "stage"])
 def test_a_log_directory_is_read_twice(root: Path, shell: Shell, command: str) -> None:
-    """S-16: the first reading is for what is shown, the second decides; the cleaner's checkpoint is merged after it."""
+    """S-16: the first reading is for the output, the second decides; the cleaner's checkpoint is merged after it."""
     path = make(root)
     words = ("--yes", "--force") if command == "clean" else ("--force",)
     with readings() as found:

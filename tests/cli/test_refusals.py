@@ -1,6 +1,6 @@
-"""Every refusal in every mode: ``plan`` and ``explain`` promise nothing that clean, clean --live or stage refuses.
+"""Every refusal in every mode: ``plan`` and ``explain`` promise nothing that a cleaning refuses.
 
-And the other way round: what is cleaned, was promised. The daemon sees the same.
+And the other way round: every cleaned partition was promised. The daemon agrees.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tests.cli.refused_states import (
     has_a_swap_file,
     has_a_tier_file,
     has_an_open_transaction,
+    has_damaged_kafka_state,
     has_damaged_metadata,
     has_damaged_state,
-    has_damaged_state_of_kafkas,
     has_garbage,
-    has_no_directory_of_ours,
+    has_no_directory_for_replaced_segments,
     has_no_high_watermarks,
     has_no_memory_for_its_batches,
     has_properties_of_another_node,
@@ -47,15 +47,15 @@ from tests.cli.refused_states import (
     is_clean_enough,
     is_damaged,
     is_deleted,
+    is_in_use,
     is_moved,
     is_not_compacted,
     is_open_elsewhere,
     is_tiered,
-    is_worked_on,
     lost_delegations_of_others,
     lost_its_delegation,
-    nothing,
-    the_broker_says_so_too,
+    the_broker_reports_no_high_watermark_either,
+    unchanged,
     unknown_rules,
     was_cleaned_by_a_newer_release,
     was_cleaned_by_version,
@@ -79,10 +79,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Case:
-    """A state of the partition, and in which modes what is said against cleaning it; in all others it is cleaned.
+    """A state of the partition, and the refusal by mode; in all other modes it is cleaned.
 
-    ``exact``: only who reads every record finds out. ``unseen``: the daemon only finds out when it begins. ``options``:
-    of plan and of the verb that cleans; explain and the daemon have none.
+    ``exact``: only commands that read every record find it. ``unseen``: the daemon only finds it when it starts the
+    cleaning. ``options``: of plan and of the cleaning command; explain and the daemon have none.
     """
 
     name: str
@@ -101,7 +101,7 @@ def everywhere(words: str) -> dict[Mode, str]:
 
 
 CASES: Final = (
-    Case("U-29: nothing speaks against it", nothing, {}),
+    Case("U-29: nothing speaks against it", unchanged, {}),
     Case(
         "S-21: it is being moved",
         is_moved,
@@ -119,8 +119,8 @@ CASES: Final = (
     Case("A-13: being deleted", is_deleted, {"live": "being deleted"}),
     Case("not compacted", is_not_compacted, everywhere("cleanup.policy is"), settings=()),
     Case(
-        "U-24: nobody says that it is compacted",
-        nothing,
+        "U-24: no setting says that it is compacted",
+        unchanged,
         {"offline": "unknown", "on-start": "unknown"},
         settings=(),
     ),
@@ -141,19 +141,19 @@ CASES: Final = (
     ),
     Case(
         "C-05: too young",
-        nothing,
+        unchanged,
         everywhere("min.compaction.lag.ms"),
         settings=(POLICY, f"topics.orders.min.compaction.lag.ms={2**62}"),
     ),
     Case(
         "S-04: an open transaction",
-        the_broker_says_so_too,
+        the_broker_reports_no_high_watermark_either,
         everywhere("an open transaction"),
         partition=has_an_open_transaction,
     ),
     Case(
         "U-8: the broker's cleaner is not kept away",
-        nothing,
+        unchanged,
         everywhere("cleanerd delegate"),
         settings=(POLICY, "topics.orders.compaction.strategy=timestamp"),
     ),
@@ -161,7 +161,7 @@ CASES: Final = (
     Case("U-6: its state file cannot be read", unknown_rules, everywhere(".json cannot be read (")),
     Case("U-6: the state directory cannot be read", has_unlistable_state, everywhere("cannot be read (")),
     Case("U-6: its state file is damaged", has_damaged_state, everywhere("is damaged (")),
-    Case("U-6, U-8: damaged, and the broker's cleaner is not kept away", has_damaged_state_of_kafkas, {}, settings=()),
+    Case("U-6, U-8: damaged, and the broker's cleaner is not kept away", has_damaged_kafka_state, {}, settings=()),
     Case("U-6: delegations are lost", lost_its_delegation, everywhere("whether orders is delegated is unknown")),
     Case("U-6: delegations set aside", had_its_delegation_set_aside, everywhere("delegations.damaged is damaged")),
     Case("U-6, U-8: lost, and the broker's cleaner is not kept away", lost_delegations_of_others, {}, settings=()),
@@ -197,7 +197,7 @@ CASES: Final = (
     ),
     Case(
         "more than the log has is asked for",
-        nothing,
+        unchanged,
         everywhere("--cleanable-to 99 is above"),
         options=("--cleanable-to", "99"),
     ),
@@ -205,14 +205,14 @@ CASES: Final = (
     Case("D-04: damage", is_damaged, everywhere("CRC"), exact=True),
     Case(
         "U-18: message format v1 beside a broker",
-        nothing,
+        unchanged,
         {"live": "v0 or v1"},
         partition=holds_old_messages,
         exact=True,
     ),
     Case(
         "C-67: offsets that no index holds",
-        nothing,
+        unchanged,
         {"live": "has to be split first", "on-start": "has to be split first"},
         partition=overflowed,
         exact=True,
@@ -220,7 +220,7 @@ CASES: Final = (
     ),
     Case(
         "U-35: a batch that is too large",
-        nothing,
+        unchanged,
         everywhere("cleanerd.max.unpacked.bytes"),
         partition=holds_a_bomb,
         settings=(POLICY, f"cleanerd.max.unpacked.bytes={MIB}"),
@@ -240,14 +240,14 @@ CASES: Final = (
     ),
     Case(
         "U-16: no room",
-        nothing,
+        unchanged,
         everywhere("not enough free space"),
         settings=(POLICY, f"cleanerd.disk.reserve={2**62}"),
         unseen=True,
     ),
-    Case("U-33: a file where ours go", has_no_directory_of_ours, everywhere(".kstage"), unseen=True),
+    Case("U-33: a file where ours go", has_no_directory_for_replaced_segments, everywhere(".kstage"), unseen=True),
     Case("S-23: another cleanerd", is_claimed, everywhere("another cleanerd works on this partition"), unseen=True),
-    Case("U-39: another verb of cleanerd", is_worked_on, {"offline": "is held by cleanerd"}, unseen=True),
+    Case("U-39: another verb of cleanerd", is_in_use, {"offline": "is held by cleanerd"}, unseen=True),
     Case("S-14: a process has it open", is_open_elsewhere, {"offline": "open for writing"}, unseen=True),
 )
 EXPECTED: Final = {"offline": "cleaned", "on-start": "staged", "live": "cleaned"}
@@ -269,7 +269,7 @@ def scene(root: Path, case: Case, mode: Mode) -> Iterator[Scene]:
 
 @dataclass
 class Answered:
-    """What one verb said of the partition: whether it is (or would be) cleaned, else why not."""
+    """A command's answer about the partition: whether it is (or would be) cleaned, and otherwise why not."""
 
     goes: bool
     why: str = field(default="")
@@ -296,20 +296,20 @@ def of_command(shell: Shell, mode: Mode, path: Path, *options: str) -> Answered:
 
 
 def the_row(answer: Answer) -> Any:
-    """Of the one partition; None where nothing was said of it."""
+    """The row of the one partition; None if there is none."""
     rows = answer.json.get("partitions", []) if answer.out else []
     assert len(rows) <= 1, rows
     return rows[0] if rows else None
 
 
 def failed(answer: Answer) -> Answered:
-    """What concerns the directory as a whole."""
+    """Errors about the directory as a whole."""
     assert answer.code in {3, 4, 5}, answer
     return Answered(goes=False, why=answer.out + answer.err)
 
 
 def of_daemon(root: Path, path: Path, settings: list[str]) -> Answered:
-    """What a look finds; the second one when S-03 asks for two."""
+    """The result of a scan; of the second one when S-03 requires two."""
     reported = load_settings([], [f"cleanerd.state.dir={root / 'state'}", *settings], {})
     context = ScanContext(reported, [path], StateStore(root / "state"), now_ms=lambda: NOW)
     scanner = LogDirScanner(path, limits=DaemonLimits(settle_seconds=0.0))
@@ -328,7 +328,7 @@ def of_daemon(root: Path, path: Path, settings: list[str]) -> Answered:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_plan_promises_nothing_that_is_refused(root: Path, shell: Shell, case: Case, mode: Mode) -> None:
-    """By the same words in plan, explain and the verb that cleans in this mode; the daemon's look agrees."""
+    """With the same words in plan, explain and the cleaning command of this mode; the daemon's scan agrees."""
     shell.disk_reserve = ""
     settings = ["cleanerd.disk.reserve=0", *(each.format(root=root) for each in case.settings)]
     common = ["--json", "--quiet", "--now-ms", str(case.now_ms), *(x for s in settings for x in ("--set", s))]

@@ -1,4 +1,4 @@
-"""A replica that is being moved to another log directory is left alone (S-21), by each verb and by the daemon."""
+"""A replica that is being moved to another log directory is not cleaned (S-21), by any command or the daemon."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_a_replica_that_is_being_moved_is_left_alone(
     assert {entry["partition"]: entry["outcome"] for entry in answer.json["partitions"]}[0] == DONE[command]
 
 
-def test_a_plan_waits(root: Path, shell: Shell) -> None:
-    """S-21: what was staged before the move began waits for its end; the broker may start."""
+def test_a_staged_cleaning_waits(root: Path, shell: Shell) -> None:
+    """S-21: a cleaning that was staged before the move started waits for its end; the broker may start."""
     path = make(root)
     options = ("--quiet", "--json", *COMPACT)
     assert shell("stage", path, *OPTIONS).code == 0
@@ -90,7 +90,7 @@ def test_a_plan_waits(root: Path, shell: Shell) -> None:
 
 
 def test_the_daemon(dirs: tuple[Path, Path], root: Path) -> None:
-    """S-21: without a broker, and beside one that has no agent; as soon as the move is complete it is looked at."""
+    """S-21: without a broker, and with one that has no agent; it is scanned again once the move is complete."""
     path, other = dirs
     log_dir = read_log_dir(path)
     settings = load_settings((), [f"cleanerd.state.dir={root / 'state'}", *COMPACT[1::2]], {})
@@ -104,7 +104,7 @@ def test_the_daemon(dirs: tuple[Path, Path], root: Path) -> None:
 
 
 def test_names(tmp_path: Path) -> None:
-    """F-5: only Kafka's own form of the name counts; a directory that cannot be listed moves nothing."""
+    """F-5: only Kafka's own form of the name counts; a directory that cannot be listed shows no moves."""
     assert parse_future_dir(FUTURE) == TopicPartition("orders", 0)
     for name in (
         "orders-0",
@@ -117,7 +117,7 @@ def test_names(tmp_path: Path) -> None:
 
 
 def test_many_are_moved_at_once(tmp_path: Path) -> None:
-    """S-21: one begins to be moved in the tick of the clock in which somebody looks: the same time is told."""
+    """S-21: one move starts in the clock tick of the reading: the directory's time does not change."""
     now_ns = time.time_ns()
 
     def clock_ns() -> int:
@@ -131,7 +131,7 @@ def test_many_are_moved_at_once(tmp_path: Path) -> None:
 
 
 def test_another_disk_is_mounted_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S-21: time, identity and names are those of one directory; asked apart, the names of one counted for another."""
+    """S-21: time, identity and names come from one open directory; read apart, the names of one counted for another."""
     before, after = tmp_path / "before", tmp_path / "after"
     for path in (before, after):
         path.mkdir()

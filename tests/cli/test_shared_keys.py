@@ -23,7 +23,7 @@ CONFIG = load_settings([], ["topics.orders.cleanup.policy=compact"]).topic_confi
 
 
 def log_dir(root: Path, partitions: Mapping[str, Sequence[tuple[str | None, str | None]]]) -> Path:
-    """A log directory in which each partition has these entries, the last one in the active segment."""
+    """A log directory in which all partitions have these entries, the last one in the active segment."""
     logs = {}
     for name, entries in partitions.items():
         last = len(entries) - 1
@@ -41,7 +41,7 @@ MOVED: Mapping[str, Sequence[tuple[str | None, str | None]]] = {
 
 
 def test_plan_and_explain_name_them(shell: Shell, tmp_path: Path) -> None:
-    """OP-27: a key in the active segment counts; one that was deleted, or is another topic's, does not."""
+    """OP-27: a key in the active segment counts; a deleted one, or one of another topic, does not."""
     path = log_dir(tmp_path / "logs", MOVED)
     both = (*COMPACT, "--set", "topics.other.cleanup.policy=compact")
     planned = shell("plan", path, "--json", "--now-ms", NOW, *both).json["partitions"]
@@ -58,7 +58,7 @@ def test_plan_and_explain_name_them(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_partitions_of_another_log_directory(shell: Shell, tmp_path: Path) -> None:
-    """OP-27: a topic's partitions are compared wherever they are."""
+    """OP-27: a topic's partitions are compared across log directories."""
     one = log_dir(tmp_path / "one", {"orders-0": [("a", "1"), ("b", "1")]})
     two = log_dir(tmp_path / "two", {"orders-1": [("a", "1"), ("b", "1")]})
     for command in (("plan", one, two), ("explain", "orders-0", one, two)):
@@ -66,8 +66,8 @@ def test_partitions_of_another_log_directory(shell: Shell, tmp_path: Path) -> No
         assert ("2 keys", "2", "1") in SHARED.findall(answer.out + answer.err)
 
 
-def test_it_says_how_much_was_compared(tmp_path: Path) -> None:
-    """OP-27: so many partitions of a topic, and so many keys of each, whatever their number."""
+def test_it_shows_how_much_was_compared(tmp_path: Path) -> None:
+    """OP-27: a limited number of partitions of a topic, and of keys in each."""
     path = log_dir(tmp_path / "logs", {f"orders-{number}": [("a", "1"), ("b", "1")] for number in range(40)})
     keys = SharedKeys()
     keys.add_topic(name := TopicPartition("orders", 30), path / "orders-30", CONFIG, [path])
@@ -77,7 +77,7 @@ def test_it_says_how_much_was_compared(tmp_path: Path) -> None:
 
 
 def test_a_sample_of_a_large_partition(tmp_path: Path) -> None:
-    """OP-27: the beginning of a segment is read, and the keys with the lowest hashes are the same in both."""
+    """OP-27: the beginning of a segment is read; both partitions use the keys with the lowest hashes."""
     entries = [(f"key-{number}", "v" * 9) for number in range(30_000)]
     batches = b"".join(keyed_batch(at, entries[at : at + 500]) for at in range(0, len(entries), 500))
     assert len(batches) > 2 * SAMPLE_BYTES
@@ -89,7 +89,7 @@ def test_a_sample_of_a_large_partition(tmp_path: Path) -> None:
     assert (found, sampled) == (f"{MOST_KEYS:,} keys", f"{MOST_KEYS:,}")
 
 
-def test_what_shows_nothing(tmp_path: Path) -> None:
+def test_partitions_without_a_result(tmp_path: Path) -> None:
     """A damaged segment, an empty directory, and none."""
     path = log_dir(tmp_path / "logs", {"orders-0": [("a", "1"), ("b", "1")], "orders-1": [("a", "1"), ("x", "1")]})
     (path / "orders-1" / f"{0:020d}.log").write_bytes(b"\xff" * 99)

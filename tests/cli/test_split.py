@@ -1,4 +1,4 @@
-"""What the command line says of a segment whose offsets no index can hold (C-67)."""
+"""The command line's messages about a segment whose offsets no index can hold (C-67)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def path(root: Path) -> Path:
 OPTIONS = ("--force", "--now-ms", NOW_MS, *COMPACT)
 
 
-def test_plan_says_it(path: Path, shell: Shell) -> None:
-    """Before anything is done; in the table's notes and in --json, and for clean --dry-run as well."""
+def test_plan_shows_it(path: Path, shell: Shell) -> None:
+    """Before anything is done; in the table's notes and in --json, and with clean --dry-run as well."""
     before = tree(path, without=())
     (row,) = shell("plan", path, "--exact", "--json", *OPTIONS).json["partitions"]
     assert row["action"] == "clean"
@@ -36,7 +36,7 @@ def test_plan_says_it(path: Path, shell: Shell) -> None:
 
 
 def test_stage_refuses(path: Path, shell: Shell) -> None:
-    """A plan that is applied later cannot rest on a split that has not been made: exit code 4, what to do, no trace."""
+    """A cleaning that is applied later cannot use a split that has not been made: exit code 4, what to do, no trace."""
     before = tree(path, without=())
     answer = shell("stage", path, "--quiet", *OPTIONS)
     assert answer.code == 4
@@ -47,7 +47,7 @@ def test_stage_refuses(path: Path, shell: Shell) -> None:
 
 
 def test_clean_splits_and_undo_puts_the_pieces_back(path: Path, kept: Path, shell: Shell) -> None:
-    """S-40: what is kept are the new segments, which hold the same batches; all records are back after undo."""
+    """S-40: the new segments are kept, which have the same batches; undo restores all records."""
     before = [batch.data for stored in read_segments(path / "orders-0").values() for batch in stored]
     answer = shell("clean", path, "--yes", "--keep-replaced", kept, *OPTIONS)
     assert answer.code == 0

@@ -73,8 +73,8 @@ def staged_dir(path: Path) -> Path:
     return found
 
 
-def test_a_plan_that_waits_is_reported(root: Path, shell: Shell) -> None:
-    """U-15: who asks whether something is to be cleaned hears that it is cleaned already, and what swaps it in."""
+def test_a_waiting_staged_cleaning_is_reported(root: Path, shell: Shell) -> None:
+    """U-15: commands report that the partition is staged already, and what swaps it in."""
     path = make(root)
     questions = (("plan", path), ("explain", "orders-0", path))
     for question in questions:
@@ -96,7 +96,7 @@ def reported(answer: Answer) -> str:
 
 
 def test_the_next_step_after_staging_is_named(root: Path, shell: Shell) -> None:
-    """Who staged is told what swaps it in, and until when; nobody is, where nothing was staged."""
+    """The message names the command that swaps it in, and the time limit; not if nothing was staged."""
     path = make(root)
     message = " ".join(shell("stage", path, "--force", "--now-ms", NOW, *COMPACT).err.split())
     assert "1 partition staged. Stop the broker, run cleanerd apply with the same" in message
@@ -105,7 +105,7 @@ def test_the_next_step_after_staging_is_named(root: Path, shell: Shell) -> None:
 
 
 def test_stage_then_apply(root: Path, shell: Shell) -> None:
-    """The log is untouched by stage; apply leaves what clean leaves, checkpoint and clean point included."""
+    """Stage does not touch the log; the result of apply equals that of clean, with both checkpoints."""
     path = make(root)
     before = tree(path, without=())
     staged = stage(shell, path)
@@ -131,7 +131,7 @@ def test_stage_then_apply(root: Path, shell: Shell) -> None:
 
 
 def test_several_groups_are_all_staged_first(root: Path, shell: Shell) -> None:
-    """The manifest lists every group; plan --exact says how much room that takes."""
+    """The manifest lists every group; plan --exact shows the space that this takes."""
     logs = {2 * n: batch(2 * n, ("a", "1"), (f"k{n}", "1" * 200)) for n in range(5)}
     path = make_log_dir(root / "logs", {"orders-0": Partition(logs)})
     small = ("--set", "topics.orders.segment.bytes=200")
@@ -167,8 +167,8 @@ def test_the_horizon(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) 
     assert header.base_timestamp == NOW + 5 * DAY_MS
 
 
-def test_only_one_plan(root: Path, shell: Shell) -> None:
-    """A newer one takes the place of the older one; clean takes the place of both."""
+def test_only_one_staged_cleaning(root: Path, shell: Shell) -> None:
+    """A newer one replaces the older one; clean replaces both."""
     path = make(root)
     stage(shell, path)
     first = staged_dir(path)
@@ -197,7 +197,7 @@ def edit(file: Path, **values: object) -> None:
 
 
 def flip(file: Path) -> None:
-    """Another byte; nothing that ``stat`` shows but the ctime."""
+    """Change one byte; ``stat`` shows only another ctime."""
     status, data = file.stat(), bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
@@ -232,8 +232,8 @@ STALE: dict[str, Callable[[Path], object]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("require", [False, True])
 @pytest.mark.parametrize("reason", STALE)
-def test_an_outdated_plan_is_dropped(root: Path, shell: Shell, reason: str, require: bool) -> None:
-    """S-29: dropped with its reason before the first rename; the broker starts with the log as it is."""
+def test_an_outdated_staged_cleaning_is_discarded(root: Path, shell: Shell, reason: str, require: bool) -> None:
+    """S-29: discarded with its reason before the first rename; the broker starts with an unchanged log."""
     path = make(root)
     stage(shell, path)
     STALE[reason](path)
@@ -245,7 +245,7 @@ def test_an_outdated_plan_is_dropped(root: Path, shell: Shell, reason: str, requ
     assert reason in answer.err
     after = tree(path, without=())
     assert {name: data for name, data in after.items() if name != ".lock"} == before
-    assert entry_count(apply(shell, path)) == 0, "the plan is gone"
+    assert entry_count(apply(shell, path)) == 0, "the staged cleaning is gone"
 
 
 def entry_count(answer: Answer) -> int:
@@ -253,7 +253,7 @@ def entry_count(answer: Answer) -> int:
 
 
 def test_no_longer_compacted(root: Path, shell: Shell) -> None:
-    """S-20: a topic that became cleanup.policy=delete is left alone."""
+    """S-20: a topic that became cleanup.policy=delete is not cleaned."""
     path = make(root)
     stage(shell, path)
     answer = shell("apply", path, "--quiet", "--json", "--set", "topics.orders.cleanup.policy=delete")
@@ -269,8 +269,10 @@ def test_no_longer_compacted(root: Path, shell: Shell) -> None:
         ("log.segment.bytes=many\n", COMPACT, "a setting of this topic is wrong"),
     ],
 )
-def test_unknown_is_not_changed(root: Path, shell: Shell, properties: str, more: tuple[str, ...], reason: str) -> None:
-    """S-29: nobody named the directory of the metadata log, or a setting is wrong: the plan waits."""
+def test_an_unknown_configuration_changes_nothing(
+    root: Path, shell: Shell, properties: str, more: tuple[str, ...], reason: str
+) -> None:
+    """S-29: without the directory of the metadata log, or with an invalid setting, the staged cleaning waits."""
     path = make(root)
     stage(shell, path)
     file = root / "server.properties"
@@ -305,7 +307,7 @@ def test_apply_needs_the_directory(root: Path, shell: Shell) -> None:
     with lock_holder(path):
         refused = shell("apply", path, *COMPACT)
     assert refused.code == 4
-    assert "Nothing is staged" not in refused.out, "nobody looked"
+    assert "Nothing is staged" not in refused.out, "nothing was read"
     with (path / "orders-0" / f"{6:020d}.log").open("ab"):
         assert apply(shell, path).code == 4
     assert keys(path / "orders-0") == DIRTY
@@ -313,7 +315,7 @@ def test_apply_needs_the_directory(root: Path, shell: Shell) -> None:
 
 
 def test_beside_a_broker(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S-03: of two readings the lower offset counts, and a log that became shorter is not cleaned at all."""
+    """S-03: of two readings the lower offset is used, and a log that became shorter is not cleaned at all."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
     (path / CLEAN_SHUTDOWN).unlink()  # a running broker has none
     write_checkpoint(path / HIGH_WATERMARKS, {"orders-0": 5, "orders-1": 7})
@@ -322,7 +324,7 @@ def test_beside_a_broker(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(checkpoint_pair, "SETTLE_SECONDS", 3600.0)
 
     def meanwhile(seconds: float) -> None:
-        if not 3000 < seconds <= checkpoint_pair.SETTLE_SECONDS:  # a thread of a test before this one
+        if not 3000 < seconds <= checkpoint_pair.SETTLE_SECONDS:  # a thread of an earlier test
             real(seconds)
             return
         write_checkpoint(path / HIGH_WATERMARKS, {"orders-0": 7, "orders-1": 7})
@@ -338,7 +340,7 @@ def test_beside_a_broker(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPat
 
 
 def test_young_metadata(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-23: beside a running broker only metadata that is older than five minutes counts; the answer says so."""
+    """U-23: with a running broker only metadata older than five minutes is used; the answer says so."""
     path = make(root)
     (path / CLEAN_SHUTDOWN).unlink()
     log = write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}}) / f"{0:020d}.log"
@@ -360,7 +362,7 @@ def test_young_metadata(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatc
     with lock_holder(path):
         monkeypatch.setattr(broker_facts, "read_cluster_metadata", counting)  # how often it is read, no result shows
         answer = shell("stage", path, "--force", "--now-ms", NOW)
-    # One reading shows both what counts and what is too young.
+    # One reading shows both the used and the too recent metadata.
     assert reads == [(True, True)]
     assert "No partition is known to be compacted." in answer.out
     assert "the configuration of 1 compacted topic (orders) is younger than" in answer.err

@@ -24,7 +24,7 @@ COMPACT = ("--set", "topics.t.cleanup.policy=compact")
 
 
 def checkpoint(log_dir: Path, name: str) -> int:
-    """What the broker has written down of the partition."""
+    """The broker's checkpoint of the partition."""
     path = log_dir / name
     return read_checkpoint(path).get("t-0", 0) if path.exists() else 0
 
@@ -36,7 +36,7 @@ def call(shell: Shell, command: str, path: Path, *more: str) -> Answer:
 def test_stage_stop_apply_start(
     broker_43: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker writes while cleanerd stages, and afterwards; its restart costs renames only."""
+    """The broker writes while cleanerd stages, and afterwards; its restart takes renames only."""
     shell = Shell(tmp_path, capsys, monkeypatch)
     broker = broker_43(properties=PROPERTIES)
     (path,) = broker.log_dirs

@@ -1,4 +1,4 @@
-"""``stage --keep-replaced``: it is ``apply`` that keeps what it replaces, and ``undo`` puts it back (S-40)."""
+"""``stage --keep-replaced``: ``apply`` keeps the replaced segments, and ``undo`` puts them back (S-40)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def undo(shell: Shell, path: Path) -> Answer:
 
 
 def test_stage_apply_undo(root: Path, shell: Shell) -> None:
-    """Nothing is kept before apply; then every replaced file; then everything is as it was, inodes included."""
+    """Nothing is kept before apply; then every replaced file; then everything is as before, inodes included."""
     path = make(root, cleaner_offset=2)
     before = tree(path / "orders-0", without=())
     stage(shell, path, "--keep-replaced", root / "kept")
@@ -62,7 +62,7 @@ def test_stage_apply_undo(root: Path, shell: Shell) -> None:
 
 
 def test_without_the_option_nothing_is_kept(root: Path, shell: Shell) -> None:
-    """A plan staged before keeps nothing, whatever an older ready.json lacks."""
+    """An earlier staged cleaning keeps nothing, whatever fields an older ready.json lacks."""
     path = make(root)
     stage(shell, path)
     (ready_json,) = (path / "orders-0" / ".kstage").glob("*/ready.json")
@@ -75,7 +75,7 @@ def test_without_the_option_nothing_is_kept(root: Path, shell: Shell) -> None:
 
 @pytest.mark.parametrize("command", ["plan", "stage", "clean --dry-run", "apply"])
 @pytest.mark.parametrize("where", ["missing", "inside", "another file system"])
-def test_where_nothing_can_be_kept(root: Path, shell: Shell, command: str, where: str) -> None:
+def test_a_directory_that_cannot_keep_segments(root: Path, shell: Shell, command: str, where: str) -> None:
     """S-40, H-21: one clear line before anything is done; a missing path is exit code 3 everywhere."""
     path = make(root)
     kept = {"missing": root / "nowhere", "inside": path, "another file system": Path("/proc")}[where]
@@ -88,7 +88,7 @@ def test_where_nothing_can_be_kept(root: Path, shell: Shell, command: str, where
     assert tree(root, without=()) == before
 
 
-def test_plan_takes_a_good_one(root: Path, shell: Shell) -> None:
+def test_plan_accepts_a_good_directory(root: Path, shell: Shell) -> None:
     """``plan`` takes the option too: it checks the directory, and nothing more."""
     path = make(root)
     before = tree(root, without=())
@@ -120,10 +120,10 @@ def three_groups(root: Path) -> Path:
 
 @pytest.mark.long
 def test_killed_at_every_operation(shell: Shell, injector: Injector) -> None:
-    """S-28, S-40: the next apply goes on where it was, its own links notwithstanding; undo has every group.
+    """S-28, S-40: the next apply continues there, its own links notwithstanding; undo has every group.
 
-    But for the moments before a group's commit point, when recovery throws away what was staged: then the rest of the
-    plan is dropped. Undo puts back whatever was swapped all the same.
+    Except in the moments before a group's commit point, where recovery discards the staged files: then the rest of the
+    staged cleaning is discarded. Undo restores every swapped group nevertheless.
     """
     seen, resumed = set(), 0
     for alive in range(200):
@@ -159,7 +159,7 @@ def test_killed_at_every_operation(shell: Shell, injector: Injector) -> None:
 
 
 def test_no_room_in_the_kept_directory(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """OP-10: when linking fails half way, apply says so and the log is as it was."""
+    """OP-10: when linking fails half way, apply reports it and the log is unchanged."""
     path = make(root)
     before = keys(path / "orders-0")
     stage(shell, path, "--keep-replaced", root / "kept")
@@ -193,8 +193,8 @@ def cut_short(shell: Shell, path: Path, monkeypatch: pytest.MonkeyPatch, base: i
         assert shell("apply", path, "--quiet", *COMPACT, *SMALL, *more).code == 130
 
 
-def test_a_broker_made_an_index_anew(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two tries: the one that was kept before is not that of the segment any more, and in nobody's way."""
+def test_a_broker_writes_an_index_again(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two tries: the kept index does not belong to the segment any more, and does no harm."""
     path = three_groups(root)
     before = keys(path / "orders-0")
     stage(shell, path, "--keep-replaced", root / "kept", *SMALL)
@@ -210,7 +210,7 @@ def test_a_broker_made_an_index_anew(root: Path, shell: Shell, monkeypatch: pyte
 
 
 def test_kept_in_two_places(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``undo`` looks in one: the second try is told to name it, and the plan waits for that."""
+    """``undo`` reads one directory, so the second try asks for the same one, and the staged cleaning waits for that."""
     path = three_groups(root)
     before = keys(path / "orders-0")
     stage(shell, path, "--keep-replaced", root / "kept", *SMALL)
@@ -229,7 +229,7 @@ def test_kept_in_two_places(root: Path, shell: Shell, monkeypatch: pytest.Monkey
 
 
 def test_a_probe_that_was_left(root: Path, shell: Shell) -> None:
-    """Of one that was killed: in a container each has the same number."""
+    """Left by a killed process: in a container all of them have the same process number."""
     path = make(root)
     (root / "kept" / f".cleanerd-link-probe-{os.getpid()}").write_text("")
     stage(shell, path, "--keep-replaced", root / "kept")

@@ -1,4 +1,4 @@
-"""What ``cleanerd status`` shows: its first line, and which partitions."""
+"""The output of ``cleanerd status``: its first line, and which partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.daemon.views import GIB, NOW_MS, log_dir, open_since, partition, view
 
 
 def test_the_headline() -> None:
-    """What was done by mode: observe mode cleans nothing, and says how often it worked out what it would save."""
+    """The work by mode: observe mode cleans nothing, and shows how many savings it computed."""
     well = headline(view(partitions=(partition(),)).to_json())
     assert well.startswith("cleanerd 0.1.0, mode auto, ready, up ")
     assert ", 1 partition, 0 cleaned, " in well
@@ -28,7 +28,7 @@ def test_the_headline() -> None:
 
 
 def test_a_number_and_its_noun() -> None:
-    """No operator reads ``1 partitions``."""
+    """``1 partitions`` never appears."""
     assert [counted(count, "batch") for count in (0, 1, 1234)] == ["0 batches", "1 batch", "1,234 batches"]
     assert (counted(1, "topic", "is"), counted(2, "topic", "is")) == ("1 topic is", "2 topics are")
 
@@ -46,7 +46,7 @@ def test_a_number_and_its_noun() -> None:
     ],
 )
 def test_a_change(before: int, after: int, message: str) -> None:
-    """Units that agree are named once; what hardly changes is not called unchanged."""
+    """Equal units appear once; a small change is not shown as unchanged."""
     assert human_change(before, after) == message
 
 
@@ -71,7 +71,7 @@ def test_which_partitions() -> None:
 
 
 def test_several_log_directories_have_a_column(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where there is one its name says nothing."""
+    """With a single directory the column is not shown."""
     rows = (partition(log_dir="/data-1"), partition(number=1, log_dir="/data-2"))
     both = view(log_dirs=(log_dir("/data-1"), log_dir("/data-2")), partitions=rows).to_json()
     print_status(Output(), both, both["partitions"])
@@ -84,7 +84,7 @@ def test_several_log_directories_have_a_column(capsys: pytest.CaptureFixture[str
 
 
 def test_a_log_directory_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
-    """How much is free there nobody knows; it was told as 0 B."""
+    """Its free space is unknown; it was shown as 0 B."""
     gone = log_dir("/data-1", online=False, total_bytes=0, free_bytes=0, error="does not exist")
     print_status(Output(), view(log_dirs=(gone,)).to_json(), [])
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("/data-1")]
@@ -92,14 +92,14 @@ def test_a_log_directory_that_cannot_be_read(capsys: pytest.CaptureFixture[str])
 
 
 def test_no_partition_at_all(capsys: pytest.CaptureFixture[str]) -> None:
-    """An empty table is no answer: a topic that was made just now is missing, and will come."""
+    """An empty table is not an answer: a topic that was just created is missing, and will appear."""
     print_status(Output(), view().to_json(), [])
     assert "a topic is listed 5 minutes after it was created or changed" in " ".join(capsys.readouterr().err.split())
     shown = view(partitions=(partition("orders", 0),)).to_json()
     print_status(Output(), shown, [])
-    assert capsys.readouterr().err == "", "none of those that were asked for"
+    assert capsys.readouterr().err == "", "none of the requested ones"
     print_status(Output(), view(ready=False).to_json(), [])
-    assert capsys.readouterr().err == "", "nobody has looked yet"
+    assert capsys.readouterr().err == "", "no scan has ended yet"
 
 
 def _clean(number: int, outcome: str, ended_ms: int, **result: object) -> CleanView:
@@ -108,7 +108,7 @@ def _clean(number: int, outcome: str, ended_ms: int, **result: object) -> CleanV
 
 
 def test_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
-    """OP-17: in text what the page has in its first tile, and more: which ones, and the command for them."""
+    """OP-17: as text the content of the page's first tile, and more: which partitions, and the command for them."""
     failed = _clean(4, "failed", NOW_MS, reason="not enough free space")
     made = view(
         made_ms=NOW_MS,
@@ -156,15 +156,15 @@ def test_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("kept", "shown"), [(1200, "up to 1,200 wait for 2"), (None, "waits for 2")])
-def test_how_many_tombstones_wait(kept: int | None, shown: str) -> None:
-    """U-94: at most so many; unknown until a cleaning has counted them."""
+def test_the_number_of_waiting_tombstones(kept: int | None, shown: str) -> None:
+    """U-94: an upper bound; unknown until a cleaning has counted them."""
     held = partition(waits_for=(2,), next_purge_ms=NOW_MS, tombstones_kept=kept)
     (entry,) = view(partitions=(held,)).to_json()["partitions"]
     assert shown in partition_row(entry, NOW_MS)
 
 
 def test_history_in_text(capsys: pytest.CaptureFixture[str]) -> None:
-    """OP-17: for hosts without a browser; the newest first, of the partitions that are named, at most as many."""
+    """OP-17: for hosts without a browser; the newest first, of the named partitions, up to a limit."""
     made = view(
         partitions=(partition(number=0), partition(number=1)),
         history=(
@@ -214,7 +214,7 @@ def test_many_partitions_are_shown_by_topic(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_the_canary(capsys: pytest.CaptureFixture[str]) -> None:
-    """D-20: how far it is, and what it holds for."""
+    """D-20: its progress, and why it holds."""
     well = CanaryView("5 partitions", 2, 4096, 1500, verifying="orders-1")
     print_status(Output(as_json=False), view(canary=well).to_json(), [])
     lines = capsys.readouterr().out.splitlines()

@@ -1,4 +1,4 @@
-"""Strategies on the command line: delegation (U-8), what is told of them, what a switch would keep otherwise."""
+"""Strategies on the command line: delegation (U-8), its messages, and what a switch would retain instead."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ALL_RULES = {
 @pytest.mark.parametrize("rules", ALL_RULES.values(), ids=ALL_RULES)
 @pytest.mark.parametrize("command", ["clean", "stage"])
 def test_an_undelegated_topic_is_refused(root: Path, shell: Shell, command: str, rules: tuple[str, ...]) -> None:
-    """U-8: nothing is written; reason and way out are said; --force does not help. The same run cleans `good`."""
+    """U-8: nothing is written; reason and solution are shown; --force does not help. The same run cleans `good`."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": Partition({0: batch(0, ("k", "1")), 1: b""})})
     write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}, "good": {}})
     before = tree(path / "orders-0", without=())
@@ -49,7 +49,7 @@ def test_an_undelegated_topic_is_refused(root: Path, shell: Shell, command: str,
 
 
 def test_one_refused_topic_stops_no_other(root: Path, shell: Shell) -> None:
-    """U-8, OP-21: the others are cleaned, and the exit code says that not all were."""
+    """U-8, OP-21: the others are cleaned, and the exit code shows that not all were."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": dirty()})
     write_metadata(path, topics={name: {"cleanup.policy": "compact"} for name in ("orders", "good")})
     answer = shell("clean", path, "--yes", "--force", "--json", "--now-ms", NOW, *TIMESTAMP)
@@ -71,7 +71,7 @@ def test_plan_and_explain_say_why_and_how(root: Path, shell: Shell) -> None:
 
 @pytest.mark.parametrize("rules", ALL_RULES.values(), ids=ALL_RULES)
 def test_a_delegated_topic_is_cleaned(root: Path, shell: Shell, rules: tuple[str, ...]) -> None:
-    """U-8, U-9: by the cluster's metadata; the broker's ratio of 1 is not ours, so it needs no --force either."""
+    """U-8, U-9: by the cluster's metadata; the broker's ratio of 1 is ignored, so it needs no --force either."""
     path = make(root)
     write_metadata(path, topics={"orders": DELEGATED})
     answer = shell("clean", path, "--yes", "--json", "--now-ms", NOW, *rules, *QUIET)
@@ -79,7 +79,7 @@ def test_a_delegated_topic_is_cleaned(root: Path, shell: Shell, rules: tuple[str
 
 
 def test_a_brokers_lag_defeats_the_ratio(root: Path, shell: Shell) -> None:
-    """U-8: the dynamic default of the cluster counts, and so does server.properties; nobody looked means unknown."""
+    """U-8: the dynamic default of the cluster is used, and server.properties too; without them it is unknown."""
     path = make(root)
     bare = {key: DELEGATED[key] for key in ("cleanup.policy", "min.cleanable.dirty.ratio")}
     metadata = write_metadata(path, topics={"orders": bare})
@@ -110,8 +110,8 @@ def test_a_brokers_lag_defeats_the_ratio(root: Path, shell: Shell) -> None:
     }
 
 
-def test_without_metadata_only_the_operators_word_helps(root: Path, shell: Shell) -> None:
-    """U-8: settings of the same names prove nothing; ``cleanerd.delegation=assumed`` is said for what it is."""
+def test_without_metadata_only_the_operators_confirmation_helps(root: Path, shell: Shell) -> None:
+    """U-8: settings of the same names prove nothing; ``cleanerd.delegation=assumed`` is reported as unproven."""
     path = make(root)
     settings = [word for key, text in DELEGATED.items() for word in set_topic(key, text)]
     refused = shell("clean", path, "--yes", "--force", "--json", "--now-ms", NOW, *settings, *TIMESTAMP)
@@ -121,14 +121,14 @@ def test_without_metadata_only_the_operators_word_helps(root: Path, shell: Shell
     assert (cleaned.code, only_partition(cleaned)["outcome"]) == (0, "cleaned")
 
 
-def test_the_operators_word_does_not_outweigh_the_cluster(root: Path, shell: Shell) -> None:
+def test_the_operators_confirmation_does_not_override_the_cluster(root: Path, shell: Shell) -> None:
     path = make(root)
     write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
     assert shell("clean", path, "--yes", "--force", "--now-ms", NOW, *TIMESTAMP, *ASSUMED).code == 4
 
 
-def test_a_plan_staged_before_the_topic_was_handed_back_is_dropped(root: Path, shell: Shell) -> None:
-    """U-8: between stage and apply somebody may hand the topic back; then the broker's cleaner has it again."""
+def test_a_cleaning_staged_before_the_topic_was_handed_back_is_discarded(root: Path, shell: Shell) -> None:
+    """U-8: an operator may hand the topic back between stage and apply; then the broker's cleaner has it again."""
     path = make(root)
     metadata = write_metadata(path, topics={"orders": DELEGATED})
     staged = shell("stage", path, "--force", "--json", *TIMESTAMP, *QUIET)
@@ -142,7 +142,7 @@ def test_a_plan_staged_before_the_topic_was_handed_back_is_dropped(root: Path, s
     assert keys(path / "orders-0") == before
 
 
-def test_saved_values_say_when_a_delegated_topic_is_cleaned(root: Path, shell: Shell) -> None:
+def test_saved_values_decide_when_a_delegated_topic_is_cleaned(root: Path, shell: Shell) -> None:
     """U-9: those of this cluster; a ratio that the log does not reach, then one that it does."""
     path = make(root, cleaner_offset=2)
     write_metadata(path, topics={"orders": DELEGATED})
@@ -172,7 +172,7 @@ def test_saved_values_say_when_a_delegated_topic_is_cleaned(root: Path, shell: S
     assert "delegations.json: damaged" in answer.err
 
 
-def test_the_table_has_a_strategy_column_only_when_it_says_something(root: Path, shell: Shell) -> None:
+def test_the_table_has_a_strategy_column_only_if_they_differ(root: Path, shell: Shell) -> None:
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": dirty()})
     write_metadata(path, topics={"orders": DELEGATED, "good": {"cleanup.policy": "compact"}})
     assert "strategy" not in shell("plan", path).out
@@ -196,7 +196,7 @@ def test_json_has_the_rules_and_the_formats(root: Path, shell: Shell) -> None:
     assert (row["lowest_magic"], row["highest_magic"], row["max_message_bytes"]) == (2, 2, 2_000_000)
 
 
-def test_warnings_are_reported_once_a_topic(root: Path, shell: Shell) -> None:
+def test_warnings_are_reported_once_per_topic(root: Path, shell: Shell) -> None:
     """R280-13, R280-7: by plan, explain, clean and stage; two partitions are one topic."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
     write_metadata(path, topics={"orders": {**DELEGATED, "delete.retention.ms": "1000"}})
@@ -210,8 +210,8 @@ def test_warnings_are_reported_once_a_topic(root: Path, shell: Shell) -> None:
     assert fallen.json["partitions"][0]["strategy"] == "offset"
 
 
-def test_explain_says_that_the_rules_changed(root: Path, shell: Shell) -> None:
-    """U-6, R280-11: the clean part stays as it is."""
+def test_explain_shows_that_the_settings_changed(root: Path, shell: Shell) -> None:
+    """U-6, R280-11: the clean section stays as it is."""
     path = make(root)
     write_metadata(path, topics={"orders": DELEGATED})
     assert shell("clean", path, "--yes", "--force", "--now-ms", NOW, *QUIET, *TIMESTAMP).code == 0
@@ -225,7 +225,7 @@ def test_explain_says_that_the_rules_changed(root: Path, shell: Shell) -> None:
 
 
 def test_exact_counts_what_the_header_strategy_did_not_expect(root: Path, shell: Shell) -> None:
-    """R280-6: absent, malformed, right; the active segment is not looked at."""
+    """R280-6: absent, malformed, right; the active segment is not read."""
     sealed = versioned(0, "a", 1) + versioned(1, "b", None) + versioned(2, "c", b"short") + versioned(3, "a", 0)
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: sealed, 4: versioned(4, "z", None)})})
     write_metadata(path, topics={"orders": DELEGATED})
@@ -243,7 +243,7 @@ def test_exact_counts_what_the_header_strategy_did_not_expect(root: Path, shell:
 
 
 def test_exact_counts_timestamps_of_the_far_future(root: Path, shell: Shell) -> None:
-    """More than an hour ahead of --now-ms: such a record wins its key until then."""
+    """More than an hour ahead of --now-ms: such a record is the retained one of its key until then."""
     hour = 3_600_000
     sealed = b"".join(versioned(at, "k", None, timestamp=NOW + ahead) for at, ahead in enumerate((0, hour, hour + 1)))
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: sealed, 3: b""})})
@@ -278,7 +278,7 @@ def winners(records: list[tuple[str, int, int | None]], strategy: str) -> dict[s
 @pytest.mark.parametrize("switch", ["offset", "timestamp", "header"])
 @pytest.mark.parametrize("current", ["offset", "timestamp", "header"])
 def test_a_switch_is_counted_exactly(root: Path, shell: Shell, current: str, switch: str, seed: int) -> None:
-    """``plan --strategy``: the keys whose winner differs, against a dict; from the log start, whatever is clean."""
+    """``plan --strategy``: the keys whose retained record differs, compared with a dict; from the log start."""
     chance = random.Random(seed)
     records = [
         (f"k{chance.randrange(40)}", NOW - chance.randrange(50), chance.choice([None, *range(-3, 4)]))
@@ -295,7 +295,7 @@ def test_a_switch_is_counted_exactly(root: Path, shell: Shell, current: str, swi
     before = tree(path, without=())
     row = only_partition(shell("plan", path, "--json", "--strategy", wanted, "--now-ms", NOW, *rules))
     assert tree(path, without=()) == before
-    # Records below the log start are nobody's (U-2); a list of holes keeps the offsets.
+    # Records below the log start are ignored (U-2); a list of holes keeps the offsets.
     visible = [record if at >= start else ("", 0, None) for at, record in enumerate(records)]
     now, then = winners(visible, current), winners(visible, switch)
     differing = {key for key in now if key and now[key] != then[key]}
@@ -309,7 +309,7 @@ def test_a_switch_is_counted_exactly(root: Path, shell: Shell, current: str, swi
 
 
 def test_a_switch_is_shown_and_needs_no_delegation(root: Path, shell: Shell) -> None:
-    """Counting is allowed before anything is switched on: that is what it is for."""
+    """Counting is allowed before anything is switched on, which is its purpose."""
     sealed = versioned(0, "a", 2) + versioned(1, "a", 1) + versioned(2, "b", 1)
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: sealed, 3: b""})})
     reported = shell("plan", path, "--strategy", "header:v", *COMPACT).out.splitlines()

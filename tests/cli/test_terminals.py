@@ -1,4 +1,4 @@
-"""What the command line writes on terminals of any kind, and where there is none."""
+"""The command line's output on terminals of any kind, and without one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.root import REPOSITORY
 
 
 def all_of(terminal: int) -> str:
-    """What a terminal was told that nobody has open any more: a read gives what the kernel has passed on by then."""
+    """All output to a closed terminal: a read returns what the kernel has passed on by then."""
     reported = b""
     with os.fdopen(terminal, "rb", buffering=0) as main, contextlib.suppress(OSError):
         while piece := main.read(10_000):
@@ -36,12 +36,12 @@ def test_colours_only_on_a_terminal_and_not_with_no_color(environ: dict[str, str
         )  # fmt: skip
     shown = all_of(main)
     assert ("\x1b[1mTOPIC" in shown) is coloured
-    assert "\x1b[2J" not in shown  # not even there does a name from a log directory clear the screen
+    assert "\x1b[2J" not in shown  # even there, no name from a log directory clears the screen
 
 
 @pytest.mark.long
 def test_a_traceback_on_a_terminal_has_no_variables() -> None:
-    """What goes wrong while somebody logs in must not show the password."""
+    """An error during a login must not show the password."""
     code = (
         "import structlog; from cleanerd.cli.output import configure_logging\n"
         "configure_logging(verbose=False, quiet=False)\n"
@@ -63,7 +63,7 @@ def test_a_traceback_on_a_terminal_has_no_variables() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
 def test_live_in_any_encoding(encoding: str) -> None:
-    """A cell that is cut ends with "…", which Latin-1 has not: ``top`` was an unexpected error there."""
+    """A cut cell ends with "…", which Latin-1 does not have: ``top`` ended with an unexpected error."""
     code = (
         "from rich.table import Table; from rich.text import Text; from cleanerd.cli.output import Output\n"
         "table = Table(box=None, width=20)\n"
@@ -78,8 +78,8 @@ def test_live_in_any_encoding(encoding: str) -> None:
             timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
     shown = ""
-    with contextlib.suppress(OSError):  # a terminal that nobody has any more ends with an error
-        while part := os.read(main, 20_000):  # it comes in pieces
+    with contextlib.suppress(OSError):  # a closed terminal ends with an error
+        while part := os.read(main, 20_000):  # the output arrives in pieces
             shown += part.decode(encoding, errors="replace")
     os.close(main)
     assert done.returncode == 0, done.stderr

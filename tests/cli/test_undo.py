@@ -78,7 +78,7 @@ def test_everything_as_before(root: Path, shell: Shell) -> None:
 
 
 def test_an_undone_partition_can_be_cleaned_again(root: Path, shell: Shell) -> None:
-    """The clean point went back: the same cleaning does the same."""
+    """The checkpoint moved back: the same cleaning has the same result."""
     path = make(root)
     clean_and_keep(shell, path)
     undo(shell, path)
@@ -107,7 +107,7 @@ def test_two_cleanings_one_after_the_other(root: Path, shell: Shell) -> None:
 
 
 def test_list(root: Path, shell: Shell) -> None:
-    """What is kept, since when and where; nothing changes."""
+    """The kept segments, since when and where; nothing changes."""
     path = make(root)
     assert shell("undo", path, "--list").out == f"Nothing is kept, according to {root / 'state'}.\n"
     clean_and_keep(shell, path)
@@ -151,7 +151,7 @@ def rewrite_in_place(path: Path) -> None:
 
 
 def copy_over(path: Path) -> None:
-    """The same bytes in another file: what any cleaner leaves that found nothing to drop."""
+    """The same bytes in another file: the result of any cleaner that found nothing to remove."""
     copy = path.with_suffix(".copy")
     copy.write_bytes(path.read_bytes())
     os.utime(copy, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
@@ -185,7 +185,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("reason", CHANGES)
 def test_refused(root: Path, shell: Shell, reason: str) -> None:
-    """Anything that the cleaning covered went its own way: exit code 4, and nothing at all is changed."""
+    """A change of anything that the cleaning covered: exit code 4, and nothing at all is changed."""
     path = make(root)
     clean_and_keep(shell, path)
     CHANGES[reason](root)
@@ -204,11 +204,11 @@ def test_a_refusal_is_printed_once(root: Path, shell: Shell) -> None:
     answer = undo(shell, path)
     assert answer.code == 4
     assert (answer.out + answer.err).count("another checksum") == 1
-    assert "why" not in answer.out.split(), "a column without a word"
+    assert "why" not in answer.out.split(), "a column without a message"
 
 
 def test_cleaned_again_without_keeping(root: Path, shell: Shell) -> None:
-    """A later cleaning that left the outputs alone can still have dropped a tombstone of what would come back."""
+    """A later cleaning that kept the outputs can still have removed a tombstone of a record that would come back."""
     path = make(root)
     clean_and_keep(shell, path, "--cleanable-to", 4)
     assert shell.clean(path).code == 0
@@ -238,7 +238,9 @@ def test_one_bad_partition_stops_no_other_one(root: Path, shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("where", ["missing", "inside", "the log directory", "another broker's", "another file system"])
-def test_where_nothing_can_be_kept(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_a_directory_that_cannot_keep_segments(
+    root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     """S-40, H-21: a clear error before anything is done."""
     path = make(root)
     other = make_log_dir(root / "other", {"good-0": good()})
@@ -267,7 +269,7 @@ def test_where_nothing_can_be_kept(root: Path, shell: Shell, monkeypatch: pytest
 
 
 def test_without_a_state_directory_nothing_is_kept(root: Path, shell: Shell) -> None:
-    """What could not be found again is not cleaned."""
+    """A cleaning that could not be found again does not happen."""
     path = make(root)
     (root / "state").mkdir()
     (root / "state" / "trash").write_text("")
@@ -295,7 +297,7 @@ def test_damaged_trash(root: Path, shell: Shell) -> None:
 
 
 def test_another_state_directory(root: Path, shell: Shell) -> None:
-    """What is kept is there, and nobody knows where it belongs: refused, by name, instead of nothing to undo."""
+    """The segments are kept, but not known in this one: refused, by name, instead of nothing to undo."""
     path = make(root)
     clean_and_keep(shell, path)
     (root / "state").rename(root / "mine")
@@ -324,7 +326,7 @@ def test_undo_asks_before_it_changes_anything(root: Path, shell: Shell) -> None:
 
 
 def test_other_directories_do_not_matter(root: Path, shell: Shell) -> None:
-    """Entries of other partitions and directories are no business of this one."""
+    """Entries of other partitions and directories do not matter."""
     path = make(root)
     other = make_log_dir(root / "other", {"orders-0": dirty()})
     meta = (other / "meta.properties").read_text().replace("node.id=1", "node.id=2")

@@ -1,4 +1,4 @@
-"""``cleanerd undo`` beside what is not its own: a newer release's entry, a replica on its way, a quarantine (S-40)."""
+"""``cleanerd undo`` next to a newer release's entry, a replica that is being moved, and a quarantine (S-40)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("kept")
 
 
-def test_a_newer_entry_is_in_nobodys_way(root: Path, shell: Shell) -> None:
-    """What this release cannot read it leaves, says so, and undoes what it can: exit code 6, some were done."""
+def test_a_newer_entry_does_not_stop_undo(root: Path, shell: Shell) -> None:
+    """It keeps and reports entries that it cannot read, and undoes the others: exit code 6, some were done."""
     path = make(root)
     clean_and_keep(shell, path)
     newer = root / "state" / "trash" / "20260101t000000-00000000.json"
@@ -38,7 +38,7 @@ def test_a_newer_entry_is_in_nobodys_way(root: Path, shell: Shell) -> None:
 def test_a_replica_that_is_being_moved_is_not_undone(root: Path, shell: Shell) -> None:
     """The broker has copied a part of the cleaned log to another directory, and would copy the rest as it was before.
 
-    What a tombstone hid could follow it there without it (by version it may lie above).
+    Records that a tombstone deleted could follow there without it (by version it may be above them).
     """
     path = make(root)
     clean_and_keep(shell, path)
@@ -59,7 +59,7 @@ def test_a_replica_that_is_being_moved_is_not_undone(root: Path, shell: Shell) -
 
 
 def test_the_reason_of_a_later_quarantine_after_an_undo(root: Path, shell: Shell) -> None:
-    """Which segment that is about, and when it is tried again, stay remembered: with the segment the reason goes."""
+    """Its segment, and the time of the next try, stay stored: the reason disappears with the segment."""
     path = make(root)
     clean_and_keep(shell, path)
     (state,) = (root / "state" / "partitions").rglob("*.json")
@@ -76,7 +76,10 @@ def test_the_reason_of_a_later_quarantine_after_an_undo(root: Path, shell: Shell
 
 
 def test_a_disk_that_was_mounted_elsewhere(root: Path, shell: Shell) -> None:
-    """The log directory is known by its id; who says where it was kept gets it back, and nothing of it is left."""
+    """The log directory is known by its id.
+
+    Undo finds the kept segments if their directory is named, and leaves none.
+    """
     path = make(root)
     clean_and_keep(shell, path)
     moved = path.rename(root / "moved")

@@ -1,4 +1,4 @@
-"""``cleanerd verify``: what it takes, what it prints, exit codes."""
+"""``cleanerd verify``: its arguments, its output, its exit codes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _verify(shell: Shell, *arguments: object) -> tuple[int, list[dict[str, objec
 
 
 def test_right_log(scene: Scene, shell: Shell) -> None:
-    """Exit code 0 and a count of what was read, for all three kinds of argument."""
+    """Exit code 0 and a count of the records read, for all three kinds of argument."""
     for path in (scene.log_dir, scene.partition, scene.file(0), scene.file(0, ".index"), scene.file(7, ".txnindex")):
         assert _verify(shell, path) == (0, [])
     answer = shell("verify", scene.log_dir, "--now-ms", NOW)
@@ -70,7 +70,7 @@ def test_small_files(scene: Scene, shell: Shell) -> None:
 
 
 def test_error(scene: Scene, shell: Shell) -> None:
-    """Exit code 5; the finding names kind, file, byte and offset, in the table and in JSON; the rule's id in JSON."""
+    """Exit code 5; the finding has kind, file, byte and offset, in the table and in JSON; the rule's id in JSON."""
     scene.put(0, s.SECOND_CLEANED + s.LAST_OF_7)
     code, (finding,) = _verify(shell, scene.log_dir)
     assert code == 5
@@ -91,14 +91,14 @@ def test_error(scene: Scene, shell: Shell) -> None:
     assert total.endswith(": 1 error, 0 warnings")
 
 
-def test_warning_is_no_error(scene: Scene, shell: Shell) -> None:
+def test_a_warning_is_not_an_error(scene: Scene, shell: Shell) -> None:
     scene.file(0, ".log.deleted").write_bytes(b"")
     code, (finding,) = _verify(shell, scene.log_dir)
     assert (code, finding["severity"]) == (0, "warning")
 
 
 def test_clean_below(scene: Scene, shell: Shell) -> None:
-    """The clean point is the checkpoint's; the option wins; a partition on its own has none, which a note says."""
+    """The first dirty offset is the checkpoint's; the option overrides it; a single partition has none, says a note."""
     assert read_checkpoint(scene.log_dir / CLEANER_CHECKPOINT) == {s.NAME: s.CLEAN_TO}
     code, found = _verify(shell, scene.partition, "--clean-below", 18)
     assert (code, [each["offset"] for each in found]) == (5, [3]), "a@3 and a@17"
@@ -109,7 +109,7 @@ def test_clean_below(scene: Scene, shell: Shell) -> None:
 
 
 def test_against(scene: Scene, shell: Shell) -> None:
-    """--against takes the copy, or the directory it lies in, also for a whole log directory."""
+    """--against takes the copy, or its parent directory, also for a whole log directory."""
     scene.put(13, b"")
     for target in (scene.partition, scene.log_dir):
         code, found = _verify(shell, target, "--against", scene.copy.parent)
@@ -119,13 +119,13 @@ def test_against(scene: Scene, shell: Shell) -> None:
 
 
 def test_against_a_directory_without_the_partition(scene: Scene, shell: Shell) -> None:
-    """A partition without a copy is verified, and that it was not compared is told."""
+    """A partition without a copy is verified, and reported as not compared."""
     code, (finding,) = _verify(shell, scene.log_dir, "--against", scene.partition)
     assert (code, finding["severity"], finding["file"]) == (0, "warning", str(scene.partition))
 
 
 def test_a_partition_that_only_the_copy_has(root: Path, shell: Shell) -> None:
-    """Nobody can say that nothing is lost of a log directory without it."""
+    """A log directory without it may have lost records."""
     names = ("orders-0", "orders-1", "carts-0")
     copy = make_log_dir(root / "copy", {name: dirty() for name in names})
     path = make_log_dir(root / "logs", {"orders-0": dirty()})
@@ -158,7 +158,7 @@ def test_staged_file(scene: Scene, shell: Shell) -> None:
     ],
 )
 def test_usage(scene: Scene, shell: Shell, arguments: tuple[object, ...], text: str) -> None:
-    """What makes no sense is exit code 2."""
+    """Contradicting arguments are exit code 2."""
     names = {"log_dir": scene.log_dir, "root": shell.root, "partition": scene.partition, "file": scene.file(0)}
     answer = shell("verify", *(str(argument).format(**names) for argument in arguments))
     assert answer.code == 2
@@ -173,7 +173,7 @@ def test_against_without_segments(scene: Scene, shell: Shell) -> None:
 
 
 def test_one_bad_partition_stops_no_other(root: Path, shell: Shell) -> None:
-    """OP-10: a segment that cannot be read is a finding, and the next partition is verified."""
+    """OP-10: an unreadable segment is a finding, and the next partition is verified."""
     path = make_scene(root).log_dir
     (path / "aaa-0").mkdir()
     (path / "aaa-0" / f"{0:020d}.log").symlink_to(path / "nowhere")
@@ -184,7 +184,7 @@ def test_one_bad_partition_stops_no_other(root: Path, shell: Shell) -> None:
 
 
 def test_read_errors_of_the_disk_are_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told, and kept without its frames: each of thousands would hold buffers and a table of keys."""
+    """The error is reported, and kept without its frames: thousands of them would hold buffers and tables of keys."""
     path = make(root)
 
     def refuses(_path: Path, *_: object) -> None:
@@ -205,10 +205,10 @@ def test_read_errors_of_the_disk_are_reported(root: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("failure", [MemoryError(), OSError(errno.ENOSPC, "No space left on device")])
-def test_a_lack_of_memory_is_no_damage(
+def test_a_lack_of_memory_is_not_damage(
     root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
-    """OP-10: memory, or room for the keys, in one partition: the others are verified, and no damage is told."""
+    """OP-10: memory, or space for the keys, in one partition: the others are verified, and no damage is reported."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
 
     def refuses(partition: Path, *more: Any) -> Any:
@@ -225,7 +225,7 @@ def test_a_lack_of_memory_is_no_damage(
 
 
 def test_a_checkpoint_that_cannot_be_read(root: Path, shell: Shell) -> None:
-    """Where a disk fails it says least of all to say nothing: all else is verified."""
+    """A failing disk is the worst reason to report nothing: all else is verified."""
     path = make(root)
     (path / CLEANER_CHECKPOINT).unlink(missing_ok=True)
     (path / CLEANER_CHECKPOINT).mkdir()
@@ -239,7 +239,7 @@ def test_a_checkpoint_that_cannot_be_read(root: Path, shell: Shell) -> None:
 
 
 def test_against_itself(root: Path, shell: Shell) -> None:
-    """A slip of the hand: told as that."""
+    """A mistake of the operator: reported as such."""
     path = make(root) / "orders-0"
     answer = shell("verify", path, "--against", path)
     assert answer.code == 1
@@ -277,7 +277,7 @@ def test_partition_that_is_a_link(root: Path, shell: Shell) -> None:
 
 
 def test_after_clean(root: Path, shell: Shell) -> None:
-    """What ``cleanerd clean`` leaves is right; before it the same clean point would have been wrong."""
+    """The result of ``cleanerd clean`` is right; before it the same first dirty offset would have been wrong."""
     path = make(root)
     assert _verify(shell, path / "orders-0", "--clean-below", 6)[0] == 5
     assert shell.clean(path, *COMPACT).code == 0
@@ -285,8 +285,8 @@ def test_after_clean(root: Path, shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("where", ["metadata", "server.properties", "unknown"])
-def test_producers_expire_as_the_broker_says(root: Path, shell: Shell, where: str) -> None:
-    """R192-2: what the cleaning went by; with Kafka's default the batch of an expired producer would be missed."""
+def test_producers_expire_as_the_broker_is_configured(root: Path, shell: Shell, where: str) -> None:
+    """R192-2: as for the cleaning; with Kafka's default the batch of an expired producer would be missed."""
     first = encode_batch([s.record("a", "1", 0)], producer_id=7, producer_epoch=0, base_sequence=0)
     logs = {0: first, 1: encode_batch([s.record("a", "2", 0)], base_offset=1), 2: b""}
     path = make_log_dir(root / "logs", {"orders-0": Partition(logs)})
@@ -311,7 +311,7 @@ def test_producers_expire_as_the_broker_says(root: Path, shell: Shell, where: st
 
 
 def test_strategy_of_the_topic(root: Path, shell: Shell) -> None:
-    """R280-4, U-28: the record of the highest version is the right one where the settings say so, and only there."""
+    """R280-4, U-28: the record of the highest version is right if the settings say so, and only then."""
     loser = batches(rec("k", 1), first=1)
     kept = batches(rec("k", 9)) + encode_batch([], base_offset=1)
     log_dir = make_log_dir(root / "d", {s.NAME: Partition({0: kept, 2: b""})})
@@ -350,8 +350,8 @@ def test_only_some_partitions(root: Path, shell: Shell) -> None:
 
 
 @pytest.mark.usefixtures("kept")
-def test_against_kept_segments_of_which_some_are_gone(root: Path, shell: Shell) -> None:
-    """What nobody can compare is told: with the first one gone the rest looked like all that there was."""
+def test_against_kept_segments_some_of_which_are_missing(root: Path, shell: Shell) -> None:
+    """Partitions that cannot be compared are reported: without the first, the rest looked complete."""
     path = make(root)
     assert shell.clean(path, "--keep-replaced", root / "kept").code == 0
     (plan,) = (root / "kept").iterdir()

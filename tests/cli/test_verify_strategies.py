@@ -1,6 +1,6 @@
-"""``verify`` and ``audit`` under strategies: what the real cleaner leaves is right, and what is wrong is found.
+"""``verify`` and ``audit`` under strategies: the real cleaner's result is right, and errors are found.
 
-Their rules are written down apart from the cleaner's (U-28); here the two meet.
+Their rules are written independently of the cleaner's (U-28); these tests compare the two.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def record(key: str, version: int | bytes | None = None, *, timestamp: int = NOW
 
 
 def random_record(chance: random.Random) -> Record:
-    """A few keys, versions and times; every sort of tombstone, and of what looks like one."""
+    """A few keys, versions and times; tombstones of every kind, and values that look like one."""
     version = chance.choice([None, b"short", *range(-3, 4)])
     markers: list[tuple[bytes, bytes | None]] = [(b"d", b"1"), (b"d", b"0"), (b"d", None), (b"e", b"1")]
     return record(
@@ -115,8 +115,8 @@ def test_a_cleaned_log_passes_verification(
         assert (answer.code, reported) == (0, [])
 
 
-def test_the_clean_point_comes_from_cleanerds_state(root: Path, shell: Shell) -> None:
-    """U-10: Kafka's checkpoint is about Kafka's rules; without cleanerd's state the keys would not be compared."""
+def test_the_checkpoint_comes_from_cleanerds_state(root: Path, shell: Shell) -> None:
+    """U-10: Kafka's checkpoint is for Kafka's strategy; without cleanerd's state the keys would not be compared."""
     rules = (*HEADER, *KNOWN)
     path = make_log_dir(root / "logs", {"orders-0": log_of(1)})
     done = shell("clean", path, "--yes", "--force", "--json", "--from-start", "--now-ms", NOW, *rules)
@@ -129,8 +129,8 @@ def test_the_clean_point_comes_from_cleanerds_state(root: Path, shell: Shell) ->
     assert shell("verify", path / "orders-0", "--json", *rules).json["verified"][-1]["clean_below"] is None
 
 
-def test_the_clean_point_holds_for_the_cleaned_log_only(root: Path, shell: Shell) -> None:
-    """U-10: a copy is as clean; a log that was truncated and grew again is not, and nobody did anything wrong to it."""
+def test_the_checkpoint_applies_to_the_cleaned_log_only(root: Path, shell: Shell) -> None:
+    """U-10: a copy is as clean; a log that was truncated and grew again is not, which is no error."""
     rules = (*HEADER, *KNOWN)
     path = make_log_dir(root / "logs", {"orders-0": log_of(1)})
     done = shell("clean", path, "--yes", "--force", "--json", "--from-start", "--now-ms", NOW, *rules)
@@ -155,8 +155,8 @@ def test_the_clean_point_holds_for_the_cleaned_log_only(root: Path, shell: Shell
 
 
 @pytest.mark.parametrize("whose", ["what cleanerd wrote", "what stood there before", "news"])
-def test_kafkas_checkpoint_counts_as_for_a_cleaning(root: Path, shell: Shell, whose: str) -> None:
-    """U-10: beside a broker whose cleaner is off the log was truncated and grew again; nobody took the offset back."""
+def test_kafkas_checkpoint_is_used_as_for_a_cleaning(root: Path, shell: Shell, whose: str) -> None:
+    """U-10: the log was truncated and grew again while the broker's cleaner was off: the offset was never lowered."""
     path = make_log_dir(root / "logs", {"orders-0": log_of(1)})
     checkpoint = path / CLEANER_CHECKPOINT
     clean_end = max(int(log.stem) for log in (path / "orders-0").glob("*.log"))
@@ -227,8 +227,8 @@ def test_losers_under_each_strategy_are_found(
     assert (answer.code, found) == (5, expected)
 
 
-def test_tombstones_with_values_may_go_after_their_horizon(root: Path, shell: Shell) -> None:
-    """R87-6: what the mode calls a tombstone may be gone; under another mode the same loss is one."""
+def test_tombstones_with_values_may_be_removed_after_their_horizon(root: Path, shell: Shell) -> None:
+    """R87-6: a tombstone of this mode may be missing; under another mode the same record is a loss."""
     records = [record("a", attributes=0x20), record("b", headers=((b"d", b"1"),))]
     end = encode_batch([record("z", 1)], base_offset=2)
     expired = encode_batch(records, delete_horizon=NOW)
@@ -242,7 +242,7 @@ def test_tombstones_with_values_may_go_after_their_horizon(root: Path, shell: Sh
 
 
 def test_audit_shows_versions_and_the_modes_tombstones(root: Path, shell: Shell) -> None:
-    """R87-2, R87-3, R280-6: per record; v0 and v1 have nothing but null values."""
+    """R87-2, R87-3, R280-6: per record; v0 and v1 have only null values."""
     data = encode_legacy(0, b"k", None) + encode_batch(
         [
             record("k", 7, attributes=0x20),

@@ -30,7 +30,7 @@ ELSEWHERE: Final = {
     "hand-back": "a broker", "spark": "their tables are made by Output.table too", "demo": "a broker",
     "bench": "minutes", "move-aside": "a cluster", "adopt-state": "one sentence",
 }  # fmt: skip
-"""Commands that this page of tests does not run, and what they need."""
+"""Commands that this module does not run, and what they need."""
 
 COMMAND_LINES: Final = [
     ("plan", "{dir}"),
@@ -80,7 +80,8 @@ COMPACT: Final = [
 
 def too_wide(text: str) -> list[str]:
     """Lines wider than the terminal that could have been wrapped: a path or a name is never broken."""
-    lines = [line.rpartition("\x1b[2K")[2] for line in text.splitlines()]  # without what a progress bar erases
+    # without the characters with which a progress bar erases itself
+    lines = [line.rpartition("\x1b[2K")[2] for line in text.splitlines()]
     return [line for line in lines if len(line) > WIDTH and " " in line.strip()]
 
 
@@ -90,7 +91,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
 
 
-def test_every_command_is_here() -> None:
+def test_every_command_is_in_the_table() -> None:
     assert set(COMMANDS) == {words[0] for words in COMMAND_LINES} | set(ELSEWHERE)
 
 

@@ -1,4 +1,4 @@
-"""Clean a log directory, keep what is replaced, and undo the cleaning, all by the command line."""
+"""Clean a log directory, keep the replaced segments, and undo the cleaning, all by the command line."""
 
 from __future__ import annotations
 

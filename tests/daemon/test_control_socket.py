@@ -16,7 +16,7 @@ from cleanerd.daemon.control import ControlServer
 from cleanerd.daemon.control_client import control_socket, find_control_socket, send_request
 from cleanerd.errors import RefusedError
 from tests.cleaner.driver import scratch
-from tests.support.root import as_somebody, needs_root
+from tests.support.root import as_other_user, needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +61,7 @@ def test_a_socket_without_access() -> None:
                 return str(error)
             return "it answered"
 
-        answer = as_somebody(reported)
+        answer = as_other_user(reported)
         assert f"{root / 'state' / 'control.sock'}: the daemon does not answer: Permission denied" in answer
         assert "the daemon's user and root" in answer
 

@@ -81,7 +81,7 @@ COPIES = (
         "        str(RecordPlace(kept, name, KEPT",
         (
             "tests/verify/test_record_places.py::test_what_was_kept",
-            "tests/cli/test_audit.py::test_in_what_a_cleaning_replaced",
+            "tests/cli/test_audit.py::test_in_replaced_segments",
         ),
     ),
     Mutant(
@@ -92,7 +92,7 @@ COPIES = (
         "    elif False:",
         (
             "tests/verify/test_record_places.py::test_a_disk_that_is_not_mounted",
-            "tests/cli/test_audit.py::test_in_what_a_cleaning_replaced",
+            "tests/cli/test_audit.py::test_in_replaced_segments",
         ),
     ),
     Mutant(

@@ -147,7 +147,7 @@ DAEMON = (
         "cleanerd/doctor/partitions.py",
         "clean_below = log.cleaner_offset or 0",
         "clean_below = log.active.base",
-        ("tests/cli/test_doctor_topics.py::test_offsets_that_nothing_compacts",),
+        ("tests/cli/test_doctor_topics.py::test_offsets_that_are_never_compacted",),
     ),
     Mutant(
         "what-is-clean-already-counts-as-not-compacted",
@@ -662,7 +662,7 @@ DAEMON = (
         "cleanerd/resolution/broker_facts.py",
         "if port.isdecimal() and name not in roles:",
         "if port.isdecimal():",
-        ("tests/cli/test_explain.py::test_how_kafkas_tools_reach_the_broker",),
+        ("tests/cli/test_explain.py::test_the_brokers_address_for_kafkas_tools",),
     ),
     Mutant(
         "retry-forgets-the-windows",

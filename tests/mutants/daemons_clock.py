@@ -11,7 +11,7 @@ DAEMONS_CLOCK = (
         "cleanerd/state/last_time.py",
         "last=_DOCUMENT.load(state_dir, warnings)",
         "last=None",
-        ("tests/cli/test_clock.py::test_nothing_goes_by_a_clock_that_is_ahead",),
+        ("tests/cli/test_clock.py::test_a_clock_that_is_ahead_removes_nothing",),
     ),
     Mutant(
         "a-clock-that-is-behind-sets-horizons",

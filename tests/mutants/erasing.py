@@ -120,7 +120,7 @@ ERASING = (
         PROOF,
         "return each.statement.ended_ms,",
         "return -each.statement.ended_ms,",
-        (f"{CERTIFICATES}::test_the_newest_statement_counts",),
+        (f"{CERTIFICATES}::test_the_newest_statement_is_used",),
     ),
     Mutant(
         "of-two-statements-the-last-named-counts",

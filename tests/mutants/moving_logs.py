@@ -157,7 +157,7 @@ MOVING_LOGS = (
         PLAIN,
         "    if not others_write and directory.st_uid in {0, file.st_uid}:\n",
         "    if not others_write:\n",
-        (f"{HOSTILE}::test_whose_file_is_read", f"{HOSTILE}::test_planted_links_are_not_read"),
+        (f"{HOSTILE}::test_the_owner_of_a_file_that_is_read", f"{HOSTILE}::test_planted_links_are_not_read"),
     ),
     Mutant(
         "a-partition-may-be-a-link",
@@ -175,7 +175,7 @@ MOVING_LOGS = (
         "if name not in self.log_dirs and not path.name), None)",
         (
             "tests/cli/test_replica_moves.py::test_a_replica_that_is_being_moved_is_left_alone",
-            "tests/cli/test_replica_moves.py::test_a_plan_waits",
+            "tests/cli/test_replica_moves.py::test_a_staged_cleaning_waits",
             "tests/cli/test_replica_moves.py::test_the_daemon",
         ),
     ),

@@ -102,7 +102,7 @@ REPLICAS = (
         RULE,
         'at = f"; {\', \'.join(ends)} of {bound.log_end}" if ends and bound.log_end is not None else ""',
         'at = ""',
-        ("tests/cli/test_long_away.py::test_how_far_a_missing_replica_is",),
+        ("tests/cli/test_long_away.py::test_the_progress_of_a_missing_replica",),
     ),
     Mutant(
         "a-missing-replica-is-called-less-clean",
@@ -111,7 +111,7 @@ REPLICAS = (
         "        if bound.peers and set(bound.peers) <= set(found.missing):  # less clean as they are away: say that\n"
         "            bound = replace(found, at_ms=bound.at_ms)\n",
         "",
-        ("tests/cli/test_long_away.py::test_how_far_a_missing_replica_is",),
+        ("tests/cli/test_long_away.py::test_the_progress_of_a_missing_replica",),
     ),
     Mutant(
         "ignored-brokers-of-the-state-directory-are-waited-for",
@@ -215,7 +215,7 @@ REPLICAS = (
         "cleanerd/admin/cluster.py",
         "if self.leader == broker:",
         "if self.leader == broker and broker in self.isr:",
-        ("tests/cli/test_long_away.py::test_what_the_cluster_says",),
+        ("tests/cli/test_long_away.py::test_the_state_of_the_cluster",),
     ),
     Mutant(
         "checkpoints-keep-what-was-moved",

@@ -50,7 +50,7 @@ RULES_MEMORY = (
         "cleanerd/cleaner/rules_change.py",
         "        return before\n    may_be_forgotten",
         "        return None\n    may_be_forgotten",
-        ("tests/cli/test_forgotten_config.py::test_a_named_rule_is_enough_when_the_state_cannot_be_read",),
+        ("tests/cli/test_forgotten_config.py::test_a_configured_strategy_is_enough_when_the_state_cannot_be_read",),
     ),
     Mutant(
         "lost-delegations-say-nothing",
@@ -66,7 +66,7 @@ RULES_MEMORY = (
         "cleanerd/state/last_settings.py",
         "if stored is None and _is_there(stem + DAMAGED, directory):",
         "if stored is None and not stem:",
-        ("tests/cli/test_forgotten_config.py::test_a_quarantine_does_not_take_the_place_of_what_could_not_be_read",),
+        ("tests/cli/test_forgotten_config.py::test_a_quarantine_does_not_replace_an_unreadable_state_file",),
     ),
     Mutant(
         "a-quarantine-replaces-what-could-not-be-read",
@@ -74,7 +74,7 @@ RULES_MEMORY = (
         "cleanerd/state/cleaner_checkpoint.py",
         "            set_aside(path, self.root)\n\n    def _failed",
         "            pass\n\n    def _failed",
-        ("tests/cli/test_forgotten_config.py::test_a_quarantine_does_not_take_the_place_of_what_could_not_be_read",),
+        ("tests/cli/test_forgotten_config.py::test_a_quarantine_does_not_replace_an_unreadable_state_file",),
     ),
     Mutant(
         "first-dirty-remembers-no-rules",
@@ -85,7 +85,7 @@ RULES_MEMORY = (
         "last_base=last_base\n"
         "        )\n",
         "        pass\n",
-        ("tests/cli/test_forgotten_config.py::test_a_named_return_to_kafkas_rules_is_remembered",),
+        ("tests/cli/test_forgotten_config.py::test_a_confirmed_return_to_kafkas_strategy_is_stored",),
     ),
     Mutant(
         "rules-are-remembered-when-all-is-done",
@@ -128,7 +128,7 @@ RULES_MEMORY = (
         "cleanerd/state/last_settings.py",
         "= written.to_compare_ns, last_stem, found",
         "= directory_time(opened).to_compare_ns, last_stem, found",
-        ("tests/cli/test_forgotten_config.py::test_rules_remembered_within_one_clock_tick_are_seen",),
+        ("tests/cli/test_forgotten_config.py::test_settings_stored_within_one_clock_tick_are_seen",),
     ),
     Mutant(
         "undo-keeps-rules-of-what-it-undid",
@@ -136,7 +136,7 @@ RULES_MEMORY = (
         "cleanerd/swap/undo.py",
         "        finish_plan(files, plan_id)\n        _set_rules_back(locked, log, entry)\n",
         "        finish_plan(files, plan_id)\n",
-        ("tests/cli/test_forgotten_config.py::test_undo_forgets_what_it_undid_and_no_more",),
+        ("tests/cli/test_forgotten_config.py::test_undo_restores_the_stored_settings",),
     ),
     Mutant(
         "undo-forgets-rules-while-half-is-left",
@@ -154,7 +154,7 @@ RULES_MEMORY = (
         "        super().record_settings(files, survey, cleaning)\n",
         "        super().record_settings(files, survey, cleaning)\n"
         "        self._keep = self._keeper(files, survey, cleaning)\n",
-        ("tests/cli/test_forgotten_config.py::test_undo_forgets_what_it_undid_and_no_more",),
+        ("tests/cli/test_forgotten_config.py::test_undo_restores_the_stored_settings",),
     ),
     Mutant(
         "new-directories-of-the-state-are-not-flushed",
@@ -178,7 +178,7 @@ RULES_MEMORY = (
         "cleanerd/swap/apply_staged.py",
         "    _refuse_forgotten_settings(config, manifest, where)\n",
         "",
-        ("tests/cli/test_forgotten_config.py::test_apply_without_its_settings_keeps_the_plan",),
+        ("tests/cli/test_forgotten_config.py::test_apply_without_its_settings_keeps_the_staged_cleaning",),
     ),
     Mutant(
         "an-unknown-topic-drops-a-staged-plan",
@@ -186,6 +186,6 @@ RULES_MEMORY = (
         "cleanerd/swap/apply_staged.py",
         "    if not config.policy_known:\n        raise KeptPlanError(",
         "    if not config.policy_known:\n        raise StalePlanError(",
-        ("tests/cli/test_stage.py::test_unknown_is_not_changed",),
+        ("tests/cli/test_stage.py::test_an_unknown_configuration_changes_nothing",),
     ),
 )

@@ -302,7 +302,7 @@ STRATEGIES = (
         "cleanerd/cli/verify.py",
         "checkpoint_counts=False",
         "checkpoint_counts=True",
-        ("tests/cli/test_verify_strategies.py::test_kafkas_checkpoint_counts_as_for_a_cleaning",),
+        ("tests/cli/test_verify_strategies.py::test_kafkas_checkpoint_is_used_as_for_a_cleaning",),
     ),
     Mutant(
         "what-was-not-believed-stays-in-kafkas-checkpoint",
@@ -334,7 +334,7 @@ STRATEGIES = (
         "cleanerd/cli/default_config.py",
         "os.lstat(path)",
         "os.stat(path)",
-        ("tests/cli/test_host_config.py::test_a_bad_file_of_the_host_is_never_passed_over",),
+        ("tests/cli/test_host_config.py::test_a_bad_file_of_the_host_is_never_skipped",),
     ),
     Mutant(
         "hand-back-does-not-ask-the-state-directory",
@@ -342,7 +342,7 @@ STRATEGIES = (
         "cleanerd/cli/delegate.py",
         "    if other:\n",
         "    if other and False:\n",
-        ("tests/cli/test_delegate.py::test_the_former_rules_come_from_the_state_directory",),
+        ("tests/cli/test_delegate.py::test_the_former_settings_come_from_the_state_directory",),
     ),
     Mutant(
         "a-delegated-topic-is-handed-back-unasked",

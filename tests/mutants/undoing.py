@@ -78,7 +78,7 @@ UNDOING = (
         "cleanerd/swap/backup.py",
         '                    place.unlink(f"{self._directory}/{name}")\n                place',
         "                place",
-        ("tests/cli/test_stage_keep.py::test_a_broker_made_an_index_anew",),
+        ("tests/cli/test_stage_keep.py::test_a_broker_writes_an_index_again",),
     ),
     Mutant(
         "apply-makes-its-state-in-a-log-directory",
@@ -102,7 +102,7 @@ UNDOING = (
         "cleanerd/swap/recover.py",
         "            with contextlib.suppress(CleanerdError):  # it does no harm\n",
         "            with contextlib.suppress(LogDirBusyError):\n",
-        ("tests/cli/test_one_bad_partition.py::test_a_staging_file_of_root_is_no_obstacle",),
+        ("tests/cli/test_one_bad_partition.py::test_a_staging_file_of_root_does_no_harm",),
     ),
     Mutant(
         "a-topic-whose-name-no-file-can-have",
@@ -118,6 +118,6 @@ UNDOING = (
         "cleanerd/verify/partition.py",
         "        self._report_missing(findings)\n",
         "",
-        ("tests/cli/test_verify.py::test_against_kept_segments_of_which_some_are_gone",),
+        ("tests/cli/test_verify.py::test_against_kept_segments_some_of_which_are_missing",),
     ),
 )

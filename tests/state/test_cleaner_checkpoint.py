@@ -29,7 +29,7 @@ from cleanerd.state.other_places import rules_of
 from tests.cleaner.driver import scratch
 from tests.support.log_dirs import DIRECTORY_ID, Partition, make_log_dir
 from tests.support.logs import keyed_batch
-from tests.support.root import as_somebody, needs_root
+from tests.support.root import as_other_user, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -352,12 +352,12 @@ def test_a_closed_directory_is_one_warning(found: tuple[LogDir, PartitionLog]) -
             return store.warnings
 
         state.chmod(0o700)
-        assert as_somebody(reported) == [f"{state}: cannot be read (Permission denied); ignored"]
+        assert as_other_user(reported) == [f"{state}: cannot be read (Permission denied); ignored"]
         for path in (state, *state.rglob("*")):
             path.chmod(0o755)
         hidden = StateStore(state).path(log_dir, logs[0])
         hidden.chmod(0)
-        assert as_somebody(reported)[0] == f"{hidden}: cannot be read (Permission denied); ignored"
+        assert as_other_user(reported)[0] == f"{hidden}: cannot be read (Permission denied); ignored"
 
 
 def test_rules_remembered_by_another_process_count(found: tuple[LogDir, PartitionLog], tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from cleanerd.state.in_progress import CrashSuspect, InFlightMarkers
 from tests.cleaner.driver import scratch
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
-from tests.support.root import SOMEBODY, as_somebody, needs_root
+from tests.support.root import OTHER_UID, as_other_user, needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -242,7 +242,7 @@ def test_a_state_directory_that_cannot_be_used_costs_no_cleaning(tmp_path: Path)
 def test_a_marker_that_cannot_be_removed_blames_nothing() -> None:
     """The state directory became read-only meanwhile: the mark was let go of, and a death at it counted later."""
     with scratch() as root:
-        os.chown(root, SOMEBODY, SOMEBODY)
+        os.chown(root, OTHER_UID, OTHER_UID)
 
         def story() -> list[int]:
             os.umask(0o022)
@@ -255,7 +255,7 @@ def test_a_marker_that_cannot_be_removed_blames_nothing() -> None:
             found = [len(each.suspects(scene.log_dir)) for each in (scene.markers(), markers, scene.markers())]
             return [left, *found, len(list(scene.marker.parent.iterdir()))]
 
-        assert as_somebody(story) == [True, 0, 0, 0, 0]
+        assert as_other_user(story) == [True, 0, 0, 0, 0]
 
 
 def test_half_a_marker_is_swept(scene: Scene) -> None:

@@ -16,22 +16,22 @@ needs_root: Final = pytest.mark.skipif(
     os.geteuid() != 0, reason="needs root: it works with files and processes of another user"
 )
 
-SOMEBODY: Final = 65534
+OTHER_UID: Final = 65534
 """A user who owns nothing else."""
 
 
 REPOSITORY = Path(__file__).parents[2]
 
 
-def as_somebody(call: Callable[[], object]) -> Any:
-    """What ``call`` returns, by way of JSON, to another user than root: in a process of its own."""
+def as_other_user(call: Callable[[], object]) -> Any:
+    """Run ``call`` as another user than root, in a new process; its result comes back as JSON."""
     source, sink = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.setgroups([])
-            os.setresgid(SOMEBODY, SOMEBODY, SOMEBODY)
-            os.setresuid(SOMEBODY, SOMEBODY, SOMEBODY)
+            os.setresgid(OTHER_UID, OTHER_UID, OTHER_UID)
+            os.setresuid(OTHER_UID, OTHER_UID, OTHER_UID)
             os.write(sink, json.dumps(call()).encode())
         finally:
             os._exit(0)

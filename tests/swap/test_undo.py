@@ -18,7 +18,7 @@ from tests.cli.clean_log_dirs import CLEANED, DIRTY, NOW, keys, make
 from tests.support.failing_files import Injector, Killed
 from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint, tree
 from tests.support.logs import keyed_batch
-from tests.support.root import SOMEBODY, as_somebody, needs_root
+from tests.support.root import OTHER_UID, as_other_user, needs_root
 from tests.swap.offline_round import PARTITION, clean_and_keep, opened, undo_last
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def undo_as_somebody(root: Path) -> tuple[str, str]:
         result = undo_last(root)
         return result.outcome, result.reason
 
-    outcome, reason = as_somebody(reported)
+    outcome, reason = as_other_user(reported)
     return outcome, reason
 
 
@@ -154,7 +154,7 @@ def test_kept_segments_of_root_are_not_undone_by_another_user() -> None:
         (root / "kept").mkdir()
         make(root)
         for path in (root / "logs", *(root / "logs").rglob("*")):
-            os.chown(path, SOMEBODY, SOMEBODY)
+            os.chown(path, OTHER_UID, OTHER_UID)
         assert clean_and_keep(root).outcome == "cleaned"
         cleaned, state = tree(root / "logs"), tree(root / "state")
         outcome, reason = undo_as_somebody(root)
@@ -163,6 +163,6 @@ def test_kept_segments_of_root_are_not_undone_by_another_user() -> None:
         assert f"chown -R {root / 'kept'} to the broker's user" in reason
         assert (tree(root / "logs"), tree(root / "state")) == (cleaned, state), "nothing was put back"
         for path in (root / "kept", *(root / "kept").rglob("*")):
-            os.chown(path, SOMEBODY, SOMEBODY)
+            os.chown(path, OTHER_UID, OTHER_UID)
         assert undo_as_somebody(root) == ("undone", "")
         assert list((root / "kept").iterdir()) == []

@@ -12,7 +12,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd.format.names import TopicPartition
 from cleanerd.state.moved_aside import record_aside_dir
 from cleanerd.verify.record_places import SCRATCH_PREFIX, RecordPlace, record_places
-from tests.support.root import as_somebody, needs_root
+from tests.support.root import as_other_user, needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +106,7 @@ def test_a_state_directory_of_somebody_else(tmp_path: Path) -> None:
     remember(tmp_path / "state", tmp_path / "kept")
     (tmp_path / "state" / "trash").chmod(0o700)
     tmp_path.chmod(0o755)
-    missing = as_somebody(lambda: [each.what for each in record_places(tmp_path / "state", [], []).unsearched])
+    missing = as_other_user(lambda: [each.what for each in record_places(tmp_path / "state", [], []).unsearched])
     assert missing[0].startswith(f"{tmp_path / 'state' / 'trash'}: "), "its temporary files may be others' too"
 
 
