@@ -14,7 +14,7 @@ import pytest
 
 from cleanerd_lab.bench.yardstick import idle_share
 from tests.bench.daemon_cost import reported
-from tests.spark.archives import archived, cleaned_twin, make_tiny
+from tests.spark.archives import archived, cleaned_locally, make_tiny
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,9 +37,9 @@ def test_tiny_partitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         ours.append(time.process_time() - began)
         assert code == 0, messages
         began = time.process_time()
-        cleaned_twin(capsys, path)
+        cleaned_locally(capsys, path)
         theirs.append(time.process_time() - began)
-        for each in (output, path.parent / "twins-state"):
+        for each in (output, path.parent / "local-state"):
             shutil.rmtree(each)
     found = {"partitions": float(PARTITIONS), "cores_share": round(idle_share(2), 2)}
     found |= {"archive_seconds": min(ours), "local_engine_seconds": min(theirs)}

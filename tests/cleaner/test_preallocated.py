@@ -11,7 +11,7 @@ from cleanerd.cleaner.survey import CleaningOptions
 from tests.cleaner.driver import NAME, clean, config
 from tests.cleaner.strategy_cases import BY_HEADER, NOW, batches, rec
 from tests.kafka.judge import ToLoad
-from tests.spark.twins import all_dirty, assert_twins, stage_inline, stage_locally
+from tests.spark.both_engines import all_dirty, assert_same_staged, stage_inline, stage_locally
 from tests.support.log_dirs import Partition, make_log_dir, tree
 from tests.support.logs import encode_batch
 
@@ -107,7 +107,7 @@ def test_preallocated_segments_by_spark(
     options = all_dirty(NOW, unclean=True)
     local = stage_locally(path, options, TOPIC)
     assert local.result.removed.tombstone == goes, local.result.reason
-    assert_twins(local, stage_inline(path, options, TOPIC, split_bytes=split_bytes))
+    assert_same_staged(local, stage_inline(path, options, TOPIC, split_bytes=split_bytes))
 
 
 @pytest.fixture(params=["judge_43", "judge_39"])

@@ -157,7 +157,7 @@ HINTS = (
         "cleanerd/cli/clean_end.py",
         "        if known is None or known[1]:\n            return found",
         "        if known is None or known[1] or found is None:\n            return found",
-        ("tests/spark/test_cli_audit.py::test_every_lost_record_is_counted_where_the_clean_point_no_longer_fits",),
+        ("tests/spark/test_cli_audit.py::test_every_lost_record_is_counted_with_an_unusable_checkpoint",),
     ),
     Mutant(
         "a-checkpoint-above-the-end-makes-all-of-the-log-clean",
@@ -165,7 +165,7 @@ HINTS = (
         "cleanerd/spark/audit.py",
         "if judged_by.is_hint and is_beyond",
         "if not judged_by.is_hint and is_beyond",
-        ("tests/spark/test_cli_audit.py::test_a_checkpoint_above_the_end_of_the_log_says_nothing",),
+        ("tests/spark/test_cli_audit.py::test_a_checkpoint_above_the_end_of_the_log_is_not_used",),
     ),
     Mutant(
         "a-new-field-damages-the-files-of-the-last-release",

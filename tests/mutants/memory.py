@@ -242,7 +242,7 @@ MEMORY = (
         "    error: CleanerdError = CleanerdError.__new__(CleanerdError)\n",
         (
             "tests/spark/test_whole_partitions.py::test_a_batch_that_is_too_large",
-            "tests/spark/test_clean_pieces.py::test_errors_travel",
+            "tests/spark/test_clean_pieces.py::test_errors_of_tasks_keep_their_class",
         ),
     ),
 )

@@ -44,7 +44,7 @@ SPARK_PROFILE = (
         COUNTS,
         "        waiting = timestamp[dirty & (timestamp >= 0)]\n",
         "        waiting = timestamp[dirty]\n",
-        (f"{TESTS}::test_how_old_what_is_not_cleaned_is",),
+        (f"{TESTS}::test_the_age_of_the_dirty_section",),
     ),
     Mutant(
         "profile-keeps-every-minute",
@@ -108,7 +108,7 @@ SPARK_PROFILE = (
         "cleanerd/spark/profile.py",
         "[*walked.damaged, *other_damage(walked.damaged, totals.damaged, files)]",
         "[*walked.damaged]",
-        ("tests/spark/test_views.py::test_what_only_decoding_finds_damaged",),
+        ("tests/spark/test_views.py::test_damage_that_only_decoding_finds",),
     ),
     Mutant(
         "profile-is-silent-about-times-in-another-unit",
@@ -124,7 +124,7 @@ SPARK_PROFILE = (
         COUNTS,
         "    for column in (topics, high, low):",
         "    for column in (high, low):",
-        (f"{TESTS}::test_keys_that_several_partitions_have",),
+        (f"{TESTS}::test_keys_in_several_partitions",),
     ),
     Mutant(
         "deleted-keys-are-in-several-partitions",
@@ -132,6 +132,6 @@ SPARK_PROFILE = (
         COUNTS,
         'np.flatnonzero(keys["deleted"] == 0)',
         'np.flatnonzero(keys["deleted"] >= 0)',
-        (f"{TESTS}::test_keys_that_several_partitions_have",),
+        (f"{TESTS}::test_keys_in_several_partitions",),
     ),
 )

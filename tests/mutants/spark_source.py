@@ -37,7 +37,7 @@ SPARK_SOURCE = (
         READING,
         "        wrong: NDArray[np.bool_] = beyond | (batches.base_offset <= before)\n",
         "        wrong: NDArray[np.bool_] = batches.base_offset <= before\n",
-        (f"{STATES}::test_a_new_segment_beside_an_old_one_that_it_was_made_of",),
+        (f"{STATES}::test_a_new_segment_next_to_one_that_it_replaces",),
     ),
     Mutant(
         "source-believes-any-first-offset",
@@ -77,7 +77,7 @@ SPARK_SOURCE = (
         PLACES,
         "    return batch is not None and least <= int(batch.base_offset[0]) <= most\n",
         "    return batch is not None\n",
-        (f"{READ}::test_an_index_that_lies",),
+        (f"{READ}::test_a_false_index",),
     ),
     Mutant(
         "source-time-of-the-active-segment-by-its-index",
@@ -101,7 +101,7 @@ SPARK_SOURCE = (
         VISIBLE,
         "return damage_handler(segment, skip=self._skip_damage)",
         "return damage_handler(segment, skip=True)",
-        (f"{STATES}::test_a_marker_that_was_lost",),
+        (f"{STATES}::test_a_lost_marker",),
     ),
     Mutant(
         "source-swap-half-done",
@@ -109,7 +109,7 @@ SPARK_SOURCE = (
         "cleanerd/spark/listed.py",
         "        if not _is_between(listing):",
         "        if listing.segments:",
-        (f"{STATES}::test_a_swap_that_was_cut_off", f"{STATES}::test_a_swap_that_goes_on"),
+        (f"{STATES}::test_an_interrupted_swap", f"{STATES}::test_a_swap_in_progress"),
     ),
     Mutant(
         "source-latest-forgets-other-shards",
@@ -141,7 +141,7 @@ SPARK_SOURCE = (
         "cleanerd/spark/retries.py",
         "    if not 0 < found < 1e6:\n",
         "    if found < 0:\n",
-        ("tests/spark/test_retries.py::test_a_variable_that_is_no_positive_number_is_refused",),
+        ("tests/spark/test_retries.py::test_a_variable_that_is_not_a_positive_number_is_refused",),
     ),
     Mutant(
         "store-takes-a-position-for-an-answer",
@@ -157,7 +157,7 @@ SPARK_SOURCE = (
         "cleanerd/spark/stores.py",
         "!= head[1:]:",
         "== b'':",
-        ("tests/spark/test_stores_that_err.py::test_all_of_an_object_for_a_part",),
+        ("tests/spark/test_stores_that_err.py::test_a_whole_object_instead_of_a_part",),
     ),
     Mutant(
         "source-reads-internal-topics-unasked",
@@ -189,7 +189,7 @@ SPARK_SOURCE = (
         "cleanerd/spark/source/partition.py",
         "        if isinstance(error.__cause__, FileNotFoundError):\n",
         "        if error is None:\n",
-        (f"{READ}::test_a_file_that_is_gone_since_the_plan",),
+        (f"{READ}::test_a_file_deleted_since_the_plan",),
     ),
     Mutant(
         "workers-are-the-python-of-path",
@@ -197,6 +197,6 @@ SPARK_SOURCE = (
         "cleanerd/spark/session.py",
         "        context.pythonExec = sys.executable\n",
         "        pass\n",
-        ("tests/spark/test_other_python.py::test_whose_python",),
+        ("tests/spark/test_other_python.py::test_the_python_of_workers",),
     ),
 )

@@ -59,7 +59,7 @@ SPARK_TABLES = (
         MERGE,
         "        end = max(walked.stable_end, first)\n",
         "        end = max(walked.end_offset, first)\n",
-        (f"{TESTS}::test_a_merge_adds_what_is_new",),
+        (f"{TESTS}::test_a_merge_adds_new_records",),
     ),
     Mutant(
         "table-is-committed-on-top-of-another",
@@ -75,7 +75,7 @@ SPARK_TABLES = (
         "cleanerd/spark/tables/remembered.py",
         "return self if before is None or self.topic_id is not None else",
         "return self if before is None or self.topic_id is None else",
-        ("tests/spark/test_tables_refused.py::test_a_copy_that_does_not_say_which_topic_it_is",),
+        ("tests/spark/test_tables_refused.py::test_a_copy_without_its_topic_id",),
     ),
     Mutant(
         "table-of-a-log-that-was-cut",
@@ -91,7 +91,7 @@ SPARK_TABLES = (
         DELTA,
         'changed = f"{operation}, version {version}" if self._changes_rows(version) else ""',
         'changed = ""',
-        (f"{STATES}::test_rows_that_somebody_else_changed",),
+        (f"{STATES}::test_rows_that_another_writer_changed",),
     ),
     Mutant(
         "table-that-somebody-else-compacted-is-refused",
@@ -99,6 +99,6 @@ SPARK_TABLES = (
         DELTA,
         'each.get(kind, {}).get("dataChange", False)',
         "kind in each",
-        (f"{STATES}::test_what_changes_no_row",),
+        (f"{STATES}::test_commits_that_change_no_row",),
     ),
 )

@@ -18,7 +18,7 @@ SPARK_VALUES = (
         AVRO,
         "        _require_same_units(written, self._reader, written.root, self._reader.root, Budget(label))\n",
         "",
-        (f"{AVROS_TESTS}::test_what_the_newest_schema_cannot_read",),
+        (f"{AVROS_TESTS}::test_records_that_the_newest_schema_cannot_read",),
     ),
     Mutant(
         "values-pass-over-what-is-left",
@@ -34,7 +34,7 @@ SPARK_VALUES = (
         AVRO,
         '        if kind == "array" and not _require_finite(schema, node["items"], budget):\n',
         '        if kind == "array" and _require_finite(schema, node["items"], budget) < 0:\n',
-        (f"{AVROS_TESTS}::test_what_the_newest_schema_cannot_read",),
+        (f"{AVROS_TESTS}::test_records_that_the_newest_schema_cannot_read",),
     ),
     Mutant(
         "values-of-one-message-for-another",

@@ -106,7 +106,7 @@ STATE_DIGESTS = (
         "cleanerd/spark/example.py",
         "for found in (in_one, in_other) if offset in found]",
         "for found in (in_one, in_one) if offset in found]",
-        ("tests/spark/test_divergence.py::test_the_records_that_differ_are_named_with_their_keys",),
+        ("tests/spark/test_divergence.py::test_differing_records_are_listed_with_their_keys",),
     ),
     Mutant(
         "the-lowest-common-state-decides",

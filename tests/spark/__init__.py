@@ -1,1 +1,1 @@
-"""Cleaning and auditing by Spark: the tasks themselves, and what Spark makes of them."""
+"""Cleaning and auditing by Spark: the tasks themselves, and their runs in Spark."""

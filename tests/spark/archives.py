@@ -1,4 +1,4 @@
-"""Archives of several partitions, cleaned copies of them, and what ``cleanerd clean`` makes of the same."""
+"""Archives of several partitions, cleaned copies of them, and the results of ``cleanerd clean`` on the same files."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ TOPICS: Final[dict[str, tuple[dict[str, Any], dict[str, str]]]] = {
     "time-0": ({"seed": 7, "codec": 3}, {"compaction.strategy": "timestamp"}),
     "flag-0": ({"seed": 8, "codec": 2}, {"tombstone.mode": "flag"}),
 }
-"""Partitions, what their logs are like, and the keys of their topics."""
+"""Partitions, the kinds of their logs, and the keys of their topics."""
 
 
 def partition_of(*, segments: int = 4, batches: int = 20, scratch: Path, **kind: Any) -> Partition:
-    """What one of :data:`TOPICS` holds."""
+    """The partition's contents by :data:`TOPICS`."""
     rich = RichLog(**kind)
     rich.write(scratch, segments, batches)
     shutil.rmtree(scratch)
@@ -49,7 +49,7 @@ def partition_of(*, segments: int = 4, batches: int = 20, scratch: Path, **kind:
 
 
 def make_archive(path: Path, *names: str, clean_shutdown: bool = True, **size: int) -> Path:
-    """A log directory of all :data:`TOPICS`, or those named."""
+    """A log directory of all :data:`TOPICS`, or of the named ones."""
     made = {name: partition_of(scratch=path.parent / "scratch", **size, **TOPICS[name][0]) for name in names or TOPICS}
     return make_log_dir(path, made, clean_shutdown=clean_shutdown)
 
@@ -63,7 +63,7 @@ def make_tiny(path: Path, count: int) -> Path:
 
 
 def settings(state: Path) -> list[str]:
-    """What no directory says of the topics."""
+    """Settings of the topics that no directory has."""
     keys = {
         f"topics.{name.rpartition('-')[0]}.{key}": value
         for name, (_, topic) in TOPICS.items()
@@ -90,11 +90,11 @@ def archived(
     return code, json.loads(reported.out) if reported.out.startswith("{") else None, reported.err
 
 
-def cleaned_twin(capsys: pytest.CaptureFixture[str], source: Path, *more: str) -> dict[str, bytes]:
-    """What ``cleanerd clean`` makes of a copy of a directory: files by name."""
-    copy = source.parent / "twin" / source.name
+def cleaned_locally(capsys: pytest.CaptureFixture[str], source: Path, *more: str) -> dict[str, bytes]:
+    """The files by name after ``cleanerd clean`` on a copy of a directory."""
+    copy = source.parent / "local" / source.name
     shutil.copytree(source, copy, copy_function=shutil.copy2)
-    run(["clean", str(copy), "--yes", *CLEAN, *settings(source.parent / "twins-state"), *more])
+    run(["clean", str(copy), "--yes", *CLEAN, *settings(source.parent / "local-state"), *more])
     capsys.readouterr()
     found = files_of(copy)
     shutil.rmtree(copy)
@@ -102,7 +102,7 @@ def cleaned_twin(capsys: pytest.CaptureFixture[str], source: Path, *more: str) -
 
 
 def files_of(path: Path) -> dict[str, bytes]:
-    """All files below a directory but those of locks, by name."""
+    """All files below a directory except locks, by name."""
     return {
         str(each.relative_to(path)): each.read_bytes()
         for each in sorted(path.rglob("*"))
@@ -111,7 +111,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 
 def manifest_of(output: Path) -> Any:
-    """The manifest of an archive that lies here, after a look at all that it says of files."""
+    """The manifest of an archive on disk, after a check of all files in it."""
     document = json.loads((output / MANIFEST).read_text())
     listed = set()
     for one in document["log_dirs"]:

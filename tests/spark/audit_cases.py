@@ -1,4 +1,4 @@
-"""Damages of a cleaned partition and what the audit has to find of each."""
+"""Damages of a cleaned partition, and the audit's findings for them."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ CASES = {
     ),
     "end of the log gone": scene({14: s.ACTIVE[: -len(s.END)]}, {"lost": 2, "shortened": 1}),
     # the same bytes by other rules
-    "commit marker gone: nobody reads its record": Case(
+    "commit marker missing: its record is invisible": Case(
         {0: TRANSACTION + COMMITTED, 3: b""}, {0: TRANSACTION[len(one(0, record("a", "1", 0))) :] + emptied(2), 3: b""},
         {"lost": 1},
     ),
-    "record from nowhere": Case(
+    "record without an origin": Case(
         {0: one(0, record("a", "1", 0)) + one(5, record("b", "1", 0))},
         {0: one(0, record("a", "1", 0)) + one(3, record("c", "1", 0)) + one(5, record("b", "1", 0))},
         {"invented": 1},
@@ -103,25 +103,25 @@ CASES = {
         {0: HISTORY, 9: OTHER}, {0: CLEANED, 2: one(2, record("a", "2", 0)), 9: OTHER}, {"duplicated": 1}
     ),
     "bad bytes": Case({0: HISTORY + OTHER}, {0: HISTORY[:-1] + b"\xff" + OTHER}, {"lost": 2, "damaged": 1}),
-    "a record that is none, under a right checksum": Case(
+    "an invalid record under a right checksum": Case(
         {0: HISTORY + one(3, record("c", "1", 0)) + OTHER},
         {0: CLEANED + encode_batch([record("c", "1", 0)], base_offset=3, payload=b"\x0e\x00\x00\x00\x02k\x02") + OTHER},
         {"lost": 1, "damaged": 1},
     ),
-    "expired tombstone gone": Case({0: DELETED}, {0: OTHER}, {}),
+    "expired tombstone removed": Case({0: DELETED}, {0: OTHER}, {}),
     "expired tombstone kept": Case({0: DELETED}, {0: DELETED[len(one(0, record("a", "1", 0))) :]}, {}),
     "deleted key is back": Case({0: DELETED}, {0: one(0, record("a", "1", 0)) + OTHER}, {"resurrected": 1}),
-    "tombstone gone on the day before": Case(
+    "tombstone removed a day early": Case(
         {0: one(1, record("a", None, 0), **LATER) + OTHER}, {0: OTHER}, {"lost": 1}
     ),
-    "tombstone gone without a horizon": Case({0: one(1, record("a", None, 0)) + OTHER}, {0: OTHER}, {"lost": 1}),
-    "the same over many rounds": Case(
+    "tombstone removed without a horizon": Case({0: one(1, record("a", None, 0)) + OTHER}, {0: OTHER}, {"lost": 1}),
+    "the same over many cleanings": Case(
         {0: one(1, record("a", None, 0)) + OTHER}, {0: OTHER}, {}, many_rounds=True
     ),
-    "a horizon stays, however many rounds follow": Case(
+    "a horizon stays, however many cleanings follow": Case(
         {0: one(1, record("a", None, 0), **LATER) + OTHER}, {0: OTHER}, {"lost": 1}, many_rounds=True
     ),
-    "tombstone of magic 1 gone": Case(
+    "tombstone of magic 1 removed": Case(
         {0: encode_legacy(1, b"a", None, magic=1, timestamp=T) + OTHER}, {0: OTHER}, {}
     ),
     "magic 1 became magic 2": Case(
@@ -162,12 +162,12 @@ CASES = {
         {0: one(0, record("a", "1", 0, T + 5), record("a", "2", 1, T)) + OTHER},
         {0: encode_batch([record("a", "1", 0, T + 5)], base_offset=0) + OTHER}, {}, rules=BY_TIME,
     ),
-    "U-1: a tombstone gone, with a loser above it": Case(
+    "U-1: a tombstone removed, with a superseded record above it": Case(
         {0: one(0, versioned("a", 5, None), **PAST) + one(1, versioned("a", 3)) + OTHER}, {0: OTHER}, {"lost": 1},
         rules=BY_HEADER,
     ),
     "U-1: alone": Case({0: one(0, versioned("a", 5, None), **PAST) + OTHER}, {0: OTHER}, {}, rules=BY_HEADER),
-    "U-1: its loser is in the tail": Case(
+    "U-1: its superseded record is in the tail": Case(
         {0: one(0, versioned("a", 5, None), **PAST) + OTHER, 10: one(10, versioned("a", 3))},
         {0: OTHER, 10: one(10, versioned("a", 3))}, {"lost": 1}, rules=BY_HEADER, clean_end=10,
     ),
@@ -185,10 +185,10 @@ CASES = {
         {0: one(0, replace(record("a", "1", 0), headers=((b"del", b"1"),)), **PAST) + OTHER}, {0: OTHER}, {},
         rules=KeyRules(tombstone_mode="header", tombstone_header=b"del"),
     ),
-    "R280-11: a key that is not in the dirty part": Case(
+    "R280-11: a key that is not in the dirty section": Case(
         {0: HISTORY, 9: OTHER}, {0: HISTORY, 9: OTHER}, {}, first_dirty=9
     ),
-    "R280-11: of which something went": Case(
+    "R280-11: a key with a removed record": Case(
         {0: HISTORY, 9: OTHER}, {0: CLEANED, 9: OTHER}, {"lost": 1}, first_dirty=9
     ),
     "below the log start nothing is judged": Case(
@@ -198,8 +198,8 @@ CASES = {
         {0: HISTORY + OTHER}, {0: encode_batch([record("b", "X", 1)], base_offset=0, last_offset_delta=2) + OTHER},
         {"altered": 1}, log_start=3,
     ),
-    "nobody says how far it is clean": Case({0: HISTORY + OTHER}, {0: HISTORY + OTHER}, {}, clean_end=None),
-    "something is lost all the same": Case(
+    "the first dirty offset is unknown": Case({0: HISTORY + OTHER}, {0: HISTORY + OTHER}, {}, clean_end=None),
+    "a record is lost nevertheless": Case(
         {0: HISTORY + OTHER}, {0: emptied(0, 2) + OTHER}, {"lost": 2}, clean_end=None
     ),
     "the tail wins nothing": Case(
@@ -219,5 +219,5 @@ CASES = {
     "aborted data may stay": Case(
         {0: TRANSACTION + s.marker(2, commit=False)}, {0: TRANSACTION + s.marker(2, commit=False)}, {}
     ),
-    "more than are told": Case({0: MANY}, {0: MANY}, {"duplicated": 40}),
+    "more than the listed examples": Case({0: MANY}, {0: MANY}, {"duplicated": 40}),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Random pairs of logs, and in plain dictionaries what an audit must say of them: nothing of the query is used."""
+"""Random pairs of logs, and the audit's expected result in plain dictionaries, without any code of the query."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLAG = 0x20
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A record as its maker knows it. ``horizon`` is its batch's, -1 for none; ``aborted``: nobody reads it."""
+    """A record as its maker knows it. ``horizon`` is its batch's, -1 for none; ``aborted``: consumers never see it."""
 
     offset: int
     record: Record
@@ -42,7 +42,7 @@ class _Batch:
     records: list[Known]
 
     def encode(self, stays: dict[int, Record]) -> bytes:
-        """With the records of ``stays`` by offset, each with what it says now."""
+        """Encode the records of ``stays``, by offset, with their current contents."""
         records = [stays[known.offset] for known in self.records if known.offset in stays]
         producer = {"producer_id": 5, "producer_epoch": 0, "base_sequence": self.base} if self.transactional else {}
         data = encode_batch(
@@ -61,7 +61,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class Pair:
-    """A log, what became of it, and the rules. Everything follows from the seed."""
+    """A log, its cleaned version, and the settings. Everything follows from the seed."""
 
     seed: int
     rules: KeyRules = field(init=False)
@@ -130,7 +130,7 @@ class Pair:
         return [known for batch in self._batches for known in batch.records]
 
     def case(self) -> Case:
-        """Right, or with a few things wrong, and what there is to be found."""
+        """A right pair, or one with a few faults, and the expected findings."""
         pick = self._random
         stays = {known.offset: known.record for known in self.known() if self._stays(known)}
         for _ in range(pick.choice((0, 0, 1, 1, 2, 5))):
@@ -165,7 +165,7 @@ class Pair:
         return [known for known in records if not known.aborted and known.record.key is not None]
 
     def _may_go(self, known: Known) -> bool:
-        """A tombstone that one right cleaning may have dropped."""
+        """Whether a right cleaning may have removed this tombstone."""
         if not known.tombstone or (self.rules.strategy != "offset" and self.rules.tombstone_guard == "forever"):
             return False
         if self.many_rounds:

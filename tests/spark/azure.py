@@ -1,6 +1,6 @@
 """A server of Azure's blob storage, Azurite, behind a proxy that fails (``faulty.py``).
 
-It has no hierarchical namespace: what a Data Lake account answers otherwise is not tried by it.
+It has no hierarchical namespace: the different answers of a Data Lake account are not tested.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ACCOUNT: Final = AZURITE["AccountName"]
 _VERSION: Final = "2018-11-09"
-"""Of the protocol of signatures."""
+"""The version of the signature protocol."""
 
 _PINNED: Final = Path(__file__).parent / "azurite"
 
@@ -88,7 +88,7 @@ def program() -> Path:
 
 
 def serve(script: str) -> tuple[Served, Callable[[], None]]:
-    """The store of this process, and what stops it."""
+    """The store of this process, and a function that stops it."""
     port = free_port()
     words = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence", "--disableTelemetry"]
     process = subprocess.Popen(["node", script, *words, "--silent", "--skipApiVersionCheck"], stdout=subprocess.DEVNULL)
@@ -124,7 +124,7 @@ def _wait(process: subprocess.Popen[bytes], port: int) -> None:
 
 
 def start() -> OtherStore:
-    """In a process of its own; the proxy is told to the code under test as Azure's own tools are told."""
+    """In a new process; the code under test gets the proxy's address as Azure's own tools would."""
     root = f"@{ACCOUNT}.dfs.core.windows.net"
     store = started(__name__, f"abfs://{BUCKET}{root}", f"abfs://nowhere{root}", script=str(program()))
     store.environment = {"AZURE_STORAGE_CONNECTION_STRING": connection_string(f"{store.control.endpoint()}/{ACCOUNT}")}

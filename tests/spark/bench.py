@@ -1,11 +1,12 @@
-"""``make bench-spark``: what a clean by Spark costs, beside the local engine, on logs of several sizes.
+"""``make bench-spark``: the cost of a cleaning by Spark, compared with the local engine, on logs of several sizes.
 
-Sizes in GiB: ``BENCH_SPARK_GIB`` (default 0.5,1,2,4), cores: ``BENCH_SPARK_CORES`` (default 1,2). For each number of
-cores one session; its start is not counted, and neither is what Java's compiler does until it has seen enough: the
-session is warmed up with a log of its own, several times. Every log is cleaned ``BENCH_SPARK_ROUNDS`` (default 3)
-times, all sizes in turn, and the round with the least CPU counts. CPU is that of Java and all Python workers, wall is
-what a stopwatch says, and on a machine that others use it says little. Memory: the largest Python worker, and Java,
-over all rounds. ``--json`` prints the numbers alone.
+Sizes in GiB: ``BENCH_SPARK_GIB`` (default 0.5,1,2,4), cores: ``BENCH_SPARK_CORES`` (default 1,2). There is one session
+for each number of cores. Its start is not counted, and neither is Java's compilation: the session is warmed up several
+times with a log of its own.
+
+Every log is cleaned ``BENCH_SPARK_ROUNDS`` (default 3) times, all sizes in turn, and the round with the least CPU
+counts. CPU is that of Java and all Python workers. Wall time means little on a shared machine. Memory: the largest
+Python worker, and Java, over all rounds. ``--json`` prints the numbers alone.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Family:
         self._thread.start()
 
     def cpu_seconds(self, kind: str | None = None) -> float:
-        """So far, of all or of one kind."""
+        """CPU seconds so far, of all processes or of one kind."""
         self._scan()
         own = sum(os.times()[:2]) if kind != "java" else 0.0
         return own + sum(spent for name, spent in self._seen.values() if kind in (None, name))
@@ -125,7 +126,7 @@ def descendants() -> set[int]:
 
 
 def shuffled_bytes(session: Any) -> int:
-    """What all stages so far wrote into shuffles."""
+    """The bytes that all stages so far wrote into shuffles."""
     store = session.sparkContext._jsc.sc().statusStore()
     java = session.sparkContext._jvm
     stages = store.stageList(
@@ -139,7 +140,7 @@ def shuffled_bytes(session: Any) -> int:
 
 
 def stage(log_dir: Path, stager: Any) -> CleaningResult:
-    """Stage it, and remove what was staged."""
+    """Stage a cleaning, and remove it."""
     options = CleaningOptions(now_ms=NOW_MS, force=True, from_start=True)
     store = StateStore(log_dir.parent / "state")
     result: CleaningResult = stager(read_log_dir(log_dir), store, RESOURCES, PARTITION, TOPIC, options, Silent())
@@ -157,7 +158,7 @@ def measure_local(log_dir: Path, gib: float) -> Measured:
 
 
 def measure_spark(cores: int, logs: dict[float, Path], warm_up: Path, answers: Any) -> None:
-    """All logs in one session; in a process of its own."""
+    """All logs in one session, in a new process."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     from cleanerd.spark.clean import spark_stage_partition  # noqa: PLC0415
@@ -221,7 +222,7 @@ def _best(rounds: list[Measured]) -> Measured:
 
 
 def _reported(question: Any, session: Any) -> int:
-    """Spark's own books, as far as this release keeps them where we look."""
+    """Spark's own metrics, as far as this release keeps them in that place."""
     try:
         return int(question(session))
     except Exception:  # noqa: BLE001 - an internal class of Spark's: without it a column stays empty

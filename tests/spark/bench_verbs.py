@@ -1,16 +1,18 @@
-"""``make bench-verbs``: CPU seconds of Spark's verbs on logs of several sizes, cold and warm.
+"""``make bench-verbs``: CPU seconds of Spark's commands on logs of several sizes, cold and warm.
 
-Sizes in MB: ``BENCH_VERBS_MB`` (default 2.2,200); verbs: ``BENCH_VERBS`` (default all); how: ``BENCH_VERBS_HOW``
-(default cold,session,warm). *cold* is a whole process, as somebody types it: CPU of all its processes, to the last one
-that it leaves. *session* is the same where a session was asked for (``--conf``), with a heap of ``BENCH_VERBS_HEAP``
-(1g). *warm* is the third call in a session of two cores that has made two: CPU of Java and all Python workers. The
-lesser of ``BENCH_VERBS_ROUNDS`` (default 2) counts. Memory is the most that all processes below the bench had together,
-shared pages once.
+Sizes in MB: ``BENCH_VERBS_MB`` (default 2.2,200); commands: ``BENCH_VERBS`` (default all); how: ``BENCH_VERBS_HOW``
+(default cold,session,warm).
+
+*cold* is a whole process, as a user starts it: CPU of all its processes, to the last one that it leaves. *session* is
+the same with a requested session (``--conf``), with a heap of ``BENCH_VERBS_HEAP`` (1g). *warm* is the third call in a
+session of two cores that has made two: CPU of Java and all Python workers. The least of ``BENCH_VERBS_ROUNDS`` (default
+2) counts. Memory is the peak of all processes below the bench together, shared pages once.
 
 ``BENCH_VERBS_SKEW``: ``key``, half of all records are of one key; ``partition``, one of ten has 90 % of the bytes;
-``many``, 40 of equal size; ``partition,key``: both. ``BENCH_VERBS_LIMIT_MIB``: each cold call in a memory cgroup of its
-own of so much, on ``local[*]`` (as root; how often the kernel killed something is asserted to be never). ``--json``
-prints the numbers alone.
+``many``, 40 of equal size; ``partition,key``: both.
+
+``BENCH_VERBS_LIMIT_MIB``: runs every cold call in a new memory cgroup with this limit, on ``local[*]``. It needs root,
+and fails if the kernel kills a process. ``--json`` prints the numbers alone.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 
 @dataclass(frozen=True)
 class Spent:
-    """One verb on one log: seconds."""
+    """One command on one log: seconds."""
 
     mb: float
     command: str
@@ -65,7 +67,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Scene:
-    """A log directory, and what a cleaning made of a copy of it."""
+    """A log directory, and a cleaned copy of it."""
 
     root: Path
 
@@ -80,7 +82,8 @@ class Scene:
 
 def main() -> None:
     """Measure and print."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a verb leaves behind is ours to wait for
+    # we have to wait for processes that a command leaves running
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     sizes = [float(text) for text in os.environ.get("BENCH_VERBS_MB", "2.2,200").split(",")]
     commands = os.environ.get("BENCH_VERBS", ",".join(COMMANDS)).split(",")
     root = Path(tempfile.mkdtemp(prefix="cleanerd-bench-", dir=os.environ.get("BENCH_SPARK_DIR")))
@@ -215,7 +218,7 @@ def _cold(scene: Scene, mb: float, subcommand: str, how: str, more: Sequence[str
         cgroup(limit_mib << 20) if limit_mib else contextlib.nullcontext(Cgroup(Path(), 0)) as group,
         Memory() as memory,
     ):
-        assert group.version or not limit_mib, "no memory cgroup can be made here"
+        assert group.version or not limit_mib, "this process may not create a memory cgroup"
         command = [*group.prefix, *command]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
         wall = time.monotonic() - started
@@ -227,7 +230,7 @@ def _cold(scene: Scene, mb: float, subcommand: str, how: str, more: Sequence[str
 
 
 def _orphans() -> Iterator[int]:
-    """Wait for what a verb has left running."""
+    """Wait for the processes that a command has left running."""
     while True:
         try:
             yield os.waitpid(-1, 0)[0]
@@ -241,7 +244,7 @@ def _children_cpu() -> float:
 
 
 def _warm(scene: Scene, mb: float, commands: Sequence[str]) -> list[Spent]:
-    """In a process of its own, which measures itself."""
+    """In a new process, which measures itself."""
     command = [sys.executable, "-m", "tests.spark.bench_verbs", "--session", str(scene.root), *commands]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     report = json.loads(done.stdout.splitlines()[-1])

@@ -23,7 +23,7 @@ EXAMPLES = 8
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Segments before and after by base offset, what is asked, and the findings by kind."""
+    """Segments before and after by base offset, the query, and the findings by kind."""
 
     before: Mapping[int, bytes]
     after: Mapping[int, bytes]

@@ -56,10 +56,10 @@ def children(*parents: int) -> list[int]:
 
 @contextmanager
 def started_cluster(place: Path, port: int, *, hidden: Sequence[Path] = ()) -> Iterator[Cluster]:
-    """It listens on ``port``, its logs and what executors write lie in ``place``; all of it ends with the block.
+    """The cluster listens on ``port``; ``place`` gets its logs and the executors' files; all of it ends with the block.
 
-    ``hidden``: directories that are empty for the workers and all that they start, as if they had no such disk; then
-    neither sees what the other one writes, and they have no credentials of ours.
+    ``hidden``: directories that are empty for the workers and their children, as if they had no such disk. Then neither
+    sees the other's files, and they have none of our credentials.
     """
     home = Path(pyspark.__path__[0])
     inherited = environment(os.environ, tasks=None) | {
@@ -112,7 +112,7 @@ def _start(
 
 @contextmanager
 def executor_killed(chosen: Callable[[], Sequence[int]]) -> Iterator[None]:
-    """In the block: the first process that ``chosen`` names is killed, once it names one. That it did is asserted."""
+    """During the block, kill the first process that ``chosen`` names; asserts that one was killed."""
     killed: list[int] = []
 
     def kill() -> None:

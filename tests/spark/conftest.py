@@ -33,7 +33,7 @@ def with_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
     def set_it(size_bytes: int) -> None:
         memory = Memory(size_bytes, "memory.max of the cgroup /c")
-        # No test may limit the memory or the cores of its own process, which runs the others too.
+        # No test may limit the memory or the cores of its own process, which also runs the others.
         monkeypatch.setattr(driver_memory, "measure", lambda: memory)
         monkeypatch.setattr(local_threshold, "measured_lately", lambda: memory)
         system_call(monkeypatch, "sched_getaffinity", lambda _process: {0, 1})
@@ -68,7 +68,7 @@ def server() -> Iterator[Store]:
 
 @pytest.fixture
 def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """Without faults and with nothing asked yet; who waits before he asks again waits a moment."""
+    """Without faults and without requests yet; pauses before a repeated request are short."""
     monkeypatch.setenv(retries.PAUSE_SECONDS, "0.001")
     server.fault = None
     server.requests.clear()
@@ -78,7 +78,7 @@ def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
-    """A schema registry; who waits before he asks it again waits a moment."""
+    """A schema registry; pauses before a repeated request are short."""
     monkeypatch.setenv(retries.PAUSE_SECONDS, "0.001")
     found, stop = registry_server.start()
     yield found
@@ -87,7 +87,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
 
 @pytest.fixture(params=["delta", "iceberg"])
 def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tables]:
-    """A table of each kind, not made yet."""
+    """One table per kind, not created yet."""
     found = _tables(request.param, tmp_path)
     with found.known():
         yield found
@@ -95,7 +95,7 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tables]:
 
 @pytest.fixture
 def delta(tmp_path: Path) -> Tables:
-    """A Delta table, for what is the same with both."""
+    """A Delta table, for tests of what both kinds have in common."""
     return _tables("delta", tmp_path)
 
 

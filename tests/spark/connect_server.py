@@ -32,14 +32,14 @@ def serve(port: int) -> None:
         "spark.driver.memory": "1g",
     }
     session = start_session("local[2,2]", {**SHORT, **server})
-    print(READY, flush=True)  # noqa: T201 - whoever started this waits for it
+    print(READY, flush=True)  # noqa: T201 - the parent process waits for it
     sys.stdin.read()
     session.stop()
 
 
 @contextmanager
 def started_server(**environment: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Its address, as ``remote()`` takes it, and its process, with some more ``environment``."""
+    """Its address, as ``remote()`` takes it, and its process, with further ``environment``."""
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.spark.connect_server", str(port)],

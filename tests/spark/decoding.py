@@ -1,4 +1,4 @@
-"""Keys and values for tests, written by Confluent's own serializers, and what becomes of them."""
+"""Keys and values for tests, written by Confluent's own serializers, and the decoded results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def avro(registry: RegistryServer, schema: Any, *data: Any, context: Serializati
 
 
 def record(*fields: Any, name: str = "Order", **more: Any) -> dict[str, Any]:
-    """An Avro record; a field is name and type, or all of it."""
+    """An Avro record; a field is name and type, or a full definition."""
     return {
         "type": "record",
         "name": name,
@@ -45,7 +45,7 @@ def record(*fields: Any, name: str = "Order", **more: Any) -> dict[str, Any]:
 
 
 def batch_of(where: RegistryServer | str, values: Sequence[bytes | None], **decode: Any) -> pa.RecordBatch:
-    """A column ``values`` of the topic ``orders``, with what is made of it."""
+    """A column ``values`` of the topic ``orders``, with its decoded values."""
     message = Decode(where if isinstance(where, str) else where.url, **decode)
     (out,) = BatchDecoder(resolved(message, [TOPIC])).batches(
         [pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], ["value"])]

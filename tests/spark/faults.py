@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FirstAttempts:
-    """The first attempt at a task of each stage ends badly, when all its work is done.
+    """The first attempt at a task of every stage fails at its end, when all its work is done.
 
     ``place``: an empty directory in which attempts at a task find each other. ``how``: ``raise``, or ``kill`` the
-    worker. ``twice``: nothing fails, and each task is done twice by each attempt.
+    worker. ``twice``: nothing fails, and each attempt does the task twice.
     """
 
     place: Path
@@ -59,7 +59,7 @@ class _Failing:
 
 @dataclass(frozen=True)
 class Killed:
-    """Whoever works at a task of ``stage`` is killed, as by a kernel without memory, each time."""
+    """A process that works on a task of ``stage`` is killed each time, as by a kernel without memory."""
 
     stage: str
 
@@ -69,18 +69,18 @@ class Killed:
 
 
 def killed(_rows: Iterator[Any]) -> Iterator[Any]:
-    """What works at it goes as long as there is somebody to try."""
+    """The process of such a task is killed on every attempt."""
     os.kill(os.getpid(), signal.SIGKILL)
     yield from ()
 
 
 @dataclass(frozen=True)
 class SlowAttempts:
-    """The first attempt at the first task of each stage is slow, in the middle of its work: speculation's case.
+    """The first attempt at the first task of every stage is slow, in the middle of its work: speculation starts.
 
-    It waits until another attempt at the task has ended, however long that takes on a busy machine, and no longer
-    than ``seconds``. ``place``: a directory in which each attempt leaves its name, ``STAGE-TASK-ATTEMPT``, when it
-    begins, and with ``.done`` when it has passed on all that it found.
+    It waits until another attempt at the task has ended, however long that takes on a busy machine, and no longer than
+    ``seconds``. ``place``: a directory in which each attempt leaves its name, ``STAGE-TASK-ATTEMPT``, when it begins,
+    and with ``.done`` when it has passed on all its results.
     """
 
     place: Path
@@ -116,7 +116,7 @@ class _Slow:
 
 @dataclass(frozen=True)
 class Vanishing:
-    """The partition's directory goes when tasks of ``stage`` begin; ``other``: a directory that takes its place."""
+    """The partition's directory is deleted when tasks of ``stage`` begin; ``other``: a directory that replaces it."""
 
     stage: str
     directory: Path
@@ -143,7 +143,7 @@ class _Without:
 
 
 def let_go(place: str) -> str:
-    """A task that is at work until the file ``place``, which it makes, is removed."""
+    """A task that runs until the file ``place``, which it creates, is removed."""
     Path(place).touch()
     while Path(place).exists():
         time.sleep(0.05)
@@ -152,7 +152,7 @@ def let_go(place: str) -> str:
 
 @dataclass(frozen=True)
 class MeasuredMemory:
-    """Every task leaves the largest memory that its worker ever had, in MiB, in ``place``: ``STAGE-...``."""
+    """Every task leaves the peak memory of its worker, in MiB, in ``place``: ``STAGE-...``."""
 
     place: Path
 
@@ -161,7 +161,7 @@ class MeasuredMemory:
         return _Measured(self, name, function)
 
     def largest(self, stage: str = "") -> float:
-        """Of all tasks of ``stage``, or of all."""
+        """The largest value of all tasks of ``stage``, or of all."""
         return max(float(file.read_text()) for file in self.place.glob(f"{stage}*"))
 
 

@@ -24,11 +24,11 @@ Answer = tuple[int, bytes, dict[str, str]]
 
 @dataclass
 class Faulty:
-    """``fault`` gets the number, method, path and range of a request; its answer is what happens instead.
+    """``fault`` gets the number, method, path and range of a request, and returns the fault; None: no fault.
 
-    None: what should. ``drop``: no answer; ``cut``: half of one; ``whole``: all of an object in the place of a range;
-    another word: what ``answers`` has for it, as the store says it: ``slow`` when it throttles, ``denied`` when it does
-    not know who asks. ``page``: so many names a listing answers with at most; 0: as many as the server likes.
+    ``drop``: no answer; ``cut``: half of one; ``whole``: the whole object instead of a range. Any other word has an
+    entry in ``answers``, with the store's own message: ``slow`` when it throttles, ``denied`` for unknown credentials.
+    ``page``: the maximum of names in one answer to a listing; 0: the server's own.
     """
 
     endpoint: str
@@ -39,25 +39,25 @@ class Faulty:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def requested(self, method: str, path: str, wanted: str) -> str | None:
-        """What happens with a request."""
+        """The fault for a request."""
         with self._lock:
             number = len(self.requests)
             self.requests.append((method, path, wanted))
         return None if self.fault is None else self.fault(number, method, path, wanted)
 
     def in_pages(self, path: str) -> str:
-        """A request by which the server answers with a page, where it can."""
+        """The request changed so that the server answers with a page, if it can."""
         return path
 
     def a_page(self, _path: str, data: bytes) -> bytes:
-        """Of the server's answer to a listing, where the server cannot."""
+        """A page of the server's answer to a listing, if the server cannot make one."""
         return data
 
 
 def now_and_then(fault: str) -> Callable[[int, str, str, str], str | None]:
-    """Each request that is asked again and again fails once: the first time, the second or the third.
+    """Every distinct request fails once: the first time, the second or the third.
 
-    Not every third of all requests: with several tasks at work one of them may meet the third each time it tries.
+    Not every third of all requests: with several tasks running, one of them may meet the third each time it tries.
     """
     requests: Counter[str] = Counter()
     lock = threading.Lock()
@@ -131,7 +131,10 @@ class _Proxy(BaseHTTPRequestHandler):
 
 
 def put_before(store: Faulty, behind: tuple[str, int]) -> Callable[[], None]:
-    """A proxy before the server at ``behind``, for ``store``, whose endpoint it becomes; what stops it."""
+    """Start a proxy in front of the server at ``behind``, for ``store``, whose endpoint it becomes.
+
+    Returns a stop function.
+    """
     handler = type("Handler", (_Proxy,), {"store": store, "behind": behind})
     proxy = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     proxy.daemon_threads = True

@@ -1,7 +1,7 @@
 """A server of Google Cloud Storage of this process, gcp-storage-emulator's, behind a proxy that fails (``faulty.py``).
 
-It answers with all names of a bucket at once, of which the proxy makes pages as Google does, and does not look which
-generation of an object is asked for.
+It answers with all names of a bucket at once, from which the proxy makes pages as Google does. It ignores the requested
+generation of an object.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Emulator(Served):
 
 
 def serve() -> tuple[Served, Callable[[], None]]:
-    """The store of this process, and what stops it."""
+    """The store of this process, and a function that stops it."""
     logging.getLogger("gcp_storage_emulator").setLevel(logging.ERROR)
     server = Server("127.0.0.1", 0, in_memory=True, default_bucket=BUCKET)
     server.start()
@@ -84,7 +84,7 @@ def put_by_name(endpoint: str, name: str, data: bytes) -> None:
 
 
 def start() -> OtherStore:
-    """In a process of its own."""
+    """In a new process."""
     store = started(__name__, f"gs://{BUCKET}", "gs://nowhere")
     store.environment = {"STORAGE_EMULATOR_HOST": store.control.endpoint()}
     return store

@@ -1,4 +1,4 @@
-"""Logs that grow between two merges into a table, and what a table holds then."""
+"""Logs that grow between two merges into a table, and the table's expected contents then."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Growing:
         self._append(name, encode_marker(self._ends[name], commit=commit, producer_id=producer_id))
 
     def drop(self, name: str, base: int, data: bytes) -> None:
-        """What a cleaning left of a segment."""
+        """The rest of a segment after a cleaning."""
         self._logs[name][base] = data
 
     def _append(self, name: str, data: bytes) -> None:
@@ -54,7 +54,7 @@ class Growing:
         self._ends[name] = end + 1
 
     def write(self, **partition: Any) -> list[Log]:
-        """All of it, in place of what was there before."""
+        """Write all of it, replacing the earlier log."""
         self._written += 1
         path = self.path.with_name(f"logs-{self._written}")
         made = {

@@ -1,4 +1,4 @@
-"""What is read of a store by Spark's Python workers, inside of jobs, as the same bytes on a disk are."""
+"""Reads of a store by Spark's Python workers, inside of jobs: the same rows as from a disk."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def sent_to_workers(spark: SparkSession, message: Mapping[str, str]) -> Iterator[None]:
-    """In the block Python workers have these variables, too: where the store is, and who we are there.
+    """During the block, Python workers have these variables, too: the store's address, and our credentials there.
 
-    The worker that plans for the driver has Java's variables, and those of the moment in which a source is registered.
+    The worker that plans for the driver has Java's variables, as they were when the source was registered.
     """
     environment = spark.sparkContext.environment
     environment.update(message)
@@ -33,7 +33,7 @@ def sent_to_workers(spark: SparkSession, message: Mapping[str, str]) -> Iterator
 
 
 def check_read_in_tasks(spark: SparkSession, url: str, log_dir: Path) -> None:
-    """The rows of the source, in several splits, and what jobs count."""
+    """The rows of the source, in several splits, and the counts of jobs."""
     there, here = (ReadableLogs(spark, place) for place in (url, log_dir))
     rows = [
         sorted(map(tuple, logs.read(splitBytes=3000).drop("segment").collect()), key=repr) for logs in (there, here)

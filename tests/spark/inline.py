@@ -1,7 +1,7 @@
-"""Jobs without Spark: what its scheduler may do with a task, done on purpose.
+"""Jobs without Spark, with everything that Spark's scheduler may do to a task.
 
-Every function is called twice and only one of the two outcomes counts, as with retries, speculation and lost executors;
-rows arrive in any order and are then sorted as asked for; functions and tasks go through a pickle.
+Every function is called twice and only one of the two results is used, as with retries, speculation and lost executors.
+Rows arrive in any order and are then sorted as requested. Functions and tasks go through a pickle.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class InlineJobs:
-    """``attempts``: how often each task runs, the outcome of any one of which counts."""
+    """``attempts``: how often each task runs; the result of any one attempt is used."""
 
     seed: int = 0
     cores: int = 2

@@ -1,7 +1,7 @@
-"""A stand-in for Kubernetes: an API server that keeps objects and tells who watches, and pods that are processes here.
+"""A fake Kubernetes: an API server that stores objects and notifies watchers, and pods that are local processes.
 
-What an image would hold lies below ``/opt`` of each pod's own mount namespace, with its volumes where they are mounted.
-Every request is kept as (verb, resource), so that a test can hold a Role against what was asked.
+The files of an image are below ``/opt`` of the pod's own mount namespace, with its volumes at their mount points.
+Every request is recorded as (verb, resource), so that a test can compare a Role with the requests.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HOSTS = f"127.0.0.1 localhost {socket.gethostname()}\n"
 
 
 class Kubernetes:
-    """Namespace ``default``. ``image``: what the image has, a shell command that makes it below ``/opt``, and its ENV.
+    """Namespace ``default``. ``image``: a shell command that creates the image's files below ``/opt``, and its ENV.
 
     ``entrypoint`` is the image's.
     """
@@ -121,7 +121,7 @@ class Kubernetes:
         self._changed.notify_all()
 
     def _run(self, path: str, pod: Document) -> None:
-        """What a node does with a pod: waits for its volumes, runs it, and says how it ended."""
+        """A node's work for a pod: waits for its volumes, runs it, and reports how it ended."""
         name, spec = pod["metadata"]["name"], pod["spec"]
         self.specs[name] = spec
         (container,) = spec["containers"]
@@ -175,7 +175,7 @@ class Kubernetes:
                         lines.append(f"{self._addresses[name]} {service['metadata']['name']}.default.svc\n")
             for name in self._addresses:
                 if (self._place / name).is_dir():
-                    # In place: it is mounted.
+                    # In place, because it is mounted.
                     (self._place / name / "hosts").write_text("".join(lines))
 
     def _state(self, path: str, phase: str, state: Document, address: str) -> None:

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.cleaner.driver import config
+from tests.spark.both_engines import all_dirty, assert_same_staged, stage_by_spark, stage_locally
 from tests.spark.rich_log import NOW_MS, RichLog
 from tests.spark.sessions import ON_A_CLUSTER, SHORT, start_session
-from tests.spark.twins import all_dirty, assert_twins, stage_by_spark, stage_locally
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +46,7 @@ MODES: Mapping[str, Mapping[str, object]] = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One combination; ``number`` is its place in :data:`CELLS`, and the seed of its log."""
+    """One combination; ``number`` is its index in :data:`CELLS`, and the seed of its log."""
 
     number: int
     strategy: str
@@ -67,7 +67,7 @@ CELLS: Final = [
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What went in a cell: without any of it the cell would test little."""
+    """What was removed in a cell: without any of it the cell would test little."""
 
     superseded: int
     tombstone: int
@@ -75,10 +75,9 @@ class Dropped:
 
 
 def check(session: SparkSession, cell: Cell, place: Path) -> Dropped:
-    """Clean the cell's log by both; ``place`` is a directory that is made and removed.
+    """Clean the cell's log by both engines; ``place`` is a directory that is created and removed.
 
-    Raises:
-        AssertionError: other bytes.
+    Raises: AssertionError: other bytes.
     """
     topic = config(**STRATEGIES[cell.strategy], **MODES[cell.mode], segment_bytes=12_000, delete_retention_ms=100)
     log = RichLog(
@@ -91,7 +90,7 @@ def check(session: SparkSession, cell: Cell, place: Path) -> Dropped:
         options = all_dirty(NOW_MS, from_start=not first, first_dirty_offset=first or None)
         local = stage_locally(path, options, topic)
         found = stage_by_spark(session, path, options, topic, shards=cell.shards, split_bytes=4000)
-        assert_twins(local, found)
+        assert_same_staged(local, found)
         assert local.result.outcome == "staged"
         assert found.result.passes == cell.shards
         dropped = local.result.removed
@@ -119,7 +118,7 @@ def pairs(run: tuple[str, Cell]) -> set[object]:
 
 
 def enough(cells: Iterable[Cell], dropped: Iterable[Dropped]) -> None:
-    """Assert that the cells were worth it: everything that can go went somewhere, and where it can."""
+    """Assert that the cells were useful: everything removable was removed in some cell that allows it."""
     for cell, gone in zip(cells, dropped, strict=True):
         assert gone.superseded, cell
         assert bool(gone.aborted) == cell.transactions, cell
@@ -138,7 +137,7 @@ def run(session: SparkSession, cells: Sequence[Cell], place: Path) -> list[Dropp
 
 
 def main() -> int:
-    """A process of its own."""
+    """The main function of a new process."""
     master, place, *numbers = sys.argv[1:]
     cells = [CELLS[int(number)] for number in numbers]
     session = start_session(master, SHORT if master.startswith("local") else ON_A_CLUSTER)
@@ -160,7 +159,7 @@ if __name__ == "__main__":
 
 
 def in_a_child(master: str, cells: Sequence[Cell], place: Path, timeout: float) -> list[Dropped]:
-    """The cells in a session of another process; what it says of the first that fails is this one's failure."""
+    """Run the cells in a session of another process; its first failure becomes this one's."""
     command = [sys.executable, "-m", "tests.spark.matrix", master, str(place), *(str(cell.number) for cell in cells)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -1,7 +1,7 @@
-"""The servers of stores other than S3 for tests, in a process of their own.
+"""The servers of stores other than S3 for tests, in a new process.
 
-Google's library waits for an answer with Python's lock in its hands (pyarrow asks a file whether it is closed), so a
-proxy in the same process would never give one. What shall fail is sent over to it: an object, not a function.
+Google's library holds Python's lock while it waits for an answer (pyarrow checks whether a file is closed), so a proxy
+in the same process could never answer. Faults are sent to it as objects, not functions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BUCKET = "archive"
 
 @dataclass(frozen=True)
 class Always:
-    """This fault, of the requests whose ``METHOD PATH RANGE`` the pattern finds."""
+    """This fault, for the requests whose ``METHOD PATH RANGE`` the pattern finds."""
 
     fault: str
     pattern: str = ""
@@ -39,7 +39,7 @@ class Always:
 
 @dataclass(frozen=True)
 class NowAndThen:
-    """This fault of each request once."""
+    """This fault, once for every distinct request."""
 
     fault: str
 
@@ -69,7 +69,10 @@ class Replace:
 
 @dataclass
 class Served(Faulty):
-    """In the process of the server. ``system``: pyarrow's, past the proxy; ``inner``: before each name in it."""
+    """In the process of the server.
+
+    ``system``: pyarrow's, without the proxy; ``inner``: the prefix of all names in it.
+    """
 
     system: Any = None
     inner: str = BUCKET
@@ -93,7 +96,7 @@ class Served(Faulty):
 
 
 class _Control:
-    """What the test process calls."""
+    """The calls of the test process."""
 
     def __init__(self, module: str, words: Mapping[str, Any]) -> None:
         self._store, self._stop = importlib.import_module(module).serve(**words)
@@ -137,9 +140,9 @@ _Manager.register("control", _Control)
 
 @dataclass
 class OtherStore:
-    """In the test process. ``root``: its URL, as we say it; ``elsewhere``: of a bucket that is not there.
+    """In the test process. ``root``: its URL, as we write it; ``elsewhere``: of a bucket that does not exist.
 
-    ``environment``: what tells the code under test where the server is.
+    ``environment``: the variables with which the code under test finds the server.
     """
 
     control: Any
@@ -150,18 +153,18 @@ class OtherStore:
 
     @property
     def requests(self) -> list[tuple[str, str, str]]:
-        """Method, path and range of what the proxy was asked."""
+        """Method, path and range of the proxy's requests."""
         return self.control.requests()  # type: ignore[no-any-return]
 
     def put(self, directory: Path, prefix: str) -> str:
-        """Upload all of a directory; its URL."""
+        """Upload a whole directory; returns its URL."""
         for path in sorted(directory.rglob("*")):
             if path.is_file():
                 self.control.put_bytes(f"{prefix}/{path.relative_to(directory)}", path.read_bytes())
         return f"{self.root}/{prefix}"
 
     def downloaded(self, prefix: str, into: Path) -> Path:
-        """All files below a prefix, here."""
+        """All files below a prefix, downloaded."""
         for name, data in self.control.files(prefix).items():
             path = into / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -175,7 +178,7 @@ class OtherStore:
 
 
 def started(module: str, root: str, elsewhere: str, **words: Any) -> OtherStore:
-    """The store that ``module.serve(**words)`` makes, in a process of its own."""
+    """The store that ``module.serve(**words)`` makes, in a new process."""
     manager = _Manager(ctx=multiprocessing.get_context("spawn"))
     manager.start()
     control = manager.control(module, words)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The data source without a session: what Spark would call, split after split, and rows as dictionaries."""
+"""The data source without a session: the calls that Spark would make, split after split, and rows as dictionaries."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ EVERYTHING = ",".join(name for name in TYPES if name != "damaged")
 
 
 def schema_of(columns: Iterable[str]) -> StructType:
-    """As Spark would make it of our words, which takes a session."""
+    """The schema that Spark would make of our text, which needs a session."""
     return types_of(columns, None)
 
 
 def read_splits(path: Path | str | Sequence[str], **options: Any) -> list[list[dict[str, Any]]]:
-    """The rows of each split, as tasks would give them: splits and reader go over by pickle."""
+    """The rows per split, as tasks would return them: splits and reader go through a pickle."""
     given = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
     given |= {"paths": json.dumps(list(path))} if isinstance(path, (list, tuple)) else {"path": str(path)}
     texts = CaseInsensitiveDict(given)

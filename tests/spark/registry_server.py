@@ -1,6 +1,6 @@
-"""A schema registry on 127.0.0.1 that speaks Confluent's REST API, as far as serializers and readers ask it.
+"""A schema registry on 127.0.0.1 that implements the part of Confluent's REST API that clients need.
 
-It keeps schemas, gives out ids and versions, resolves references, and fails as registries and networks do.
+It stores schemas, assigns ids and versions, resolves references, and fails as registries and networks do.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class RegistryServer:
-    """``fault`` gets the number and path of a request; its answer is what happens instead, None: what should.
+    """``fault`` gets the number and path of a request and returns the fault; None: no fault.
 
-    ``slow``: 429 with Retry-After; ``broken``: 500; ``drop``: no answer; ``cut``: half of one; ``noise``: 200 and no
-    JSON; ``hang``: no answer until the server stops; ``drip``: an answer that never ends, a byte at a time;
-    ``denied``: 401; ``elsewhere``: another server's 404; ``huge``: an answer without end.
+    ``slow``: 429 with Retry-After; ``broken``: 500; ``drop``: no answer; ``cut``: half of one; ``noise``: 200 without
+    JSON; ``hang``: no answer until the server stops; ``drip``: an answer that never ends, a byte at a time; ``denied``:
+    401; ``elsewhere``: another server's 404; ``huge``: an infinite answer.
     """
 
     url: str = ""
@@ -36,14 +36,14 @@ class RegistryServer:
     fault: Callable[[int, str], str | None] | None = None
     requests: list[tuple[str, str]] = field(default_factory=list)
     seen: list[str | None] = field(default_factory=list)
-    """Authorization of each request."""
+    """The Authorization header by request."""
     over: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def register(
         self, subject: str, schema: str, kind: str = "AVRO", references: list[dict[str, Any]] | None = None
     ) -> int:
-        """As POST /subjects/SUBJECT/versions does; the id."""
+        """As POST /subjects/SUBJECT/versions does; returns the id."""
         with self._lock:
             document = {"schema": schema, "schemaType": kind, "references": references or []}
             number = next((n for n, each in self.schemas.items() if each == document), len(self.schemas) + 1)
@@ -76,7 +76,7 @@ class RegistryServer:
             return 200, {"id": self.register(unquote(found[1]), body["schema"], kind, references)}
         if found := re.fullmatch(r"/subjects/([^/]+)/versions/([^/]+)", path):
             return self._version(unquote(found[1]), found[2])
-        if found := re.fullmatch(r"/subjects/([^/]+)", path):  # which version is this schema?
+        if found := re.fullmatch(r"/subjects/([^/]+)", path):  # the request asks for the version of this schema
             for version, number in enumerate(self.subjects.get(unquote(found[1]), []), 1):
                 if self.schemas[number]["schema"] == body["schema"]:
                     return 200, {"subject": unquote(found[1]), "version": version, "id": number, **self.schemas[number]}
@@ -108,15 +108,15 @@ class _Handler(BaseHTTPRequestHandler):
     _registry: RegistryServer
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
     def handle(self) -> None:
-        """One that is not trusted, or does not trust us, is gone."""
+        """A client that is not trusted, or does not trust us, has disconnected."""
         with contextlib.suppress(OSError):
             super().handle()
 
     def finish(self) -> None:
-        """The same, with what was not sent yet."""
+        """As in the base class, including unsent data."""
         with contextlib.suppress(OSError):
             super().finish()
 
@@ -158,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
             while fault == "huge" and not self._registry.over.is_set():
                 self.wfile.write(b" " * 65536)
         except OSError:
-            pass  # whoever asked has gone
+            pass  # the client has disconnected
 
     def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
@@ -169,15 +169,15 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def start(tls: ssl.SSLContext | None = None) -> tuple[RegistryServer, Callable[[], None]]:
-    """A server, by https with ``tls``, and what ends it."""
+    """Start a server, with https if there is ``tls``; returns a stop function."""
     registry = RegistryServer()
     made = type("Handler", (_Handler,), {"_registry": registry})
     server = ThreadingHTTPServer(("127.0.0.1", 0), made)
     server.daemon_threads = True
     if tls is not None:
-        # Each connection's thread shakes hands, so that one that goes on no further holds up no other.
+        # Each connection's own thread does the handshake, so that a stuck one does not block the others.
         server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    # Readers keep schemas by the registry's URL for the life of their process; another server may get the same port.
+    # Readers cache schemas by the registry's URL as long as their process lives; another server may get the same port.
     registry.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}/{uuid.uuid4().hex}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="registry")
     thread.start()

@@ -22,7 +22,7 @@ BY_HEADER = config(compaction_strategy="header", compaction_strategy_header="ver
 
 @dataclass
 class RichLog:
-    """Writes segments. ``keys`` different ones; versions are drawn from few numbers, so that there are ties."""
+    """Writes segments with ``keys`` different keys; versions come from a small range, so that there are ties."""
 
     seed: int
     codec: int = 0
@@ -41,7 +41,7 @@ class RichLog:
         self.pick = random.Random(self.seed)
 
     def write(self, path: Path, segments: int, batches: int, **partition: object) -> Path:
-        """A log directory with so many segments below the active one."""
+        """A log directory with this number of segments below the active one."""
         for number in range(segments + 1):
             base, opened = self.offset, dict(self.open)
             old = self.legacy and number < segments // 3

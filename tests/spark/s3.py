@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BUCKET = "archive"
-SECRET = "a-secret-that-nobody-may-see"  # noqa: S105 - of a server that knows none
+SECRET = "a-secret-that-must-not-be-shown"  # noqa: S105 - of a server that knows none
 _XML = {"Content-Type": "text/xml"}
 _SLOW_DOWN = (
     b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>SlowDown</Code>'
@@ -41,7 +41,7 @@ class Store(Faulty):
         return re.sub(r"max-keys=\d+", f"max-keys={self.page}", path) if self.page else path
 
     def put(self, directory: Path, prefix: str) -> str:
-        """Upload all of a directory; its URL."""
+        """Upload a whole directory; returns its URL."""
         for path in sorted(directory.rglob("*")):
             if path.is_file():
                 self.client.upload_file(str(path), BUCKET, f"{prefix}/{path.relative_to(directory)}")
@@ -49,7 +49,7 @@ class Store(Faulty):
 
 
 def start() -> tuple[Store, Callable[[], None]]:
-    """The store, and what stops it."""
+    """The store, and a function that stops it."""
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     moto.start()
     behind = moto.get_host_and_port()
@@ -74,7 +74,7 @@ def keys(store: Store, prefix: str) -> list[str]:
 
 
 def downloaded(store: Store, prefix: str, into: Path) -> Path:
-    """All below a prefix, here."""
+    """All files below a prefix, downloaded."""
     for key in keys(store, prefix + "/"):
         path = into / key.removeprefix(prefix + "/")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def downloaded(store: Store, prefix: str, into: Path) -> Path:
 
 
 def from_store(store: Store, url: str, into: Path) -> Path:
-    """A source as it is downloaded: with the store's times."""
+    """A source with the store's times, as a download has them."""
     path = path_of(url)
     downloaded(store, "/".join(path.parts[2:]), into)
     return into

@@ -1,4 +1,4 @@
-"""A store other than S3, told to the code under test as an operator would."""
+"""A store other than S3, configured for the code under test as an operator would."""
 
 from __future__ import annotations
 

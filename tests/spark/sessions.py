@@ -31,11 +31,11 @@ ON_A_CLUSTER = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
 }
-"""For a standalone master whose workers have a gigabyte each."""
+"""For a standalone master whose workers have 1 GB each."""
 
 
 def start_session(master: str, more: Mapping[str, str]) -> SparkSession:
-    """A session of this process, whose workers are this interpreter unless the environment says otherwise."""
+    """A session of this process; its workers use this interpreter unless the environment sets another one."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(master).appName("cleanerd tests")

@@ -1,4 +1,4 @@
-"""Executors that have what Spark needs and no cleanerd, and the archive that brings it to them."""
+"""Executors that have Spark's requirements and no cleanerd, and the archive that brings it to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SPARKS = (
 
 
 def bare_python(place: Path) -> Path:
-    """An interpreter that finds numpy, pandas and pyarrow, as nodes of a cluster have them, and nothing else."""
+    """An interpreter with numpy, pandas and pyarrow, as nodes of a cluster have them, and nothing else."""
     site = Path(distribution("numpy").locate_file(""))
     others = place / "others"
     others.mkdir()
@@ -45,7 +45,7 @@ def bare_python(place: Path) -> Path:
 
 
 def packages(place: Path, *others: str) -> Path:
-    """What ``pip install --target`` makes of the wheel and ``others``, without Spark's packages: a directory."""
+    """A directory with the wheel and ``others`` from ``pip install --target``, without Spark's packages."""
     root = place / "packages"
     root.mkdir()
     home = Path(cleanerd.__file__).parent
@@ -61,7 +61,7 @@ def packages(place: Path, *others: str) -> Path:
 
 
 def archive_of(packages: Path) -> Path:
-    """The directory as ``--archives`` takes it, beside it."""
+    """The archive of the directory as ``--archives`` takes it, next to it."""
     archive = packages.parent / "packages.tar.gz"
     with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         tar.add(packages, ".")
@@ -69,7 +69,7 @@ def archive_of(packages: Path) -> Path:
 
 
 def _closure(name: str) -> set[str]:
-    """The packages that ``name`` needs, without extras and without what nodes have."""
+    """The packages that ``name`` needs, without extras and without those of the nodes."""
     found: set[str] = set()
     waiting = [name]
     while waiting:

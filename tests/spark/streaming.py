@@ -43,7 +43,7 @@ def batch(reader: SegmentsStream, start: Offsets, end: Offsets) -> list[tuple[in
 
 
 def grow(path: Path, partition: str, base: int) -> None:
-    """The active segment is closed, another one begins; all of it is acknowledged."""
+    """Close the active segment and begin another one; all of it is acknowledged."""
     write_segment(path / partition, base, segment(base))
     checkpoint = path / "replication-offset-checkpoint"
     ends = "".join(f"t {number} {base + 10}\n" for number in (0, 1))

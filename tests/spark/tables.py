@@ -1,4 +1,4 @@
-"""Tables of both formats for tests, and what a reader of them sees."""
+"""Tables of both formats for tests, and the rows that a reader of them sees."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "kafka.orders"
 
 
 class Tables:
-    """One table in ``root``, of ``kind`` delta or iceberg; its files in an object store if ``url`` says where."""
+    """One table in ``root``, of ``kind`` delta or iceberg; its files are in an object store if there is a ``url``."""
 
     def __init__(self, kind: str, root: Path, url: str | None = None, endpoint: str = "") -> None:
         self.kind = kind
@@ -32,7 +32,7 @@ class Tables:
 
     @property
     def uri(self) -> str:
-        """Of the Delta table."""
+        """The URI of the Delta table."""
         return str(self.root / "table") if self.url is None else f"{self.url}/table"
 
     @property
@@ -41,7 +41,7 @@ class Tables:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Where pyiceberg finds its catalog."""
+        """The variables with which pyiceberg finds its catalog."""
         of = f"PYICEBERG_CATALOG__{CATALOG.upper()}__"
         warehouse = self.root / "warehouse"
         warehouse.mkdir(exist_ok=True)
@@ -78,7 +78,7 @@ class Tables:
         return sorted(self.read().to_pylist(), key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
     def state(self) -> dict[bytes, int]:
-        """Key -> offset, deleted keys left out; each key once."""
+        """Key -> offset, without deleted keys; asserts that every key is there once."""
         rows = self.rows()
         assert len({(row["topic"], row["partition"], row["key"]) for row in rows}) == len(rows), "a key twice"
         return {row["key"]: row["offset"] for row in rows if not row["is_tombstone"]}
@@ -89,5 +89,5 @@ class Tables:
         return len(self.iceberg().snapshots())
 
     def files(self) -> int:
-        """Parquet files that lie there, named or not."""
+        """The Parquet files on disk, whether or not the table uses them."""
         return sum(1 for path in self.root.rglob("*.parquet") if "_delta_log" not in path.parts)

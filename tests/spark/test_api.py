@@ -1,4 +1,4 @@
-"""``cleanerd.spark.Logs``: what a notebook calls, against the data source and what the verbs call."""
+"""``cleanerd.spark.Logs``: a notebook's calls, compared with the data source and the functions of the commands."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_read_and_latest(spark: SparkSession, path: Path, tmp_path: Path) -> Non
 
 @pytest.mark.long
 def test_profile_and_what_if(spark: SparkSession, path: Path) -> None:
-    """As the verb's function; under another strategy other records win."""
+    """As the command's function; under another strategy other records are retained."""
     logs = Logs(spark, [path], STRATEGY, topics=["users"])
     rules = Strategies.of(STRATEGY).rules
     (expected,) = (each for each in profile_logs(spark, find_logs([path], (), rules)) if each.name.topic == "users")
@@ -96,8 +96,8 @@ def test_profile_and_what_if(spark: SparkSession, path: Path) -> None:
         Logs(None, path).profile().to_dataframe()
 
 
-def test_what_if_does_not_change_how_far_a_log_is_clean(path: Path) -> None:
-    """It was cleaned by the rules of now, whatever would hold."""
+def test_what_if_does_not_change_the_first_dirty_offset(path: Path) -> None:
+    """It was cleaned by the current strategy, whatever the hypothetical one is."""
     logs = Logs(None, [path], topics=["orders"], partitions=["orders-0"])
     assert {message: each[0].dirty_bytes for message, each in logs.what_if(["offset", "timestamp"]).items()} == {
         "offset": 0,
@@ -118,7 +118,10 @@ def test_report(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_audit(spark: SparkSession, path: Path, tmp_path: Path) -> None:
-    """What another cleaning would have kept is lost or stale; the checkpoint says up to where."""
+    """Records that a cleaning should have retained are lost, others stale.
+
+    The checkpoint has the first dirty offset.
+    """
     cleaned = {2: Record(b"o2", b"2"), 6: Record(b"o0", b"6"), 7: Record(b"o1", b"7")}
     after = make_log_dir(
         tmp_path / "after",
@@ -129,13 +132,13 @@ def test_audit(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     audit = logs.audit(path, now_ms=NOW)
     (judged,) = audit.partitions
     assert (judged.question.clean_end, audit.found, dict(judged.findings)) == (9, 1, {"stale": 1})
-    assert logs.audit(path, clean_below=0, now_ms=NOW).found == 6  # nothing may be gone there
+    assert logs.audit(path, clean_below=0, now_ms=NOW).found == 6  # nothing may be missing there
     with pytest.raises(ConfigError, match="reads one log directory"):
         Logs(spark, [path, after]).audit(path)
 
 
 def test_stage(spark: SparkSession, tmp_path: Path) -> None:
-    """What ``cleanerd stage`` would stage, by the strategies that were said; a versioned one wants to be delegated."""
+    """The result of ``cleanerd stage`` with these strategies; a versioned topic must be delegated."""
     log_dir = RichLog(3).write(tmp_path / "logs", 4, 20)
     settings = ["topics.orders.cleanup.policy=compact", f"cleanerd.state.dir={tmp_path}", "cleanerd.disk.reserve=0"]
     how = {"force": True, "from_start": True, "now_ms": NOW_MS}
@@ -145,7 +148,7 @@ def test_stage(spark: SparkSession, tmp_path: Path) -> None:
     (plan,) = (log_dir / NAME / ".kstage").glob("*/manifest.json")
     shutil.rmtree(plan.parent)
     assert Logs(spark, log_dir).stage([f"cleanerd.state.dir={tmp_path}"], **how) == [], (
-        "nobody says that it is compacted"
+        "no setting says that it is compacted"
     )
     by_version = Logs(spark, log_dir, {"orders": "header:version"}, topics=["orders"])
     (refused,) = by_version.stage(settings, **how)
@@ -163,7 +166,7 @@ def test_find_keys(spark: SparkSession, path: Path) -> None:
 
 
 def test_arguments(spark: SparkSession, path: Path) -> None:
-    """What is not there, and what makes no sense, is said when it is asked for."""
+    """Missing files and invalid arguments are reported at the call."""
     assert [str(log.name) for log in Logs(spark, str(path.parent / "*"), partitions=["orders-1"]).found()] == [
         "orders-1"
     ]
@@ -181,7 +184,7 @@ def test_arguments(spark: SparkSession, path: Path) -> None:
 
 
 def test_one_name_or_key_without_a_list(path: Path) -> None:
-    """A text is one name, not its letters, and bytes are one key; what is no key proves nothing."""
+    """A text is one name, not its letters, and bytes are one key; a value that is not a key proves nothing."""
     logs = Logs(None, path)
     assert Logs(None, path, topics="users").found() == Logs(None, path, topics=["users"]).found()
     assert Logs(None, path, partitions="orders-1").found() == Logs(None, path, partitions=["orders-1"]).found()
@@ -191,8 +194,8 @@ def test_one_name_or_key_without_a_list(path: Path) -> None:
             logs.find_keys(keys)  # type: ignore[arg-type]
 
 
-def test_rules_as_keys_and_back() -> None:
-    """What is sent to tasks as a topic's keys is what was said."""
+def test_settings_as_keys_and_back() -> None:
+    """The settings that tasks get as a topic's keys equal the original ones."""
     for seed in range(200):
         rules = Pair(seed).rules
         assert Strategies.of({"t": keys_of(rules)}).rules("t") == rules
@@ -205,7 +208,7 @@ def test_rules_as_keys_and_back() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("page", ["spark.md", "spark-source.md"])
 def test_the_pages_first_lines_work(spark: SparkSession, path: Path, page: str) -> None:
-    """The page begins with PySpark that works as it stands, but for the place of the logs."""
+    """The page begins with PySpark code that works unchanged, except for the location of the logs."""
     text = (DOCS / page).read_text()
     (code,) = re.findall(r"\A# [^\n]*\n\n```python\n(.*?)```", text, re.DOTALL)
     places = r'"(/var/lib/kafka|/backup/\*)/data"'
@@ -215,7 +218,7 @@ def test_the_pages_first_lines_work(spark: SparkSession, path: Path, page: str) 
 
 @pytest.mark.long
 def test_the_pages_notebook_works(spark: SparkSession, tmp_path: Path, path: Path) -> None:
-    """Line by line, but for the places: it merged into a table that nobody had made."""
+    """Line by line, except for locations: it once merged into a table that no line had created."""
     text = (DOCS / "spark-source.md").read_text()
     (code,) = re.findall(r"\n## Logs: [^\n]*\n\n```python\n(.*?)```", text, re.DOTALL)
     copies = {"/backup/before", "/broker2/data", "/broker3/data"}

@@ -1,4 +1,4 @@
-"""A cleaned copy of an archive is, byte for byte, what ``cleanerd clean`` makes of the same directory."""
+"""A cleaned copy of an archive equals, byte for byte, the result of ``cleanerd clean`` on the same directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.spark.archives import (
     TOPICS,
     archived,
     cleaned_dir,
-    cleaned_twin,
+    cleaned_locally,
     files_of,
     make_archive,
     manifest_of,
@@ -37,7 +37,7 @@ Capsys = pytest.CaptureFixture[str]
 
 
 def test_as_clean_on_a_copy(tmp_path: Path, capsys: Capsys) -> None:
-    """Every strategy, codec, old formats, transactions: the same files, with the same times; the source as it was."""
+    """Every strategy, codec, old formats, transactions: the same files with the same times; an unchanged source."""
     path = make_archive(tmp_path / "data")
     before = {name: (data, (path / name).stat().st_mtime_ns) for name, data in files_of(path).items()}
     code, document, reported = archived(capsys, path, tmp_path / "out", tmp_path / "state")
@@ -46,7 +46,7 @@ def test_as_clean_on_a_copy(tmp_path: Path, capsys: Capsys) -> None:
     assert document["manifest"] == str(tmp_path / "out" / MANIFEST)
     assert {row["log_dir"] for row in document["partitions"]} == {str(path)}
     found = cleaned_dir(tmp_path / "out")
-    assert files_of(found) == cleaned_twin(capsys, path)
+    assert files_of(found) == cleaned_locally(capsys, path)
     assert {name: (data, (path / name).stat().st_mtime_ns) for name, data in files_of(path).items()} == before
     assert not (tmp_path / "state").exists()
     manifest = manifest_of(tmp_path / "out")
@@ -63,8 +63,8 @@ def test_as_clean_on_a_copy(tmp_path: Path, capsys: Capsys) -> None:
 
 @pytest.mark.long
 @pytest.mark.kafka
-def test_kafkas_loader_takes_it(tmp_path: Path, capsys: Capsys, judge_43: Judge) -> None:
-    """As after a clean shutdown, and as after none: no segment is cut, no record lost."""
+def test_kafkas_loader_accepts_it(tmp_path: Path, capsys: Capsys, judge_43: Judge) -> None:
+    """As after a clean shutdown, and as after none: no segment is truncated, no record lost."""
     path = make_archive(tmp_path / "data")
     assert archived(capsys, path, tmp_path / "out", tmp_path / "state")[0] == 0
     found = cleaned_dir(tmp_path / "out")
@@ -80,13 +80,13 @@ def test_kafkas_loader_takes_it(tmp_path: Path, capsys: Capsys, judge_43: Judge)
 
 
 def test_an_archive_of_a_cleaned_archive(tmp_path: Path, capsys: Capsys) -> None:
-    """Of the cleaned archive the same comes again, and a place that holds one is refused."""
+    """The result for the cleaned archive is the same again; a target that holds an archive is refused."""
     path = make_archive(tmp_path / "data")
     archived(capsys, path, tmp_path / "out", tmp_path / "state")
     first = cleaned_dir(tmp_path / "out")
     code, _, _ = archived(capsys, first, tmp_path / "again", tmp_path / "state")
     assert code == 0
-    assert files_of(cleaned_dir(tmp_path / "again")) == cleaned_twin(capsys, first)
+    assert files_of(cleaned_dir(tmp_path / "again")) == cleaned_locally(capsys, first)
     code, _, reported = archived(capsys, path, tmp_path / "out", tmp_path / "state")
     assert (code, "has an archive already (cleanerd-archive.json)" in reported) == (3, True)
 
@@ -124,8 +124,8 @@ def test_partitions_that_cannot_be_cleaned_are_left_out(tmp_path: Path, capsys: 
     assert "not known to be compacted: 1 partition (unknown-0)" in reported
 
 
-def test_nothing_cleaned_is_no_archive(tmp_path: Path, capsys: Capsys) -> None:
-    """And nothing is left in its place."""
+def test_without_a_cleaned_partition_there_is_no_archive(tmp_path: Path, capsys: Capsys) -> None:
+    """And the target stays empty."""
     path = make_archive(tmp_path / "data", "offset-0")
     (path / "offset-0" / f"{0:020}.log").write_bytes(b"\xff" * 200)
     code, document, reported = archived(capsys, path, tmp_path / "out", tmp_path / "state")
@@ -135,7 +135,7 @@ def test_nothing_cleaned_is_no_archive(tmp_path: Path, capsys: Capsys) -> None:
 
 
 def test_clean_partitions_are_copied_into_the_archive(tmp_path: Path, capsys: Capsys) -> None:
-    """A partition that is clean enough comes as it is, like one with an active segment alone."""
+    """A clean enough partition is copied unchanged, like one with an active segment alone."""
     path = make_archive(tmp_path / "data", "offset-0", "transactions-0")
     batch = encode_batch([Record(key=b"k", value=b"v")], base_offset=0)
     make_log_dir(tmp_path / "other", {"flag-0": Partition({0: batch})})
@@ -150,7 +150,7 @@ def test_clean_partitions_are_copied_into_the_archive(tmp_path: Path, capsys: Ca
 
 
 def test_an_archive_of_a_running_broker(tmp_path: Path, capsys: Capsys) -> None:
-    """Without a mark of a clean shutdown it is refused in words; with --unclean it is as of ``clean``, torn or not."""
+    """Without a clean-shutdown file it is refused; with --unclean it equals ``clean``, with a torn end or not."""
     path = make_archive(tmp_path / "data", "offset-0", "transactions-0", clean_shutdown=False)
     code, document, reported = archived(capsys, path, tmp_path / "out", tmp_path / "state")
     assert (code, document["manifest"], document["partitions"]) == (4, None, [])
@@ -161,11 +161,11 @@ def test_an_archive_of_a_running_broker(tmp_path: Path, capsys: Capsys) -> None:
     code, document, _ = archived(capsys, path, tmp_path / "out", tmp_path / "state", "--unclean")
     assert code == 0
     assert {row["outcome"] for row in document["partitions"]} == {"cleaned"}
-    assert files_of(cleaned_dir(tmp_path / "out")) == cleaned_twin(capsys, path, "--unclean")
+    assert files_of(cleaned_dir(tmp_path / "out")) == cleaned_locally(capsys, path, "--unclean")
 
 
-def test_places_that_are_refused(tmp_path: Path, capsys: Capsys) -> None:
-    """In, around and equal to a source, by whatever name; one that holds other files; a file."""
+def test_refused_targets(tmp_path: Path, capsys: Capsys) -> None:
+    """Inside, around and equal to a source, by any name; one that holds other files; a file."""
     path = make_archive(tmp_path / "all" / "data", "offset-0")
     (tmp_path / "link").symlink_to(tmp_path / "all")
     for place in (path, path / "out", tmp_path / "all", tmp_path / "link" / "data" / "x" / "y", tmp_path):
@@ -184,7 +184,7 @@ def test_places_that_are_refused(tmp_path: Path, capsys: Capsys) -> None:
 
 
 def test_urls_that_overlap() -> None:
-    """Whatever the scheme is called; names that only begin alike are apart."""
+    """Whatever the case of the scheme; names that share only a prefix do not overlap."""
     near = path_of("s3a://b/backup/1")
     for text in ("s3://b/backup/1", "s3://b/backup", "s3n://b/backup/1/out", "s3://b"):
         with pytest.raises(Exception, match="is inside the source"):
@@ -205,14 +205,14 @@ def test_urls_that_overlap() -> None:
 
 
 def when_fetched(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None]) -> None:
-    """``change`` happens between the look at a partition and its copy."""
+    """``change`` happens between the reading of a partition and its copy."""
     real = source.fetch
 
     def fetch(contents: Any, into: Path) -> Any:
         change(contents)
         return real(contents, into)
 
-    monkeypatch.setattr(partition, "fetch", fetch)  # no test meets that moment otherwise
+    monkeypatch.setattr(partition, "fetch", fetch)  # no test could otherwise hit that moment
 
 
 @pytest.mark.parametrize("kind", ["longer", "new", "gone"])
@@ -240,7 +240,7 @@ def test_a_source_that_changes(tmp_path: Path, capsys: Capsys, monkeypatch: pyte
 
 
 def test_checkpoints_that_change(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then nobody knows of which time the directory is: none of it counts."""
+    """Then it is unknown which time the directory shows: none of it is used."""
     path = make_archive(tmp_path / "data", "offset-0")
     other = make_archive(tmp_path / "more" / "data", "time-0")
 
@@ -258,7 +258,7 @@ def test_checkpoints_that_change(tmp_path: Path, capsys: Capsys, monkeypatch: py
 
 
 def test_a_broker_that_starts_meanwhile(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes the mark of its clean shutdown away first: the copy would say that the broker was stopped."""
+    """It first removes its clean-shutdown file; a copy of it would claim that the broker was stopped."""
     path = make_archive(tmp_path / "data", "offset-0")
 
     def change(_contents: Any) -> None:
@@ -272,7 +272,7 @@ def test_a_broker_that_starts_meanwhile(tmp_path: Path, capsys: Capsys, monkeypa
 
 
 def test_a_file_that_is_written_to_while_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its size and time were what was listed when it was opened."""
+    """Its size and time were as listed when it was opened."""
     path = make_archive(tmp_path / "data", "offset-0") / "offset-0"
     contents = contents_of(path)
     real = source._Copy.write
@@ -287,7 +287,7 @@ def test_a_file_that_is_written_to_while_it_is_copied(tmp_path: Path, monkeypatc
 
 
 def test_a_full_disk(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told what was needed, where, and what to do, before and while it is filled."""
+    """The message has the needed space, the file system, and what to do, before and during the copy."""
     path = make_archive(tmp_path / "data", "offset-0")
     code, document, reported = archived(
         capsys, path, tmp_path / "out", tmp_path / "state", "--set", f"cleanerd.disk.reserve={2**60}"
@@ -319,7 +319,7 @@ def test_a_damaged_listing(tmp_path: Path) -> None:
 
 
 def test_several_directories(tmp_path: Path, capsys: Capsys) -> None:
-    """Of the same name: each is told apart; a pattern names them all; one that is none stops no other."""
+    """Of the same name: they are reported apart; a pattern matches them all; an invalid one stops no other."""
     first = make_archive(tmp_path / "1" / "data", "offset-0")
     second = make_archive(tmp_path / "2" / "data", "time-0")
     (tmp_path / "3" / "data").mkdir(parents=True)
@@ -329,7 +329,7 @@ def test_several_directories(tmp_path: Path, capsys: Capsys) -> None:
     assert len(document["errors"]) == 1
     paths = {each["source"]: each["path"].partition("/")[2] for each in manifest_of(tmp_path / "out")["log_dirs"]}
     assert paths == {str(first): "1-data", str(second): "2-data"}
-    assert files_of(cleaned_dir(tmp_path / "out", "1-data")) == cleaned_twin(capsys, first)
+    assert files_of(cleaned_dir(tmp_path / "out", "1-data")) == cleaned_locally(capsys, first)
 
 
 def test_only_some(tmp_path: Path, capsys: Capsys) -> None:

@@ -1,4 +1,4 @@
-"""A driver that dies while it writes a cleaned copy of an archive: no manifest, and the next run ends well."""
+"""A driver that dies while it writes a cleaned copy of an archive: no manifest, and the next run succeeds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cleanerd.spark.archive import scratch as scratches
 from cleanerd.spark.archive.scratch import scratch
 from cleanerd.spark.archive.target import MANIFEST, target_of
 from cleanerd.verify.record_places import SCRATCH_PREFIX
-from tests.spark.archives import CLEAN, archived, cleaned_twin, files_of, make_archive, manifest_of, settings
+from tests.spark.archives import CLEAN, archived, cleaned_locally, files_of, make_archive, manifest_of, settings
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ PLACES = {
 
 
 def killed(path: Path, output: Path, state: Path, where: str) -> None:
-    """A driver that ends without a word; runs in a process of its own."""
+    """A driver that exits without cleaning up; runs in a new process."""
     owner, name = PLACES[where]
 
     def dying(*_arguments: Any, **_named: Any) -> Any:
@@ -47,9 +47,9 @@ def killed(path: Path, output: Path, state: Path, where: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("where", PLACES)
-def test_a_driver_that_is_killed(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """What it left is no archive, is named, and does not mix with that of the next run."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # its copies stay there for a while, with nobody to remove them
+def test_a_driver_that_dies(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Its leftovers are not an archive, are reported, and do not mix with the files of the next run."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # its copies stay there for a while, without a process to remove them
     path = make_archive(tmp_path / "data", "offset-0", "transactions-0")
     output = tmp_path / "out"
     process = multiprocessing.get_context("spawn").Process(
@@ -68,7 +68,7 @@ def test_a_driver_that_is_killed(tmp_path: Path, capsys: Capsys, monkeypatch: py
     for old in [each for each in output.iterdir() if f"{each.name}/" in "".join(left) or each.name.startswith(".")]:
         target_of(output).remove(old.name)
     (one,) = manifest_of(output)["log_dirs"]
-    assert files_of(output / one["path"]) == cleaned_twin(capsys, path)
+    assert files_of(output / one["path"]) == cleaned_locally(capsys, path)
 
 
 HOLDING = f"""
@@ -92,11 +92,11 @@ def put(target, name, *arguments, **options):
 signal.signal, _Here.put = noting, put
 main()
 """
-"""A thread puts, which no signal ends: it goes on when one has come."""
+"""A thread uploads, which no signal ends: it continues after a signal."""
 
 
 def test_a_signal(tmp_path: Path) -> None:
-    """Whoever is told to stop takes away what was written."""
+    """A stopped driver removes the files that it wrote."""
     path = make_archive(tmp_path / "data", "offset-0", "transactions-0")
     command = [sys.executable, "-c", HOLDING, "spark", "clean", str(path), "--output", str(tmp_path / "out")]
     process = subprocess.Popen([*command, *CLEAN, *settings(tmp_path / "state")], stdout=subprocess.PIPE, text=True)
@@ -109,10 +109,10 @@ def test_a_signal(tmp_path: Path) -> None:
     assert files_of(tmp_path / "out") == {}
 
 
-def test_copies_of_a_process_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next one removes them, but not what is in use, is young, or is somebody's link."""
+def test_copies_of_a_killed_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next process removes them, but not those in use, recent ones, or links of another user."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)  # what the standard library remembers of TMPDIR
+    monkeypatch.setattr("tempfile.tempdir", None)  # the standard library caches TMPDIR
     scratches._sweep.cache_clear()
     for name in ("dead", "used", "young", "bare"):
         (tmp_path / f"{SCRATCH_PREFIX}{name}").mkdir()

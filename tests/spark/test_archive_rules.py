@@ -1,4 +1,4 @@
-"""A cleaned copy of an archive: by whose rules, from a notebook, and of many partitions."""
+"""A cleaned copy of an archive: with which compaction settings, from a notebook, and of many partitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.spark.archives import (
     CLEAN,
     archived,
     cleaned_dir,
-    cleaned_twin,
+    cleaned_locally,
     files_of,
     make_archive,
     make_tiny,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 Capsys = pytest.CaptureFixture[str]
 
 
-def test_a_cleaned_copy_says_nothing_of_the_archive(tmp_path: Path, capsys: Capsys) -> None:
-    """U-46: the rules of a trial on a copy belong to the copy."""
+def test_a_cleaned_copy_changes_no_state_of_the_archive(tmp_path: Path, capsys: Capsys) -> None:
+    """U-46: the settings of a trial on a copy belong to the copy."""
     path = make_archive(tmp_path / "data", "time-0")
     copy = tmp_path / "copy" / "data"
     shutil.copytree(path, copy, copy_function=shutil.copy2)
@@ -53,8 +53,8 @@ def test_a_cleaned_copy_says_nothing_of_the_archive(tmp_path: Path, capsys: Caps
 
 
 @pytest.mark.long
-def test_what_the_archives_own_metadata_says(tmp_path: Path, capsys: Capsys) -> None:
-    """Topics are known by the controllers' log, in whichever directory it lies; another topic of that name is told."""
+def test_the_archives_own_metadata_is_used(tmp_path: Path, capsys: Capsys) -> None:
+    """The controllers' log has the topics, in whichever directory it is; another topic of that name is reported."""
     path = make_archive(tmp_path / "1", "offset-0", "time-0", "old-0")
     other = make_archive(tmp_path / "2", "transactions-0")
     keys = {"cleanup.policy": "compact", "segment.bytes": "4000"}
@@ -108,14 +108,14 @@ def test_in_a_notebook(tmp_path: Path, capsys: Capsys) -> None:
     assert (archive.exit_code, archive.manifest) == (0, str(tmp_path / "out" / MANIFEST))
     assert [str(result.name) for result in archive.results] == ["offset-0", "time-0"]
     found = cleaned_dir(tmp_path / "out")
-    assert files_of(found) == cleaned_twin(capsys, path)
+    assert files_of(found) == cleaned_locally(capsys, path)
     assert [str(log.name) for log in ReadingLogs(None, found).found()] == ["offset-0", "time-0"]
     Logs(None, path, topics=["time"]).clean(tmp_path / "one", messages, force=True, now_ms=NOW_MS)
     assert [row["topic"] for row in manifest_of(tmp_path / "one")["log_dirs"][0]["partitions"]] == ["time"]
 
 
-def test_a_notebooks_copy_of_a_swap_that_was_cut_off(tmp_path: Path) -> None:
-    """One partition that is between the two names of a swap stops no other, as with the verb: all was refused."""
+def test_a_notebooks_copy_of_an_interrupted_swap(tmp_path: Path) -> None:
+    """One partition between the two names of a swap stops no other, as with the command: all were refused."""
     path = make_archive(tmp_path / "data", "offset-0", "offset-1")
     first, second, *_ = sorted((path / "offset-0").glob("*.log"))
     first.with_suffix(".log.swap").write_bytes(first.read_bytes() + second.read_bytes())
@@ -132,15 +132,15 @@ def test_a_notebooks_copy_of_a_swap_that_was_cut_off(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("count", [60, pytest.param(2000, marks=pytest.mark.long)])
 def test_many_tiny_partitions(tmp_path: Path, capsys: Capsys, count: int) -> None:
-    """Each is what the local engine makes of it; what they cost is measured in ``tests/bench/test_archive.py``."""
+    """The result equals the local engine's; ``tests/bench/test_archive.py`` measures the cost."""
     path = make_tiny(tmp_path / "data", count)
     code, document, _ = archived(capsys, path, tmp_path / "out", tmp_path / "state")
     assert (code, len(document["partitions"])) == (0, count)
-    assert files_of(cleaned_dir(tmp_path / "out")) == cleaned_twin(capsys, path)
+    assert files_of(cleaned_dir(tmp_path / "out")) == cleaned_locally(capsys, path)
 
 
-def test_what_the_driver_reads_is_small(tmp_path: Path) -> None:
-    """No record is fetched by it: only identity, checkpoints and names."""
+def test_the_driver_reads_little(tmp_path: Path) -> None:
+    """It fetches no record: only identity, checkpoints and names."""
     path = make_archive(tmp_path / "data", "offset-0")
     copy = directory_copy.copied(path, tmp_path / "copy")
     assert {each.name for each in (tmp_path / "copy").iterdir()} == {each.name for each in path.iterdir()}

@@ -1,4 +1,4 @@
-"""A cleaned copy of an archive in an object store: from there, to there, and with a store's failures."""
+"""A cleaned copy of an archive in an object store: from a store, to a store, and with a store's failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.spark import faulty, s3
 from tests.spark.archives import (
     CLEAN,
     archived,
-    cleaned_twin,
+    cleaned_locally,
     files_of,
     make_archive,
     manifest_of,
@@ -58,7 +58,7 @@ def state(tmp_path: Path) -> Path:
 def test_from_store_to_store(
     store: Store, url: str, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path
 ) -> None:
-    """The cleaned archive, downloaded, is what ``clean`` makes of a copy of the archive, which stays as it was."""
+    """The cleaned archive, downloaded, equals ``clean`` on a copy of the archive, which stays as it was."""
     before = {key: store.client.head_object(Bucket=s3.BUCKET, Key=key)["ETag"] for key in keys(store, "archives/1/")}
     code, document, reported = archived(capsys, url, "s3://archive/cleaned/1", state)
     assert code == 0, reported
@@ -67,7 +67,7 @@ def test_from_store_to_store(
         key: store.client.head_object(Bucket=s3.BUCKET, Key=key)["ETag"] for key in keys(store, "archives/1/")
     }
     output = downloaded(store, "cleaned/1", tmp_path / "out")
-    assert files_of(only_cleaned_dir(output)) == cleaned_twin(capsys, log_dir)
+    assert files_of(only_cleaned_dir(output)) == cleaned_locally(capsys, log_dir)
     (one,) = manifest_of(output)["log_dirs"]
     assert one["source"] == url.replace("s3a:", "s3:")
     tags = {f"archives/1/data/{row['topic']}-{row['partition']}/{file['name']}": file["etag"].strip('"')
@@ -86,13 +86,13 @@ def test_from_store_to_store(
 def test_between_store_and_disk(
     store: Store, url: str, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path, way: str
 ) -> None:
-    """Either end may be here."""
+    """Either end may be on a disk."""
     if way == "down":
         assert archived(capsys, url, tmp_path / "out", state)[0] == 0
     else:
         assert archived(capsys, log_dir, "s3://archive/up", state)[0] == 0
         downloaded(store, "up", tmp_path / "out")
-    assert files_of(only_cleaned_dir(tmp_path / "out")) == cleaned_twin(capsys, log_dir)
+    assert files_of(only_cleaned_dir(tmp_path / "out")) == cleaned_locally(capsys, log_dir)
 
 
 @pytest.mark.long
@@ -100,19 +100,19 @@ def test_between_store_and_disk(
 def test_a_store_that_fails_now_and_then(
     store: Store, url: str, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path, fault: str
 ) -> None:
-    """Whatever is asked or sent is throttled once, not answered, or answered by half."""
+    """Every request is throttled once, not answered, or half answered."""
     store.fault = faulty.now_and_then(fault)
     code, _, reported = archived(capsys, url, f"s3://archive/shaky/{fault}", state)
     store.fault = None
     assert code == 0, reported
     assert len(store.requests) > len(set(store.requests)) + 20
     output = downloaded(store, f"shaky/{fault}", tmp_path / "out")
-    assert files_of(only_cleaned_dir(output)) == cleaned_twin(capsys, log_dir)
+    assert files_of(only_cleaned_dir(output)) == cleaned_locally(capsys, log_dir)
 
 
 @pytest.mark.long
-def test_a_store_that_takes_nothing(store: Store, url: str, capsys: Capsys, state: Path) -> None:
-    """No partition is in the archive, so there is none; the reason is told, and nothing is left."""
+def test_a_store_that_accepts_nothing(store: Store, url: str, capsys: Capsys, state: Path) -> None:
+    """No partition is in the archive, so there is none; the reason is reported, and nothing is left."""
     store.fault = lambda _number, method, path, _range: "slow" if method == "PUT" and path.endswith(".log") else None
     code, document, reported = archived(capsys, url, "s3://archive/full", state, "--partition", "offset-0")
     store.fault = None
@@ -124,7 +124,7 @@ def test_a_store_that_takes_nothing(store: Store, url: str, capsys: Capsys, stat
 
 @pytest.mark.long
 def test_some_uploads_fail(store: Store, url: str, tmp_path: Path, capsys: Capsys, state: Path) -> None:
-    """What was sent of such a partition is removed again: the prefix holds what the manifest says and no more."""
+    """The files of such a partition are removed again: the prefix holds exactly the files of the manifest."""
     store.fault = lambda _number, method, path, _range: (
         "denied" if method == "PUT" and "/old-0/" in path and path.endswith(".log") else None
     )
@@ -138,7 +138,7 @@ def test_some_uploads_fail(store: Store, url: str, tmp_path: Path, capsys: Capsy
 
 @pytest.mark.long
 def test_an_object_that_is_replaced(store: Store, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path) -> None:
-    """By one of the same size and second while its partition is fetched: that one is left out."""
+    """By one of the same size and second while its partition is fetched: that partition is left out."""
     url = store.put(log_dir, "replaced/data")
     name = f"old-0/{0:020}.log"
     data = (log_dir / name).read_bytes()
@@ -162,7 +162,7 @@ def test_hostile_keys(store: Store, log_dir: Path, tmp_path: Path, capsys: Capsy
     """Keys that lead elsewhere, are empty, or a file and a directory at once do nothing outside of their partition."""
     url = store.put(log_dir, "hostile/data")
     for key in ("../x", "old-0/../x", "old-0//etc/passwd", "/etc/passwd", "old-0/./y", "..-0/z", "old-0/deep/file"):
-        with contextlib.suppress(ClientError):  # this server takes not all of them
+        with contextlib.suppress(ClientError):  # this server does not accept all of them
             store.client.put_object(Bucket=s3.BUCKET, Key=f"hostile/data/{key}", Body=b"evil")
     assert len(keys(store, "hostile/")) > len(keys(store, "archives/1/"))
     store.client.put_object(Bucket=s3.BUCKET, Key="hostile/data/offset-0", Body=b"a file too")
@@ -176,14 +176,14 @@ def test_hostile_keys(store: Store, log_dir: Path, tmp_path: Path, capsys: Capsy
     assert f"both a file and a directory are called '{0:020}.log'" in reported["version"]
     assert "which no file of a broker is" in reported["transactions"]
     assert files_of(only_cleaned_dir(tmp_path / "deep" / "out") / "old-0").keys() == {
-        name.partition("/")[2] for name in cleaned_twin(capsys, log_dir) if name.startswith("old-0/")
+        name.partition("/")[2] for name in cleaned_locally(capsys, log_dir) if name.startswith("old-0/")
     }
     assert {each.name for each in (tmp_path / "deep").iterdir()} == {"out"}
 
 
 @pytest.mark.long
 def test_a_listing_of_thousands(store: Store) -> None:
-    """Of more than one page: all of it is there."""
+    """All of its pages are read."""
     for number in range(1001):
         store.client.put_object(Bucket=s3.BUCKET, Key=f"huge/data/t-0/{number:020}.index", Body=b"")
     contents = contents_of(path_of("s3://archive/huge/data/t-0"))
@@ -191,7 +191,7 @@ def test_a_listing_of_thousands(store: Store) -> None:
 
 
 def test_a_large_object(store: Store, tmp_path: Path) -> None:
-    """It is sent in parts, of which some fail, and comes back as it was."""
+    """It is sent in parts, some of which fail, and is downloaded unchanged."""
     data = random.Random(1).randbytes((25 << 20) + 3)
     (tmp_path / "large").write_bytes(data)
     target = target_of(path_of("s3://archive/large"))
@@ -207,7 +207,7 @@ def test_a_large_object(store: Store, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_two_runs_at_once(store: Store, url: str, capsys: Capsys, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is last to put a manifest finds one there: it is refused, and takes its own files away and no others."""
+    """The last one to put a manifest finds one there: it is refused, and removes only its own files."""
     real = driver._finished
     inner: list[Any] = []
 
@@ -229,8 +229,10 @@ def test_two_runs_at_once(store: Store, url: str, capsys: Capsys, state: Path, m
 
 
 @pytest.mark.long
-def test_a_manifest_of_which_nobody_knows(store: Store, url: str, tmp_path: Path, capsys: Capsys, state: Path) -> None:
-    """The store takes it and its answers are lost: it may be there, so what it lists stays."""
+def test_a_manifest_that_may_have_been_written(
+    store: Store, url: str, tmp_path: Path, capsys: Capsys, state: Path
+) -> None:
+    """The store accepts it and its answers are lost: it may exist, so the files that it lists stay."""
 
     def fault(_number: int, _method: str, path: str, _range: str) -> str | None:
         if not path.endswith(MANIFEST) or not [
@@ -248,7 +250,7 @@ def test_a_manifest_of_which_nobody_knows(store: Store, url: str, tmp_path: Path
 
 @pytest.mark.long
 def test_refused(store: Store, url: str, capsys: Capsys, state: Path) -> None:
-    """Overlapping prefixes, no such bucket, credentials in the URL, no directory: told before anything is read."""
+    """Overlapping prefixes, no such bucket, credentials in the URL, no directory: reported before anything is read."""
     for place in (url, f"{url}/cleaned", "s3://archive/archives", "s3://archive"):
         code, _, reported = archived(capsys, url, place, state)
         assert (code, "is inside the source" in reported or "is around it" in reported) == (3, True), place
@@ -272,7 +274,7 @@ def test_refused(store: Store, url: str, capsys: Capsys, state: Path) -> None:
 def test_objects_of_a_killed_run_are_named_and_stay(
     store: Store, url: str, tmp_path: Path, capsys: Capsys, state: Path
 ) -> None:
-    """It is named and stays: it may be another run's that has not ended."""
+    """It is reported and stays: it may belong to another run that has not ended."""
     store.client.put_object(Bucket=s3.BUCKET, Key="again/run-20260101t000000-00000000/data/x", Body=b"left")
     code, _, reported = archived(capsys, url, "s3://archive/again", state)
     assert code == 0

@@ -1,4 +1,4 @@
-"""A cleaned copy of an archive by Spark's executors: the same as by this process, whatever becomes of tasks."""
+"""A cleaned copy of an archive by Spark's executors: the same as by this process, whatever happens to tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cleanerd.spark.archive.partition import clean_one
 from cleanerd.spark.archive.run import clean_archive
 from cleanerd.spark.archive.target import MANIFEST
 from cleanerd.spark.stores import path_of
-from tests.spark.archives import cleaned_twin, files_of, make_archive, manifest_of, settings
+from tests.spark.archives import cleaned_locally, files_of, make_archive, manifest_of, settings
 from tests.spark.rich_log import NOW_MS
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def found_in(output: Path) -> dict[str, bytes]:
 
 
 def first_fails(place: Path, how: str, job: ArchiveJob, work: Work) -> Iterator[pa.RecordBatch]:
-    """The first attempt at a partition ends badly, when all of it was sent; the second sends it again."""
+    """The first attempt at a partition fails after it sent everything; the second sends it again."""
     batches = list(clean_one(job, work))
     marker = place / str(work.name)
     if not marker.exists():
@@ -62,7 +62,7 @@ def first_fails(place: Path, how: str, job: ArchiveJob, work: Work) -> Iterator[
 
 
 def killed_early(place: Path, job: ArchiveJob, work: Work) -> Iterator[pa.RecordBatch]:
-    """Files of an attempt that nobody else writes are left in the archive's place."""
+    """Files of an attempt that no other attempt writes are left in the archive's directory."""
     marker = place / str(work.name)
     if not marker.exists():
         marker.touch()
@@ -74,35 +74,35 @@ def killed_early(place: Path, job: ArchiveJob, work: Work) -> Iterator[pa.Record
 
 
 def test_tasks_write_the_bytes_of_the_local_engine(spark: SparkSession, tmp_path: Path, capsys: Capsys) -> None:
-    """All kinds of logs: the bytes of ``clean``, and what is told of them."""
+    """All kinds of logs: the same bytes and the same report as with ``clean``."""
     path = make_archive(tmp_path / "data")
     alone = archive_by(None, path, tmp_path / "alone", tmp_path / "state")
     archive = archive_by(spark, path, tmp_path / "out", tmp_path / "state")
     assert (archive.exit_code, archive.manifest) == (0, str(tmp_path / "out" / MANIFEST))
-    assert found_in(tmp_path / "out") == found_in(tmp_path / "alone") == cleaned_twin(capsys, path)
+    assert found_in(tmp_path / "out") == found_in(tmp_path / "alone") == cleaned_locally(capsys, path)
     for ours, theirs in zip(archive.results, alone.results, strict=True):
         assert {**ours.to_json(), "seconds": 0} == {**theirs.to_json(), "seconds": 0}
 
 
 @pytest.mark.parametrize("how", ["raise", "kill"])
 def test_tasks_that_fail_once(spark: SparkSession, tmp_path: Path, capsys: Capsys, how: str) -> None:
-    """What is sent twice is there once, and right."""
+    """Files that are sent twice are there once, and right."""
     path = make_archive(tmp_path / "data", "offset-0", "transactions-0")
     (tmp_path / "marks").mkdir()
     clean = functools.partial(first_fails, tmp_path / "marks", how)
     archive = archive_by(spark, path, tmp_path / "out", tmp_path / "state", clean)
     assert archive.exit_code == 0
     assert len(list((tmp_path / "marks").iterdir())) == 2
-    assert found_in(tmp_path / "out") == cleaned_twin(capsys, path)
+    assert found_in(tmp_path / "out") == cleaned_locally(capsys, path)
 
 
 def test_objects_of_a_killed_task_are_removed(spark: SparkSession, tmp_path: Path, capsys: Capsys) -> None:
-    """It is gone before the manifest is put."""
+    """They are deleted before the manifest is put."""
     path = make_archive(tmp_path / "data", "offset-0", "transactions-0")
     (tmp_path / "marks").mkdir()
     clean = functools.partial(killed_early, tmp_path / "marks")
     assert archive_by(spark, path, tmp_path / "out", tmp_path / "state", clean).exit_code == 0
-    assert found_in(tmp_path / "out") == cleaned_twin(capsys, path)
+    assert found_in(tmp_path / "out") == cleaned_locally(capsys, path)
 
 
 def fails(_job: ArchiveJob, _work: Work) -> Iterator[pa.RecordBatch]:
@@ -111,7 +111,7 @@ def fails(_job: ArchiveJob, _work: Work) -> Iterator[pa.RecordBatch]:
 
 
 def test_a_task_that_always_fails(spark: SparkSession, tmp_path: Path) -> None:
-    """A bug is no refusal: the run ends, and leaves nothing."""
+    """A bug is not a refusal: the run ends, and leaves nothing."""
     path = make_archive(tmp_path / "data", "offset-0")
     with pytest.raises(Exception, match="a mistake of ours"):
         archive_by(spark, path, tmp_path / "out", tmp_path / "state", fails)
@@ -135,4 +135,4 @@ def test_executors_and_a_store(spark: SparkSession, store: Store, tmp_path: Path
         here = tmp_path / each["Key"]
         here.parent.mkdir(parents=True, exist_ok=True)
         store.client.download_file("archive", each["Key"], str(here))
-    assert found_in(tmp_path / "tasks-cleaned") == cleaned_twin(capsys, path)
+    assert found_in(tmp_path / "tasks-cleaned") == cleaned_locally(capsys, path)

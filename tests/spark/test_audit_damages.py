@@ -1,6 +1,6 @@
-"""``spark audit`` finds every kind of damage that a cleaner could do, and nothing where it did none (U-28).
+"""``spark audit`` finds every kind of damage that a cleaner could do, and nothing else (U-28).
 
-Every checksum is right: what is wrong is what the records say.
+Every checksum is right: the fault is in the records.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def judged(spark: SparkSession) -> Iterator[dict[str, AuditedPartition]]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_damage(judged: dict[str, AuditedPartition], name: str) -> None:
-    """U-1, U-2, U-4, U-13, U-14, R280-3..R280-6, R280-11, R87-1..R87-4: told by what it is, and nothing else is."""
+    """U-1, U-2, U-4, U-13, U-14, R280-3..R280-6, R280-11, R87-1..R87-4: reported as its kind, and nothing else is."""
     expected = {kind: count for kind, count in CASES[name].expected.items() if count}
     assert found(judged[name]) == expected, judged[name].examples
 
 
 def test_place(judged: dict[str, AuditedPartition]) -> None:
-    """The example is where the record lies: file, byte, number, key."""
+    """The example has the record's position: file, byte, number, key."""
     (example,) = judged["kept loser"].examples
     assert (example.kind, example.offset, example.key) == ("duplicated", 5, b"d")
     assert example.file.endswith("/00000000000000000000.log")
@@ -56,8 +56,8 @@ def test_the_altered_fields_are_named(judged: dict[str, AuditedPartition]) -> No
 
 
 def test_examples_are_few(judged: dict[str, AuditedPartition]) -> None:
-    """All are counted, some are told, the first among them: the driver gets no more however many there are."""
-    examples = judged["more than are told"].examples
+    """All are counted, some are listed, the first among them: the driver never gets more."""
+    examples = judged["more than the listed examples"].examples
     assert 4 <= len(examples) <= 8
     assert examples[0].offset == 0
     assert len({example.offset for example in examples}) == len(examples)
@@ -69,18 +69,18 @@ def test_zeroed_attributes_are_counted(judged: dict[str, AuditedPartition]) -> N
 
 
 def test_digests(judged: dict[str, AuditedPartition]) -> None:
-    """They depend on nothing but what the records say: not on batches, segments, order."""
+    """They depend only on the records: not on batches, segments, order."""
     right, again = judged["right"], judged["recompressed, another header of the batch"]
     assert right.after.digest == again.after.digest
     assert right.before.digest == again.before.digest != right.after.digest
     for name in ("altered value", "altered header", "dropped record", "attributes set"):
         assert judged[name].after.digest != right.after.digest
-    untouched = judged["nobody says how far it is clean"]
+    untouched = judged["the first dirty offset is unknown"]
     assert untouched.before.digest == untouched.after.digest
     assert right.kept_records == right.after.records == right.before.records - 6
 
 
 def test_marker(judged: dict[str, AuditedPartition]) -> None:
-    """A record that is there and that nobody reads is lost."""
+    """A record that exists and that no consumer sees counts as lost."""
     assert encode_marker(2, commit=True, producer_id=9, timestamp=T) == COMMITTED
-    assert judged["commit marker gone: nobody reads its record"].examples[0].offset == 1
+    assert judged["commit marker missing: its record is invisible"].examples[0].offset == 1

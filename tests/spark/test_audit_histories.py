@@ -1,4 +1,4 @@
-"""``spark audit`` against dictionaries: random pairs of logs, and what the real cleaner leaves of random histories."""
+"""``spark audit`` compared with dictionaries: random pairs of logs, and the real cleaner on random histories."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def audited(spark: SparkSession, seeds: range) -> int:
                 AuditedWorld(place, shape).run(Script(shape, seed, 2, changes=seed % 3 == 0))
         compared, _ = sides_of(root / "before", root / "after")
         arguments = [AuditedWorld.rounds_of[sides.name.partition] for sides in compared]
-        # Each round has its own clock; the audit has one: the horizons of a round are told by the latest.
+        # Each cleaning has its own clock; the audit has one, the latest.
         judged = audit_sides(
             spark, compared, [each for each, _ in arguments], now_ms=max(now for _, now in arguments),
             hash_key=new_digest_key(), examples=4,
@@ -112,7 +112,7 @@ def audited(spark: SparkSession, seeds: range) -> int:
 
 
 def test_real_cleanings(spark: SparkSession) -> None:
-    """U-28: what the real cleaner leaves is right, by rules that share no line with it."""
+    """U-28: the real cleaner's result is right, by rules that share no line with it."""
     rounds = audited(spark, range(HISTORIES))
     sys.stdout.write(f"\n{rounds} rounds of real cleanings audited\n")
     assert rounds >= HISTORIES

@@ -26,9 +26,9 @@ CONFIG = {"delete.retention.ms": str(HOUR_MS)}
 
 
 def test_kafkas_cleaner_is_right(spark: SparkSession) -> None:
-    """Transactions, every codec, tombstones before and past their horizon, old formats turned into v2 (C-53).
+    """Transactions, every codec, tombstones before and past their horizon, old formats converted to v2 (C-53).
 
-    For every second log the copy is of what a round has left already: in the next one tombstones and markers go. By
+    For every second log the copy has already been cleaned once: the next cleaning removes tombstones and markers. By
     another strategy the same files are wrong.
     """
     makers = [transactional_log] * TRANSACTIONAL + [legacy_log] * LEGACY
@@ -56,7 +56,7 @@ def test_kafkas_cleaner_is_right(spark: SparkSession) -> None:
         assert {str(each.name): (found(each), each.examples) for each in judged if each.found} == {}
         dropped = [each.before.records - each.after.records for each in judged[:TRANSACTIONAL]]
         assert all(dropped[::2]), "U-26"
-        assert any(dropped[1::2]), "U-26: no tombstone went"
+        assert any(dropped[1::2]), "U-26: no tombstone was removed"
         others = [AuditQuestion(KeyRules("timestamp"), each.clean_end) for each in arguments]
         by_time = audit_sides(spark, compared, others, now_ms=LATER_MS, hash_key=key, examples=4)
     wrong = Counter(kind for each in by_time for kind in found(each))

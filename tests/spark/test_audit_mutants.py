@@ -28,34 +28,34 @@ MUTANTS = {
     ),
     "the tail wins": ("competes, left = was_seen & is_below,", "competes, left = was_seen,"),
     "the tail is left over": ("is_seen & is_below\n    gone", "is_seen\n    gone"),
-    "evidence ends with the cleaned part (U-1)": (
+    "evidence ends with the cleaned records (U-1)": (
         '"rivals": was_seen.astype',
         '"rivals": (was_seen & is_below).astype',
     ),
-    "a tombstone goes whatever else there is (U-1)": (
+    "a tombstone may be removed whatever else exists (U-1)": (
         ' & ~(((flags & RecordFact.ALONE) != 0) & (keys["rivals"] > 1))',
         "",
     ),
-    "a tombstone may never go": ("is_missing & (left == 0) & ~may_go", "is_missing & (left == 0)"),
-    "any tombstone may go": (
+    "no tombstone may be removed": ("is_missing & (left == 0) & ~may_go", "is_missing & (left == 0)"),
+    "any tombstone may be removed": (
         "may_go = ((flags & RecordFact.MAY_GO) != 0)",
         "may_go = ((flags & RecordFact.TOMBSTONE) != 0)",
     ),
-    "what nobody reads is there": ('"win_stands": is_seen.', '"win_stands": pairs.is_after[rows].'),
+    "invisible records count": ('"win_stands": is_seen.', '"win_stands": pairs.is_after[rows].'),
     "digests do not count": ('"altered": is_altered |', '"altered":'),
     "attributes do not count": ("is_altered | (has_other_attributes & ~may_lose_attributes)", "is_altered"),
     "attributes always count": ("(has_other_attributes & ~may_lose_attributes)", "has_other_attributes"),
     "zeroed flags are as with Kafka": (" & ((b_flags & RecordFact.ATTRIBUTES) == 0)", ""),
     "open is aborted": (" | (((b_flags & RecordFact.OPEN) != 0) & is_seen)", ""),
-    "back from the dead is fine": ('report("resurrected", is_missing', 'report("resurrected", False & is_missing'),
-    "an older one is as good": ('report("stale", is_missing', 'report("stale", False & is_missing'),
-    "losers are never looked for": ("twice = dirty &", "twice = False & dirty &"),
-    "losers are always looked for": (' & (keys["is_cleaned"] != 0) & wins', " & wins"),
-    "the clean part was judged anew (R280-11)": ('keys["is_dirty"] != 0', 'keys["is_dirty"] >= 0'),
-    "the tail may go": (GONE_TAIL, f"{GONE_TAIL} & False"),
+    "a resurrected record is fine": ('report("resurrected", is_missing', 'report("resurrected", False & is_missing'),
+    "a stale record is fine": ('report("stale", is_missing', 'report("stale", False & is_missing'),
+    "superseded records are never searched": ("twice = dirty &", "twice = False & dirty &"),
+    "superseded records are always searched": (' & (keys["is_cleaned"] != 0) & wins', " & wins"),
+    "the clean section was judged again (R280-11)": ('keys["is_dirty"] != 0', 'keys["is_dirty"] >= 0'),
+    "the tail may be missing": (GONE_TAIL, f"{GONE_TAIL} & False"),
     "keyless may stay": ("== 0) & is_below & is_cleaned,", "== 0) & False,"),
     "aborted may be read": ("is_seen & was & ~was_seen", "is_seen & False"),
-    "anybody may write": ("present & ~was & ~is_damaged", "present & False"),
+    "any record may appear": ("present & ~was & ~is_damaged", "present & False"),
     "twice is once": ("(pairs.afters > 1)", "(pairs.afters > 9)"),
     "damage is nothing": ('"damaged": is_damaged,', '"damaged": is_damaged & False,'),
 }
@@ -75,7 +75,7 @@ def verdicts_that_differ() -> list[str]:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_every_mistake_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And without one everything is as expected."""
+    """And without a mistake everything is as expected."""
     assert cleaned_partition.NOW == NOW, "one job for all"
     assert verdicts_that_differ() == []
     source, unnoticed = inspect.getsource(audit_rules), []
@@ -85,7 +85,7 @@ def test_every_mistake_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         exec(compile(source.replace(old, new), "planted", "exec"), planted.__dict__)  # noqa: S102 - our own
         with monkeypatch.context() as patch:
             patch.setattr(audit, "JUDGE", planted.JUDGE)
-            with contextlib.suppress(TypeError):  # no place to tell: noticed too
+            with contextlib.suppress(TypeError):  # no place to report: noticed too
                 if not verdicts_that_differ():
                     unnoticed.append(name)
         sys.stdout.write(f"planted: {name}\n")

@@ -1,4 +1,7 @@
-"""What is held against what: copies, kept segments of several cleanings, outputs of a split; files by their names."""
+"""Which files are compared: copies, replaced segments of several cleanings, outputs of a split.
+
+Files by their names.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +32,20 @@ def bases(files: object) -> list[str]:
     return [f"{file.path.parents[1].name}:{file.base}" for file in files]  # type: ignore[attr-defined]
 
 
-def test_a_copy_stands_for_itself(tmp_path: Path) -> None:
-    """What the log has besides is not before: a segment that came from nowhere must not vouch for itself."""
+def test_a_copy_is_the_only_evidence_of_the_earlier_log(tmp_path: Path) -> None:
+    """Segments that only the log has are not part of the earlier log: an extra segment must not prove itself."""
     put(tmp_path, "copy/t-0/0", "copy/t-0/10", "copy/u-0/0", "logs/t-0/0", "logs/t-0/5", "logs/v-0/0")
     compared, notes = sides_of(tmp_path / "copy", tmp_path / "logs")
     assert [str(each.name) for each in compared] == ["t-0", "u-0"]
     assert bases(compared[0].before) == ["copy:0", "copy:10"]
     assert bases(compared[0].after) == ["logs:0", "logs:5"]
-    assert compared[1].after == (), "a partition that is gone is lost"
+    assert compared[1].after == (), "a missing partition is lost"
     assert len(notes) == 1
     assert "v-0" in notes[0]
 
 
 def test_kept_segments_of_two_cleanings(tmp_path: Path) -> None:
-    """S-40: undone in thought, the newest first; what nothing replaced is as it was."""
+    """S-40: undone virtually, the newest first; segments that were not replaced are as they were."""
     put(tmp_path, f"kept/{FIRST}/t-0/0", f"kept/{FIRST}/t-0/10", f"kept/{SECOND}/t-0/0.log.deleted")
     put(tmp_path, f"kept/{SECOND}/t-0/20", "logs/t-0/0", "logs/t-0/30", "logs/u-0/0")
     (sides,), notes = sides_of(tmp_path / "kept", tmp_path / "logs")
@@ -55,7 +58,7 @@ def test_kept_segments_of_two_cleanings(tmp_path: Path) -> None:
 
 
 def test_outputs_of_a_split(tmp_path: Path) -> None:
-    """C-67: one segment became two, of which the second lies within the one that was kept."""
+    """C-67: one segment became two, the second of which is within the kept one."""
     put(tmp_path, f"kept/{FIRST}/t-0/0", "logs/t-0/0", "logs/t-0/40", "logs/t-0/100")
     (sides,), _ = sides_of(tmp_path / "kept", tmp_path / "logs")
     kept = sides.copied[0].path
@@ -89,14 +92,14 @@ def test_nothing_to_compare(tmp_path: Path) -> None:
     ],
 )
 def test_files_below(tmp_path: Path, name: str, state: str | None) -> None:
-    """F-12: whatever holds records counts, and says why it is there."""
+    """F-12: every file that holds records counts, and its role is shown."""
     put(tmp_path, name)
     found = files_below(tmp_path)
     assert [each.state for each in found] == ([] if state is None else [state])
     assert all(each.partition.name.startswith("t-0") for each in found)
 
 
-def test_work_is_dealt_out_evenly() -> None:
+def test_work_is_distributed_evenly() -> None:
     """Nothing is lost, no task is empty, and the largest piece is alone."""
     items = [(size, {"item": size}) for size in (1, 1, 100, 1, 50, 49, 0)]
     bins = _pack(items, 3)

@@ -33,7 +33,7 @@ KEY = bytes(range(16))
 ALL = {**CASES, **{f"pair {seed}": Pair(1000 + seed).case() for seed in range(100)}}
 
 FEW = 8
-"""One of so many cases, where each is read many times."""
+"""One out of this many cases, where each is read many times."""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def verdicts(
 
 @pytest.mark.long
 def test_by_tasks_and_by_this_process(spark: SparkSession, places: Path) -> None:
-    """U-28: findings, counts, digests, places and their words."""
+    """U-28: findings, counts, digests, places and their texts."""
     ours, theirs = verdicts(places), verdicts(places, spark)
     assert len(ours) == len(ALL)
     assert sum(each.found for each in ours) > 100
@@ -67,7 +67,7 @@ def test_by_tasks_and_by_this_process(spark: SparkSession, places: Path) -> None
 
 @pytest.mark.parametrize("most", ["records", "keys", "both"])
 def test_in_pieces(places: Path, monkeypatch: pytest.MonkeyPatch, most: str) -> None:
-    """What is too much for the memory is cut by offset, by key, or both: what lies in two pieces meets all the same."""
+    """Data too large for the memory are cut by offset, by key, or both: records in two pieces are still matched."""
     whole = verdicts(places, every=FEW)
     cuts: set[tuple[int, int]] = set()
     shard_here = judging._judge_shard_locally
@@ -89,13 +89,13 @@ def test_in_pieces(places: Path, monkeypatch: pytest.MonkeyPatch, most: str) -> 
 
 
 def test_more_of_an_offset_than_fits(places: Path) -> None:
-    """No number of pieces makes it less: then it is judged all the same, and not cut for ever."""
+    """No number of pieces makes it smaller: then it is processed nevertheless, and not cut indefinitely."""
     whole = verdicts(places, every=FEW)
     assert verdicts(places, every=FEW, limits=MemoryLimits(most_records=0, most_pieces=4)) == whole
 
 
 def test_hash_is_that_of_sql(spark: SparkSession) -> None:
-    """Digests of an audit stay comparable with those of releases that left it to Spark's SQL."""
+    """Digests of an audit stay comparable with those of releases that used Spark's SQL."""
     long = np.array([0, 1, -1, 2**63 - 1, -(2**63), 0x0123456789ABCDEF], np.int64)
     number = np.array([0, -1, 2**31 - 1, -(2**31), 32, 7], np.int32)
     frame = spark.createDataFrame(
@@ -116,7 +116,7 @@ def rows(offset: list[int], sides: list[RecordFact], **columns: list[int]) -> di
 
 
 def test_pairs() -> None:
-    """A record that a side has twice has the highest of each column; the side from before says what its key is."""
+    """A record that a side has twice gets the highest value per column; the earlier side has the key."""
     pairs = paired([
         rows([5, 3], [RecordFact.BEFORE, RecordFact.BEFORE | RecordFact.AFTER], key_high=[50, 30], version=[-5, 3]),
         rows([5, 5, 9], [RecordFact.AFTER] * 3, key_high=[51, 49, 90], version=[-7, -6, 9]),
@@ -143,7 +143,7 @@ def test_found_adds_up() -> None:
 
 
 def test_groups_of_equal_halves() -> None:
-    """Two keys may have one half of their hash alike, and two partitions the same key."""
+    """Two keys may have one half of their hash in common, and two partitions the same key."""
     columns = {"part": np.array([1, 0, 1, 1]), "high": np.array([7, 7, 7, 7]), "low": np.array([2, 1, 1, 2]),
                "value": np.array([5, 6, 7, 8])}  # fmt: skip
     groups = Groups.of(columns, ("part", "high", "low"))
@@ -155,5 +155,5 @@ def test_groups_of_equal_halves() -> None:
 
 
 def replace_high(columns: dict[str, Any]) -> dict[str, Any]:
-    """Each its own: what is looked at one partition after the other has to come that way."""
+    """Every partition its own: records have to arrive partition by partition."""
     return {**columns, "high": np.array([4, 3, 2, 1])}

@@ -1,4 +1,4 @@
-"""The pieces of a Spark clean by themselves: what they say no to, and what they must not mix up."""
+"""The parts of a Spark cleaning by themselves: their refusals, and what they must not confuse."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_columns(dense: bool) -> None:
 
 @given(HASHES, st.integers(1, 4096))
 def test_shards_are_the_kernels(hashes: np.ndarray[tuple[int], np.dtype[np.uint64]], shards: int) -> None:
-    """A key goes to the shard that a map would have taken it for: a map of all shards and ours agree."""
+    """A key goes to the shard of the offset map that would hold it: one map of all shards and ours agree."""
     shard = shard_of(hashes, shards)
     everything = np.ones(len(hashes) // 2, dtype=np.bool_)
     offset_map = OffsetMap(1 << 17)
@@ -64,7 +64,7 @@ def test_shards_are_the_kernels(hashes: np.ndarray[tuple[int], np.dtype[np.uint6
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.integers(-2, 2)), max_size=60))
 def test_the_combiner(rows: list[tuple[int, bool, int]]) -> None:
-    """R280-4..6: of each key the highest (has a version, version, number), and its own number and version with it."""
+    """R280-4..6: per key the highest (has a version, version, number), with its own number and version."""
     hashes = np.array([(key * 7 + 1, key << 40) for key, _, _ in rows], dtype=np.uint64).reshape(-1)
     numbers = np.arange(len(rows), dtype=np.uint32) * 3
     versions = np.array([version for _, _, version in rows], dtype=np.int64)
@@ -83,8 +83,8 @@ def test_the_combiner(rows: list[tuple[int, bool, int]]) -> None:
 
 
 @given(st.sets(st.integers(0, 3000), min_size=1), st.integers(0, 200))
-def test_bits_find_their_place(numbers: set[int], first: int) -> None:
-    """Few or many, a split's records are set where the split begins in its segment, and nothing else is."""
+def test_bits_are_set_in_their_range(numbers: set[int], first: int) -> None:
+    """Few or many, a split's records are set from the split's first position in its segment, and nothing else is."""
     row = bits_row(WINNERS, Row(0, 0, 4, 2, 1), np.array(sorted(numbers), dtype=np.uint32))
     assert (row.target, row.segment, row.split) == (4, 4, 2)
     flags = np.zeros(first + max(numbers) + 1, dtype=np.bool_)
@@ -93,7 +93,7 @@ def test_bits_find_their_place(numbers: set[int], first: int) -> None:
 
 
 def test_a_spool_that_goes_to_disk() -> None:
-    """Numbers come back with the ordinals that they were put with, each block's first one a multiple of 64."""
+    """Numbers return with their ordinals, the first of every block a multiple of 64."""
     spool = NumberSpool(1 << 38, hashes=True, spool_bytes=100)
     blocks = [KeyRows(np.arange(2 * n, dtype=np.uint64), np.arange(n, dtype=np.uint32) + 5) for n in (1, 64, 65, 3)]
     ordinals = [spool.add(Row(0, 2, segment), keys) for segment, keys in enumerate(blocks)]
@@ -118,8 +118,8 @@ def test_a_spool_that_goes_to_disk() -> None:
         errors.KernelError("odd"),
     ],
 )
-def test_errors_travel(error: errors.CleanerdError) -> None:
-    """What a task found is told in its words, by its class; two that hint by themselves ended the whole run before."""
+def test_errors_of_tasks_keep_their_class(error: errors.CleanerdError) -> None:
+    """A task's error is reported in its words, by its class; two with a built-in hint once ended the whole run."""
     back = error_of(value_in(error_row(error)))
     assert str(back) == str(error)
     expected = errors.CleanerdError if isinstance(error, errors.AgentRefusalError) else type(error)
@@ -134,7 +134,7 @@ class Gone:
 
 
 def test_java_has_died() -> None:
-    """It is no fault of the log, although a socket fails as a file does: its partition was quarantined."""
+    """The log is not at fault, although a socket fails as a file does: its partition was quarantined."""
     jobs = Jobs(cast("Any", Gone()), cast("Any", SimpleNamespace(plan_id="plan", name="orders-0")), NoProgress())
     with pytest.raises(MachineError, match=r"Spark's Java does not answer any more: .*Connection refused"):
         jobs.run("scan", [None], lambda _task: iter(()), work_bytes=1)

@@ -45,9 +45,9 @@ def reported(command: Sequence[str], **environment: str) -> Any:
 
 
 def test_staged_by_spark_and_applied(tmp_path: Path) -> None:
-    """What apply makes of the plan is the log that ``cleanerd clean`` makes, and both say the same of it.
+    """The result of apply equals the log of ``cleanerd clean``, and both report the same.
 
-    With blanks, percent signs and letters in the path that are none in the C locale, by which Java goes.
+    With spaces, percent signs, and letters that the C locale of Java does not have, in the path.
     """
     path = RichLog(3, transactions=True).write(tmp_path / "lögs  100%25 $HOME *", 4, 20)
     other = tmp_path / "other" / "logs"
@@ -66,7 +66,7 @@ def test_staged_by_spark_and_applied(tmp_path: Path) -> None:
 
 
 def _records(path: Path) -> list[Any]:
-    """A plan for later gives horizons that are later (U-15); all else is the same."""
+    """A cleaning staged for later has later horizons (U-15); all else is the same."""
     found = read_segments(path / NAME)
     return [(base, [batch.records for batch in batches]) for base, batches in sorted(found.items())]
 
@@ -79,7 +79,7 @@ def _records(path: Path) -> list[Any]:
     ],
 )
 def test_executors_with_another_cleanerd(tmp_path: Path, meanwhile: str, message: str) -> None:
-    """Another release, or none: refused in words that say so, and the log stays as it was."""
+    """Another release, or none: refused with that reason, and the log is unchanged."""
     path = RichLog(3).write(tmp_path / "logs", 2, 10)
     before = _records(path)
     (tmp_path / "sitecustomize.py").write_text(meanwhile)
@@ -101,7 +101,7 @@ def test_executors_with_another_cleanerd(tmp_path: Path, meanwhile: str, message
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_by_a_signal(tmp_path: Path, number: signal.Signals) -> None:
-    """A signal to cleanerd ends Java, driver and workers, and what was staged so far is gone."""
+    """A signal to cleanerd ends Java, driver and workers, and the files staged so far are removed."""
     path = RichLog(3, keys=10_000).write(tmp_path / "logs", 40, 400)
     command = cleanerd(tmp_path / "state", "spark", "clean", path, "--force", "--from-start", "--now-ms", NOW_MS)
     command += ["--master", "local[1]", *MEMORY, "--shards", "1"]

@@ -1,4 +1,4 @@
-"""The verbs as a driver runs them: arguments, tables, JSON, exit codes. One test goes through spark-submit."""
+"""The commands as a driver runs them: arguments, tables, JSON, exit codes. One test uses spark-submit."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def audit(capsys: pytest.CaptureFixture[str], scene: Scene, *more: object) -> tu
 
 
 def test_an_audit_of_a_right_log(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
-    """The checkpoint says how far it is clean; the digest key makes digests comparable."""
+    """The checkpoint has the first dirty offset; the digest key makes digests comparable."""
     code, document = audit(capsys, scene, "--digest-key", "00" * 16)
     (partition,) = document["partitions"]
     assert code == 0
@@ -77,7 +77,7 @@ def test_an_audit_of_a_right_log(capsys: pytest.CaptureFixture[str], scene: Scen
 
 @pytest.mark.long
 def test_an_audit_of_a_damaged_log(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
-    """Exit code 5, what is wrong, where, and what the words mean."""
+    """Exit code 5, the fault, its place, and an explanation of the terms."""
     scene.put(0, s.SECOND_CLEANED + s.LAST_OF_7)
     code, document = audit(capsys, scene)
     assert code == 5
@@ -95,7 +95,7 @@ def _single(at: int, keys: int) -> bytes:
 
 
 def _cleaned_and_tampered(root: Path, checkpoint: int | None, topic: TopicConfig) -> tuple[Path, Path, int]:
-    """BEFORE, AFTER, and how many of the records that a cleaning up to offset 60 left were removed by hand."""
+    """BEFORE, AFTER, and the number of records that were removed by hand after a cleaning up to offset 60."""
     segments = {0: range(40), 40: range(40, 60), 60: range(60, 80)}
     logs = {base: b"".join(_single(at, 10 if at < 40 else 20) for at in found) for base, found in segments.items()}
     log_dir = make_log_dir(root / "logs", {"orders-0": Partition(logs, indexes=False)})
@@ -121,10 +121,13 @@ def _cleaned_and_tampered(root: Path, checkpoint: int | None, topic: TopicConfig
 @pytest.mark.parametrize(
     ("checkpoint", "strategy"), [(60, "offset"), (None, "offset"), (500, "offset"), (None, "header")]
 )
-def test_every_lost_record_is_counted_where_the_clean_point_no_longer_fits(
+def test_every_lost_record_is_counted_with_an_unusable_checkpoint(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, checkpoint: int | None, strategy: str
 ) -> None:
-    """U-10: a checkpoint that repeats it, is gone, or lies above the log's end; under versions there is none."""
+    """U-10: a checkpoint with repeated lines, without the partition, or above the log's end.
+
+    With versions there is none.
+    """
     changes = {} if strategy == "offset" else {"compaction_strategy": "header", "compaction_strategy_header": "ver"}
     before, after, removed = _cleaned_and_tampered(tmp_path, checkpoint, config(**changes))
     settings = [f"topics.orders.{key.replace('_', '.')}={value}" for key, value in changes.items()]
@@ -135,7 +138,7 @@ def test_every_lost_record_is_counted_where_the_clean_point_no_longer_fits(
     assert {kind: count for kind, count in partition["findings"].items() if count} == {"lost": removed, "shortened": 1}
 
 
-def test_a_checkpoint_above_the_end_of_the_log_says_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_checkpoint_above_the_end_of_the_log_is_not_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """U-10: without a state of ours. All of the log would count as clean, and half of it as superseded."""
     before, after, _ = _cleaned_and_tampered(tmp_path, 500, config())
     shutil.rmtree(tmp_path / "state")
@@ -146,7 +149,7 @@ def test_a_checkpoint_above_the_end_of_the_log_says_nothing(capsys: pytest.Captu
     sure = requested(capsys, "audit", before, after, "--now-ms", NOW, "--partition", "orders-0", "--clean-below", 500)[
         1
     ]
-    assert sure["partitions"][0]["clean_below"] == 500, "what you say counts as you say it"
+    assert sure["partitions"][0]["clean_below"] == 500, "a value on the command line is used unchanged"
 
 
 @pytest.mark.parametrize("witness", ["state", "copy"])
@@ -174,8 +177,8 @@ def test_a_lowered_checkpoint_does_not_weaken_an_audit(
 
 
 @pytest.mark.long
-def test_head_is_gone(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
-    """No cleaner takes the first segment away; retention may have, and who audits says so."""
+def test_the_first_segment_is_missing(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
+    """No cleaner removes the first segment; retention may have done so, if the operator of the audit confirms it."""
     for suffix in (".log", ".index", ".timeindex"):
         scene.file(0, suffix).unlink()
     code, out, err = reported(capsys, "audit", scene.copy.parent, scene.log_dir, "--now-ms", NOW)
@@ -206,10 +209,10 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], scene: Scene, arguments: t
 
 
 @pytest.mark.long
-def test_what_was_replaced_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_replaced_and_kept_segments(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """S-40: after two cleanings ``--keep-replaced`` holds both logs' segments; BEFORE is one of them or both.
 
-    By version nobody but cleanerd's own state says how far it is clean (U-10).
+    By version only cleanerd's own state has the first dirty offset (U-10).
     """
 
     def batch(at: int, version: int) -> bytes:
@@ -259,7 +262,7 @@ def test_what_was_replaced_and_kept(capsys: pytest.CaptureFixture[str], tmp_path
 
 
 def test_erasure(capsys: pytest.CaptureFixture[str], scene: Scene, tmp_path: Path) -> None:
-    """Several keys, from a file too; 1 with --expect-absent, 0 when it is nowhere."""
+    """Several keys, from a file too; 1 with --expect-absent, 0 when there is no copy."""
     code, document = requested(capsys, "audit", scene.log_dir, scene.copy.parent, "--key", "f", "--expect-absent")
     assert (code, document["found"]) == (1, 2)
     assert [row["file"] for row in document["keys"][0]["occurrences"]] == [
@@ -287,7 +290,7 @@ def test_profile(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
 
 
 def test_snapshot(capsys: pytest.CaptureFixture[str], spark: SparkSession, scene: Scene, tmp_path: Path) -> None:
-    """A table of what is there; a directory that exists is never written into."""
+    """A table of the current records; an existing directory is never written into."""
     out = tmp_path / "out"
     code, document = requested(capsys, "snapshot", scene.log_dir, "--out", out)
     assert (code, document["records"], document["partitions"][0]["end_offset"]) == (0, 6, 18)
@@ -301,7 +304,7 @@ def test_snapshot(capsys: pytest.CaptureFixture[str], spark: SparkSession, scene
 
 @pytest.mark.long
 def test_through_spark_submit(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exit code comes through, and nothing but the result is on stdout."""
+    """The exit code is passed on, and only the result is on stdout."""
     monkeypatch.delenv(DRIVER_VARIABLE)
     scene.put(0, s.SECOND_CLEANED + s.LAST_OF_7)
     command = [sys.executable, "-m", "cleanerd", "spark", "audit", str(scene.copy.parent), str(scene.log_dir)]

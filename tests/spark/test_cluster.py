@@ -19,7 +19,7 @@ from cleanerd.segments.log_dir import CHECKPOINTS
 from cleanerd.spark.launch import environment
 from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, make_log
 from tests.cleaner.driver import config, resources
-from tests.spark import twins
+from tests.spark import both_engines
 from tests.spark.cluster import OPTIONS, SHAPE, Cluster, executor_killed, started_cluster
 from tests.spark.faults import SlowAttempts
 from tests.spark.matrix import enough, in_a_child, pairwise
@@ -42,14 +42,14 @@ import json, os, pickle, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 from cleanerd.spark.session import REQUIRED
-from tests.spark import twins
+from tests.spark import both_engines
 master, given = sys.argv[1], sys.argv[2]
 builder = SparkSession.builder.master(master)
 for key, value in {**REQUIRED, **json.loads(sys.argv[3])}.items():
     builder = builder.config(key, value)
 session = builder.getOrCreate()
 (log_dir, wishes, values, means), options = pickle.loads(Path(given).read_bytes())
-found = twins.stage_by_spark(session, log_dir, wishes, twins.config("bench", **values), means, **options)
+found = both_engines.stage_by_spark(session, log_dir, wishes, both_engines.config("bench", **values), means, **options)
 Path(given + ".found").write_bytes(pickle.dumps(found))
 session.stop()
 """
@@ -71,7 +71,7 @@ SPECULATION = {
     "spark.speculation.quantile": "0.1",
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.minTaskRuntime": "500ms",
-    "spark.python.task.killTimeout": "60s",  # attempts that lost go on beside what follows
+    "spark.python.task.killTimeout": "60s",  # losing attempts continue during the next step
 }
 
 
@@ -82,30 +82,30 @@ def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def local(log_dir: Path) -> twins.Staged:
+def local(log_dir: Path) -> both_engines.Staged:
     found = staged_locally(log_dir, "header")
     assert found.result.removed.superseded > found.result.records_read // 3
     return found
 
 
-def staged_locally(log_dir: Path, strategy: str) -> twins.Staged:
+def staged_locally(log_dir: Path, strategy: str) -> both_engines.Staged:
     with named():
-        return twins.stage_locally(log_dir, OPTIONS, config("bench", **TOPICS[strategy]), RESOURCES)
+        return both_engines.stage_locally(log_dir, OPTIONS, config("bench", **TOPICS[strategy]), RESOURCES)
 
 
 @contextmanager
 def named() -> Iterator[None]:
     """The partition of these logs."""
-    before, twins.NAME = twins.NAME, str(PARTITION)
+    before, both_engines.NAME = both_engines.NAME, str(PARTITION)
     try:
         yield
     finally:
-        twins.NAME = before
+        both_engines.NAME = before
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One for all of these tests."""
+    """One cluster for all of these tests."""
     with started_cluster(tmp_path_factory.mktemp("spark"), PORT) as running:
         yield running
 
@@ -119,23 +119,23 @@ def on_cluster(
     strategy: str = "header",
     more: Mapping[str, str] | None = None,
     **options: Any,
-) -> twins.Staged:
-    """A driver of its own: one process has one session."""
+) -> both_engines.Staged:
+    """In a new driver: one process has one session."""
     import pickle  # noqa: PLC0415
 
     settings = {**QUIET, **ON_A_CLUSTER, "spark.log.level": "ERROR", **(more or {})}
     request = place / "request"
     request.write_bytes(pickle.dumps(((log_dir, OPTIONS, TOPICS[strategy], given), options)))
-    code = f"from tests.spark import twins; twins.NAME = {str(PARTITION)!r}\n{DRIVER}"
+    code = f"from tests.spark import both_engines; both_engines.NAME = {str(PARTITION)!r}\n{DRIVER}"
     command = [sys.executable, "-c", code, master, str(request), json.dumps(settings)]
     subprocess.run(command, check=True, timeout=900, env=environment(os.environ, tasks=None))
-    found: twins.Staged = pickle.loads((place / "request.found").read_bytes())  # noqa: S301 - our own
+    found: both_engines.Staged = pickle.loads((place / "request.found").read_bytes())  # noqa: S301 - our own
     return found
 
 
-def test_two_workers(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
+def test_two_workers(cluster: Cluster, log_dir: Path, local: both_engines.Staged, tmp_path: Path) -> None:
     """Versions that have nothing to do with offsets, a tenth of them ties: the local engine's bytes."""
-    twins.assert_twins(local, on_cluster(cluster.url, tmp_path, log_dir, split_bytes=16 * MIB))
+    both_engines.assert_same_staged(local, on_cluster(cluster.url, tmp_path, log_dir, split_bytes=16 * MIB))
 
 
 @pytest.mark.parametrize("strategy", ["offset", "timestamp"])
@@ -143,7 +143,9 @@ def test_the_other_strategies(cluster: Cluster, log_dir: Path, tmp_path: Path, s
     """The same log by other rules."""
     local = staged_locally(log_dir, strategy)
     assert local.result.removed.superseded
-    twins.assert_twins(local, on_cluster(cluster.url, tmp_path, log_dir, strategy=strategy, split_bytes=16 * MIB))
+    both_engines.assert_same_staged(
+        local, on_cluster(cluster.url, tmp_path, log_dir, strategy=strategy, split_bytes=16 * MIB)
+    )
 
 
 def test_cells_of_the_matrix(cluster: Cluster, tmp_path: Path) -> None:
@@ -153,11 +155,11 @@ def test_cells_of_the_matrix(cluster: Cluster, tmp_path: Path) -> None:
     enough(cells, in_a_child(cluster.url, cells, tmp_path, 900))
 
 
-def test_an_executor_is_killed(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
-    """Its shuffle files are lost with it, and what it staged stays behind: the same bytes all the same."""
+def test_an_executor_is_killed(cluster: Cluster, log_dir: Path, local: both_engines.Staged, tmp_path: Path) -> None:
+    """Its shuffle files are lost with it, and its staged files stay behind: the same bytes nevertheless."""
     with executor_killed(lambda: cluster.executors() if is_staging(log_dir) else []):
         found = on_cluster(cluster.url, tmp_path, log_dir, split_bytes=8 * MIB)
-    twins.assert_twins(local, found)
+    both_engines.assert_same_staged(local, found)
 
 
 def is_staging(log_dir: Path) -> bool:
@@ -165,38 +167,40 @@ def is_staging(log_dir: Path) -> bool:
     return any((log_dir / str(PARTITION) / STAGING).glob("spark-*/*"))
 
 
-def test_speculation(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
-    """Slow tasks are started a second time, on the other executor, and one of the two counts: the same bytes."""
+def test_speculation(cluster: Cluster, log_dir: Path, local: both_engines.Staged, tmp_path: Path) -> None:
+    """Slow tasks are started a second time, on the other executor, and one of the two is used: the same bytes."""
     (tmp_path / "attempts").mkdir()
     around = SlowAttempts(tmp_path / "attempts", PATIENCE_SECONDS)
     found = on_cluster(cluster.url, tmp_path, log_dir, split_bytes=16 * MIB, around=around, more=SPECULATION)
-    twins.assert_twins(local, found)
+    both_engines.assert_same_staged(local, found)
     attempts = {file.name for file in (tmp_path / "attempts").iterdir()}
     again = {name.split("-")[0] for name in attempts if name.endswith("-1.done")}
     assert again >= {"scan", "rewrite"}, attempts
 
 
-def test_one_task_cleans_it(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
+def test_one_task_cleans_it(cluster: Cluster, log_dir: Path, local: both_engines.Staged, tmp_path: Path) -> None:
     """Its keys fit one map. The executor is killed while it stages: another one does all of it again."""
     with executor_killed(lambda: cluster.executors() if is_staging(log_dir) else []):
         found = on_cluster(cluster.url, tmp_path, log_dir, whole_bytes=2 * SIZE_BYTES)
     assert found.result.passes == 1
-    twins.assert_twins(local, found)
+    both_engines.assert_same_staged(local, found)
 
 
-def test_speculation_on_its_only_task(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
-    """Two attempts at all of it, on two executors: each stages for itself, and the one that ends first counts."""
+def test_speculation_on_its_only_task(
+    cluster: Cluster, log_dir: Path, local: both_engines.Staged, tmp_path: Path
+) -> None:
+    """Two attempts at all of it, on two executors: each stages its own files, and the one that ends first is used."""
     (tmp_path / "attempts").mkdir()
     around = SlowAttempts(tmp_path / "attempts", PATIENCE_SECONDS)
     more = {**SPECULATION, "spark.speculation.task.duration.threshold": "2s"}
     found = on_cluster(cluster.url, tmp_path, log_dir, whole_bytes=2 * SIZE_BYTES, around=around, more=more)
-    twins.assert_twins(local, found)
+    both_engines.assert_same_staged(local, found)
     attempts = {file.name.rsplit("-", 1)[1] for file in (tmp_path / "attempts").iterdir()}
     assert {"0", "1", "1.done"} <= attempts, attempts
 
 
 def test_partitions_side_by_side(cluster: Cluster, tmp_path: Path) -> None:
-    """The verb, on four partitions that the driver would not clean itself: what ``cleanerd stage`` makes of each."""
+    """The command, on four partitions that are too large for the driver: the results of ``cleanerd stage``."""
     place = tmp_path / "logs"
     made = make_log(place, SHAPE, unpacked_bytes=96 * MIB, segment_bytes=64 * MIB)
     names = [str(PARTITION), *(f"{PARTITION.topic}-{number}" for number in range(1, 4))]
@@ -227,7 +231,7 @@ def test_partitions_side_by_side(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def reported(*arguments: object) -> list[dict[str, Any]]:
-    """What a verb says of the partitions."""
+    """A command's report about the partitions."""
     command = [sys.executable, "-m", "cleanerd", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
@@ -236,13 +240,13 @@ def reported(*arguments: object) -> list[dict[str, Any]]:
 
 
 def staged_files(partition: Path) -> dict[str, bytes]:
-    """What a plan holds but its documents, and nothing else is there."""
+    """The files of a staged cleaning except its documents; asserts that there are no others."""
     (plan,) = (partition / STAGING).iterdir()
     return {file.name: file.read_bytes() for file in plan.iterdir() if file.suffix != ".json"}
 
 
-def test_more_keys_than_all_maps(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
-    """U-20: two executors whose maps together take a fraction of the keys; more shards, one after the other."""
+def test_more_keys_than_all_maps(cluster: Cluster, log_dir: Path, local: both_engines.Staged, tmp_path: Path) -> None:
+    """U-20: two executors whose maps together hold a fraction of the keys; more shards, one after the other."""
     map_bytes = SIZE_BYTES // 128
     given = resources(map_bytes=map_bytes, chunk_bytes=4 * MIB)
     found = on_cluster(cluster.url, tmp_path, log_dir, given)

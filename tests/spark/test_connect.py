@@ -1,4 +1,4 @@
-"""Spark Connect: a client without Java of its own gets what this process alone finds, or is refused in words."""
+"""Spark Connect: a client without Java of its own gets the same results as this process, or a clear refusal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STRATEGY = {"users": "header:version"}
 
 @pytest.fixture(scope="module")
 def connect() -> Iterator[SparkSession]:
-    """A session of a server that is another process."""
+    """A session of a server in another process."""
     from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415 - where its libraries are
 
     with started_server() as (url, _):
@@ -77,7 +77,7 @@ def test_the_source(connect: SparkSession, path: Path) -> None:
 
 
 def test_a_stream(connect: SparkSession, path: Path) -> None:
-    """Of what is closed. Spark gives a worker of a stream ten seconds to begin, which a busy machine may not have."""
+    """A stream of closed segments. Spark gives a worker of a stream ten seconds to start, which can be too short."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - where it is installed
 
     register(connect)
@@ -98,7 +98,7 @@ def test_a_stream(connect: SparkSession, path: Path) -> None:
 
 
 def test_jobs_find_what_a_local_run_finds(connect: SparkSession, path: Path, tmp_path: Path) -> None:
-    """Profile, audit, comparison and search say what they say without any session; a snapshot has the same records."""
+    """Profile, audit, comparison and search return the same as without any session; a snapshot has the same records."""
     there, here = Logs(connect, path, STRATEGY), Logs(None, path, STRATEGY)
     assert there.profile() == here.profile()
     assert there.what_if(["offset", "timestamp"]) == here.what_if(["offset", "timestamp"])
@@ -141,7 +141,7 @@ def test_a_table_and_a_copy(connect: SparkSession, path: Path, tmp_path: Path, d
 
 
 def test_the_progress_of_jobs_is_reported(connect: SparkSession, path: Path, tmp_path: Path) -> None:
-    """All of it is told in the end, never more; the jobs have a tag that says what they are, and nothing stays."""
+    """All of it is reported at the end, never more; the jobs have a descriptive tag, and nothing stays."""
     reported, tags = [], set()
 
     def advance(size_bytes: int) -> None:
@@ -161,7 +161,7 @@ def test_the_progress_of_jobs_is_reported(connect: SparkSession, path: Path, tmp
 
 
 def test_operations_that_connect_refuses(connect: SparkSession, path: Path, tmp_path: Path) -> None:
-    """A cleaning beside the segments; damage, with the file and the place that this process tells."""
+    """A cleaning next to the segments; damage, with the file and position that this process reports."""
     with pytest.raises(ConfigError, match="stage needs a Spark session in this process") as refused:
         Logs(connect, path).stage([f"cleanerd.state.dir={tmp_path / 'state'}"])
     assert "cleanerd spark clean" in str(refused.value)
@@ -192,15 +192,15 @@ sys.meta_path.insert(0, Refuses())
 """A ``sitecustomize`` of a server whose workers cannot import it."""
 
 
-def test_a_server_without_cleanerd_and_one_that_is_gone(tmp_path: Path) -> None:
-    """What to install is said; what the channel says when nobody answers is told in a line."""
+def test_a_server_without_cleanerd_and_one_that_is_down(tmp_path: Path) -> None:
+    """The message says what to install; the channel's error without a server is one line."""
     from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415 - where its libraries are
 
     path = make_logs(tmp_path / "data", [])
     (tmp_path / "sitecustomize.py").write_text(NO_CLEANERD)
     with started_server(PYTHONPATH=str(tmp_path)) as (url, process):
         session = Remote.builder.remote(url).create()
-        session.client.set_retry_policies([])  # by itself a client asks again for some ten minutes, at its exit too
+        session.client.set_retry_policies([])  # by itself a client retries for some ten minutes, at its exit too
         logs = Logs(session, path)  # type: ignore[arg-type]
         with pytest.raises(CleanerdError, match=r"No module named 'cleanerd.*install cleanerd .* on the executors too"):
             logs.profile()

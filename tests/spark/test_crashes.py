@@ -1,4 +1,4 @@
-"""A driver that dies, partitions that go away, places that others hold: the log as it was, and the next run right."""
+"""A driver that dies, deleted partitions, directories in use: the log unchanged, and the next run right."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.swap import deferred_swap
 from cleanerd.swap.round import stage_partition
 from tests.cleaner.driver import NAME, Silent, config, resources
+from tests.spark.both_engines import PLAN_ID, all_dirty, assert_same_staged, stage_by_spark, stage_inline, stage_locally
 from tests.spark.faults import Vanishing
 from tests.spark.inline import InlineJobs
 from tests.spark.rich_log import NOW_MS, RichLog
-from tests.spark.twins import PLAN_ID, all_dirty, assert_twins, stage_by_spark, stage_inline, stage_locally
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.root import needs_root
@@ -51,7 +51,7 @@ TOPIC = {
     "segment_bytes": 4000,
     "delete_retention_ms": 100,
 }
-NOBODY = 65534
+OTHER_UID = 65534
 PLACES = {
     "nothing is staged": (deferred_swap, "drop_plans"),
     "nothing is moved": (WorkDirectory, "move"),
@@ -67,7 +67,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def staged(path: Path, stager: Any) -> CleaningResult:
-    """By ``stager``, and left there."""
+    """Staged by ``stager``, and left there."""
     store = StateStore(path.parent / "state")
     topic = config(**TOPIC)
     log_dir, name, options = read_log_dir(path), TopicPartition("orders", 0), all_dirty(NOW_MS)
@@ -76,12 +76,12 @@ def staged(path: Path, stager: Any) -> CleaningResult:
 
 
 def files_of(path: Path) -> dict[str, bytes]:
-    """Of the partition, but for what is staged."""
+    """The partition's files, without staged ones."""
     return {each.name: each.read_bytes() for each in (path / NAME).iterdir() if each.is_file()}
 
 
 def killed(path: Path, where: str) -> None:
-    """A driver that ends without a word; runs in a process of its own."""
+    """A driver that exits without cleaning up; runs in a new process."""
     owner, name = PLACES[where]
     real, after = getattr(owner, name), int(where.startswith("one"))
     calls = []
@@ -98,8 +98,8 @@ def killed(path: Path, where: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("where", PLACES)
-def test_a_driver_that_is_killed(path: Path, where: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """OP-2: ``apply`` does nothing of what it left behind, and the next run tidies up and stages the same bytes."""
+def test_a_driver_that_dies(path: Path, where: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """OP-2: ``apply`` ignores its leftovers, and the next run removes them and stages the same bytes."""
     local = stage_locally(path, all_dirty(NOW_MS), config(**TOPIC))
     before = files_of(path)
     process = multiprocessing.get_context("spawn").Process(target=killed, args=(path, where))
@@ -114,11 +114,11 @@ def test_a_driver_that_is_killed(path: Path, where: str, capsys: pytest.CaptureF
     assert run(["apply", str(path), "--quiet", *settings]) == 0
     assert "cleaned" not in capsys.readouterr().out
     assert files_of(path) == before
-    assert_twins(local, stage_inline(path, all_dirty(NOW_MS), config(**TOPIC)))
+    assert_same_staged(local, stage_inline(path, all_dirty(NOW_MS), config(**TOPIC)))
 
 
 class Meanwhile(InlineJobs):
-    """While each job of a cleaning runs, somebody runs ``command``."""
+    """While each job of a cleaning runs, another process runs ``command``."""
 
     def __init__(self, command: list[str]) -> None:
         super().__init__()
@@ -133,12 +133,12 @@ class Meanwhile(InlineJobs):
 
 @pytest.mark.long
 def test_two_at_once(path: Path) -> None:
-    """A second ``spark clean`` of a partition is refused in words in every phase of the first, and harms nothing."""
+    """A second ``spark clean`` of a partition is refused in every phase of the first, and does no harm."""
     local = stage_locally(path, all_dirty(NOW_MS), config(**TOPIC))
     command = [sys.executable, "-m", "cleanerd", "spark", "clean", str(path), "--force", "--json", "--quiet"]
     command += ["--set", f"cleanerd.state.dir={path.parent / 'other'}", "--set", "cleanerd.disk.reserve=0"]
     jobs = Meanwhile([*command, "--set", "topics.orders.cleanup.policy=compact"])
-    assert_twins(local, stage_inline(path, all_dirty(NOW_MS), config(**TOPIC), jobs=jobs))
+    assert_same_staged(local, stage_inline(path, all_dirty(NOW_MS), config(**TOPIC), jobs=jobs))
     assert set(jobs.names) >= {"scan", "rewrite"}
     assert len(jobs.reported) == len(jobs.names)
     for code, text in jobs.reported:
@@ -148,8 +148,8 @@ def test_two_at_once(path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", ["local", "spark"])
-def test_a_plan_that_waits(path: Path, first: str) -> None:
-    """A ready plan of a local stage gives way to Spark's, and the other way round: never two of them."""
+def test_a_waiting_staged_cleaning(path: Path, first: str) -> None:
+    """A ready cleaning staged locally is replaced by Spark's, and the other way round: there are never two."""
     by_spark = functools.partial(stage_by_jobs, jobs_of=InlineJobs(), alone_bytes=0)
     stagers = [stage_partition, by_spark] if first == "local" else [by_spark, stage_partition]
     for stager in stagers:
@@ -160,8 +160,8 @@ def test_a_plan_that_waits(path: Path, first: str) -> None:
     assert plans[0].name != PLAN_ID
 
 
-def test_the_place_is_a_file(path: Path) -> None:
-    """``.kstage`` is something else: told, and left as it is."""
+def test_the_staging_directory_is_a_file(path: Path) -> None:
+    """``.kstage`` is another file: reported, and left as it is."""
     (path / NAME / STAGING).write_text("mine")
     result = staged(path, functools.partial(stage_by_jobs, jobs_of=InlineJobs(), alone_bytes=0))
     assert result.outcome == "refused"
@@ -170,14 +170,14 @@ def test_the_place_is_a_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["driver", "executors"])
-def test_a_place_that_cannot_be_written(path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """A share that is mounted read-only, on the driver's host or on an executor's: told, and nothing is left."""
+def test_a_staging_directory_that_cannot_be_written(path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """A share that is mounted read-only, on the driver's host or on an executor's: reported, and nothing is left."""
     before = files_of(path)
 
     def refuse(name: str, *_arguments: object, **_named: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), name)
 
-    if where == "driver":  # root, who runs these tests, may write to anything but such a mount
+    if where == "driver":  # root, who runs these tests, may write to anything except such a mount
         system_call(monkeypatch, "mkdir", refuse)
         result = staged(path, functools.partial(stage_by_jobs, jobs_of=InlineJobs(), alone_bytes=0))
     else:
@@ -194,21 +194,21 @@ def test_a_place_that_cannot_be_written(path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.long
 @needs_root
 @pytest.mark.parametrize("where", ["nothing is staged", "nothing is moved"])
-def test_what_is_left_belongs_to_the_brokers_user(path: Path, where: str) -> None:
+def test_leftovers_belong_to_the_brokers_user(path: Path, where: str) -> None:
     """S-60: a driver that runs as root and is killed leaves nothing that the broker could not remove with the topic."""
-    shutil.chown(path / NAME, NOBODY, NOBODY)
+    shutil.chown(path / NAME, OTHER_UID, OTHER_UID)
     process = multiprocessing.get_context("spawn").Process(target=killed, args=(path, where))
     process.start()
     process.join(PATIENCE_SECONDS)
     directories = [each for each in (path / NAME / STAGING).rglob("*") if each.is_dir()]
     assert directories
-    assert {each.stat().st_uid for each in [path / NAME / STAGING, *directories]} == {NOBODY}
+    assert {each.stat().st_uid for each in [path / NAME / STAGING, *directories]} == {OTHER_UID}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("stage", ["settle", "rewrite"])
 def test_the_partition_is_deleted(spark: SparkSession, path: Path, stage: str) -> None:
-    """Its topic is deleted while executors are at work: told, and nothing of it comes back."""
+    """Its topic is deleted while executors run: reported, and none of its files comes back."""
     found = stage_by_spark(spark, path, all_dirty(NOW_MS), config(**TOPIC), around=Vanishing(stage, path / NAME))
     assert found.result.outcome == "refused"
     assert "No such file or directory" in found.result.reason
@@ -217,7 +217,7 @@ def test_the_partition_is_deleted(spark: SparkSession, path: Path, stage: str) -
 
 @pytest.mark.long
 def test_the_partition_is_another_one(spark: SparkSession, path: Path, tmp_path: Path) -> None:
-    """Its topic was deleted and made anew, under the same path: nothing is written to the new one."""
+    """Its topic was deleted and created again, under the same path: nothing is written to the new one."""
     other = RichLog(4, keys=900).write(tmp_path / "other", 2, 5)
     new = files_of(other)
     around = Vanishing("rewrite", path / NAME, other / NAME)
@@ -227,8 +227,8 @@ def test_the_partition_is_another_one(spark: SparkSession, path: Path, tmp_path:
     assert not (path / NAME / STAGING).exists()
 
 
-def test_somebody_is_at_work(spark: SparkSession, path: Path) -> None:
-    """A second driver says so and touches nothing; the first one, meanwhile at its last stage, stages all the same."""
+def test_another_driver_is_running(spark: SparkSession, path: Path) -> None:
+    """A second driver reports it and touches nothing; the first one, in its last stage, succeeds nevertheless."""
     local = stage_locally(path, all_dirty(NOW_MS), config(**TOPIC))
     reported: list[CleaningResult] = []
 
@@ -240,7 +240,7 @@ def test_somebody_is_at_work(spark: SparkSession, path: Path) -> None:
 
     found = stage_inline(path, all_dirty(NOW_MS), config(**TOPIC), jobs=Meanwhile())
     assert isinstance(reported[0].error, LogDirBusyError)
-    assert_twins(local, found)
+    assert_same_staged(local, found)
 
 
 def stage_by_spark_again(session: SparkSession, path: Path) -> CleaningResult:

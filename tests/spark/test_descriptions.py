@@ -1,4 +1,4 @@
-"""What Spark's pages call our jobs: the verb, the partitions, and for a cleaning its phases with their tasks."""
+"""Descriptions of our jobs on Spark's pages: the command, the partitions, and a cleaning's phases with their tasks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.spark.api import ReadableLogs
 from cleanerd.spark.logs import describe_names
 from tests.cleaner.driver import config
+from tests.spark.both_engines import all_dirty, stage_by_spark
 from tests.spark.rich_log import NOW_MS, RichLog
-from tests.spark.twins import all_dirty, stage_by_spark
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 def descriptions(spark: SparkSession) -> dict[int, str]:
-    """Of all jobs that the session remembers, by their ids; empty where there is none, as of other tests' jobs."""
+    """Of all jobs that the session remembers, by their ids; empty without a description, as of other tests' jobs."""
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
     found = [jobs.apply(at) for at in range(jobs.size())]
     return {job.jobId(): job.description().get() if job.description().isDefined() else "" for job in found}
 
 
 @pytest.mark.long
-def test_jobs_say_what_they_are(spark: SparkSession, tmp_path: Path) -> None:
-    """Topic, phase and number of splits and shards of a cleaning; verb and partitions of a query."""
+def test_jobs_have_descriptions(spark: SparkSession, tmp_path: Path) -> None:
+    """Topic, phase and number of splits and shards of a cleaning; command and partitions of a query."""
     path = RichLog(3).write(tmp_path / "logs", 4, 20)
     spark.sparkContext.setJobDescription(None)
-    spark.range(3).count()  # a job that nobody describes, as other tests have them
+    spark.range(3).count()  # a job without a description, as other tests have them
     before = descriptions(spark)
     assert "" in before.values()
     stage_by_spark(

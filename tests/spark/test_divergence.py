@@ -1,4 +1,4 @@
-"""Replicas against each other: what cleanings at other moments explain, and what nothing does."""
+"""Compared replicas: differences that cleanings at other moments explain, and those that nothing explains."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VERSIONED = KeyRules("header", b"version")
 
 
 def log(records: Mapping[int, Record], *, until: int = END, epoch: int = 0) -> dict[int, bytes]:
-    """A closed segment with these records by offset, a batch each, and an active one that begins at ``until``."""
+    """A closed segment with these records by offset, one batch per record, and an active one from ``until`` on."""
     batches = [encode_batch([each], base_offset=at, leader_epoch=epoch) for at, each in records.items()]
     return {0: b"".join(batches), until: b""}
 
@@ -53,7 +53,7 @@ GONE = Record(b"k", None)
 
 @dataclass(frozen=True)
 class Two:
-    """Both replicas, how far each was cleaned, and what is to be told: findings, and what is explained."""
+    """Both replicas, their first dirty offsets, and the expected findings and explained differences."""
 
     one: Mapping[int, bytes]
     other: Mapping[int, bytes]
@@ -70,7 +70,7 @@ CASES = {
     "the same": Two(log({0: K1, 1: K2}), log({0: K1, 1: K2})),
     "cleaned in one": Two(log({0: K1, 1: K2}), log({1: K2}), cleaned=1, clean_below=(None, END)),
     "cleaned in the other": Two(log({1: K2}), log({0: K1, 1: K2}), cleaned=1, clean_below=(END, None)),
-    "nobody cleaned": Two(log({0: K1, 1: K2}), log({1: K2}), {"missing": 1}),
+    "neither was cleaned": Two(log({0: K1, 1: K2}), log({1: K2}), {"missing": 1}),
     "the clean part ends below": Two(
         log({0: K1, 5: L1, 6: K2}), log({0: K1, 6: K2}), {"missing": 1}, clean_below=(0, 5)
     ),
@@ -159,7 +159,7 @@ def reported(spark: SparkSession) -> dict[str, Divergence]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_cases(reported: dict[str, Divergence], name: str) -> None:
-    """What is found and what is explained; and where."""
+    """The findings, the explained differences, and their places."""
     case, found = CASES[name], reported[name]
     assert {kind: count for kind, count in found.findings.items() if count} == dict(case.findings)
     assert (found.cleaned, found.expired) == (case.cleaned, case.expired)
@@ -167,17 +167,17 @@ def test_cases(reported: dict[str, Divergence], name: str) -> None:
 
 
 def test_right_cleanings_explain_all(reported: dict[str, Divergence]) -> None:
-    """Random logs and what a right cleaning made of them, under every strategy: nothing is unexplained."""
+    """Random logs and right cleanings of them, under every strategy: nothing is unexplained."""
     others = {name: each for name, each in reported.items() if name not in CASES}
     assert len(others) > 60
     assert {name: dict(each.findings) for name, each in others.items() if each.found} == {}
     assert sum(each.cleaned for each in others.values()) > 50
 
 
-def test_replicas_that_have_no_offset_in_common(
+def test_replicas_without_a_common_offset(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One is far behind where the other begins: they were called the same."""
+    """One ends long before the other begins: they were reported as equal."""
     monkeypatch.delenv(DRIVER_VARIABLE, raising=False)
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
     for name, start, end in (("one", None, 10), ("other", 12, 20), ("new", None, 0)):
@@ -194,7 +194,10 @@ def test_replicas_that_have_no_offset_in_common(
 
 
 def test_damage_is_reported_with_its_place(spark: SparkSession, tmp_path: Path) -> None:
-    """Also what only decoding finds, in either replica, where both are damaged at the same byte; a place once."""
+    """Also damage that only decoding finds, in either replica; where both are damaged at the same byte.
+
+    A place once.
+    """
     bad = encode_batch([K1], base_offset=0, payload=b"\x0e\x00\x00\x00\x02k\x02")
     logs = {"t-0": ({0: bad, END: b""},) * 2, "u-0": (log({0: K1}), {0: log({0: K1})[0][:-1] + b"\xff", END: b""})}
     for side in (0, 1):
@@ -208,8 +211,8 @@ def test_damage_is_reported_with_its_place(spark: SparkSession, tmp_path: Path) 
         assert [text.partition(": ")[0] for text in by_headers.damaged] == [f"{tmp_path}/1/u-0/{0:020d}.log at byte 0"]
 
 
-def test_the_records_that_differ_are_named_with_their_keys(tmp_path: Path) -> None:
-    """Of each kind the lowest offsets, in whichever replica a record is; the file says in which."""
+def test_differing_records_are_listed_with_their_keys(tmp_path: Path) -> None:
+    """The lowest offsets by kind, in whichever replica a record is; the file shows the replica."""
     three = {2: Record(b"x", b"1"), 3: Record(b"y", b"1"), 4: Record(b"z", b"1")}
     sides = (log({0: K1, 1: L1, **three}), log({0: K2, 5: Record(b"m", b"1"), **three}), log({0: K1, 1: L1}))
     one, other, short = (
@@ -232,7 +235,7 @@ def test_the_records_that_differ_are_named_with_their_keys(tmp_path: Path) -> No
 def test_the_command_and_the_api(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Three brokers: each further one is held against the first; exit code 5 for what nothing explains."""
+    """Three brokers: all further ones are compared with the first; exit code 5 for unexplained differences."""
     alike, other = log({0: K1, 1: L1}), log({0: K2, 1: L1})
     places = [make_log_dir(tmp_path / str(number), {"t-0": Partition(segments)})
               for number, segments in enumerate((alike, alike, other))]  # fmt: skip

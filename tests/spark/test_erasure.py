@@ -1,4 +1,4 @@
-"""``spark audit --key``: a key is found wherever it lies below the directories, byte for byte, or it is nowhere."""
+"""``spark audit --key``: every copy of a key below the directories, byte for byte, or the proof that there is none."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_few_are_listed_and_all_are_counted(spark: SparkSession, log_dir: Path) 
 
 
 def test_a_term_whose_matches_come_late_is_shown(spark: SparkSession, tmp_path: Path) -> None:
-    """OP-16: the first ones of each term are shown, so none that is found looks as if it were nowhere."""
+    """OP-16: the first matches of every term are shown, so that no found term looks absent."""
     data = batch(0, OTHER, OTHER, OTHER, WANTED)
     make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: data, 4: b""}, indexes=False)})
     terms = [Term("key_prefix", b"bo"), Term("key", WANTED), Term("value_contains", b"of alice")]
@@ -94,8 +94,8 @@ def test_a_term_whose_matches_come_late_is_shown(spark: SparkSession, tmp_path: 
     assert found.found == 4
 
 
-def test_bytes_that_nobody_can_read(spark: SparkSession, tmp_path: Path) -> None:
-    """No proof of anything: the key may be in there."""
+def test_unreadable_bytes(spark: SparkSession, tmp_path: Path) -> None:
+    """They prove nothing: the key may be in there."""
     data = batch(0, OTHER) + batch(1, OTHER)
     make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: data, 2: b""}, indexes=False)})
     path = tmp_path / "logs/orders-0/00000000000000000000.log"

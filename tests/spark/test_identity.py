@@ -1,6 +1,6 @@
-"""What tasks make of a plan is what the local engine makes of it, byte for byte: whatever the rules, the log, the cuts.
+"""Tasks and the local engine make byte-identical files of a staged cleaning: for any settings, log and split.
 
-Without Spark: its scheduler is played by ``inline.py``, which runs every task twice and believes either.
+Without Spark: ``inline.py`` replaces its scheduler, runs every task twice and uses either result.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import pytest
 from cleanerd.format.index import read_txn_index
 from tests.cleaner.driver import NAME, config, resources, scratch
 from tests.cleaner.growing_log import GrowingLog
+from tests.spark.both_engines import all_dirty, assert_same_staged, stage_inline, stage_locally
 from tests.spark.inline import InlineJobs
 from tests.spark.matrix import MODES, STRATEGIES
 from tests.spark.rich_log import NOW_MS, RichLog
-from tests.spark.twins import all_dirty, assert_twins, stage_inline, stage_locally
 
 WAYS: dict[str, dict[str, Any]] = {
     "shuffled": {"shards": 3, "split_bytes": 900},
@@ -34,7 +34,7 @@ def test_random_logs(seed: int) -> None:
         spark = stage_inline(
             world.path, options, topic, given, jobs=InlineJobs(seed), shards=1 + seed % 4, split_bytes=600
         )
-        assert_twins(local, spark)
+        assert_same_staged(local, spark)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -49,7 +49,7 @@ def test_indexes_that_the_markers_correct(seed: int, way: str) -> None:
         topic, options = config(segment_bytes=4000), all_dirty(NOW_MS)
         local = stage_locally(path, options, topic, resources())
         spark = stage_inline(path, options, topic, resources(), jobs=InlineJobs(seed), **WAYS[way])
-        assert_twins(local, spark)
+        assert_same_staged(local, spark)
         assert any("the markers in the log decide" in note for note in spark.result.notes), spark.result.notes
 
 
@@ -92,7 +92,7 @@ def test_rules(strategy: str, mode: str, transactions: bool) -> None:
             spark = stage_inline(
                 path, options, topic, given, jobs=InlineJobs(seed), shards=(1, 2, 5, 16)[seed % 4], split_bytes=900
             )
-            assert_twins(local, spark)
+            assert_same_staged(local, spark)
             for reason in dropped:
                 dropped[reason] += getattr(local.result.removed, reason)
     assert dropped["superseded"]

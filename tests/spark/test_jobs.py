@@ -1,4 +1,4 @@
-"""Jobs without a shuffle: an RDD where its workers are those of DataFrames, else a DataFrame; both fail alike."""
+"""Jobs without a shuffle: an RDD if its workers are those of DataFrames, otherwise a DataFrame; both fail alike."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Plan:
-    """As much of a plan as a job looks at."""
+    """The part of a plan that a job reads."""
 
     plan_id = "plan"
     name = "orders-0"
@@ -32,21 +32,21 @@ def parents(_task: Any) -> Iterator[Row]:
 
 
 def failing(_task: Any) -> Iterator[Row]:
-    """A task that no attempt of it gets done."""
-    raise ValueError("nobody can")
+    """A task that fails on every attempt."""
+    raise ValueError("always fails")
     yield Row(0, RESULT)
 
 
 @pytest.fixture(params=["rdd", "frame"])
 def jobs(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Jobs:
-    """Of a session as we start one here, and as a user may have one."""
+    """The jobs of a session as we start one here, and as a user may have one."""
     if request.param == "frame":
         monkeypatch.delitem(spark.sparkContext.environment, SAME_WORKERS)
     return Jobs(spark, Plan(), NoProgress())  # type: ignore[arg-type]
 
 
-def test_one_sort_of_workers(jobs: Jobs) -> None:
-    """All workers have one parent: a second sort would cost a process that imports everything, and its workers."""
+def test_one_kind_of_workers(jobs: Jobs) -> None:
+    """All workers have one parent: a second kind would cost a process that imports everything, and its workers."""
     arguments = [jobs.run("look", [None], parents, work_bytes=1) for _ in range(2)]
     assert len({row.payload for rows in arguments for row in rows} | {_of_a_frame(jobs)}) == 1
 
@@ -63,7 +63,7 @@ def _of_a_frame(jobs: Jobs) -> bytes:
 
 
 def test_rows_of_all_tasks(jobs: Jobs) -> None:
-    """Each task's rows, as they were made: more tasks than cores, none twice."""
+    """Each task's rows in their order: more tasks than cores, none twice."""
 
     def message(task: Any) -> Iterator[Row]:
         yield Row(task, RESULT, 1, 2, 3, bytes([task]) * task)
@@ -74,8 +74,8 @@ def test_rows_of_all_tasks(jobs: Jobs) -> None:
 
 
 @pytest.mark.long
-def test_what_a_task_raises(jobs: Jobs) -> None:
-    """Is told in one line, without Java's stack."""
-    with pytest.raises(CleanerdError, match=r"^Spark gave up: ValueError: nobody can") as raised:
+def test_an_exception_of_a_task(jobs: Jobs) -> None:
+    """It is reported in one line, without Java's stack."""
+    with pytest.raises(CleanerdError, match=r"^Spark gave up: ValueError: always fails") as raised:
         jobs.run("fail", [None], failing, work_bytes=1)
     assert "\n" not in raised.value.message

@@ -49,7 +49,7 @@ def batch_of(rows: list[dict[str, int]]) -> pa.RecordBatch:
 
 
 def made(seed: int) -> tuple[list[dict[str, int]], Known]:
-    """Random records, some of which do not count; hashes that share a half; and by key what counts."""
+    """Random records, some of which do not count; hashes that share a half; and the counted ones by key."""
     pick = random.Random(seed)
     rows, known = [], defaultdict(list)
     for offset in range(400):
@@ -69,7 +69,7 @@ def made(seed: int) -> tuple[list[dict[str, int]], Known]:
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("shards", [1, 3])
 def test_added_up_in_any_parts(seed: int, shards: int) -> None:
-    """Cut anywhere and added up in any order it is what a dictionary says: the winner by version (R280-4), the sums."""
+    """Split and added up in any order, the counts equal a dictionary's: retained records by version (R280-4), sums."""
     rows, known = made(seed)
     pick = random.Random(seed)
     summaries: list[dict[str, Any]] = []
@@ -110,7 +110,7 @@ def missing(records: list[tuple[int, int, int, int, int]]) -> int | None:
 
 
 def test_versions_as_far_apart_as_numbers_go() -> None:
-    """A difference of two versions need not fit in 64 bits with a sign."""
+    """A difference of two versions need not fit in a signed 64-bit number."""
     for versions in ([-(2**63), 2**63 - 1], [5, 9, 7], [1, 2, 3], [4, 4, 4], [0, 2**62]):
         tally = KeyTally(0)
         flags = int(COMPETES | RecordFact.HAS_VERSION)
@@ -121,8 +121,8 @@ def test_versions_as_far_apart_as_numbers_go() -> None:
         assert reported["missing_versions"] == [[expected], [1]], versions
 
 
-def test_how_old_what_is_not_cleaned_is() -> None:
-    """Of closed segments, above the clean end, with a timestamp; nothing where the clean end is not known."""
+def test_the_age_of_the_dirty_section() -> None:
+    """Of closed segments, above the clean section, with a timestamp; nothing without a first dirty offset."""
     sealed = int(COMPETES | RecordFact.CLEANED)
     rows = [
         {"offset": 0, "timestamp": 5, "flags": sealed | RecordFact.BELOW},
@@ -141,8 +141,8 @@ def test_how_old_what_is_not_cleaned_is() -> None:
     assert (tally.totals.dirty_since_ms, tally.totals.numbers["dirty_bytes"]) == (700, 60)
 
 
-def test_nothing() -> None:
-    """A log without keys."""
+def test_a_log_without_keys() -> None:
+    """All counts are zero."""
     assert summary(added([])) == []
     assert at_shares({}, (0.5, 0.9)) == (0, 0, 0)
 
@@ -177,7 +177,7 @@ NOW_MS = 1_700_000_000_000
     [(NOW_MS // 1000, "seconds"), (NOW_MS * 1_000_000, "nanoseconds"), (NOW_MS, None), (-1, None)],
 )
 def test_timestamps_in_another_unit(tmp_path: Path, timestamp: int, unit: str | None) -> None:
-    """OP-18: as explain and plan say it, for the first segment with one, also from a task of Spark."""
+    """OP-18: as in explain and plan, for the first segment with one, also from a task of Spark."""
     right, whose = encode_batch([Record(b"a", b"1", NOW_MS)]), {"producer_id": 4711, "producer_epoch": 0}
     wrong = [encode_batch([Record(b"b", b"1", timestamp)], base_offset=at, base_sequence=0, **whose) for at in (1, 2)]
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: right, 1: wrong[0], 2: wrong[1], 3: b""})})
@@ -190,9 +190,9 @@ def test_timestamps_in_another_unit(tmp_path: Path, timestamp: int, unit: str | 
 
 @pytest.mark.long
 def test_memory_of_a_task_and_a_shard() -> None:
-    """Three times as many records take no more: a task sends its keys on, a shard adds up what waits.
+    """Three times as many records take no more: a task sends its keys in parts, a shard adds up what waits.
 
-    NumPy's arrays are what is measured; 1.2 million rows and all of their keys at once would be 450 MB.
+    NumPy's arrays are measured; 1.2 million rows and all of their keys at once would be 450 MB.
     """
     rows_a_batch = 32_768
 
@@ -230,10 +230,10 @@ def test_memory_of_a_task_and_a_shard() -> None:
     assert shard < 260, shard
 
 
-def test_keys_that_several_partitions_have(spark: SparkSession, tmp_path: Path) -> None:
+def test_keys_in_several_partitions(spark: SparkSession, tmp_path: Path) -> None:
     """OP-19: by tasks and by this process; deleted keys and other topics do not count.
 
-    Above a limit this process says None, except of a topic with one partition.
+    Above a limit this process returns None, except for a topic with one partition.
     """
     logs = {
         "orders-0": [(b"a", b"1"), (b"b", b"1"), (b"c", b"1"), (b"a", b"2")],

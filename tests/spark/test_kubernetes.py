@@ -36,7 +36,7 @@ def documents() -> list[dict[str, Any]]:
 
 
 def image() -> tuple[str, dict[str, str]]:
-    """What the Dockerfile's stage leaves below /opt, of this virtual environment, and its ENV."""
+    """The files of the Dockerfile's stage below /opt, of this virtual environment, and its ENV."""
     venv = Path(sys.prefix)
     text = (TOP / "Dockerfile").read_text()
     stage = text[text.index("AS spark\n") :]
@@ -45,7 +45,7 @@ def image() -> tuple[str, dict[str, str]]:
     lines += [f"ln -s {shlex.quote(str(venv / name))} /opt/cleanerd/{name}" for name in ("bin", "lib", "pyvenv.cfg")]
     links = re.findall(r"&& (ln -s \S+ /opt/\S+)", stage)
     assert len(links) == 2
-    # An editable install: the package lies in the tree, where the image has it beside pyspark.
+    # An editable install: the package is in the source tree; the image has it next to pyspark.
     package = "lib/python3.11/site-packages/cleanerd"
     links = [each.replace(package, shlex.quote(str(TOP / "cleanerd"))) for each in links]
     (variables,) = re.findall(r"^ENV (.*)$", stage, re.MULTILINE)
@@ -91,7 +91,7 @@ def job_for(kubernetes: Kubernetes, name: str, variables: dict[str, str]) -> dic
 def test_the_example_runs(
     kubernetes: Kubernetes, server: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As it stands but for addresses and sizes; and its Role allows all that was asked."""
+    """Unchanged except for addresses and sizes; and its Role allows all requests."""
     logs = make_archive(tmp_path / "data", "offset-0", "transactions-1")
     server.client.create_bucket(Bucket="backups")
     server.client.create_bucket(Bucket="lake")
@@ -132,4 +132,4 @@ def test_the_example_runs(
     (second,) = [name for name in kubernetes.outputs if name.endswith("-driver") and name != driver]
     assert kubernetes.wait(second, 60) == 3
     assert "exists already" in kubernetes.outputs[second].read_text(errors="replace")
-    assert again == 0, "spark-submit does not tell that its driver failed: docs/spark-deploy.md says so"
+    assert again == 0, "spark-submit does not report that its driver failed: docs/spark-deploy.md"

@@ -1,4 +1,4 @@
-"""Starting Spark: what is missing is told, and what was started ends with whoever started it."""
+"""Starting Spark: missing requirements are reported, and everything started ends with its parent."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_masters(master: str, given: str) -> None:
 
 @pytest.mark.parametrize("master", ["", "localhost", "local[0]", "local[]", "spark://", "http://x", "sc://x:15002"])
 def test_a_connect_url_is_refused_as_a_master(master: str) -> None:
-    """Who names a server of Spark Connect is told what takes one."""
+    """The message for a URL of Spark Connect names the commands that accept one."""
     with pytest.raises(
         ConfigError, match=r"not a Spark master \((local|Spark Connect .* cleanerd.spark.Logs)"
     ) as refused:
@@ -51,8 +51,8 @@ def test_a_connect_url_is_refused_as_a_master(master: str) -> None:
     assert ("Connect" in str(refused.value)) == master.startswith("sc:")
 
 
-def test_the_driver_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its result is this terminal's: cluster mode is refused before anything starts, whatever Spark's files say."""
+def test_the_driver_runs_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its result goes to this terminal: cluster mode is refused before anything starts, whatever Spark's files say."""
     with pytest.raises(ConfigError, match=r"deployMode=cluster.*runs here.*spark-submit yourself"):
         launch.submit(tmp_path / "x.py", [], master="yarn", conf={"spark.submit.deployMode": "cluster"})
     reported = tmp_path / "reported"
@@ -129,8 +129,8 @@ def test_how_many_tasks_share_this_machine(tmp_path: Path, monkeypatch: pytest.M
     script.write_text(f'#!/bin/sh\necho "${{{TASKS_VARIABLE}-none}}" >> {tmp_path}/tasks\n')
     script.chmod(0o755)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    monkeypatch.setattr(launch, "local_cores", lambda: 8)  # this machine may have one, which is what "local" means
-    monkeypatch.setenv(TASKS_VARIABLE, "77")  # of a session that started us
+    monkeypatch.setattr(launch, "local_cores", lambda: 8)  # this machine may have one, which "local" means
+    monkeypatch.setenv(TASKS_VARIABLE, "77")  # of a session that started this process
     conf = {"spark.driver.memory": "1g"}
     for master in ("local", "local[*]", "local[3]", "spark://host:7077", "local-cluster[2,1,1024]"):
         assert launch.submit(tmp_path / "driver.py", [], master=master, conf=conf) == 0
@@ -166,7 +166,7 @@ time.sleep(300)
 @pytest.mark.long
 @pytest.mark.parametrize("on_term", ["SIG_DFL", "SIG_IGN"])
 def test_the_whole_group_ends(tmp_path: Path, on_term: str) -> None:
-    """A driver's parent that is told to stop leaves its Python behind (design/spark.md, G): the group has to go."""
+    """A stopped parent of a driver leaves its Python running (design/spark.md, G): the process group has to end."""
     note = tmp_path / "pid"
     command = [sys.executable, "-c", FAMILY.format(on_term=on_term), str(note)]
     process = subprocess.Popen(command, start_new_session=True)

@@ -1,4 +1,4 @@
-"""A session on this machine in a cgroup that Spark's own sizes do not fit."""
+"""A session on this machine in a cgroup that is too small for Spark's defaults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 
 def profiled(group: Cgroup, log_dir: Path, state: Path) -> Any:
-    """What the verb says of the log, as somebody types it."""
+    """The command's report about the log, as a user runs it."""
     command = [sys.executable, "-m", "cleanerd", "spark", "profile", log_dir, "--json", "--quiet"]
     command += ["--set", f"cleanerd.state.dir={state}", "--set", f"topics.{PARTITION.topic}.cleanup.policy=compact"]
     done = subprocess.run(
@@ -37,7 +37,7 @@ def profiled(group: Cgroup, log_dir: Path, state: Path) -> Any:
 
 
 def test_a_session_in_a_gigabyte(tmp_path: Path) -> None:
-    """Killed before: a task of a profile took 760 MiB of it. Below that this process alone gets to the same numbers."""
+    """It was killed before: a task of a profile took 760 MiB. With less, this process alone gets the same numbers."""
     made = make_log(tmp_path / "data", SHAPE, unpacked_bytes=900 * MIB, segment_bytes=128 * MIB)
     found = []
     for limit_mib in (1024, 640):

@@ -1,6 +1,6 @@
-"""An executor that is killed under a verb that only reads: Spark tries its tasks again, and the outcome is the same.
+"""An executor that is killed under a reading command: Spark tries its tasks again, and the outcome is the same.
 
-How a cleaning takes it is in ``test_cluster.py``, of tables in ``test_table_kills.py``.
+``test_cluster.py`` has the same for a cleaning, ``test_table_kills.py`` for tables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MIB: Final = 1 << 20
 SIZE_BYTES: Final = 160 * MIB
 SCANS: Final = 100
 SCAN_SECONDS: Final = 0.002
-"""Between two looks at what a worker has open: less than it takes to read a segment."""
+"""The interval of the checks of a worker's open files: less than the time to read a segment."""
 
 READ: Final = """
 import json, sys
@@ -51,7 +51,7 @@ session.stop()
 
 @pytest.fixture(scope="module")
 def dirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A log directory, and what a cleaning made of it."""
+    """A log directory, and a cleaned copy of it."""
     place = tmp_path_factory.mktemp("lost")
     before = make_log(place / "before", SHAPE, unpacked_bytes=SIZE_BYTES, segment_bytes=32 * MIB).log_dir
     after = place / "after"
@@ -111,7 +111,7 @@ def words_of(
 
 
 def ran(words: list[str], reported: str = "") -> Any:
-    """What the command says, and that Spark's log had ``told``."""
+    """The command's output; asserts that Spark's log contains ``reported``."""
     inherited = {"PYSPARK_PYTHON": sys.executable, **os.environ}
     done = subprocess.run(words, capture_output=True, text=True, timeout=900, check=False, env=inherited)
     assert done.returncode in (0, 5), done.stderr
@@ -134,7 +134,10 @@ def executor_that_reads(cluster: Cluster, places: Sequence[Path]) -> list[int]:
 
 
 def is_stopped_as_it_reads(pid: int, places: Sequence[Path]) -> bool:
-    """Whether a process has a segment below ``places`` open; if not, it goes on. One that is gone has none."""
+    """Stop a process if it has a segment below ``places`` open; otherwise let it continue.
+
+    A process that ended has none.
+    """
     try:
         os.kill(pid, signal.SIGSTOP)
         if any(path.suffix == ".log" and path.is_relative_to(place) for path in opened(pid) for place in places):

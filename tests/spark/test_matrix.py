@@ -24,7 +24,7 @@ def chosen(master: str) -> list[Cell]:
 
 
 def test_pairs_are_covered() -> None:
-    """Any two values of any two dimensions, the master among them, meet; with few of the cells, on both masters."""
+    """Every pair of values of two dimensions occurs, the master included; a few cells are enough, on both masters."""
     assert len(CELLS) == 3 * 3 * 5 * 2 * 3
     assert set().union(*map(pairs, CHOSEN)) == set().union(*(pairs((m, cell)) for m in MASTERS for cell in CELLS))
     assert len(CHOSEN) <= 20

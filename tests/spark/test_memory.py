@@ -1,4 +1,4 @@
-"""What bounds a worker's memory is its map's setting, and nothing that grows with the log."""
+"""A worker's memory is limited by the setting of its offset map, and by nothing that grows with the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, LogShape, make_log
 from tests.cleaner.driver import config, resources
-from tests.spark import twins
+from tests.spark import both_engines
 from tests.spark.faults import MeasuredMemory
 from tests.spark.sessions import SHORT, start_session
 from tests.support.patience import PATIENCE_SECONDS
@@ -31,19 +31,19 @@ def log_of(place: Path, mib: int) -> Path:
 
 
 def cleaned(place: Path, log_dir: Path, map_mib: int) -> tuple[float, float, int]:
-    """Largest worker of ``choose`` and of all stages, in MiB; and shards. In this process's session."""
+    """The largest worker of ``choose`` and of all stages, in MiB; and shards. In this process's session."""
     place.mkdir()
     around = MeasuredMemory(place)
     given = resources(map_bytes=map_mib * MIB, chunk_bytes=MIB)
-    twins.NAME = str(PARTITION)
+    both_engines.NAME = str(PARTITION)
     session = start_session("local[1,4]", {**SHORT, "spark.python.worker.reuse": "false"})
-    found = twins.stage_by_spark(session, log_dir, OPTIONS, TOPIC, given, around=around, split_bytes=64 * MIB)
+    found = both_engines.stage_by_spark(session, log_dir, OPTIONS, TOPIC, given, around=around, split_bytes=64 * MIB)
     assert found.result.outcome == "staged", found.result.reason
     return around.largest("choose"), around.largest(), found.result.passes
 
 
 def measure(place: Path, answers: Queue[tuple[float, float, int]]) -> None:
-    """In a process of its own, as every task is here: memory that an earlier one has given back stays with a worker."""
+    """In a new process, as every task is here: a worker keeps the memory that an earlier task has freed."""
     small, large = log_of(place, 160), log_of(place, 320)
     for number, (log_dir, map_mib) in enumerate([(small, 64), (small, 8), (large, 8)]):
         answers.put(cleaned(place / f"measured-{number}", log_dir, map_mib))
@@ -51,7 +51,10 @@ def measure(place: Path, answers: Queue[tuple[float, float, int]]) -> None:
 
 @pytest.mark.long
 def test_a_worker_is_bounded_by_its_map(tmp_path: Path) -> None:
-    """``log.cleaner.dedupe.buffer.size``: 64 MiB for a map take more than 8 do; a log twice as large takes no more."""
+    """``log.cleaner.dedupe.buffer.size``: a map of 64 MiB takes more than one of 8.
+
+    A log twice as large takes no more.
+    """
     spawn = multiprocessing.get_context("spawn")
     answers: Queue[tuple[float, float, int]] = spawn.Queue()
     process = spawn.Process(target=measure, args=(tmp_path, answers))

@@ -1,4 +1,4 @@
-"""Verbs that find little to do on this machine start no Spark; who asks for one gets it."""
+"""Commands with little to do on this machine start no Spark, unless an option requests one."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from cleanerd.spark.clean import local_threshold_bytes
 from cleanerd.spark.driver_memory import SMALL_HEAP, SMALL_JAVA
 from cleanerd.spark.launch import submit
 from tests.cleaner.driver import NAME
+from tests.spark.both_engines import staged_files
 from tests.spark.rich_log import NOW_MS, RichLog
-from tests.spark.twins import staged_files
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch, keyed_batch
 from tests.support.patience import PATIENCE_SECONDS
@@ -58,7 +58,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 def test_clean_as_stage(tmp_path: Path, log_dir: Path) -> None:
-    """The files that ``stage`` writes, without Java; swept too is what a killed run of Spark has left."""
+    """The files that ``stage`` writes, without Java; leftovers of a killed run of Spark are swept too."""
     other = tmp_path / "other" / "logs"
     shutil.copytree(log_dir, other, copy_function=shutil.copy2)
     left = log_dir / NAME / STAGING / "spark-20200101t000000-00000000"
@@ -73,7 +73,7 @@ def test_clean_as_stage(tmp_path: Path, log_dir: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_its_rules_were_cannot_be_read(tmp_path: Path, log_dir: Path) -> None:
+def test_unreadable_stored_settings(tmp_path: Path, log_dir: Path) -> None:
     """U-6: refused as by ``stage``, with the name of the file."""
     parsed(without_java(tmp_path, "clean", log_dir, *CLEAN, "--yes"))
     (file,) = (tmp_path / "state" / "partitions").rglob("*.json")
@@ -87,7 +87,10 @@ def test_what_its_rules_were_cannot_be_read(tmp_path: Path, log_dir: Path) -> No
 
 @pytest.mark.long
 def test_what_if_as_a_report(tmp_path: Path, log_dir: Path) -> None:
-    """R280-3, R280-4: as if another strategy held; a report that cannot be made is refused before anything is read."""
+    """R280-3, R280-4: under a hypothetical strategy.
+
+    A report that cannot be made is refused before anything is read.
+    """
     found = {}
     for strategy in ("offset", "timestamp", "header:version"):
         done = without_java(tmp_path, "spark", "profile", log_dir, "--strategy", strategy)
@@ -105,8 +108,8 @@ def test_what_if_as_a_report(tmp_path: Path, log_dir: Path) -> None:
 
 
 @pytest.mark.long
-def test_kafkas_own_topics_go_by_offset(tmp_path: Path) -> None:
-    """U-11: whatever ``--strategy`` says."""
+def test_kafkas_own_topics_keep_the_offset_strategy(tmp_path: Path) -> None:
+    """U-11: whatever ``--strategy`` is."""
     names = {"__consumer_offsets-0": Partition({0: b""}), "orders-0": Partition({0: b""})}
     path = make_log_dir(tmp_path / "logs", names)
     found = parsed(without_java(tmp_path, "spark", "profile", path, "--strategy", "timestamp"))["partitions"]
@@ -118,7 +121,7 @@ def test_kafkas_own_topics_go_by_offset(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_profile_and_snapshot(tmp_path: Path, log_dir: Path) -> None:
-    """The latest state of the one is the keys that the other counts, but for the deleted and what is not closed yet."""
+    """The snapshot has the keys that the profile counts, except deleted ones and those of the active segment."""
     (profile,) = parsed(without_java(tmp_path, "spark", "profile", log_dir))["partitions"]
     assert profile["keys"] > profile["deleted_keys"] > 0
     out = tmp_path / "100% out"
@@ -135,7 +138,7 @@ def test_profile_and_snapshot(tmp_path: Path, log_dir: Path) -> None:
 
 @pytest.mark.long
 def test_audit(tmp_path: Path, log_dir: Path) -> None:
-    """U-28: a right cleaning is right and what it should have dropped is told, with exit code 5; so is a lost record.
+    """U-28: a right cleaning passes; a superseded record that it left, or a lost one, is exit code 5.
 
     An untouched copy has the digest of its original.
     """
@@ -160,7 +163,7 @@ def test_audit(tmp_path: Path, log_dir: Path) -> None:
 
 @pytest.mark.long
 def test_erasure_and_divergence(tmp_path: Path, log_dir: Path) -> None:
-    """A key that is there is found and one that is not is proved to be nowhere; a copy does not diverge."""
+    """An existing key is found, and a missing one is proved to be absent; a copy does not diverge."""
     copy = tmp_path / "copy"
     shutil.copytree(log_dir, copy, copy_function=shutil.copy2)
     absent = ("--expect-absent", "--key", "never written")
@@ -179,7 +182,7 @@ def test_erasure_and_divergence(tmp_path: Path, log_dir: Path) -> None:
 
 @pytest.mark.long
 def test_snapshot_as_a_table(tmp_path: Path, log_dir: Path) -> None:
-    """Made, refused a second time, brought up to date, written anew; what goes wrong is told in words."""
+    """Created, refused a second time, updated, written again; errors are clear messages."""
     arguments = ("spark", "snapshot", log_dir, "--format", "delta", "--out", tmp_path / "table")
     document = parsed(without_java(tmp_path, *arguments))
     assert pq.read_table(list((tmp_path / "table").glob("*.parquet"))).num_rows == document["records"] > 0
@@ -203,7 +206,7 @@ def test_snapshot_as_a_table(tmp_path: Path, log_dir: Path) -> None:
 def test_options_of_a_snapshot(
     log_dir: Path, capsys: pytest.CaptureFixture[str], requested: list[str], words: str
 ) -> None:
-    """Told before anything is started."""
+    """Errors are reported before anything is started."""
     assert run(["spark", "snapshot", str(log_dir), *requested]) == 2
     assert words in capsys.readouterr().err
 
@@ -221,13 +224,13 @@ def test_options_of_a_snapshot(
     ],
 )
 def test_the_option_starts_spark(tmp_path: Path, log_dir: Path, requested: Sequence[object]) -> None:
-    """Which here means that Java is missed."""
+    """Which here means that Java is missing."""
     done = without_java(tmp_path, "spark", requested[0], log_dir, *requested[1:])
     assert (done.returncode, "no java there" in done.stderr) == (3, True), done.stderr
 
 
 def test_which_logs_are_small_enough_for_this_process(tmp_path: Path) -> None:
-    """Every file that may hold records counts, wherever it lies; on a cluster nothing is little."""
+    """Every file that may hold records counts, in any directory; on a cluster no log is small enough."""
     (tmp_path / "t-0" / "kept").mkdir(parents=True)
     for name in ("1.log", "kept/2.log.deleted", "1.index"):
         (tmp_path / "t-0" / name).write_bytes(b"0123456789")
@@ -240,7 +243,7 @@ def test_which_logs_are_small_enough_for_this_process(tmp_path: Path) -> None:
 
 @pytest.fixture
 def settings_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What ``spark-submit`` is told, by a script in its place."""
+    """The arguments of ``spark-submit``, recorded by a script that replaces it."""
     script = tmp_path / "home" / "bin" / "spark-submit"
     script.parent.mkdir(parents=True)
     script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/reported\n')
@@ -265,7 +268,7 @@ SAME = f"spark.executorEnv.{launch.SAME_WORKERS}"
 
 
 def test_settings_of_a_short_session(settings_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only on this machine, and never against what somebody has said."""
+    """Only on this machine, and never overriding an explicit setting."""
     assert "SerialGC" in settings_of(is_short=True)[JAVA]
     assert JAVA not in settings_of(is_short=False)
     assert {JAVA, WORKERS}.isdisjoint(settings_of(is_short=True, master="spark://127.0.0.1:7077"))
@@ -283,12 +286,12 @@ def test_settings_of_a_short_session(settings_of: Any, tmp_path: Path, monkeypat
     assert WORKERS not in settings_of()
 
 
-def test_settings_where_there_is_little_memory(
+def test_settings_with_little_memory(
     settings_of: Any, monkeypatch: pytest.MonkeyPatch, with_memory: Callable[[int], None]
 ) -> None:
-    """The least heap and as many tasks as fit beside it; what somebody has said stays, and so does another machine's.
+    """The least heap and as many tasks as fit next to it; explicit settings stay, and so does another machine's.
 
-    Without the heap being said too little memory is an error before anything is started.
+    Without an explicit heap, too little memory is an error before anything is started.
     """
     with_memory(1 << 40)
     assert (settings_of(master="local[*]")["master"], HEAP in settings_of()) == ("local[*,4]", False)
@@ -311,7 +314,7 @@ def test_settings_where_there_is_little_memory(
 def test_no_memory_for_a_session(
     tmp_path: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch, with_memory: Callable[[int], None]
 ) -> None:
-    """However much there is to read, this process does it by itself; what it cannot do is refused in words."""
+    """However much there is to read, this process does it by itself; what it cannot do is refused."""
     monkeypatch.setattr("cleanerd.cli.spark.is_little", lambda _bytes: False)  # half a gigabyte would take long
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java"))
     arguments = ["spark", "profile", str(log_dir), "--set", f"cleanerd.state.dir={tmp_path / 'state'}"]
@@ -321,7 +324,7 @@ def test_no_memory_for_a_session(
 
 
 def test_installed_pyspark_is_preferred(tmp_path: Path) -> None:
-    """To a zip of the same package; a zip of another Spark stays in front."""
+    """It precedes a zip of the same package; a zip of another Spark stays in front."""
     code = """
 import sys
 from cleanerd.spark.own_pyspark import prefer_installed
@@ -358,8 +361,8 @@ assert "pandas" not in sys.modules
 @pytest.mark.parametrize(
     ("master", "by_driver"), [("local[2,4]", 256 << 20), ("local", 256 << 20), ("spark://host:7077", 64 << 20)]
 )
-def test_what_the_driver_cleans_itself(master: str, by_driver: int) -> None:
-    """Where tasks would take its own cores it does more of it alone; executors elsewhere have cores of their own."""
+def test_partitions_that_the_driver_cleans_itself(master: str, by_driver: int) -> None:
+    """Where tasks would use its own cores it does more of it alone; executors elsewhere have cores of their own."""
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
     assert local_threshold_bytes(session) == by_driver
 
@@ -367,7 +370,7 @@ def test_what_the_driver_cleans_itself(master: str, by_driver: int) -> None:
 def test_a_large_batch_has_all_of_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One process reads one batch after the other: of eight cores the limit is not an eighth of the memory."""
+    """One process reads one batch after the other: with eight cores the limit is not an eighth of the memory."""
     large = encode_batch([Record(key=b"a", value=bytes(12 << 20))], codec=1)
     path = make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: large, 1: keyed_batch(1, [("b", "1")])})})
     # No test may limit the memory of its own process, or have eight cores.

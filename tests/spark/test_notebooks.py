@@ -1,4 +1,4 @@
-"""The notebooks: from top to bottom in a kernel of their own, and in git without what they showed to somebody."""
+"""The notebooks: run from top to bottom in a new kernel, and without outputs in git."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def code_of(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_as_it_is_in_git(path: Path) -> None:
+def test_the_file_in_git(path: Path) -> None:
     """Valid, small, without outputs and counts; each cell is Python; the page of the examples names it."""
     notebook = nbformat.read(path, 4)
     nbformat.validate(notebook)
@@ -40,7 +40,7 @@ def test_as_it_is_in_git(path: Path) -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_imported_names_exist(path: Path) -> None:
-    """A notebook runs only in the long tests; a renamed class or function shows here."""
+    """A notebook runs only in the long tests; a renamed class or function fails here."""
     imports = [node for code in code_of(path) for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)]
     names = [(node.module or "", each.name) for node in imports for each in node.names]
     ours = [(module, name) for module, name in names if module.startswith("cleanerd")]
@@ -50,7 +50,7 @@ def test_imported_names_exist(path: Path) -> None:
 
 @pytest.mark.long
 def test_log_to_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a new kernel: a table with the latest state, an audit that finds nothing, and a picture."""
+    """In a new kernel: a table with the latest state, an audit that finds nothing, and a chart."""
     for name, value in {"IPYTHONDIR": tmp_path, "TMPDIR": tmp_path, "SPARK_LOCAL_IP": "127.0.0.1"}.items():
         monkeypatch.setenv(name, str(value))
     shutil.copy(TOP / "examples" / "notebooks" / "log_to_table.ipynb", tmp_path)

@@ -1,4 +1,4 @@
-"""What a Spark clean must not stumble over: wrong indexes, groups that grow, unreadable tails, what others left."""
+"""Logs that must not break a Spark cleaning: wrong indexes, growing groups, unreadable tails, leftovers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from cleanerd.swap.files import PartitionFiles
 from tests.cleaner.driver import NAME, config, resources
 from tests.cleaner.keyed_log import lopsided, tail
 from tests.cleaner.strategy_cases import NOW, batches, many_tombstones, rec
+from tests.spark.both_engines import PLAN_ID, all_dirty, assert_same_staged, stage_inline, stage_locally
 from tests.spark.inline import InlineJobs
 from tests.spark.rich_log import BY_HEADER, NOW_MS, RichLog
-from tests.spark.twins import PLAN_ID, all_dirty, assert_twins, stage_inline, stage_locally
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import encode_batch
 
@@ -39,12 +39,12 @@ def test_groups_that_grow(tmp_path: Path) -> None:
     topic = config(segment_bytes=2000)
     local = stage_locally(tmp_path / "logs", all_dirty(NOW_MS), topic)
     jobs = InlineJobs()
-    assert_twins(local, stage_inline(tmp_path / "logs", all_dirty(NOW_MS), topic, jobs=jobs))
+    assert_same_staged(local, stage_inline(tmp_path / "logs", all_dirty(NOW_MS), topic, jobs=jobs))
     assert jobs.names.count("rewrite") > 1
 
 
-def test_an_index_that_lies(tmp_path: Path) -> None:
-    """Where an index says that a batch begins none does: the segment is read in one go, and nothing is damaged."""
+def test_a_false_index(tmp_path: Path) -> None:
+    """No batch begins where the index has an entry: the segment is read in one piece, and is not damaged."""
     path = RichLog(5).write(tmp_path / "logs", 3, 60)
     local = stage_locally(path, all_dirty(NOW_MS))
     for index in sorted((path / NAME).glob("*.index"))[:-1]:
@@ -56,13 +56,16 @@ def test_an_index_that_lies(tmp_path: Path) -> None:
         os.utime(index, ns=(status.st_atime_ns, status.st_mtime_ns))
     jobs = InlineJobs()
     found = stage_inline(path, all_dirty(NOW_MS), jobs=jobs, split_bytes=900)
-    assert_twins(local, found)
+    assert_same_staged(local, found)
     assert jobs.names.count("scan") == 2
 
 
 @pytest.mark.parametrize("split_bytes", [100, 1 << 20])
 def test_a_tail_that_cannot_be_read(tmp_path: Path, split_bytes: int) -> None:
-    """U-1: what lies behind the damage is not known, so no tombstone goes; the partition is cleaned all the same."""
+    """U-1: the records behind the damage are unknown, so no tombstone is removed.
+
+    The partition is cleaned nevertheless.
+    """
     segments = many_tombstones(9)
     data = bytearray(batches(rec("x", 1), rec("y", 1), first=18))
     data[-1] ^= 1
@@ -70,24 +73,24 @@ def test_a_tail_that_cannot_be_read(tmp_path: Path, split_bytes: int) -> None:
     local = stage_locally(path, all_dirty(NOW), BY_HEADER)
     assert local.result.tombstones_waiting == 9
     found = stage_inline(path, all_dirty(NOW), BY_HEADER, split_bytes=split_bytes)
-    assert_twins(local, found)
+    assert_same_staged(local, found)
     assert "cannot be read" in str(found.result.notes)
 
 
 @pytest.mark.parametrize("map_load", [0.85, 0.02, 0.005])
 def test_a_proof_in_shards(tmp_path: Path, map_load: float) -> None:
-    """U-1: the keys of tombstones are cut into shards when they do not fit; the same ones go, their keys are told."""
+    """U-1: the keys of tombstones are cut into shards when they do not fit; the same ones are removed and recorded."""
     path = make_log_dir(tmp_path / "logs", {NAME: Partition(many_tombstones(90))})
     given = resources(map_bytes=1, map_load=map_load)
     local = stage_locally(path, all_dirty(NOW), BY_HEADER, given)
     assert local.result.removed.tombstone == 60
-    assert_twins(local, stage_inline(path, all_dirty(NOW), BY_HEADER, given))
+    assert_same_staged(local, stage_inline(path, all_dirty(NOW), BY_HEADER, given))
 
 
 @pytest.mark.parametrize("first_dirty", [None, 95])
 @pytest.mark.parametrize("map_load", [0.85, 0.005])
 def test_a_proof_below_kafkas_checkpoint(tmp_path: Path, map_load: float, first_dirty: int | None) -> None:
-    """U-50: of 60 tombstones there those go whose key has no older record; all stay in what --first-dirty skips."""
+    """U-50: of 60 tombstones those without an older record are removed; those that --first-dirty skips all stay."""
     older = [rec(f"k{number}") for number in range(0, 60, 3)]
     dead = [replace(rec(f"k{number}", value=None), offset_delta=number) for number in range(60)]
     late = [replace(rec(f"late{number}", value=None), offset_delta=number) for number in range(10)]
@@ -104,22 +107,22 @@ def test_a_proof_below_kafkas_checkpoint(tmp_path: Path, map_load: float, first_
     local = stage_locally(path, options, topic, given)
     gone, waiting = (50, 20) if first_dirty is None else (40, 30)
     assert (local.result.removed.tombstone, local.result.tombstones_waiting) == (gone, waiting)
-    assert_twins(local, stage_inline(path, options, topic, given, split_bytes=300))
+    assert_same_staged(local, stage_inline(path, options, topic, given, split_bytes=300))
 
 
 def test_the_guard_forever(tmp_path: Path) -> None:
-    """U-4: no tombstone goes, and nothing is proved."""
+    """U-4: no tombstone is removed, and nothing is proved."""
     topic = config(compaction_strategy="header", compaction_strategy_header="version", tombstone_guard="forever")
     path = make_log_dir(tmp_path / "logs", {NAME: Partition(many_tombstones(30))})
     jobs = InlineJobs()
     local = stage_locally(path, all_dirty(NOW), topic)
     assert local.result.tombstones_waiting == 30
-    assert_twins(local, stage_inline(path, all_dirty(NOW), topic, jobs=jobs))
+    assert_same_staged(local, stage_inline(path, all_dirty(NOW), topic, jobs=jobs))
     assert "check which tombstones can be removed" not in jobs.names
 
 
 def test_the_driver_sees_no_records(tmp_path: Path) -> None:
-    """What tasks tell it is a handful of numbers a segment, and what is shuffled of a split one row a key."""
+    """Tasks send it a few numbers per segment; a split's shuffle has one row per key."""
     reported, shuffled = [], []
     for batches_a_segment in (20, 400):
         log = RichLog(9, keys=30)
@@ -132,19 +135,19 @@ def test_the_driver_sees_no_records(tmp_path: Path) -> None:
     assert shuffled[1] < shuffled[0] / 3, "20 times the records of the same keys"
 
 
-def test_what_is_left_of_other_runs(tmp_path: Path) -> None:
-    """Work directories go by plan id: all of them while our claim keeps others out, and nothing else."""
+def test_leftovers_of_other_runs(tmp_path: Path) -> None:
+    """Work directories are named by plan id: all are deleted while our claim excludes others, and nothing else is."""
     path = RichLog(1).write(tmp_path / "logs", 2, 5)
     place = path / NAME / STAGING
     (place / "spark-20200101t000000-00000000" / "attempt").mkdir(parents=True)
     (place / "other").mkdir()
-    with pytest.raises(AssertionError):  # the twins' own check finds the other one
+    with pytest.raises(AssertionError):  # the comparison with the local engine finds the other one
         stage_inline(path, all_dirty(NOW_MS))
     assert sorted(each.name for each in place.iterdir()) == [PLAN_ID, "other"]
 
 
 def test_the_driver_alone(tmp_path: Path) -> None:
-    """A small partition is cleaned without any job, what others left goes all the same; with ``--shards`` by jobs."""
+    """A small partition is cleaned without any job, leftovers are removed nevertheless; with ``--shards`` by jobs."""
     path = RichLog(1).write(tmp_path / "logs", 3, 10)
     local = stage_locally(path, all_dirty(NOW_MS))
     size_bytes = sum(file.stat().st_size for file in sorted((path / NAME).glob("*.log"))[:-1])
@@ -152,12 +155,12 @@ def test_the_driver_alone(tmp_path: Path) -> None:
         (path / NAME / STAGING / "spark-20200101t000000-00000000").mkdir(parents=True)
         jobs = InlineJobs()
         found = stage_inline(path, all_dirty(NOW_MS), jobs=jobs, alone_bytes=alone_bytes, shards=shards)
-        assert_twins(local, found)
+        assert_same_staged(local, found)
         assert (jobs.names == []) == alone
 
 
 def test_sweeping_by_age(tmp_path: Path) -> None:
-    """Where no claim keeps others out, what is a day old goes."""
+    """Where no claim excludes others, leftovers of a day ago are removed."""
     old, young = (tmp_path / STAGING / f"spark-20200101t00000{number}-00000000" for number in (1, 2))
     old.mkdir(parents=True)
     young.mkdir()
@@ -178,7 +181,7 @@ class Zombie(InlineJobs):
 
 
 def test_an_attempt_that_outlives_its_run(tmp_path: Path) -> None:
-    """It fails, and leaves nothing: its directory is gone with the run."""
+    """It fails, and leaves nothing: its directory was deleted with the run."""
     path = RichLog(1).write(tmp_path / "logs", 3, 10)
     jobs = Zombie()
     assert stage_inline(path, all_dirty(NOW_MS), jobs=jobs).result.outcome == "staged"
@@ -200,14 +203,14 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     assert LogDirBusyError.exit_code == 4
 
 
-def test_a_plan_of_another_release() -> None:
-    """Executors with another cleanerd do not guess."""
+def test_a_staged_cleaning_of_another_release() -> None:
+    """Executors with another release of cleanerd do not guess."""
     with pytest.raises(ValueError, match="this is"):
         plan_of(pickle.dumps(("0.0.1", b"")))
 
 
 def test_a_task_that_cannot_go_on_reports_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of ours comes back as itself, whatever Spark makes of it; the partition is refused, the log whole."""
+    """An error of ours keeps its type, whatever Spark makes of it; the partition is refused, the log complete."""
 
     def refuse(*_arguments: object) -> None:
         raise UnsupportedLogError("grows past 2 GiB", where="segment 0")

@@ -1,4 +1,4 @@
-"""SP-5: a session in which the ``python3`` of PATH, which Spark takes for its workers, has no cleanerd."""
+"""SP-5: a session in which the ``python3`` of PATH, which Spark uses for its workers, has no cleanerd."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ except Exception as error:
 
 @pytest.fixture
 def other(tmp_path: Path) -> Path:
-    """A ``python3`` that finds no installed packages."""
+    """A ``python3`` without installed packages."""
     found = tmp_path / "bin" / "python3"
     found.parent.mkdir()
     found.write_text(f'#!/bin/sh\nexec {os.path.realpath(sys.executable)} -S "$@"\n')
@@ -74,7 +74,7 @@ def test_first_on_path(tmp_path: Path, other: Path, path: Path, *, by_logs: bool
 
 @pytest.mark.long
 def test_chosen(tmp_path: Path, other: Path, path: Path) -> None:
-    """SP-5: ``PYSPARK_PYTHON`` names it, so it stays; ``register`` says what to set before any query runs."""
+    """SP-5: ``PYSPARK_PYTHON`` names it, so it stays; ``register`` reports what to set before any query runs."""
     found = output_of(tmp_path, [str(path)], PYSPARK_PYTHON=str(other))
     assert "refused register: Spark's Python workers cannot import cleanerd: ModuleNotFoundError: No module" in found
     assert f"(before the session starts: export PYSPARK_PYTHON={sys.executable};" in found
@@ -90,10 +90,10 @@ def test_chosen(tmp_path: Path, other: Path, path: Path) -> None:
         ("spark://host:7077", "python3", None, "python3"),
     ],
 )
-def test_whose_python(
+def test_the_python_of_workers(
     other: Path, monkeypatch: pytest.MonkeyPatch, master: str, python: str, chosen: str | None, expected: str
 ) -> None:
-    """SP-5: only on this machine, and only where nothing chose another one."""
+    """SP-5: set only on this machine, and only without another choice."""
     monkeypatch.setenv("PATH", f"{other.parent}:{os.environ['PATH']}")
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     if chosen is not None:

@@ -1,4 +1,4 @@
-"""How far jobs are: by the bytes that tasks have read, so a job that ends is not taken for the last one."""
+"""The progress of jobs, by the bytes that tasks have read, so that the end of one job is not the end of all."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def tell(item: Any) -> Iterator[pa.RecordBatch]:
+def report_done(item: Any) -> Iterator[pa.RecordBatch]:
     yield result_row((item["number"], "done"))
 
 
 def until(reported: Callable[[], int], wanted: int) -> None:
-    """Until so much is told, and some looks longer, which must not find more."""
+    """Wait for this much progress, and three polls more, which must not find more."""
     started = time.monotonic()
     while reported() < wanted and time.monotonic() - started < PATIENCE_SECONDS:
         time.sleep(0.05)
@@ -39,23 +39,23 @@ def until(reported: Callable[[], int], wanted: int) -> None:
 
 @pytest.mark.long
 def test_one_job_of_several(spark: SparkSession) -> None:
-    """After the first of three steps a third is reported, whatever its tasks say; in the end all, and no more."""
+    """After the first of three steps a third is reported, whatever its tasks report; in the end all, and no more."""
     reported: list[int] = []
     items = [(100 * (number + 1), {"number": number}) for number in range(3)]
     with queries(spark, "test", 600, reported.append, steps=3):
-        assert set(dict(results(spark, items, tell))) == {0, 1, 2}
+        assert set(dict(results(spark, items, report_done))) == {0, 1, 2}
         until(lambda: sum(reported), 200)
-        results(spark, items[2:], tell)
+        results(spark, items[2:], report_done)
         until(lambda: sum(reported), 300)
         for _ in range(3):
-            results(spark, items, tell)
+            results(spark, items, report_done)
         until(lambda: sum(reported), 600)
     assert sum(reported) == 600
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_whose_jobs_follow(spark: SparkSession, fails: bool) -> None:
-    """A notebook's own, with the group and the name that they had before, if any."""
+def test_the_properties_of_later_jobs(spark: SparkSession, fails: bool) -> None:
+    """A notebook's own jobs get back their earlier group and description, if any."""
     context = spark.sparkContext
     keys = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
     for mine in (("mine", "my jobs"), None):
@@ -64,18 +64,18 @@ def test_whose_jobs_follow(spark: SparkSession, fails: bool) -> None:
         before = [context.getLocalProperty(key) for key in keys]
         with contextlib.suppress(ZeroDivisionError), queries(spark, "test", 10):
             assert context.getLocalProperty(keys[1]) == "cleanerd test"
-            results(spark, [(10, {"number": 1 // (not fails)})], tell)
+            results(spark, [(10, {"number": 1 // (not fails)})], report_done)
         assert [context.getLocalProperty(key) for key in keys] == before
         for key in keys:
             context.setLocalProperty(key, None)
 
 
 def test_outside_of_a_block(spark: SparkSession) -> None:
-    """Nobody counts there, and tasks run as ever: a frame may be computed after its block."""
+    """Nothing is counted there, and tasks run as usual: a frame may be computed after its block."""
     reported: list[int] = []
     with queries(spark, "test", 10, reported.append):
         pass
-    frame = spread(spark, [(10, {"number": 7})], tell, result_row(None).schema, RESULT_COLUMNS)
+    frame = spread(spark, [(10, {"number": 7})], report_done, result_row(None).schema, RESULT_COLUMNS)
     assert results_in(frame) == [(7, "done")]
     assert sum(reported) == 10
 
@@ -106,7 +106,7 @@ def test_all_is_reported_in_the_end(spark: SparkSession, tmp_path: Path, command
 
 
 def test_operations_of_connect() -> None:
-    """Each operation is a step: the first that is over is no more than its part, and nothing goes back."""
+    """Each operation is a step: the end of the first is no more than its part, and progress never falls."""
     reported: list[int] = []
     heard = ConnectSession(
         SimpleNamespace(registerProgressHandler=id, removeProgressHandler=id), reported.append, 100, 2

@@ -1,4 +1,4 @@
-"""A profile to look at: one page without anything from elsewhere, and its figures as JSON and Parquet."""
+"""A profile as a page: it loads nothing from elsewhere, and its figures exist as JSON and Parquet."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VOID = {"meta", "br"}
 
 
 class Page(HTMLParser):
-    """What stands in a page: its tags are closed, its words, its tables, what it would load."""
+    """The contents of a page: that its tags are closed, its words, its tables, what it would load."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ def sealed(*records: Record) -> Partition:
 
 
 def test_all_of_it(tmp_path: Path) -> None:
-    """Page, JSON and Parquet say the same of a log with everything in it."""
+    """Page, JSON and Parquet have the same figures, of a log with everything in it."""
     path = RichLog(5, transactions=True).write(tmp_path / "logs", 4, 20)
     page, (partition,) = reported(path, tmp_path / "report", VERSIONS)
     assert {each.name for each in (tmp_path / "report").iterdir()} == {
@@ -111,13 +111,13 @@ def test_all_of_it(tmp_path: Path) -> None:
     ):
         assert row[name] == partition[name], name
     assert [list(each.values()) for each in row["written"]] == partition["written"]
-    assert page.pictures == 4  # how far a log with versions is clean nobody says
+    assert page.pictures == 4  # the first dirty offset of a log with versions is unknown
     assert f"{partition['keys']:,}" in page.text
     assert "another record wins than the last one" in page.text
 
 
-def test_what_it_says_of_versions(tmp_path: Path) -> None:
-    """R280-4, R280-6, R280-7: winners that Kafka would not keep, records without a version and malformed ones."""
+def test_the_figures_about_versions(tmp_path: Path) -> None:
+    """R280-4, R280-6, R280-7: retained records that Kafka would remove, records with no or a malformed version."""
     records = [
         versioned(9, b"a"), versioned(3, b"a"), versioned(1, b"b"), versioned(2, b"b"),
         Record(b"b", b"v", timestamp=NOW_MS), Record(b"c", b"v", timestamp=NOW_MS, headers=((b"version", b"12"),)),
@@ -133,8 +133,8 @@ def test_what_it_says_of_versions(tmp_path: Path) -> None:
         assert warned in page.text
 
 
-def test_how_old_what_is_not_cleaned_is(tmp_path: Path) -> None:
-    """From a week on it is said first, and in the picture always."""
+def test_the_age_of_the_dirty_section(tmp_path: Path) -> None:
+    """From a week on it comes first, and it is always in the chart."""
     records = [Record(b"k", b"%d" % at, timestamp=NOW_MS - (20 - at) * 86_400_000) for at in range(10)]
     log = Partition({0: encode_batch(records), 10: b""}, cleaner_offset=4)
     batches = [encode_batch([record], base_offset=at) for at, record in enumerate(records)]
@@ -160,7 +160,7 @@ def test_how_old_what_is_not_cleaned_is(tmp_path: Path) -> None:
     ],
 )
 def test_any_timestamp(tmp_path: Path, timestamps: list[int]) -> None:
-    """Producers write what they like: none, the beginning and the end of time, beyond the last date."""
+    """Producers write any value: none, the beginning and the end of time, beyond the last date."""
     batches = [encode_batch([Record(b"k", b"v", timestamp=t)], base_offset=at) for at, t in enumerate(timestamps)]
     log = Partition({0: b"".join(batches), len(batches): b""}, indexes=False)
     page, (found,) = reported(make_log_dir(tmp_path / "logs", {"t-0": log}), tmp_path / "report")
@@ -168,8 +168,8 @@ def test_any_timestamp(tmp_path: Path, timestamps: list[int]) -> None:
     assert ("When they were written" in page.text) == any(each >= 0 for each in timestamps)
 
 
-def test_one_strange_timestamp_makes_no_wide_picture(tmp_path: Path) -> None:
-    """A thousand records of a day and one of the year 148,000: the picture is of that day, and says so."""
+def test_one_strange_timestamp_does_not_stretch_the_chart(tmp_path: Path) -> None:
+    """A thousand records of a day and one of the year 148,000: the chart is of that day, and says so."""
     times = [NOW_MS + at * 60_000 for at in range(2000)] + [2**62]
     batches = [encode_batch([Record(b"k", b"v", timestamp=t)], base_offset=at) for at, t in enumerate(times)]
     log = Partition({0: b"".join(batches), len(batches): b""}, indexes=False)
@@ -178,7 +178,7 @@ def test_one_strange_timestamp_makes_no_wide_picture(tmp_path: Path) -> None:
     assert 1 <= int(outside) <= 5
 
 
-def test_nothing_to_say(tmp_path: Path) -> None:
+def test_logs_without_figures(tmp_path: Path) -> None:
     """Logs without closed segments, without keys, and an empty one."""
     partitions = {
         "active-0": Partition({0: encode_batch([Record(b"k", b"v")])}),
@@ -214,7 +214,7 @@ HOSTILE = [
 
 
 def test_hostile_keys(tmp_path: Path) -> None:
-    """Anybody may write any key: on the page it is text."""
+    """Any client may write any key: on the page it is text."""
     records = [Record(key, b"v", timestamp=NOW_MS) for key in HOSTILE for _ in range(3)]
     page, _ = reported(make_log_dir(tmp_path / "logs", {"t-0": sealed(*records)}), tmp_path / "report")
     named = {row[1] for row in page.rows if len(row) == 5 and row[0] == "t-0"}
@@ -222,8 +222,8 @@ def test_hostile_keys(tmp_path: Path) -> None:
     assert "script" not in {each for row in page.rows for each in row}
 
 
-def test_a_path_that_is_no_text(tmp_path: Path) -> None:
-    """Its bytes are what the disk says: page and table have a mark for them, and are written."""
+def test_a_path_that_is_not_text(tmp_path: Path) -> None:
+    """The disk allows any bytes: page and table show a placeholder for them, and are written."""
     log = sealed(*[Record(b"k", b"v", timestamp=NOW_MS)] * 2)
     path = make_log_dir(tmp_path / os.fsdecode(b"logs\xff"), {"t-0": log})
     file = path / "t-0" / f"{0:020d}.log"
@@ -236,15 +236,15 @@ def test_a_path_that_is_no_text(tmp_path: Path) -> None:
 
 
 def test_shown() -> None:
-    """A key as people read it."""
+    """A key in readable form."""
     assert shown(b"customer-4711") == "customer-4711"
     assert shown(b"\x00\x01") == "0x0001"
     assert shown(b"") == "(empty)"
     assert shown(b"x" * 500) == "x" * 60 + "... (500 bytes)"
 
 
-def test_a_key_is_read_where_it_lies(tmp_path: Path) -> None:
-    """In a later segment, inside a batch; nothing at an offset that is gone."""
+def test_a_key_is_read_at_its_position(tmp_path: Path) -> None:
+    """In a later segment, inside a batch; nothing at an offset that does not exist any more."""
     data = {
         0: encode_batch([Record(b"a", b"v")]),
         1: encode_batch([Record(b"b", b"v"), Record(None, b"v")], base_offset=1, codec=2),
@@ -254,7 +254,7 @@ def test_a_key_is_read_where_it_lies(tmp_path: Path) -> None:
     assert [key_at(log, offset) for offset in (0, 1, 2, 3)] == [b"a", b"b", None, None]
 
 
-def test_a_key_that_is_gone_when_it_is_named(tmp_path: Path) -> None:
+def test_a_key_that_was_removed_meanwhile(tmp_path: Path) -> None:
     """The broker cleans while the report is made."""
     records = [Record(b"k", b"v")] * 2
     path = make_log_dir(tmp_path / "logs", {"t-0": sealed(*records)})
@@ -265,8 +265,8 @@ def test_a_key_that_is_gone_when_it_is_named(tmp_path: Path) -> None:
     assert "(deleted since)" in Page((tmp_path / "report" / "profile.html").read_text()).text
 
 
-def test_nothing_is_replaced_and_nothing_half_done_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A directory that is there is left alone, a full disk leaves none."""
+def test_nothing_is_replaced_and_nothing_incomplete_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An existing directory is not changed, a full disk leaves none."""
     path = make_log_dir(tmp_path / "logs", {"t-0": sealed(Record(b"k", b"v"))})
     there = tmp_path / "there"
     there.symlink_to(tmp_path / "nowhere")
@@ -282,7 +282,7 @@ def test_nothing_is_replaced_and_nothing_half_done_stays(tmp_path: Path, monkeyp
     assert not (tmp_path / "report").exists()
 
 
-def test_without_what_draws(tmp_path: Path) -> None:
-    """It is said before anything is read."""
+def test_without_the_drawing_library(tmp_path: Path) -> None:
+    """It is reported before anything is read."""
     with pytest.raises(ConfigError, match="not installed: no_such_package"):
         files.require_new(tmp_path / "report", draws="no_such_package")

@@ -1,4 +1,4 @@
-"""How often a store or a registry is asked again, as the environment says."""
+"""The number of retries of a store or a registry, as the environment sets it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_variables_replace_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("text", ["often", "0", "-1", "nan", "inf"])
 @pytest.mark.parametrize("variable", [TRIES, PAUSE_SECONDS])
-def test_a_variable_that_is_no_positive_number_is_refused(
+def test_a_variable_that_is_not_a_positive_number_is_refused(
     monkeypatch: pytest.MonkeyPatch, variable: str, text: str
 ) -> None:
     """The error names the variable."""
@@ -30,7 +30,7 @@ def test_a_variable_that_is_no_positive_number_is_refused(
 
 
 def test_pauses_double_up_to_a_limit() -> None:
-    """Drawn between half of the pause and all of it; what the registry asks for counts up to the limit."""
+    """Drawn between half of the pause and all of it; the pause that the registry requests counts up to the limit."""
     policy = RetryPolicy(8, 0.2)
     for number, longest in ((0, 0.2), (1, 0.4), (4, 3.2), (5, 5.0), (7, 5.0)):
         assert longest / 2 <= policy.pause_seconds(number) <= longest

@@ -1,4 +1,4 @@
-"""A session on this machine takes no more memory than there is."""
+"""A session on this machine takes no more memory than is available."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ GIB = 1024 * MIB
     ],
 )
 def test_the_memory_of_heap_and_workers_fits(size_bytes: int, cores: int, found: Room | None) -> None:
-    """Java's heap first, then as many workers as are left; never more than cores."""
+    """Java's heap first, then as many workers as the rest allows; never more than cores."""
     assert memory_budget(Memory(size_bytes, "a test"), cores) == found
 
 
 def test_too_little(with_memory: Callable[[int], None]) -> None:
-    """Said in words before anything is started: how much it takes, how much there is, who says so."""
+    """Reported before anything is started: the needed memory, the available memory, and the source of the limit."""
     with_memory(700 * MIB)
     with pytest.raises(MachineError) as raised:
         local_memory_budget()
@@ -47,7 +47,7 @@ def test_too_little(with_memory: Callable[[int], None]) -> None:
 
 @pytest.mark.parametrize(("mib", "rows"), [(8192, 1 << 22), (768, 1 << 20), (100, 1 << 16)])
 def test_rows_of_a_process_alone(with_memory: Callable[[int], None], mib: int, rows: int) -> None:
-    """Fewer at once where there is little memory, which costs walks; never so few that it would not come to an end."""
+    """Fewer at once with little memory, which costs passes; never so few that it would not come to an end."""
     with_memory(mib * MIB)
     assert local_rows(1 << 22) == rows
     assert local_rows(100) == 100

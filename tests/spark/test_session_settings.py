@@ -1,4 +1,4 @@
-"""A session as somebody else has set it: what is read and written is the same."""
+"""A session with a user's settings: the same records are read and written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A standalone cluster whose executors have no cleanerd but what ``--archives`` ships: what ``make test-all`` runs."""
+"""A standalone cluster whose executors have only the cleanerd that ``--archives`` ships."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from cleanerd.spark.launch import DRIVER_VARIABLE, require_spark
 from cleanerd_lab.demo.ports import free_port
 from tests.cleaner.driver import NAME
 from tests.spark import shipped
+from tests.spark.both_engines import staged_files
 from tests.spark.cluster import Cluster, started_cluster
 from tests.spark.rich_log import NOW_MS, RichLog
 from tests.spark.sessions import ON_A_CLUSTER, QUIET
-from tests.spark.twins import staged_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -57,8 +57,8 @@ def submitted(
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=inherited)
 
 
-def test_nothing_but_what_is_shipped(cluster: Cluster, tmp_path: Path) -> None:
-    """``--archives`` brings cleanerd to executors that have none: a snapshot, and a cleaning, byte for byte as ever."""
+def test_the_shipped_archive_is_enough(cluster: Cluster, tmp_path: Path) -> None:
+    """``--archives`` brings cleanerd to executors without it: a snapshot, and a cleaning with the usual bytes."""
     shipped.bare_python(tmp_path)
     path = RichLog(3, transactions=True).write(tmp_path / "logs", 4, 20)
     clean = ("spark", "clean", path, "--force", "--from-start", "--now-ms", NOW_MS, "--shards", 2)

@@ -1,4 +1,4 @@
-"""The files of a snapshot, by whoever they are written: this process, a task a log, many tasks, Spark's own writer."""
+"""The files of a snapshot by every writer: this process, one task per log, many tasks, Spark's own writer."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def reported_in(place: Path) -> list[Any]:
 def test_one_state(
     spark: SparkSession, logs: list[Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, tombstones: bool
 ) -> None:
-    """R280-3, R280-4: rows, what is told of them and the columns are the same, whoever writes."""
+    """R280-3, R280-4: rows, report and columns are the same, for every writer."""
     alone = tmp_path / "alone"
     taken = write_snapshot(None, logs, alone.as_uri(), tombstones=tombstones)
     assert sum(each.keys for each in taken) == len(rows_in(alone)) > 10
 
     def written(name: str, session: SparkSession) -> tuple[list[SnapshotResult], list[dict[str, Any]], list[Any]]:
         place = tmp_path / name
-        # Of a URL with one slash Spark's own writer takes care.
+        # Spark's own writer handles a URL with one slash.
         uri = f"file:{place}" if name == "by Spark" else place.as_uri()
         large_bytes = 0 if name == "many tasks" else LARGE_BYTES
         found = write_snapshot(session, logs, uri, tombstones=tombstones, large_bytes=large_bytes)
@@ -78,7 +78,7 @@ def test_one_state(
 
 
 def test_more_keys_than_wait_at_once(logs: list[Log]) -> None:
-    """U-20: what a shard has added up already competes with what comes later."""
+    """U-20: sums of a shard already compete with later keys."""
     walks = walked_logs(None, logs, [NO_END] * len(logs), whole_log=True)
     _, items = work_on(logs, walks, bytes(16), stable=True)
 
@@ -93,7 +93,7 @@ def test_more_keys_than_wait_at_once(logs: list[Log]) -> None:
 
 
 def test_a_task_that_is_tried_twice(logs: list[Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What nobody told of is no part of the state, and goes."""
+    """Files that no attempt reported are not part of the state, and are deleted."""
     once = write_snapshot(None, logs, (tmp_path / "once").as_uri())
     write_log = snapshot_files.write_log
 
@@ -108,7 +108,7 @@ def test_a_task_that_is_tried_twice(logs: list[Log], tmp_path: Path, monkeypatch
 
 
 def test_an_attempt_that_still_writes(logs: list[Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a task of which another attempt came first: its file, made when all is being put in order, failed all."""
+    """Of a task whose other attempt was first: its file, created while the files are put in order, broke the run."""
     real, late = os.rmdir, iter(("late.parquet", "later.parquet"))
 
     def rmdir(path: str, *arguments: Any, **named: Any) -> None:
@@ -124,8 +124,8 @@ def test_an_attempt_that_still_writes(logs: list[Log], tmp_path: Path, monkeypat
 
 
 @pytest.mark.long
-def test_nothing_is_left_of_a_failure(spark: SparkSession, logs: list[Log], tmp_path: Path) -> None:
-    """Neither where the state is half written, nor in a directory that was there."""
+def test_a_failure_leaves_nothing(spark: SparkSession, logs: list[Log], tmp_path: Path) -> None:
+    """Neither a half-written state, nor files in a directory that existed before."""
     segment = logs[0].segments[0].path
     data = bytearray(segment.read_bytes())
     data[len(data) // 2] ^= 1

@@ -1,4 +1,4 @@
-"""What the data source reads, against consumers of a real broker, committed and not, beside it and behind it."""
+"""The data source's rows compared with consumers of a real broker, committed and not, during and after its run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def broker(request: pytest.FixtureRequest) -> Broker:
 
 
 def produce(broker: Broker, pick: random.Random) -> confluent_kafka.Producer:
-    """Some plain, some in transactions that are committed or aborted; the one that is returned has one open."""
+    """Some plain, some in transactions that are committed or aborted; the returned producer has one open."""
     plain = confluent_kafka.Producer(
         {"bootstrap.servers": broker.bootstrap, "compression.type": "gzip", "linger.ms": 1}
     )
@@ -99,7 +99,7 @@ def read(paths: list[Path], **options: str) -> dict[Partition, tuple[Record, ...
 
 
 def settled(paths: list[Path], expected: dict[Partition, int]) -> None:
-    """Until the checkpoint has the high watermarks that consumers were told."""
+    """Wait until the checkpoint has the high watermarks that consumers got."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         text = "".join((path / "replication-offset-checkpoint").read_text() for path in paths)
@@ -110,7 +110,7 @@ def settled(paths: list[Path], expected: dict[Partition, int]) -> None:
 
 
 def test_rows_equal_those_of_a_consumer(broker: Broker) -> None:
-    """Both views, beside the running broker, after a stop and after a kill: record for record."""
+    """Both views, with the running broker, after a stop and after a kill: record for record."""
     pick = random.Random(4)
     open_writer = produce(broker, pick)
     paths = broker.log_dirs

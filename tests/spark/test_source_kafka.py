@@ -1,4 +1,4 @@
-"""What the data source reads, against Kafka's own decoders on logs of every strange kind."""
+"""The data source's rows compared with Kafka's own decoders on unusual logs of every kind."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def logs(root: Path) -> dict[str, Path]:
     found = {name: log.write(root / name, 4, 12) for name, log in SEEDS.items()}
     for path in found.values():
         for snapshot in (path / NAME).glob("*.snapshot"):
-            snapshot.unlink()  # it knows of no open transaction
+            snapshot.unlink()  # it does not know of an open transaction
     return {**found, "strange": strange(root / "strange")}
 
 
@@ -120,7 +120,7 @@ def _expected(batch: ReadBatch, record: Any) -> dict[str, Any]:
 
 
 def _committed(dump: Dump, log_start: int, high_watermark: int) -> list[int]:
-    """Offsets by the markers, in the plainest words: what a read_committed consumer gets."""
+    """The offsets that a read_committed consumer gets, computed from the markers in the simplest way."""
     opened: dict[int, list[int]] = {}
     hidden: set[int] = set()
     for batch in dump.batches:
@@ -163,7 +163,7 @@ def test_committed_and_all(dumped: dict[str, tuple[Path, Dump]], name: str, spli
 
 
 def test_strange_logs_read_as_kafka_reads_them(dumped: dict[str, tuple[Path, Dump]]) -> None:
-    """By hand: log start inside a segment, an aborted, a committed and an open transaction, the clean part."""
+    """By hand: log start inside a segment, an aborted, a committed and an open transaction, the clean section."""
     path, _ = dumped["strange"]
     rows = read_rows(path, columns="offset,in_clean_part,value")
     assert [row["offset"] for row in rows] == [12, 17, 30, 31, 40, 41, 42, 43, 51, 53]

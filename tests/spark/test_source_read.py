@@ -1,4 +1,4 @@
-"""The data source's options: which records, from where to where, cut how; and what is refused."""
+"""The data source's options: which records, from where to where, how split; and its refusals."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_every_split_size_reads_each_batch_once(tmp_path: Path) -> None:
     assert max(counts) > 20
 
 
-def test_what_lies_outside_is_not_read(tmp_path: Path) -> None:
-    """Segments and blocks outside of the offsets may be damaged: nobody looks at them."""
+def test_nothing_outside_of_the_range_is_read(tmp_path: Path) -> None:
+    """Segments and blocks outside of the offsets may be damaged: they are not read."""
     path = simple(tmp_path / "logs", count=200, a_segment=50)
     for base in (0, 100, 150):
         (path / "t-0" / f"{base:020d}.log").write_bytes(b"\xff" * 500)
@@ -94,8 +94,8 @@ def test_wrappers_wherever_they_are_cut(tmp_path: Path) -> None:
             assert offsets(path, **ranges) == list(range(begin, end))
 
 
-def test_an_index_that_lies(tmp_path: Path) -> None:
-    """Entries that point into a batch, beyond the file or at another offset are left aside, as is a damaged index."""
+def test_a_false_index(tmp_path: Path) -> None:
+    """Entries that point into a batch, beyond the file or at another offset are ignored, as is a damaged index."""
     path = simple(tmp_path / "logs", count=100, a_segment=100)
     index = path / "t-0" / f"{0:020d}.index"
     good = index.read_bytes()
@@ -145,7 +145,7 @@ def test_times(tmp_path: Path) -> None:
 
 
 def test_edges(tmp_path: Path) -> None:
-    """Words and numbers as Spark's kafka source has them."""
+    """Words and numbers as in Spark's kafka source."""
     path = simple(tmp_path / "logs", log_start_offset=7)
     assert offsets(path) == list(range(7, 60))
     assert offsets(path, startingOffsets="earliest", endingOffsets="latest") == list(range(7, 60))
@@ -240,7 +240,7 @@ def test_internal_topics(tmp_path: Path) -> None:
     assert {log.name.topic for log in ReadableLogs(None, path).found()} == {"a", "__a", "__consumer_offsets"}
 
 
-def test_so_many_tasks_at_least(tmp_path: Path) -> None:
+def test_the_minimum_number_of_tasks(tmp_path: Path) -> None:
     """``minPartitions`` is a hint, as for ``kafka``: small partitions stay apart, and a large one is cut."""
     batches = {number: b"".join(one(at, value=bytes(200)) for at in range(50)) for number in range(4)}
     made = {f"t-{number}": Partition({0: data}, index_interval_bytes=300) for number, data in batches.items()}
@@ -266,7 +266,7 @@ def test_two_replicas(tmp_path: Path) -> None:
 
 
 def test_no_high_watermark(tmp_path: Path) -> None:
-    """Nobody says what was acknowledged: refused, unless all of the log is wanted."""
+    """The acknowledged offsets are unknown: refused, unless the whole log is requested."""
     path = make_log_dir(tmp_path / "logs", {"a-0": Partition({0: one(0) + one(1, **TXN)})})
     (path / "replication-offset-checkpoint").unlink()
     with pytest.raises(ConfigError, match=r'high watermark of a-0 is not known.*option\("bound", "end"\)'):
@@ -279,7 +279,7 @@ TXN: dict[str, Any] = {"transactional": True, "producer_id": 7, "producer_epoch"
 
 
 def test_snapshots(tmp_path: Path) -> None:
-    """U-12: where a producer snapshot says what is open, nothing before it is read; a wrong one is passed over."""
+    """U-12: a producer snapshot shows the open transactions, so nothing before it is read; a wrong one is ignored."""
     segments = {
         0: one(0) + one(1, **TXN) + one(2),
         3: one(3) + encode_marker(4, producer_id=7, producer_epoch=0, commit=True) + one(5),
@@ -302,7 +302,7 @@ def test_snapshots(tmp_path: Path) -> None:
     assert {at: stable(at) for at in (5, 7, 10)} == {5: 5, 7: 7, 10: 7}
     first.write_bytes(whole)
     beyond = path / "t-0" / f"{6:020d}.snapshot"
-    shutil.copy(beyond, beyond.with_name(f"{30:020d}.snapshot"))  # of a log that was cut: nothing open there
+    shutil.copy(beyond, beyond.with_name(f"{30:020d}.snapshot"))  # of a log that was truncated: nothing is open there
     assert {at: stable(at) for at in expected} == expected
     assert stable(50) == 7
     for snapshot in (path / "t-0").glob("*.snapshot"):
@@ -311,7 +311,7 @@ def test_snapshots(tmp_path: Path) -> None:
 
 
 def test_damage(tmp_path: Path) -> None:
-    """File and position in the error; ``skip`` goes on behind it, and ``damaged`` counts it where it lies."""
+    """File and position are in the error; ``skip`` continues behind it, and ``damaged`` counts it at its place."""
     batches = [one(at) for at in range(6)]
     batches[2] = batches[2][:-1] + b"\xff"
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: b"".join(batches), 6: one(6)}, indexes=False)})
@@ -329,7 +329,7 @@ def test_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tail", [b"", one(6)[:-5], b"\0" * 300, one(6)[:9]])
 def test_torn_end(tmp_path: Path, tail: bytes) -> None:
-    """What a crash left behind the last batch of the active segment, or room that a broker set aside, is its end."""
+    """A crash's leftovers behind the last batch of the active segment, or a preallocated tail, are its end."""
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: one(0), 5: one(5)})})
     with (path / "t-0" / f"{5:020d}.log").open("ab") as file:
         file.write(tail)
@@ -347,7 +347,7 @@ def test_torn_end_of_a_closed_segment(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_replaced(tmp_path: Path) -> None:
-    """D-06: splits go by positions in the file that was listed; another one has others."""
+    """D-06: splits use positions in the listed file; another file has other positions."""
     path = simple(tmp_path / "logs")
     reader = KafkaSegments({"path": str(path)}).reader(schema_of(["offset"]))
     (split,) = reader.partitions()
@@ -358,8 +358,8 @@ def test_a_file_that_was_replaced(tmp_path: Path) -> None:
         list(reader.read(split))
 
 
-def test_a_file_that_is_gone_since_the_plan(tmp_path: Path) -> None:
-    """SP-4: a batch says that its plan is kept, a stream that it goes on from its checkpoint."""
+def test_a_file_deleted_since_the_plan(tmp_path: Path) -> None:
+    """SP-4: a batch reports that its plan is outdated, a stream that it continues from its checkpoint."""
     path = simple(tmp_path / "logs")
     reader = KafkaSegments({"path": str(path)}).reader(schema_of(["offset"]))
     stream = KafkaSegments({"path": str(path)}).streamReader(schema_of(["offset"]))
@@ -374,7 +374,7 @@ def test_a_file_that_is_gone_since_the_plan(tmp_path: Path) -> None:
 
 
 def test_a_table_of_the_catalog(tmp_path: Path) -> None:
-    """SP-3: Spark passes what it stores of a table when it is made, and its columns alone when it is read."""
+    """SP-3: Spark passes a table's stored options when it is created, and only its columns when it is read."""
     path = simple(tmp_path / "logs")
     properties = {"option.columns": "offset", "option.endingOffsets": '{"t": {"0": 9}}', "provider": "kafka-segments"}
     catalogs = {"location": f"file:{path}", "path": f"file:{path}", "owner": "us", "owned.by": "us", "comment": "x"}
@@ -396,7 +396,7 @@ def test_a_table_of_the_catalog(tmp_path: Path) -> None:
 
 
 def test_transactions_that_reach_out_of_a_split(tmp_path: Path) -> None:
-    """Data and marker segments apart, many splits: a task reads on until it knows, and no further."""
+    """Data and marker segments apart, many splits: a task reads on until it knows the outcome, and no further."""
     segments: dict[int, bytes] = {}
     commits = {}
     at = 0
@@ -436,15 +436,15 @@ def test_old_formats_seek(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["offset", "timestamp"])
-def test_a_map_of_next_to_nothing(tmp_path: Path, strategy: str) -> None:
-    """It is the least that a map can be, and the keys are cut into shards; the query ended with a wrong call."""
+def test_a_tiny_map(tmp_path: Path, strategy: str) -> None:
+    """The map has its minimum size, and the keys are cut into shards; the query ended with a wrong call."""
     batches = b"".join(one(at, key=b"%d" % (at % 5000)) for at in range(9000))
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: batches, 9000: b""}, indexes=False)})
     assert offsets(path, view="latest", mapBytes="1", strategy=strategy) == list(range(4000, 9000))
 
 
 def test_options_in_any_case() -> None:
-    """Spark's options are; values that are not said are as documented."""
+    """Spark's options are case-insensitive; missing values have their documented defaults."""
     options = options_from({"PATH": "/x", "SplitBytes": "64m", "STARTINGOFFSETS": "Latest", "includeheaders": "FALSE"})
     assert (options.split_bytes, options.starting.word) == (64 << 20, "latest")
     assert options.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")

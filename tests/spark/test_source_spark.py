@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = RichLog(7, codec=4, transactions=True, legacy=True).write(tmp_path_factory.mktemp("x") / "data", 6, 30)
     for snapshot in made.glob("*/*.snapshot"):
-        snapshot.unlink()  # it knows of no open transaction
+        snapshot.unlink()  # it does not know of an open transaction
     return made
 
 
 def test_three_lines(spark: SparkSession, path: Path) -> None:
-    """No registration: the top-level module is found; names and types are those of Spark's own kafka source."""
+    """Without registration the top-level module is found; names and types are those of Spark's own kafka source."""
     df = spark.read.format("kafka-segments").load(str(path))
     assert [(field.name, field.dataType.simpleString()) for field in df.schema] == [
         ("key", "binary"), ("value", "binary"), ("topic", "string"), ("partition", "int"), ("offset", "bigint"),
@@ -53,7 +53,7 @@ def test_three_lines(spark: SparkSession, path: Path) -> None:
 
 @pytest.mark.long
 def test_the_same_frame_twice(spark: SparkSession, path: Path) -> None:
-    """A filter of one query is none of the next: what pushed filters get wrong in 4.3.0."""
+    """A filter of one query does not apply to the next: pushed filters get this wrong in 4.3.0."""
     df = spark.read.format("kafka-segments").load(str(path))
     every = df.count()
     some = df.filter("offset >= 100").count()
@@ -64,7 +64,7 @@ def test_the_same_frame_twice(spark: SparkSession, path: Path) -> None:
 
 @pytest.mark.long
 def test_register_and_sql(spark: SparkSession, path: Path) -> None:
-    """Registered by hand, as where the module is not on the path; used as a view."""
+    """Registered by hand, as if the module is not on the path; used as a view."""
     register(spark)
     spark.read.format("kafka-segments").option("topics", "orders").load(str(path)).createOrReplaceTempView("orders")
     (row,) = spark.sql("SELECT count(*) AS n, count(DISTINCT key) AS keys FROM orders").collect()
@@ -73,7 +73,7 @@ def test_register_and_sql(spark: SparkSession, path: Path) -> None:
 
 
 def test_a_table_is_planned_for_each_query(spark: SparkSession, tmp_path: Path) -> None:
-    """SP-3, SP-4: a table, and a view by SQL over it, see what is new; a DataFrame does not, and says what to do."""
+    """SP-3, SP-4: a table, and a view by SQL over it, see new records; a DataFrame does not, and reports what to do."""
     record = [Record(b"k", b"v")]
     segments = {at: encode_batch(record, base_offset=at) for at in range(3)}
     path = make_log_dir(tmp_path / "a b" / "logs", {"t-0": Partition(segments), "u-0": Partition({0: b""})})
@@ -106,8 +106,8 @@ def test_a_table_is_planned_for_each_query(spark: SparkSession, tmp_path: Path) 
 
 
 @pytest.mark.long
-def test_a_schema_of_ones_own(spark: SparkSession, path: Path) -> None:
-    """Columns by schema: only these are read, under these types alone."""
+def test_a_user_defined_schema(spark: SparkSession, path: Path) -> None:
+    """Columns by schema: only these are read, with exactly these types."""
     df = spark.read.format("kafka-segments").schema("offset long, visible boolean").load(str(path))
     assert df.columns == ["offset", "visible"]
     assert df.agg(F.count_if("visible")).first()[0] == df.count() == len(read_rows(path))
@@ -144,7 +144,7 @@ def test_latest_is_the_snapshot(spark: SparkSession, tmp_path: Path, path: Path,
 
 
 def test_latest_of_many_keys(spark: SparkSession, tmp_path: Path) -> None:
-    """Keys that fit no map are cut into shards, a walk each; the winners are the same."""
+    """Keys that fit no map are cut into shards, one pass per shard; the retained records are the same."""
     pick = random.Random(2)
     latest: dict[bytes, int] = {}
     data = []
@@ -172,8 +172,8 @@ def test_tombstones(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_errors_name_the_place(spark: SparkSession, tmp_path: Path) -> None:
-    """What a task or the driver's worker says arrives: file and position, option and value."""
+def test_errors_have_the_position(spark: SparkSession, tmp_path: Path) -> None:
+    """A task's or the driver worker's error arrives with file and position, option and value."""
     good = encode_batch([Record(b"k", b"v")])
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: good + good[:-1] + b"\xff", 9: b""}, indexes=False)})
     file = path / "t-0" / f"{0:020d}.log"

@@ -1,4 +1,4 @@
-"""The source on what no healthy log directory shows: what is not known is told, no record left out in silence."""
+"""The source on unhealthy log directories: unknown states are reported, no record is left out silently."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def swap(path: Path, *gone: int) -> Path:
-    """The first two segments as one under the name that it waits by; of the old ones those in ``gone`` have gone."""
+    """Replace the first two segments by one that still has its temporary name; the old ones in ``gone`` are deleted."""
     waiting = path / "t-0" / f"{0:020d}.log.swap"
     waiting.write_bytes(segment(0, 20))
     for base in gone:
@@ -51,13 +51,13 @@ def swap(path: Path, *gone: int) -> Path:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is running there: to wait two seconds for it, six times, shows nothing."""
+    """No broker runs there: waiting two seconds for it, six times, shows nothing."""
     monkeypatch.setattr(listed, "PAUSE_SECONDS", 0.0)  # twelve seconds in all
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_swap_that_was_cut_off(path: Path, tmp_path: Path) -> None:
-    """Twenty records were left out without a word: neither the old segments nor the new one had their names."""
+def test_an_interrupted_swap(path: Path, tmp_path: Path) -> None:
+    """Twenty records were left out silently: neither the old segments nor the new one had their names."""
     copy = make_log_dir(tmp_path / "copy", {"t-0": Partition({0: segment(0)})})
     swap(path)
     assert offsets(path) == list(range(40)), "all old ones are still there"
@@ -75,14 +75,14 @@ def test_a_swap_that_was_cut_off(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("at_once")
 def test_a_swap_in_another_order(path: Path) -> None:
-    """The first of the old ones is still there, or has its new name already, and the second one is gone."""
+    """The first of the old ones still exists, or has its new name already, and the second one is deleted."""
     swap(path, 10)
     with pytest.raises(RefusedError, match="cut off"):
         offsets(path)
 
 
-def test_a_swap_that_goes_on(path: Path) -> None:
-    """A broker at work: who reads waits for the moment that it takes."""
+def test_a_swap_in_progress(path: Path) -> None:
+    """A running broker: the reader waits for the moment that it takes."""
     waiting = swap(path, 0, 10)
 
     def finish() -> None:
@@ -95,8 +95,8 @@ def test_a_swap_that_goes_on(path: Path) -> None:
     thread.join()
 
 
-def test_a_new_segment_beside_an_old_one_that_it_was_made_of(path: Path) -> None:
-    """What a copy has whose last segment was read before a swap, and its first after: ten records came twice."""
+def test_a_new_segment_next_to_one_that_it_replaces(path: Path) -> None:
+    """As in a copy whose last segment was read before a swap, and its first after: ten records came twice."""
     (path / "t-0" / f"{0:020d}.log").write_bytes(segment(0, 20))
     size = len(segment(0))
     for view in ("committed", "all", "raw", "latest"):
@@ -111,7 +111,7 @@ def test_a_new_segment_beside_an_old_one_that_it_was_made_of(path: Path) -> None
 
 
 def test_an_offset_that_was_hit(tmp_path: Path) -> None:
-    """No checksum covers the first offset of a batch: one bit of it made other offsets of all its records."""
+    """No checksum covers the first offset of a batch: one flipped bit changed the offsets of all its records."""
     batches = [bytearray(encode_batch([Record(b"k", b"v", 5)], base_offset=at)) for at in range(6)]
     batches[3][6] = 1
     data = b"".join(batches)
@@ -125,8 +125,8 @@ def test_an_offset_that_was_hit(tmp_path: Path) -> None:
         offsets(log)
 
 
-def test_a_swap_while_it_is_planned(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the listing and the look at the file: nothing is wrong with the log."""
+def test_a_swap_during_planning(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the listing and the reading of the file: the log is not at fault."""
     scan = plan.witness_of
 
     def swapped(listed_one: SegmentFile) -> Segment:
@@ -141,7 +141,7 @@ def test_a_swap_while_it_is_planned(path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("content", [b"garbage", b"0\n2\nt 0 5\n"])
 def test_a_damaged_checkpoint_of_log_starts(tmp_path: Path, content: bytes) -> None:
-    """It counted as none, and deleted records came back."""
+    """It was ignored, and deleted records came back."""
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: segment(0)}, log_start_offset=5)})
     assert offsets(path) == [5, 6, 7, 8, 9]
     (path / LOG_STARTS).write_bytes(content)
@@ -153,8 +153,8 @@ def test_a_damaged_checkpoint_of_log_starts(tmp_path: Path, content: bytes) -> N
     assert offsets(path) == list(range(10))
 
 
-def test_a_marker_that_was_lost(tmp_path: Path) -> None:
-    """Behind what is asked for, so nobody else reads there: its data was left out as if it were not committed."""
+def test_a_lost_marker(tmp_path: Path) -> None:
+    """Behind the requested range, where nothing else is read: its data was left out as if it were not committed."""
     data = segment(0, 5) + encode_batch([Record(b"t", b"1")], base_offset=5, **TXN) + segment(6, 4)
     marker = encode_marker(12, commit=True, producer_id=7, producer_epoch=0)
     lost = marker[:16] + b"\x09" + marker[17:]  # no such magic
@@ -170,8 +170,8 @@ def test_a_marker_that_was_lost(tmp_path: Path) -> None:
         assert offsets(path, onCorruption="skip", **requested) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
 
 
-def test_a_segment_that_went_while_it_was_read(tmp_path: Path) -> None:
-    """A cleaning put it into one that begins before it, with the markers behind it: those were not looked for."""
+def test_a_segment_deleted_while_it_was_read(tmp_path: Path) -> None:
+    """A cleaning merged it into an earlier one, with the markers behind it: those were not searched."""
     batch = encode_batch([Record(b"t", b"1")], base_offset=10, **TXN)
     marker = encode_marker(20, commit=True, producer_id=7, producer_epoch=0)
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: segment(0), 10: batch, 20: marker, 30: b""})})
@@ -204,7 +204,10 @@ def test_a_time_index_that_was_not_finished(tmp_path: Path) -> None:
 
 
 def test_a_log_that_starts_above_its_end(tmp_path: Path) -> None:
-    """DeleteRecords passed an open transaction; or one checkpoint is older. "latest" named an offset that is gone."""
+    """DeleteRecords passed an open transaction.
+
+    Or one checkpoint is older. "latest" was an offset that does not exist.
+    """
     batch = encode_batch([Record(b"t", b"1")], base_offset=5, **TXN)
     data = {0: segment(0, 5) + batch + segment(6, 14)}
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition(data, log_start_offset=15)})

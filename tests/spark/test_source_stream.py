@@ -1,4 +1,4 @@
-"""The stream: every record of closed segments once, in batches as large as was said, whatever is cleaned between."""
+"""The stream: every record of closed segments once, in batches of the requested size, whatever is cleaned meanwhile."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_closed_segments(path: Path) -> None:
 
 
 def test_a_batch_that_is_tried_again_after_a_cleaning(path: Path) -> None:
-    """Offsets stay what they are when a cleaning puts segments together and takes records away."""
+    """Offsets are the same when a cleaning merges segments and removes records."""
     reader = stream(path)
     start, end = {"t": {"0": 5, "1": 30}}, {"t": {"0": 25, "1": 30}}
     assert batch(reader, start, end) == [(0, at) for at in range(5, 25)]
@@ -59,8 +59,8 @@ def test_a_batch_that_is_tried_again_after_a_cleaning(path: Path) -> None:
     assert batch(reader, start, end) == [(0, at) for at in range(6, 25, 2)]
 
 
-def test_an_end_of_any_sort_is_refused(path: Path) -> None:
-    """As by ``kafka``: a stream that takes an end and goes on for ever is not what was asked."""
+def test_an_end_of_any_kind_is_refused(path: Path) -> None:
+    """As by ``kafka``: a stream that accepts an end and continues anyway would not do what was requested."""
     ends = {"endingOffsets": "latest", "endingTimestamp": "5", "endingOffsetsByTimestamp": {"t": {"0": 5, "1": 5}}}
     for name, value in ends.items():
         with pytest.raises(ConfigError, match="a stream has no end"):
@@ -68,7 +68,7 @@ def test_an_end_of_any_sort_is_refused(path: Path) -> None:
 
 
 def test_how_far_it_could_read(path: Path) -> None:
-    """``reportLatestOffset``: the end of what is closed, whatever the limit of a batch or the end of this query."""
+    """``reportLatestOffset``: the end of the closed segments, whatever the limit of a batch or the query's end."""
     reader = stream(path, maxFilesPerTrigger="1")
     assert reader.reportLatestOffset() is None
     start = reader.initialOffset()
@@ -109,8 +109,8 @@ def test_open_transactions_hold_it_back(tmp_path: Path) -> None:
     assert batch(reader, end, after) == [(0, at) for at in range(4, 14)]
 
 
-def test_what_is_lost_is_reported(path: Path) -> None:
-    """Retention took what was not read; ``failOnDataLoss`` as for kafka."""
+def test_lost_records_are_reported(path: Path) -> None:
+    """Retention removed unread records; ``failOnDataLoss`` as for kafka."""
     start: Offsets = {"t": {"0": 5, "1": 0}}
     (path / "log-start-offset-checkpoint").write_text("0\n1\nt 0 12\n")
     with pytest.raises(ConfigError, match="t-0 begins at 12, and was read up to 5"):
@@ -123,7 +123,7 @@ def test_what_is_lost_is_reported(path: Path) -> None:
 
 
 def test_a_topic_that_was_created_again(path: Path) -> None:
-    """All of it up to where the one before was read was passed over, without a word."""
+    """All of it up to the old topic's position was skipped silently."""
     start: Offsets = {"t": {"0": 30, "1": 30}}
     assert stream(path).latestOffset(start) == start
     shutil.rmtree(path / "t-0")
@@ -144,8 +144,8 @@ def test_a_topic_that_was_created_again(path: Path) -> None:
     assert batch(reader, end, after) == [(0, at) for at in range(6, 10)]
 
 
-def test_a_batch_that_is_tried_again_after_a_cut(path: Path) -> None:
-    """Its end was never acknowledged here: what is left of it was taken for all, and what came after was missed."""
+def test_a_batch_that_is_tried_again_after_a_truncation(path: Path) -> None:
+    """Its end was never acknowledged here: the rest of it counted as all of it, and later records were missed."""
     start: Offsets = {"t": {"0": 5, "1": 30}}
     planned: Offsets = {"t": {"0": 30, "1": 30}}
     (path / "replication-offset-checkpoint").write_text("0\n2\nt 0 12\nt 1 30\n")
@@ -164,7 +164,7 @@ def test_a_batch_that_is_tried_again_after_a_cut(path: Path) -> None:
 
 
 def test_starts(path: Path) -> None:
-    """A new partition is read from its beginning; a new query from where it is told."""
+    """A new partition is read from its beginning; a new query from its start option."""
     assert stream(path, startingOffsets="latest").initialOffset() == {"t": {"0": 30, "1": 30}}
     assert stream(path, startingOffsets={"t": {"0": 3, "1": -1}}).initialOffset() == {"t": {"0": 3, "1": 30}}
     end = stream(path).latestOffset({"t": {"0": 30}})
@@ -176,8 +176,8 @@ def test_starts(path: Path) -> None:
             stream(path, **options)
 
 
-def test_a_partition_that_was_made_just_now(path: Path) -> None:
-    """No checkpoint speaks of it yet, for some seconds: that ended the query. What is closed has to be known."""
+def test_a_partition_that_was_just_created(path: Path) -> None:
+    """No checkpoint has it for some seconds: that ended the query. Closed segments have to be known."""
     known: Offsets = {"t": {"0": 30, "1": 30}}
     (path / "t-2").mkdir()
     write_segment(path / "t-2", 0, b"")
@@ -197,7 +197,7 @@ def test_a_partition_that_was_made_just_now(path: Path) -> None:
 
 
 def test_available_now(path: Path) -> None:
-    """What was closed when the query began, and no more."""
+    """The segments that were closed when the query began, and no more."""
     reader = stream(path)
     reader.prepareForTriggerAvailableNow()
     grow(path, "t-0", 40)

@@ -1,4 +1,4 @@
-"""How much a batch of a stream takes, which Spark asks for since 4.2."""
+"""The limits of a stream's batches, which Spark requests since 4.2."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> Path:
     ],
 )
 def test_limits(path: Path, limit: Any, first: dict[str, int]) -> None:
-    """A segment of each partition in turn, one at least; all of it together is all there is."""
+    """A segment per partition in turn, at least one; together all records."""
     reader = stream(path)
     start = reader.initialOffset()
     end = reader.latestOffset(start, limit)
@@ -52,8 +52,8 @@ def test_limits(path: Path, limit: Any, first: dict[str, int]) -> None:
         assert len(seen) == len(set(seen))
 
 
-def test_a_log_that_was_cut(path: Path) -> None:
-    """With ``failOnDataLoss`` false it goes on from its end; that takes nothing of what the others may."""
+def test_a_truncated_log(path: Path) -> None:
+    """With ``failOnDataLoss`` false it continues from its end, without using the limits of the others."""
     start: Offsets = {"t": {"0": 0, "1": 35}}
     (path / "replication-offset-checkpoint").write_text("0\n2\nt 0 40\nt 1 30\n")
     reader = stream(path, failOnDataLoss="false")
@@ -63,7 +63,7 @@ def test_a_log_that_was_cut(path: Path) -> None:
 
 
 def test_limits_by_option(path: Path) -> None:
-    """The words of Spark's own sources."""
+    """The option names of Spark's own sources."""
     assert stream(path, maxOffsetsPerTrigger="7").getDefaultReadLimit() == ReadMaxRows(7)
     assert stream(path, maxFilesPerTrigger="7").getDefaultReadLimit() == ReadMaxFiles(7)
     assert stream(path, maxBytesPerTrigger="1k").getDefaultReadLimit() == ReadMaxBytes(1024)
@@ -77,15 +77,15 @@ class OlderSpark(KafkaSegments):
 
 
 def test_a_spark_without_limits(path: Path) -> None:
-    """Spark 4.1 would never ask for them, and take all at once: refused, and what says no limit is not."""
+    """Spark 4.1 would never request them, and read all at once: refused, except for options without a limit."""
     for option in ("maxFilesPerTrigger", "maxBytesPerTrigger", "maxOffsetsPerTrigger"):
         with pytest.raises(ConfigError, match=f"{option}.*limits.*Spark 4.2"):
             stream(path, OlderSpark, **{option: "7"})
     assert stream(path, OlderSpark).latestOffset() == {"t": {"0": 30, "1": 30}}
 
 
-def test_a_start_in_what_is_not_closed(path: Path) -> None:
-    """Spark 4.1 would take where that begins for the first batch's end, and go on from there, below the start."""
+def test_a_start_in_the_active_segment(path: Path) -> None:
+    """Spark 4.1 would use the start of that segment as the first batch's end, and continue there, below the start."""
     starting = {"t": {"0": 33, "1": 30}}
     assert stream(path, startingOffsets=starting).initialOffset() == starting
     assert stream(path).latestOffset(starting) == starting

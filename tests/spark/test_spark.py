@@ -10,9 +10,9 @@ import pytest
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.errors import CorruptionError
 from tests.cleaner.driver import NAME, config, resources
+from tests.spark.both_engines import all_dirty, assert_same_staged, stage_by_spark, stage_locally
 from tests.spark.faults import FirstAttempts
 from tests.spark.rich_log import NOW_MS, RichLog
-from tests.spark.twins import all_dirty, assert_twins, stage_by_spark, stage_locally
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,26 +36,26 @@ def test_the_same_bytes(spark: SparkSession, log_dir: Path, shards: int) -> None
     assert local.result.removed.tombstone
     assert local.result.removed.aborted
     found = stage_by_spark(spark, log_dir, all_dirty(NOW_MS), TOPIC, shards=shards, split_bytes=900)
-    assert_twins(local, found)
+    assert_same_staged(local, found)
     assert found.result.passes == shards
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["raise", *(pytest.param(how, marks=pytest.mark.long) for how in ("kill", "twice"))])
 def test_first_attempts_that_fail(spark: SparkSession, log_dir: Path, tmp_path: Path, how: str) -> None:
-    """A task of every stage fails once when all its work is done, or all are done twice: the same files, no others."""
+    """A task of every stage fails once at its end, or all are done twice: the same files, no others."""
     local = stage_locally(log_dir, all_dirty(NOW_MS), TOPIC)
     (tmp_path / "faults").mkdir()
     around = FirstAttempts(tmp_path / "faults", how)
     found = stage_by_spark(spark, log_dir, all_dirty(NOW_MS), TOPIC, shards=2, split_bytes=8000, around=around)
-    assert_twins(local, found)
+    assert_same_staged(local, found)
     stages = {name.name.rsplit("-", 2)[0] for name in (tmp_path / "faults").iterdir()}
     assert stages >= {"scan", "choose", "settle", "decide", "rewrite", "prove", "guard"}
 
 
 @pytest.mark.long
 def test_damage_is_reported_and_leaves_nothing(spark: SparkSession, log_dir: Path) -> None:
-    """A damaged batch: the error of the local engine, and the log as it was."""
+    """A damaged batch: the error of the local engine, and an unchanged log."""
     victim = sorted((log_dir / NAME).glob("*.log"))[1]
     data = bytearray(victim.read_bytes())
     data[-3] ^= 1
@@ -73,6 +73,6 @@ def test_maps_that_are_too_small(spark: SparkSession, log_dir: Path) -> None:
     given = resources(map_bytes=1, map_load=0.05)
     local = stage_locally(log_dir, all_dirty(NOW_MS), TOPIC, given)
     found = stage_by_spark(spark, log_dir, all_dirty(NOW_MS), TOPIC, given, shards=1)
-    assert_twins(local, found)
+    assert_same_staged(local, found)
     assert 2 < found.result.passes < 100
     assert json.dumps(found.result.to_json())

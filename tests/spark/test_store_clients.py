@@ -1,4 +1,4 @@
-"""What the environment says of a store, as pyarrow is told it."""
+"""The environment's settings of a store, and pyarrow's arguments made from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MESSAGES = "AZURE_STORAGE_CONNECTION_STRING"
 
 
 def azure_words(host: str) -> dict[str, Any]:
-    """What ``AzureFileSystem`` was made of."""
+    """The arguments of ``AzureFileSystem``."""
     _, (words,) = client_of("abfs", host, 1).__reduce__()
     return {key: value for key, value in words.items() if value}
 
@@ -39,7 +39,7 @@ def authorities(blob: str, dfs: str, scheme: str = "https") -> dict[str, str]:
     [
         ("", "c@mine.dfs.core.windows.net", authorities(".blob.core.windows.net", ".dfs.core.windows.net")),
         ("", "c@mine.blob.core.windows.net", authorities(".blob.core.windows.net", ".dfs.core.windows.net")),
-        # pyarrow's own reading of this URL takes the container for the account
+        # pyarrow's own reading of this URL treats the container as the account
         ("", "c@mine.dfs.core.usgov.example", authorities(".blob.core.usgov.example", ".dfs.core.usgov.example")),
         (
             f"AccountName=mine;AccountKey={KEY};EndpointSuffix=core.private.example",
@@ -74,7 +74,7 @@ def authorities(blob: str, dfs: str, scheme: str = "https") -> dict[str, str]:
     ],
 )  # fmt: skip
 def test_azure(monkeypatch: pytest.MonkeyPatch, message: str, host: str, words: dict[str, str]) -> None:
-    """Which server, by which name, and who we are."""
+    """The server, its name, and our credentials."""
     monkeypatch.setenv(MESSAGES, message)
     assert azure_words(host) == {"account_name": host.partition("@")[2].partition(".")[0]} | words
 
@@ -91,8 +91,8 @@ def test_an_address_of_another_account(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("address", ["me:SECRET@127.0.0.1:9", "127.0.0.1:x", "127.0.0.1:99999", "a b:9", ""])
 @pytest.mark.parametrize("url", ["s3://c/x", "gs://c/x", "abfs://c@mine.dfs.core.windows.net/x"])
-def test_what_is_no_address(monkeypatch: pytest.MonkeyPatch, url: str, address: str) -> None:
-    """Refused, without what may be a secret in it: Microsoft's library ends the process."""
+def test_an_invalid_address(monkeypatch: pytest.MonkeyPatch, url: str, address: str) -> None:
+    """Refused, without a possible secret in the message: Microsoft's library would abort the process."""
     stores._system.cache_clear()
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{address}")
     monkeypatch.setenv("AWS_REGION", "x")
@@ -114,14 +114,14 @@ def test_what_is_no_address(monkeypatch: pytest.MonkeyPatch, url: str, address: 
     ],
 )
 def test_a_url_without_an_account(url: str) -> None:
-    """Of these pyarrow takes some, and looks for other containers than are meant."""
+    """Some of these are valid for pyarrow, which reads other containers than intended."""
     with pytest.raises(ConfigError, match="names no container and account") as raised:
         path_of(url)
     assert raised.value.hint == "abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"
 
 
 def test_hdfs_without_its_library(tmp_path: Path) -> None:
-    """In words, with all that it takes. In a process of its own: pyarrow looks for the library once."""
+    """A message with all requirements. In a new process: pyarrow searches the library once."""
     program = f"from cleanerd.spark.stores import path_of; path_of('hdfs://127.0.0.1:1/{tmp_path.name}').status()"
     bare = {"PATH": os.environ["PATH"], "ARROW_LIBHDFS_DIR": str(tmp_path), "PYTHONPATH": str(TOP)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=bare)

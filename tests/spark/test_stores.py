@@ -92,19 +92,19 @@ def test_a_store_that_fails_now_and_then(store: Store, url: str, log_dir: Path, 
 
 @pytest.mark.parametrize("fault", ["slow", "drop"])
 def test_a_store_that_always_fails(store: Store, url: str, fault: str) -> None:
-    """It is asked a few times and no more; the error names the URL."""
+    """It gets a few tries and no more; the error names the URL."""
     store.fault = lambda _number, method, path, _range: fault if method == "GET" and path.endswith(".log") else None
     with pytest.raises(
         MachineError, match=r"^s3://archive/backup/1/data/orders-0/[0-9]{20}\.log: cannot be read, tried 8 times"
     ):
         read_rows(url)
     requests = [path for method, path, _ in store.requests if method == "GET" and path.endswith(".log")]
-    # A connection that is closed at once is tried again by the HTTP client, too.
+    # The HTTP client retries a connection that is closed at once, too.
     assert store_tries.TRIES <= len(requests) <= 2 * store_tries.TRIES
 
 
 def test_ranges(store: Store) -> None:
-    """Each byte is fetched once, in ranges of 4 to 8 MiB, and none behind what is to be read; a jump costs little."""
+    """Each byte is fetched once, in ranges of 4 to 8 MiB, and none behind the range to read; a jump costs little."""
     data = random.Random(1).randbytes(30 * MIB)
     store.client.put_object(Bucket=s3.BUCKET, Key="large", Body=data)
     room = np.empty(4 * MIB, np.uint8)
@@ -146,8 +146,10 @@ def test_ranges(store: Store) -> None:
         ),  # entries to the end of a piece, and fewer zeros than no index has
     ],
 )
-def test_the_room_of_an_index_is_not_fetched(store: Store, entries: int, room: int, most: int, requests: int) -> None:
-    """F-6: a broker gives an index 10 MiB before it has an entry; what comes of them is what the entries take."""
+def test_the_preallocated_space_of_an_index_is_not_fetched(
+    store: Store, entries: int, room: int, most: int, requests: int
+) -> None:
+    """F-6: a broker preallocates 10 MiB for an index; only the entries are fetched."""
     data = b"".join(number.to_bytes(8, "big") for number in range(1, entries + 1)).ljust(room, b"\0")
     store.client.put_object(Bucket=s3.BUCKET, Key="backup/0.index", Body=data)
     path = path_of("s3://archive/backup/0.index")
@@ -185,7 +187,7 @@ def _planned(url: str) -> tuple[Any, list[Any]]:
 def test_an_object_changed_after_the_listing_is_an_error(
     store: Store, log_dir: Path, change: str, reported: str
 ) -> None:
-    """An object that is gone, cut or replaced after the driver listed it is an error with its URL, never other rows."""
+    """An object that is deleted, truncated or replaced after the listing is an error with its URL, never other rows."""
     url = store.put(log_dir, f"changing/{change}")
     reader, splits = _planned(url)
     key = f"changing/{change}/{FIRST}"
@@ -217,8 +219,8 @@ def test_an_object_that_is_replaced_while_it_is_read(store: Store, log_dir: Path
 
 
 @pytest.mark.parametrize("before", [b"\0", b"<"])
-def test_an_object_that_goes_while_it_is_read(store: Store, before: bytes) -> None:
-    """Told at once, as what it is; whatever lay in the memory where pyarrow has the store's answer written to."""
+def test_an_object_deleted_while_it_is_read(store: Store, before: bytes) -> None:
+    """Reported at once, as deleted; whatever was in pyarrow's buffer for the store's answer."""
     store.client.put_object(Bucket=s3.BUCKET, Key="going", Body=bytes(70_000))
     with path_of("s3://archive/going").opened() as file:  # type: ignore[attr-defined]
         store.client.delete_object(Bucket=s3.BUCKET, Key="going")
@@ -247,8 +249,8 @@ def test_a_checkpoint_that_is_replaced_after_its_size_was_read(store: Store) -> 
 
 
 @pytest.mark.long
-def test_a_search_where_an_object_has_no_path(store: Store, log_dir: Path) -> None:
-    """A key in ``DIR//FILE`` is not looked for in ``DIR/FILE``: that nothing was found would be no proof."""
+def test_a_search_of_an_object_without_a_path(store: Store, log_dir: Path) -> None:
+    """A key in ``DIR//FILE`` is not searched in ``DIR/FILE``: not finding it there would be no proof."""
     url = store.put(log_dir, "odd/data")
     assert ReadableLogs(None, url).find_keys([b"lost"]).found == 0
     data = (log_dir / FIRST).read_bytes()
@@ -259,7 +261,7 @@ def test_a_search_where_an_object_has_no_path(store: Store, log_dir: Path) -> No
 
 
 def test_refused(store: Store, url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Wrong credentials, no such bucket or directory, a secret in a URL: in words, and no secret in them."""
+    """Wrong credentials, no such bucket or directory, a secret in a URL: clear messages, without the secret."""
     store.fault = lambda *_: "denied"
     with pytest.raises(
         ConfigError, match=r"^s3://archive/backup/1/data: the store refuses access: credentials are missing, wrong"
@@ -285,7 +287,7 @@ def test_refused(store: Store, url: str, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.long
 def test_a_pattern_for_a_command(store: Store, log_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One directory may be meant by a pattern; of two nobody knows which, and the answer is no bug."""
+    """A pattern may match one directory; with two it is ambiguous, which is an error and not a bug."""
     for number in (1, 2):
         store.put(log_dir, f"brokers/{number}/data")
     assert run(["spark", "profile", "s3://archive/brokers/1*/data"]) == 0
@@ -295,8 +297,8 @@ def test_a_pattern_for_a_command(store: Store, log_dir: Path, capsys: pytest.Cap
     assert "s3://archive/brokers/*/data: means 2 directories (name each of them: s3://archive/brokers/1/data" in output
 
 
-def test_a_topic_named_as_an_error_is(store: Store, tmp_path: Path) -> None:
-    """What the store says is looked at without the names in it: a throttled request for such a topic is tried again."""
+def test_a_topic_with_the_name_of_an_error(store: Store, tmp_path: Path) -> None:
+    """The store's message is read without the names in it: a throttled request for such a topic is retried."""
     shutil.copytree(RichLog(4).write(tmp_path / "logs", 1, 4) / NAME, tmp_path / "logs" / "ACCESS_DENIED-credential-0")
     url = store.put(tmp_path / "logs", "named")
     store.fault = faulty.now_and_then("slow")
@@ -307,7 +309,7 @@ def test_a_topic_named_as_an_error_is(store: Store, tmp_path: Path) -> None:
 def test_commands_without_spark(
     store: Store, url: str, log_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A small archive is profiled and taken a snapshot of by this process, as a directory is."""
+    """A small archive is profiled and exported by this process, as a directory is."""
 
     def requested(*arguments: object) -> Any:
         assert run(["spark", *map(str, arguments), "--json"]) == 0
@@ -321,7 +323,7 @@ def test_commands_without_spark(
 
 @pytest.mark.long
 def test_commands_in_tasks(store: Store, url: str, log_dir: Path, tmp_path: Path, spark: SparkSession) -> None:
-    """Executors fetch what they need themselves: an audit and a proof of erasure say what they say here."""
+    """Executors fetch the data themselves: an audit and a proof of erasure return the same as here."""
     worse = tmp_path / "worse"
     shutil.copytree(log_dir, worse)
     lost = sorted((worse / NAME).glob("*.log"))[1]

@@ -20,7 +20,7 @@ from cleanerd.spark.source.options import options_from
 from cleanerd.spark.stores import path_of
 from tests.cleaner.driver import NAME
 from tests.spark import azure
-from tests.spark.archives import archived, cleaned_twin, files_of, make_archive, manifest_of
+from tests.spark.archives import archived, cleaned_locally, files_of, make_archive, manifest_of
 from tests.spark.other_store import Always, NowAndThen, Replace
 from tests.spark.reading import EVERYTHING, offsets, read_rows, schema_of
 from tests.spark.rich_log import NOW_MS, RichLog
@@ -38,7 +38,7 @@ MIB = 1 << 20
 FIRST = f"{NAME}/{0:020d}.log"
 COMPARED = EVERYTHING.replace(",segment", "")
 READ = r"^GET [^ ?]*\.log(\?[^ ]*)? ."
-"""A request for bytes of a segment."""
+"""A request for a byte range of a segment."""
 LISTING = re.compile(r"comp=list|/o\?")
 
 
@@ -50,7 +50,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[OtherStore]:
 
 @pytest.fixture
 def store(server: OtherStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[OtherStore]:
-    """Without faults and with nothing asked yet; who waits before he asks again waits a moment."""
+    """Without faults and without requests yet; pauses before a repeated request are short."""
     monkeypatch.setenv(retries.PAUSE_SECONDS, "0.001")
     server.control.clear()
     yield server
@@ -74,7 +74,7 @@ def small_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def reads(store: OtherStore) -> list[str]:
-    """The ranges of segments that were asked for."""
+    """The requested ranges of segments."""
     return [wanted for method, path, wanted in store.requests if re.search(READ, f"{method} {path} {wanted}")]
 
 
@@ -94,8 +94,8 @@ def test_the_same_rows(store: OtherStore, url: str, log_dir: Path) -> None:
     assert offsets(f"{store.root}/back*/?/data") == offsets(log_dir) == offsets(f"{url}/{NAME}")
 
 
-def test_a_directory_beside_one_with_a_longer_name(store: OtherStore, log_dir: Path) -> None:
-    """Both are there, whatever sorts before the slash; and no object stands for either."""
+def test_a_directory_next_to_one_with_a_longer_name(store: OtherStore, log_dir: Path) -> None:
+    """Both are found, whatever sorts before the slash; and no object represents either."""
     for name in ("data", "data-2", "data!"):
         store.put(log_dir, f"beside/{name}")
     top = path_of(f"{store.root}/beside")
@@ -112,10 +112,10 @@ def test_a_directory_beside_one_with_a_longer_name(store: OtherStore, log_dir: P
 
 
 def test_a_listing_in_pages(store: OtherStore, log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store answers with a thousand names or so at once: here with three, and by the same rules."""
+    """A store answers with about a thousand names at once: here with three, with the same rows."""
     url = store.put(log_dir, "pages/data")
     if (reported := store.environment.get("AZURE_STORAGE_CONNECTION_STRING")) is not None:
-        # A key signs the whole request, which the proxy changes; this signature does not cover how many names.
+        # A key signs the whole request, which the proxy changes; this signature does not cover the page size.
         signed = re.sub("AccountKey=[^;]*", f"SharedAccessSignature={azure.signature('rl')}", reported)
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", signed)
         stores._system.cache_clear()
@@ -136,7 +136,7 @@ def test_a_listing_in_pages(store: OtherStore, log_dir: Path, monkeypatch: pytes
 
 
 def test_commands(store: OtherStore, url: str, log_dir: Path) -> None:
-    """An audit and a profile by this process say what they say of the directory."""
+    """An audit and a profile by this process return the same as for the directory."""
     assert ReadableLogs(None, url).profile() == ReadableLogs(None, log_dir).profile()
     store.put(log_dir, "worse")
     worst = sorted((log_dir / NAME).glob("*.log"))[1]
@@ -155,24 +155,24 @@ def test_a_store_that_fails_now_and_then(store: OtherStore, small_dir: Path, fau
     url = store.put(small_dir, f"shaky/{fault}")
     store.control.fail(NowAndThen(fault))
     assert read_rows(url, columns=COMPARED) == read_rows(small_dir, columns=COMPARED)
-    assert len(store.requests) > len(set(store.requests)) + 5  # what is cut is gone on with: that is another range
+    assert len(store.requests) > len(set(store.requests)) + 5  # a cut answer is continued, with another range
 
 
 @pytest.mark.parametrize("fault", ["slow", "drop"])
 def test_a_store_that_always_fails(store: OtherStore, url: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked a few times and no more; the error names the URL."""
-    monkeypatch.setenv(retries.TRIES, "2")  # of which each is some of the library's own
+    """It gets a few tries and no more; the error names the URL."""
+    monkeypatch.setenv(retries.TRIES, "2")  # each of which contains some of the library's own
     store.control.fail(Always(fault, READ))
     with pytest.raises(
         MachineError, match=rf"^{re.escape(url)}/orders-0/[0-9]{{20}}\.log: cannot be read, tried 2 times"
     ):
         read_rows(url)
-    # A connection that is closed at once Microsoft's library opens ten times, in each of its four tries.
+    # Microsoft's library reopens a connection that is closed at once ten times, in each of its four tries.
     assert 2 <= len(reads(store)) <= 2 * 4 * 10
 
 
 def test_ranges(store: OtherStore) -> None:
-    """Each byte is fetched once, in ranges of 4 to 8 MiB, and none behind what is to be read."""
+    """Each byte is fetched once, in ranges of 4 to 8 MiB, and none behind the range to read."""
     data = random.Random(1).randbytes(20 * MIB)
     store.control.put_bytes("large.log", data)
     room = np.empty(4 * MIB, np.uint8)
@@ -209,7 +209,7 @@ def _planned(url: str) -> tuple[Any, list[Any]]:
 def test_an_object_changed_after_the_listing_is_an_error(
     store: OtherStore, log_dir: Path, change: str, reported: str
 ) -> None:
-    """An object that is gone, cut or replaced after the driver listed it is an error with its URL, never other rows."""
+    """An object that is deleted, truncated or replaced after the listing is an error with its URL, never other rows."""
     url = store.put(log_dir, f"changing/{change}")
     reader, splits = _planned(url)
     data = (log_dir / FIRST).read_bytes()
@@ -236,7 +236,7 @@ def test_an_object_that_is_replaced_while_it_is_read(store: OtherStore, log_dir:
 
 @pytest.mark.parametrize("fault", ["denied", "forbidden"])
 def test_wrong_credentials(store: OtherStore, url: str, fault: str) -> None:
-    """Whatever is asked: told at once, and what to do."""
+    """For every request: reported at once, with what to do."""
     store.control.fail(Always(fault))
     with pytest.raises(
         ConfigError, match=rf"^{re.escape(url)}: the store refuses access: credentials are missing, wrong"
@@ -250,7 +250,7 @@ def test_wrong_credentials(store: OtherStore, url: str, fault: str) -> None:
 
 
 def test_refused(store: OtherStore) -> None:
-    """No such bucket or directory: in words, at once."""
+    """No such bucket or directory: a clear message, at once."""
     with pytest.raises(ConfigError, match=rf"^{store.elsewhere}/data: there is no bucket or container nowhere$"):
         read_rows(f"{store.elsewhere}/data")
     with pytest.raises(ConfigError, match=rf"^{store.root}/nothing: no such directory$"):
@@ -260,28 +260,28 @@ def test_refused(store: OtherStore) -> None:
     assert len(store.requests) < 20
 
 
-def test_a_topic_named_as_an_error_is(store: OtherStore, small_dir: Path) -> None:
-    """What the store says is looked at without the names in it: a throttled request for such a topic is tried again."""
+def test_a_topic_with_the_name_of_an_error(store: OtherStore, small_dir: Path) -> None:
+    """The store's message is read without the names in it: a throttled request for such a topic is retried."""
     url = store.put(small_dir / NAME, "named/ACCESS_DENIED-credential-0").rpartition("/")[0]
     store.control.fail(NowAndThen("slow"))
     assert {log.name.topic for log in ReadableLogs(None, url).found()} == {"ACCESS_DENIED-credential"}
 
 
 def test_a_cleaned_copy(store: OtherStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """From the store and to it: what ``clean`` makes of a copy of the archive."""
+    """From the store and to it: the result of ``clean`` on a copy of the archive."""
     log_dir = make_archive(tmp_path / "data", "offset-0", "transactions-1")
     url = store.put(log_dir, "archives/1/data")
     code, _, reported = archived(capsys, url, f"{store.root}/cleaned/1", tmp_path / "state")
     assert code == 0, reported
     output = store.downloaded("cleaned/1", tmp_path / "out")
     (one,) = manifest_of(output)["log_dirs"]
-    assert files_of(output / one["path"]) == cleaned_twin(capsys, log_dir)
+    assert files_of(output / one["path"]) == cleaned_locally(capsys, log_dir)
     code, _, reported = archived(capsys, url, f"{store.root}/cleaned/1", tmp_path / "state")
     assert (code, "has an archive already" in reported) == (3, True)
 
 
 def test_a_directory_is_removed(store: OtherStore) -> None:
-    """Whether an object stands for it or not; what is beside it stays."""
+    """Whether an object represents it or not; other directories stay."""
     for name in ("run-1/x", "run-1/deep/y", "run-12/z"):
         store.control.put_bytes(f"removed/{name}", b"x")
     target = target_of(path_of(f"{store.root}/removed"))
@@ -305,10 +305,11 @@ def message(store: OtherStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
 
 
 @pytest.mark.parametrize("server", ["abfs"], indirect=True)
-def test_what_a_connection_string_says(
-    store: OtherStore, log_dir: Path, message: Callable[[str], None], tmp_path: Path
-) -> None:
-    """A signature instead of the key, an address with the account's name in it; a wrong key is told, and not shown."""
+def test_connection_strings(store: OtherStore, log_dir: Path, message: Callable[[str], None], tmp_path: Path) -> None:
+    """A signature instead of the key, an address with the account's name in it.
+
+    A wrong key is reported, and not shown.
+    """
     url = store.put(log_dir, "signed/data")
     endpoint = store.control.endpoint()
     path = f"BlobEndpoint={endpoint}/{azure.ACCOUNT};AccountName={azure.ACCOUNT};"

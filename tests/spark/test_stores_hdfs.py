@@ -1,4 +1,4 @@
-"""Logs in a real HDFS are read as the same bytes on a disk are; its nodes stop and come back."""
+"""Logs in a real HDFS are read as the same bytes on a disk; its nodes stop and come back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cleanerd.spark.api import ReadableLogs
 from cleanerd.spark.archive.target import MANIFEST, target_of
 from cleanerd.spark.stores import StorePath, path_of
 from tests.cleaner.driver import NAME
-from tests.spark.archives import archived, cleaned_twin, files_of, make_archive, manifest_of
+from tests.spark.archives import archived, cleaned_locally, files_of, make_archive, manifest_of
 from tests.spark.hdfs.cluster import started_hdfs
 from tests.spark.in_tasks import check_read_in_tasks, sent_to_workers
 from tests.spark.reading import EVERYTHING, offsets, read_rows
@@ -57,7 +57,7 @@ def url(root: str, log_dir: Path) -> str:
 
 
 def put(directory: Path, url: str) -> str:
-    """Upload all of a directory; its URL."""
+    """Upload a whole directory; returns its URL."""
     place = path_of(url)
     assert isinstance(place, StorePath)
     for path in sorted(directory.rglob("*")):
@@ -90,7 +90,7 @@ def test_the_same_rows(root: str, url: str, log_dir: Path) -> None:
 
 
 def test_commands(root: str, url: str, log_dir: Path) -> None:
-    """An audit and a profile by this process say what they say of the directory."""
+    """An audit and a profile by this process return the same as for the directory."""
     assert ReadableLogs(None, url).profile() == ReadableLogs(None, log_dir).profile()
     worse = path_of(put(log_dir, f"{root}/worse"))
     assert isinstance(worse, StorePath)
@@ -107,7 +107,7 @@ def test_a_read_in_tasks(hdfs: HdfsCluster, url: str, log_dir: Path, spark: Spar
 
 
 def test_an_attempt_that_is_killed_while_it_writes(root: str) -> None:
-    """It comes second, and is ended when the first one's file is whole: that stays whole under its name."""
+    """The second attempt is killed once the first one's file is complete, which stays complete under its name."""
     target = target_of(path_of(f"{root}/killed"))
 
     def killed() -> Iterator[bytes]:
@@ -126,7 +126,7 @@ def test_an_attempt_that_is_killed_while_it_writes(root: str) -> None:
 
 
 def test_refused(hdfs: HdfsCluster, root: str, log_dir: Path) -> None:
-    """No such directory, one that is not ours to read: in words, at once."""
+    """No such directory, or one without read permission: a clear message, at once."""
     with pytest.raises(ConfigError, match=rf"^{root}/nothing: no such directory$"):
         read_rows(f"{root}/nothing")
     locked = put(log_dir, f"{root}/locked")
@@ -137,7 +137,7 @@ def test_refused(hdfs: HdfsCluster, root: str, log_dir: Path) -> None:
 
 @pytest.mark.parametrize("change", ["gone", "shorter"])
 def test_a_file_changed_after_the_listing_is_an_error(root: str, log_dir: Path, change: str) -> None:
-    """A file that is gone or cut when it is opened is an error with its URL."""
+    """A file that is deleted or truncated before it is opened is an error with its URL."""
     log = path_of(put(log_dir, f"{root}/changing/{change}")) / FIRST
     assert isinstance(log, StorePath)
     log.system.delete_file(log.inner)
@@ -154,9 +154,9 @@ def test_a_file_changed_after_the_listing_is_an_error(root: str, log_dir: Path, 
 def test_nodes_that_stop(
     hdfs: HdfsCluster, root: str, url: str, log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the data node or the name node: tried again, then an error that says so; when they are back, all rows.
+    """Without the data node or the name node: retries, then an error with the cause; when they are back, all rows.
 
-    libhdfs says of a file or directory that is asked for then that there is none.
+    libhdfs then reports that a file or directory does not exist.
     """
     monkeypatch.setenv(retries.TRIES, "2")
     monkeypatch.setenv(retries.PAUSE_SECONDS, "0.001")
@@ -178,7 +178,10 @@ def test_nodes_that_stop(
 def test_a_cleaned_copy(
     root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From HDFS and to it: what ``clean`` makes of a copy of the archive; the manifest is named when it is whole."""
+    """From HDFS and to it: the result of ``clean`` on a copy of the archive.
+
+    The manifest gets its name when complete.
+    """
     log_dir = make_archive(tmp_path / "data", "offset-0", "transactions-1")
     code, _, reported = archived(capsys, put(log_dir, f"{root}/archives/data"), f"{root}/cleaned", tmp_path / "state")
     assert code == 0, reported
@@ -189,7 +192,7 @@ def test_a_cleaned_copy(
         with path.opened() as file:
             copy.write_bytes(file.readall())
     (one,) = manifest_of(tmp_path / "out")["log_dirs"]
-    assert files_of(tmp_path / "out" / one["path"]) == cleaned_twin(capsys, log_dir)
+    assert files_of(tmp_path / "out" / one["path"]) == cleaned_locally(capsys, log_dir)
     target = target_of(place)
     before = (place / MANIFEST).small()  # type: ignore[attr-defined]
     with pytest.raises(RefusedError, match="another run wrote its archive here"):

@@ -1,4 +1,4 @@
-"""Executors read Google's and Microsoft's stores themselves, with what their environment says of them."""
+"""Executors read Google's and Microsoft's stores themselves, with the settings of their environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.long
 
 @pytest.mark.parametrize("kind", ["gs", pytest.param("abfs", marks=pytest.mark.long)])
 def test_a_read_in_tasks(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """What workers get is what they get of the directory."""
+    """Workers get the same rows as from the directory."""
     log_dir = RichLog(3, transactions=True).write(tmp_path / "logs", 2, 20)
     with serving(kind) as store, sent_to_workers(spark, store.environment):
         url = store.put(log_dir, "backup/1/data")

@@ -1,4 +1,4 @@
-"""What a store holds or answers that nobody should believe: odd names, other bytes than were asked for (D-06)."""
+"""Contents and answers of a store that must not be trusted: odd names, other bytes than requested (D-06)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 READ = r"^GET [^ ?]*\.log(\?[^ ]*)? ."
-"""A request for bytes of a segment."""
+"""A request for a byte range of a segment."""
 
 PUT_BY_NAME = {"gs": gcs.put_by_name, "abfs": azure.put_by_name}
 
@@ -41,7 +41,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[OtherStore]:
 
 @pytest.fixture
 def store(server: OtherStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[OtherStore]:
-    """Without faults and with nothing asked yet; who waits before he asks again waits a moment."""
+    """Without faults and without requests yet; pauses before a repeated request are short."""
     monkeypatch.setenv(retries.PAUSE_SECONDS, "0.001")
     server.control.clear()
     yield server
@@ -57,8 +57,8 @@ def put_by_name(store: OtherStore, name: str, data: bytes) -> None:
     PUT_BY_NAME[store.root.partition(":")[0]](store.control.endpoint(), name, data)
 
 
-def test_names_that_no_path_has(store: OtherStore) -> None:
-    """Empty names and dots in a key: a listing has none of them, and who has to see all is told, and does not wait."""
+def test_names_that_are_not_paths(store: OtherStore) -> None:
+    """Empty names and dots in a key: a listing omits them; a command that has to see all reports them at once."""
     name = f"{0:020d}.log"
     for key in ("real/", f"real/{name}", f"real//{5:020d}.log", f"real//{name}", "./x", "/x", "marker/"):
         put_by_name(store, f"odd/{key}", b"x" * len(key))
@@ -80,7 +80,7 @@ def test_names_that_no_path_has(store: OtherStore) -> None:
 
 @pytest.fixture
 def at_416(store: OtherStore) -> Iterator[tuple[Ranges, bytes]]:
-    """An open object, to be read from a position that looks like an answer of HTTP; its data."""
+    """An open object, to be read from a position that looks like an HTTP status; its data."""
     data = random.Random(2).randbytes(3 * 65536)
     store.control.put_bytes("numbers/416.log", data)
     with path_of(f"{store.root}/numbers/416.log").opened(len(data)) as file:  # type: ignore[attr-defined]
@@ -91,7 +91,7 @@ def at_416(store: OtherStore) -> Iterator[tuple[Ranges, bytes]]:
 def test_a_position_that_resembles_an_answer(
     store: OtherStore, at_416: tuple[Ranges, bytes], fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that does not answer for byte 41600 has not said that the object became shorter."""
+    """A store that does not answer for byte 41600 has not reported that the object became shorter."""
     file, data = at_416
     store.control.fail(Always(fault, READ))
     with monkeypatch.context() as patch:
@@ -104,8 +104,8 @@ def test_a_position_that_resembles_an_answer(
     assert room == data[41600:41609]
 
 
-def test_an_object_that_goes_while_it_is_read(store: OtherStore, at_416: tuple[Ranges, bytes]) -> None:
-    """Or becomes shorter: told at once."""
+def test_an_object_deleted_while_it_is_read(store: OtherStore, at_416: tuple[Ranges, bytes]) -> None:
+    """Or truncated: reported at once."""
     file, data = at_416
     store.control.put_bytes("numbers/416.log", data[:100])
     with pytest.raises(SegmentChangedError, match="it became shorter"):
@@ -117,12 +117,12 @@ def test_an_object_that_goes_while_it_is_read(store: OtherStore, at_416: tuple[R
     assert len(store.requests) - requests < stores.PART_TRIES
 
 
-def test_all_of_an_object_for_a_part(
+def test_a_whole_object_instead_of_a_part(
     store: OtherStore, log_dir: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a proxy may answer, or Google for what it unpacks: never taken for the part."""
+    """As a proxy may answer, or Google for an object that it decompresses: never used as the part."""
     url = store.put(log_dir, "whole/data")
-    if url.startswith("abfs"):  # with a key the range is a part of what is signed
+    if url.startswith("abfs"):  # with a key the range is a part of the signed data
         endpoint = f"BlobEndpoint={store.control.endpoint()}/{azure.ACCOUNT};AccountName={azure.ACCOUNT};"
         text = f"DefaultEndpointsProtocol=http;{endpoint}SharedAccessSignature={azure.signature('rl')}"
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
@@ -139,8 +139,8 @@ def test_all_of_an_object_for_a_part(
 
 
 @pytest.mark.parametrize("server", ["gs"], indirect=True)
-def test_what_google_stores_packed(store: OtherStore) -> None:
-    """It is unpacked on the way, and its size is that of what is packed."""
+def test_objects_that_google_decompresses(store: OtherStore) -> None:
+    """It is decompressed on the way, and its size is the compressed one."""
     system = path_of(f"{store.root}/packed").system  # type: ignore[attr-defined]
     with system.open_output_stream("archive/packed.log", metadata={"Content-Encoding": "gzip"}) as stream:
         stream.write(b"x" * 100)
@@ -152,7 +152,7 @@ def test_what_google_stores_packed(store: OtherStore) -> None:
 
 @pytest.mark.parametrize("server", ["gs"], indirect=True)
 def test_a_file_whose_first_answer_fails(store: OtherStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Google's library takes it for closed from then on: another one is opened."""
+    """Google's library treats it as closed from then on: a new one is opened."""
     monkeypatch.setenv(retries.TRIES, "2")
     store.control.put_bytes("first.log", b"x")
     store.control.fail(Always("slow", "alt=media"))

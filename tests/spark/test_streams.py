@@ -1,4 +1,4 @@
-"""What a driver says arrives where cleanerd's own words go, whole, in order, and without what every start prints."""
+"""A driver's output arrives in cleanerd's own output, complete, in order, and without every start's messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ os.write(2, b"after\\n")
 
 
 def test_one_file_for_both(tmp_path: Path) -> None:
-    """``> file 2>&1``: opened anew the file would have a second position, and both would write over each other."""
+    """``> file 2>&1``: a second open of the file would have its own position, and both would overwrite each other."""
     target = tmp_path / "out"
     with target.open("wb") as file:
         file.write(b"what was there\n")
@@ -45,8 +45,8 @@ def test_one_file_for_both(tmp_path: Path) -> None:
     assert target.read_bytes() == b"what was there\nbefore\nthe driver\nthe result\nafter\n"
 
 
-def test_a_pipe_and_nobody() -> None:
-    """A pipe is passed on as well; where nobody listens the driver keeps its own."""
+def test_a_pipe_and_no_reader() -> None:
+    """A pipe is passed on as well; without a reader the driver keeps its own."""
     done = subprocess.run(
         [sys.executable, "-c", GIVER, ASKER], capture_output=True, check=True, timeout=PATIENCE_SECONDS
     )
@@ -72,7 +72,10 @@ without an end"""
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_prelude(whole: bool, tmp_path: Path) -> None:
-    """What every start prints is left out, unless Spark's log was asked for; whatever else Java says is passed on."""
+    """The messages of every start are left out, unless Spark's log was requested.
+
+    All other output of Java is passed on.
+    """
     target = tmp_path / "stderr"
     saved = os.dup(2)
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT, 0o600)

@@ -1,4 +1,4 @@
-"""A table that is kept up to date through random histories of real cleanings, against a dictionary after every step."""
+"""A table that is updated through random histories of real cleanings, compared with a dictionary after every step."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def counts() -> Iterator[Counter[str]]:
-    """What all histories came to; a test of nothing would be green too."""
+    """The counts of all histories; a test of nothing would pass, too."""
     found: Counter[str] = Counter()
     yield found
     sys.stdout.write(f"\ntables: {dict(found)}\n")
@@ -59,12 +59,12 @@ def counts() -> Iterator[Counter[str]]:
 @settings(max_examples=HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(**CASES)
 def test_histories(counts: Counter[str], shape: Shape, seed: int, rounds: int, moves: bool, changes: bool) -> None:
-    """What is merged is the latest state, as a reader of the whole log sees it; else it is refused."""
+    """A merge gives the latest state, as a reader of the whole log sees it; otherwise it is refused."""
     run_history(counts, "delta", shape, seed, rounds, moves=moves, changes=changes)
 
 
 def test_a_strategy_for_a_while(counts: Counter[str]) -> None:
-    """Found by chance: cleaned by another strategy, which was gone again by the next run: anew, as the page says."""
+    """Found at random: cleaned by another strategy, which was undone before the next run: it is written again."""
     known = counts["there and back"]
     shape = Shape("timestamp", "long", "null", "horizon", expires=False)
     run_history(counts, "delta", shape, 3728920, 2, moves=False, changes=True)
@@ -114,10 +114,10 @@ def run_history(
 def bring_up_to_date(
     counts: Counter[str], tables: Tables, world: World, now_ms: int, *, there_and_back: bool = False
 ) -> None:
-    """``there_and_back``: it was cleaned by another strategy meanwhile. The log does not tell; its owner does."""
+    """``there_and_back``: it was cleaned by another strategy meanwhile. The log does not show it; its owner knows."""
     logs = logs_of(world)
     opened = tables.target.open()
-    # The script's clock has no doubts, so the allowance for two clocks is taken off.
+    # The script's clock is exact, so the allowance for two clocks is subtracted.
     retention_ms = (DELETE_RETENTION_MS if world.shape.expires else FOR_EVER_MS) + SKEW_MS
     if there_and_back or not opened.exists:
         counts["there and back"] += opened.exists

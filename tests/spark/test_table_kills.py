@@ -97,7 +97,7 @@ def run(kind: str, root: Path, point: str) -> None:
 
 
 def test_killed_between_files(tmp_path: Path) -> None:
-    """What was written and never committed is in no table, however often it happens."""
+    """Uncommitted files are in no table, however often it happens."""
     run("delta", tmp_path, "between files")
 
 

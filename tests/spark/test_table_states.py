@@ -1,4 +1,4 @@
-"""Tables and logs as no healthy ones are: what somebody else did to a table, what a log is not any more."""
+"""Unhealthy tables and logs: tables that others changed, logs that were replaced or truncated."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def overwritten(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("change", [deleted, added, overwritten])
-def test_rows_that_somebody_else_changed(tables: Tables, tmp_path: Path, change: Callable[[Tables], None]) -> None:
-    """What was merged on top was no snapshot of the log: a row was missing, or a key was there twice."""
+def test_rows_that_another_writer_changed(tables: Tables, tmp_path: Path, change: Callable[[Tables], None]) -> None:
+    """A merge on top was not a snapshot of the log: a row was missing, or a key was there twice."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1", b="1")
     write_table(None, tables.target.open(), log.write())
@@ -65,8 +65,8 @@ def test_rows_that_somebody_else_changed(tables: Tables, tmp_path: Path, change:
     assert merged(tables, logs)[0].written == 0
 
 
-def test_a_table_of_somebody_elses(delta: Tables, tmp_path: Path) -> None:
-    """With our columns, and no commit of ours: nobody has changed anything."""
+def test_a_table_of_another_writer(delta: Tables, tmp_path: Path) -> None:
+    """With our columns, and no commit of ours: no other writer has changed anything."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1")
     logs = log.write()
@@ -77,8 +77,8 @@ def test_a_table_of_somebody_elses(delta: Tables, tmp_path: Path) -> None:
         merged(other, logs)
 
 
-def test_what_changes_no_row(delta: Tables, tmp_path: Path) -> None:
-    """Compacted, vacuumed, with another property, more than once: it goes on from our commit below."""
+def test_commits_that_change_no_row(delta: Tables, tmp_path: Path) -> None:
+    """Compacted, vacuumed, with another property, more than once: it continues from our commit below."""
     log = Growing(tmp_path, "orders-0", "orders-1")
     log.put("orders-0", a="1")
     log.put("orders-1", a="1")
@@ -94,7 +94,7 @@ def test_what_changes_no_row(delta: Tables, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a b", "a+b=ü"])
 def test_names_of_directories(tmp_path: Path, name: str) -> None:
-    """By path and by URL the same; what delta-rs would look for elsewhere is refused before anything is written."""
+    """By path and by URL the same; names that delta-rs would change are refused before anything is written."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1", b="1")
     root = tmp_path / name
@@ -111,8 +111,8 @@ def test_names_of_directories(tmp_path: Path, name: str) -> None:
         assert not (tmp_path / other).exists()
 
 
-def test_partitioned_by_somebody_else(delta: Tables, tmp_path: Path) -> None:
-    """Our files say nothing of partitions."""
+def test_partitioned_by_another_writer(delta: Tables, tmp_path: Path) -> None:
+    """Our files have no values of partition columns."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1")
     logs = log.write()
@@ -125,7 +125,7 @@ def test_partitioned_by_somebody_else(delta: Tables, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", [(), ("00000000000000000000.json#1", "_commit_4f.json.tmp")])
 def test_killed_in_the_first_commit(delta: Tables, tmp_path: Path, left: tuple[str, ...]) -> None:
-    """Between the directory of the table's log and its first entry: the next run took it for somebody else's."""
+    """Between the directory of the table's log and its first entry: the next run treated it as another writer's."""
     place = tmp_path / "table" / "_delta_log"
     place.mkdir(parents=True)
     (place.parent / "cleanerd-1.snappy.parquet").touch()
@@ -162,8 +162,8 @@ def test_cut_and_grown_again(tables: Tables, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_other_leaders_are_no_cut(delta: Tables, tmp_path: Path) -> None:
-    """Epochs that begin where the table ends, that retention forgot, and a copy that does not say them."""
+def test_a_new_leader_is_not_a_truncation(delta: Tables, tmp_path: Path) -> None:
+    """Epochs that begin where the table ends, that retention forgot, and a copy without them."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1", b="1", c="1", d="1")
     write_table(None, delta.target.open(), log.write(epochs=((4, 0),)))
@@ -178,8 +178,8 @@ def test_other_leaders_are_no_cut(delta: Tables, tmp_path: Path) -> None:
     assert values(delta) == {"orders-0": {"g": "1"}}
 
 
-def test_what_is_left_of_a_deleted_topic(delta: Tables, tmp_path: Path) -> None:
-    """On another disk lies a partition of the topic that had the name before: its rows went in."""
+def test_leftovers_of_a_deleted_topic(delta: Tables, tmp_path: Path) -> None:
+    """Another disk has a partition of an earlier topic of that name: its rows were merged."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1")
     old = make_log_dir(tmp_path / "old", {"orders-3": Partition({0: encode_batch([Record(b"z", b"1")])})})
@@ -195,7 +195,7 @@ def test_what_is_left_of_a_deleted_topic(delta: Tables, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_an_empty_topic(tables: Tables, tmp_path: Path) -> None:
-    """A table without a row, and the first ones that come."""
+    """A table without a row, and its first rows."""
     log = Growing(tmp_path, "orders-0")
     write_table(None, tables.target.open(), log.write())
     assert tables.rows() == []
@@ -216,7 +216,7 @@ STRANGE = [
 @pytest.mark.long
 @pytest.mark.parametrize("base", [0, 2**63 - 40])
 def test_strange_records(tables: Tables, tmp_path: Path, base: int) -> None:
-    """Empty keys, large ones, none; times that nobody has; offsets that end where numbers do."""
+    """Empty keys, large ones, none; extreme times; offsets that end where numbers do."""
 
     def logs_with(*more: Record) -> Any:
         path = tmp_path / f"logs-{len(more)}"
@@ -240,10 +240,10 @@ def test_strange_records(tables: Tables, tmp_path: Path, base: int) -> None:
     assert ReadableLogs(None, tmp_path / "logs-3").latest().write_parquet(tmp_path / "out")[0].keys == len(keys)
 
 
-def test_a_retention_that_is_unknown(
+def test_an_unknown_retention(
     delta: Tables, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A directory without the metadata log: a day is taken, which a topic's own may be less than; it is said."""
+    """A directory without the metadata log: a day is assumed and reported, though a topic's own may be less."""
     monkeypatch.delenv(DRIVER_VARIABLE, raising=False)
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
     log = Growing(tmp_path, "orders-0", "users-0")

@@ -1,4 +1,4 @@
-"""Delta and Iceberg tables of topics: as snapshots, kept up to date, twice, beside others, and what is refused."""
+"""Delta and Iceberg tables of topics: as snapshots, updated, repeated, with other writers, and refused."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def eventually(call: Callable[[], object]) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("rules", [KAFKAS_RULES, BY_HEADER], ids=["offset", "header"])
 def test_a_table_of_a_whole_snapshot(tables: Tables, tmp_path: Path, rules: KeyRules) -> None:
-    """The rows of a snapshot as Parquet, which are compared with a dictionary elsewhere; of versions what decided."""
+    """The rows of a snapshot as Parquet, which other tests compare with a dictionary; with versions, their columns."""
     for seed in range(3):
         path = RichLog(seed, transactions=True, codec=seed).write(tmp_path / f"logs-{seed}", 3, 12)
         logs = ReadableLogs(None, path, lambda _topic: rules)
@@ -77,7 +77,7 @@ def test_a_table_of_a_whole_snapshot(tables: Tables, tmp_path: Path, rules: KeyR
     assert tables.commits() == 3
 
 
-def test_a_merge_adds_what_is_new(tables: Tables, tmp_path: Path) -> None:
+def test_a_merge_adds_new_records(tables: Tables, tmp_path: Path) -> None:
     """Put, put again, deleted, aborted, open, committed later; another partition and topic: as a table made of it."""
     log = Growing(tmp_path, "orders-0", "orders-1", "users-0")
     log.put("orders-0", a="1", b="1", c="1", d="1", e="1")
@@ -110,7 +110,7 @@ def test_a_merge_adds_what_is_new(tables: Tables, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_repeated_merge_changes_nothing(tables: Tables, tmp_path: Path) -> None:
-    """No commit, no file more; after a tenth of the retention one that says that there was nothing."""
+    """No commit, no further file; after a tenth of the retention one commit without changes."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1", b="1")
     write_table(None, tables.target.open(), log.write())
@@ -128,7 +128,7 @@ def test_a_repeated_merge_changes_nothing(tables: Tables, tmp_path: Path) -> Non
 
 
 def test_a_late_version_loses(tables: Tables, tmp_path: Path) -> None:
-    """Against a row and against a deleted key; and no longer against a tombstone that the log has forgotten."""
+    """Compared with a row and with a deleted key; and no longer with a tombstone that the log has removed."""
 
     def version(key: bytes, number: int, value: bytes | None) -> Record:
         return Record(key, value, headers=((b"version", number.to_bytes(8, "big")),))
@@ -162,7 +162,7 @@ def test_retention_moves_the_log_start(tables: Tables, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_second_of_two_merges_changes_nothing(tables: Tables, tmp_path: Path) -> None:
-    """The second one changes nothing and leaves nothing; run again, it goes on from what the first one left."""
+    """The second one changes nothing and leaves nothing; run again, it continues from the first one's commit."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1")
     one, two = tables.target.open(), tables.target.open()
@@ -184,12 +184,12 @@ def test_the_second_of_two_merges_changes_nothing(tables: Tables, tmp_path: Path
 
 @pytest.mark.long
 def test_tasks_write_what_this_process_writes(spark: SparkSession, delta: Tables, tmp_path: Path) -> None:
-    """What a session's tasks write is what this process writes."""
+    """A session's tasks and this process write the same."""
     by_tasks(spark, delta, tmp_path)
 
 
-def test_winners_by_segment(delta: Tables, tmp_path: Path) -> None:
-    """What a task of a large log gets - file and offset, in batches - becomes rows as of a small one, a file a log."""
+def test_retained_records_by_segment(delta: Tables, tmp_path: Path) -> None:
+    """A task's input for a large log (file and offset, in batches) becomes rows as of a small one: one file per log."""
     logs = []
     for name in ("a", "b"):
         path = RichLog(ord(name), transactions=True, legacy=True).write(tmp_path / name, 3, 12)
@@ -231,7 +231,7 @@ def test_large_logs(
     """Cut into many tasks: transactions, tombstones, versions, old formats, codecs, all rows the same."""
     calls = []
     shuffled = merge.write_found
-    # To see that many tasks did it: the rows must not show it.
+    # To see that many tasks did it: the rows do not show it.
     monkeypatch.setattr(merge, "write_found", lambda *given, **how: calls.append(given) or shuffled(*given, **how))
     for seed in range(4):
         path = RichLog(seed, transactions=True, codec=seed, legacy=seed > 1).write(tmp_path / f"logs-{seed}", 5, 20)
@@ -247,7 +247,7 @@ def test_large_logs(
 
 
 @pytest.mark.long
-def test_by_tasks_and_what_they_raise(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
+def test_by_tasks_and_their_errors(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
     """The same for both formats; and an error of a task in our words, which changes nothing."""
     logs = by_tasks(spark, tables, tmp_path)
     rows, commits = tables.rows(), tables.commits()
@@ -295,7 +295,7 @@ def endpoint() -> Iterator[str]:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_in_an_object_store(endpoint: str, tmp_path: Path, kind: str) -> None:
-    """By the protocol of S3: made, merged, beside another writer, written anew."""
+    """With the protocol of S3: created, merged, with another writer, written again."""
     tables = Tables(kind, tmp_path, "s3://lake/tables", endpoint)
     with tables.known():
         log = Growing(tmp_path, "orders-0", "orders-1")
@@ -317,7 +317,10 @@ def test_in_an_object_store(endpoint: str, tmp_path: Path, kind: str) -> None:
 
 
 def test_files_that_others_made(delta: Tables, tmp_path: Path) -> None:
-    """Files of several partitions in one, by OPTIMIZE: its rows go one by one. A table put back is not trusted."""
+    """Files of several partitions in one, by OPTIMIZE: its rows are removed one by one.
+
+    A restored table is not trusted.
+    """
     log = Growing(tmp_path, "orders-0", "orders-1")
     log.put("orders-0", a="1", b="1")
     log.put("orders-1", a="1", b="1")
@@ -333,7 +336,7 @@ def test_files_that_others_made(delta: Tables, tmp_path: Path) -> None:
 
 
 def test_iceberg_put_back(tmp_path: Path) -> None:
-    """To an earlier snapshot: what follows from it is known, and goes on from there."""
+    """To an earlier snapshot: its later commits are known, and the merge continues from there."""
     tables = Tables("iceberg", tmp_path)
     with tables.known():
         log = Growing(tmp_path, "orders-0")
@@ -351,7 +354,7 @@ def test_iceberg_put_back(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_many_commits(delta: Tables, tmp_path: Path) -> None:
-    """Checkpoints of the table's log, and old entries of it that are gone, change nothing."""
+    """Checkpoints of the table's log, and deleted old entries of it, change nothing."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1", b="0")
     write_table(None, delta.target.open(), log.write())
@@ -367,7 +370,7 @@ def test_many_commits(delta: Tables, tmp_path: Path) -> None:
 
 
 def test_deleted_keys_that_stay(delta: Tables, tmp_path: Path) -> None:
-    """Asked for once, they are asked for always; a key that comes back takes the row."""
+    """Requested once, they are kept always; a key that comes back gets the row."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1", b=None)
     write_table(None, delta.target.open(), log.write(), tombstones=True)

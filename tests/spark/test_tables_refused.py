@@ -1,4 +1,4 @@
-"""Tables that are not brought up to date, as that would not be the latest state, and what they remember of a log."""
+"""Tables that are not updated because the result would not be the latest state, and their memory of a log."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def gap(log: Growing, logs: list[Log]) -> list[Log]:
     ],
 )
 def test_refused(delta: Tables, tmp_path: Path, change: Callable[[Growing, list[Log]], list[Log]], words: str) -> None:
-    """What is new would not tell the latest state; nothing is written, and --replace does it."""
+    """New records would not give the latest state; nothing is written, and --replace does it."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1", b="1", c="1", d="1", e="1")
     write_table(None, delta.target.open(), log.write())
@@ -80,8 +80,8 @@ def test_refused(delta: Tables, tmp_path: Path, change: Callable[[Growing, list[
     merged(delta, logs)
 
 
-def test_a_copy_that_does_not_say_which_topic_it_is(delta: Tables, tmp_path: Path) -> None:
-    """``partition.metadata`` was not copied once: the table forgot whose it is, and another topic went in."""
+def test_a_copy_without_its_topic_id(delta: Tables, tmp_path: Path) -> None:
+    """``partition.metadata`` was not copied once: the table forgot its topic, and another topic was merged."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1")
     write_table(None, delta.target.open(), log.write())
@@ -95,7 +95,7 @@ def test_a_copy_that_does_not_say_which_topic_it_is(delta: Tables, tmp_path: Pat
 
 
 def test_tombstones_that_came_and_went(delta: Tables, tmp_path: Path) -> None:
-    """A gap above the mark is a cleaning: the table must be younger than delete.retention.ms, else it may be old."""
+    """A gap above the mark shows a cleaning: the table must be younger than delete.retention.ms, or it may be old."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1", b="1", c="1", d="1")
     logs = log.write()
@@ -117,7 +117,7 @@ def test_tombstones_that_came_and_went(delta: Tables, tmp_path: Path) -> None:
 
 
 def test_a_table_of_the_whole_log(delta: Tables, tmp_path: Path) -> None:
-    """What was not acknowledged is in it, so what is new says nothing."""
+    """It contains unacknowledged records, so new records do not give the latest state."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1")
     write_table(None, delta.target.open(), log.write(), whole_log=True)
@@ -127,8 +127,8 @@ def test_a_table_of_the_whole_log(delta: Tables, tmp_path: Path) -> None:
         ReadableLogs(None, log.path.with_name("logs-1")).latest(whole_log=True).merge_into(delta.target)
 
 
-def test_what_is_no_table_of_ours(delta: Tables, tmp_path: Path) -> None:
-    """Another table, other files, no table, a table that is there already."""
+def test_tables_that_are_not_ours(delta: Tables, tmp_path: Path) -> None:
+    """Another table, other files, no table, an existing table."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1")
     logs = log.write()
@@ -162,13 +162,13 @@ JSONS = st.recursive(
 @settings(max_examples=60)
 @given(st.one_of(st.text(max_size=20), JSONS.map(json.dumps)))
 def test_hostile_memory(text: str) -> None:
-    """Whatever stands in a commit's properties is ours, or an error of ours."""
+    """Whatever a commit's properties contain is ours, or an error of ours."""
     with pytest.raises(ConfigError, match="--replace"):
         TableState.from_text(text, "table")
 
 
 def test_memory_is_kept(tmp_path: Path) -> None:
-    """What a commit carries is read as it was written; with less of it, or another format, it is refused."""
+    """A commit's memory is read as it was written; with less of it, or another format, it is refused."""
     log = Growing(tmp_path, "orders-0", "users-0")
     log.put("orders-0", a="1")
     logs = log.write()

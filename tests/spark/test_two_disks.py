@@ -22,7 +22,7 @@ from cleanerd.spark.api import ReadableLogs
 from cleanerd.spark.launch import DRIVER_VARIABLE, environment, require_spark
 from cleanerd_lab.demo.ports import free_port
 from tests.spark import s3, shipped
-from tests.spark.archives import CLEAN, cleaned_twin, files_of, make_archive, only_cleaned_dir, settings
+from tests.spark.archives import CLEAN, cleaned_locally, files_of, make_archive, only_cleaned_dir, settings
 from tests.spark.cluster import Cluster, started_cluster
 from tests.spark.reading import read_rows
 from tests.spark.rich_log import NOW_MS, RichLog
@@ -50,8 +50,8 @@ register(spark)
 df = spark.read.format("kafka-segments").options(columns="topic,partition,offset,key,value", splitBytes="2000")
 df = df.load(sys.argv[1])
 df.toPandas().to_parquet(sys.argv[2])
-told = df.rdd.map(lambda _row: host_and_disk(*sys.argv[3:])).collect()
-print(json.dumps(sorted(set(told))))
+found = df.rdd.map(lambda _row: host_and_disk(*sys.argv[3:])).collect()
+print(json.dumps(sorted(set(found))))
 """
 HELPER = """
 import os, cleanerd
@@ -65,7 +65,7 @@ def host_and_disk(*hidden):
 def submitted(
     cluster: Cluster, nodes: Path, mine: Path, arguments: Sequence[object], code: int = 0, **conf: str
 ) -> str:
-    """What ``spark-submit`` in ``mine`` prints, whose executors have Spark, its packages and a bare Python."""
+    """The output of ``spark-submit`` in ``mine``, whose executors have Spark, its packages and a bare Python."""
     values = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
     settings = {**QUIET, **ON_A_CLUSTER, "spark.executorEnv.PYTHONPATH": "packages", **conf}
     settings |= {f"spark.executorEnv.{key}": value for key, value in values.items()}
@@ -81,12 +81,12 @@ def submitted(
 
 
 def alone(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
-    """What this process says of it."""
+    """This process's output for it."""
     assert run(["spark", *map(str, arguments), "--json", "--quiet"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
-def test_what_is_shipped_is_enough(server: Store, tmp_path: Path) -> None:
+def test_the_shipped_archive_is_enough(server: Store, tmp_path: Path) -> None:
     """A Python with numpy, pandas, pyarrow and the packages of the archive reads logs in a store as we do."""
     shipped.bare_python(tmp_path)
     packages = shipped.packages(tmp_path)
@@ -102,7 +102,7 @@ def test_what_is_shipped_is_enough(server: Store, tmp_path: Path) -> None:
 
 
 def test_commands_on_two_workers(server: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Source, profile, table, cleaned copy, audit: executors with neither our disk nor our packages give what we do."""
+    """Source, profile, table, cleaned copy, audit: executors with neither our disk nor our packages return the same."""
     nodes, mine, place = tmp_path / "nodes", tmp_path / "mine", tmp_path / "cluster"
     for each in (nodes, mine, place):
         each.mkdir()
@@ -150,7 +150,7 @@ def test_commands_on_two_workers(server: Store, tmp_path: Path, capsys: pytest.C
 
         command("clean", url, "--output", f"{store}/cleaned", *CLEAN)
         copy = only_cleaned_dir(downloaded(server, "two/cleaned", mine / "cleaned"))
-        assert files_of(copy) == cleaned_twin(capsys, from_store(server, url, mine / "downloaded" / "data"))
+        assert files_of(copy) == cleaned_locally(capsys, from_store(server, url, mine / "downloaded" / "data"))
 
         judging = ("--now-ms", NOW_MS, "--digest-key", "00" * 16)
         after = f"{store}/cleaned/{copy.relative_to(mine / 'cleaned')}"
@@ -160,7 +160,7 @@ def test_commands_on_two_workers(server: Store, tmp_path: Path, capsys: pytest.C
 
 
 def test_spark_refuses_its_cluster_mode(tmp_path: Path) -> None:
-    """What docs/spark-deploy.md says of a standalone cluster: Spark itself runs no Python driver there."""
+    """As docs/spark-deploy.md says of a standalone cluster: Spark itself runs no Python driver there."""
     (tmp_path / "job.py").write_text("")
     command = [require_spark(), "--master", "spark://127.0.0.1:9", "--deploy-mode", "cluster", "job.py"]
     inherited = environment(os.environ, tasks=2)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.spark.registry_server import RegistryServer
 
 
-def test_everything_that_a_serializer_writes(registry: RegistryServer) -> None:
+def test_values_of_confluents_serializer(registry: RegistryServer) -> None:
     """Values of all types and logical types come back as Confluent's serializer got them; null stays null."""
     kind, values, reasons = decoded(registry, [*avro(registry, EVERYTHING, ORDER), None])
     assert reasons == [None, None]
@@ -117,7 +117,7 @@ DEFAULTS: dict[str, tuple[Any, Any, Any]] = {
 
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_defaults(registry: RegistryServer, name: str) -> None:
-    """Of a field that was added, as Avro 1.12.1 for Java has them: the same for every record, and no text for bytes."""
+    """Of a field that was added, as in Avro 1.12.1 for Java: the same for every record, and no text for bytes."""
     kind, default, expected = DEFAULTS[name]
     values = avro(registry, record(("id", "long")), {"id": 7}, {"id": 8}, {"id": 9})
     registry.register(
@@ -131,7 +131,7 @@ def test_defaults(registry: RegistryServer, name: str) -> None:
 
 
 def test_defaults_of_the_writer(registry: RegistryServer) -> None:
-    """They say nothing of a record; those of the column's schema have to be values."""
+    """They do not affect a record; defaults of the column's schema have to be values."""
     old = record(("id", "long"), {"name": "w", "type": "long", "default": "?"})
     number = registry.register("orders-value", json.dumps(old))
     registry.register("orders-value", json.dumps(record(("id", "long"))))
@@ -193,8 +193,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_the_newest_schema_cannot_read(registry: RegistryServer, name: str) -> None:
-    """A record that does not resolve goes to the side with the reason, and never comes as something else."""
+def test_records_that_the_newest_schema_cannot_read(registry: RegistryServer, name: str) -> None:
+    """A record that does not resolve goes to the side table with the reason, and never comes as another value."""
     old, new, why = REFUSED[name]
     number = registry.register("orders-value", json.dumps(old))
     if new is None:
@@ -229,15 +229,15 @@ def test_what_the_newest_schema_cannot_read(registry: RegistryServer, name: str)
         ({"type": "record", "__fastavro_parsed__": True, "fields": [{}]}, "is not an Avro schema"),
     ],
 )
-def test_schemas_that_make_no_column(tmp_path: Path, schema: Any, why: str) -> None:
-    """What no column can be is refused before anything is read, in words."""
+def test_schemas_that_cannot_be_columns(tmp_path: Path, schema: Any, why: str) -> None:
+    """A schema that cannot be a column is refused with a clear message before anything is read."""
     (tmp_path / "orders-value.avsc").write_text(json.dumps(schema))
     with pytest.raises(ConfigError, match=why):
         decoded(str(tmp_path), [])
 
 
 def test_named_types_of_other_schemas(registry: RegistryServer) -> None:
-    """A schema's references are fetched, those of references first."""
+    """A schema's references are fetched, and their references first."""
     registry.register("country", json.dumps({"type": "enum", "name": "Country", "symbols": ["DE", "FR"]}))
     of = [{"name": "Country", "subject": "country", "version": 1}]
     registry.register("address", json.dumps(record(("country", "Country"), name="Address")), references=of)
@@ -256,14 +256,17 @@ def test_without_framing(registry: RegistryServer, tmp_path: Path) -> None:
     assert reasons[1] is not None
 
 
-def test_a_schema_that_is_no_record(registry: RegistryServer) -> None:
-    """The column is of that type itself."""
+def test_a_schema_that_is_not_a_record(registry: RegistryServer) -> None:
+    """The column has that type itself."""
     kind, values, _ = decoded(registry, avro(registry, '"long"', 5, -1))
     assert (kind, values) == (pa.int64(), [5, -1])
 
 
-def test_decimals_and_times_beyond_what_there_is(tmp_path: Path) -> None:
-    """More digits than Spark has are text; a time after the year 9999 is a time; what does not fit is told."""
+def test_decimals_and_times_beyond_the_ranges_of_spark(tmp_path: Path) -> None:
+    """More digits than Spark has become text; a time after the year 9999 is a time.
+
+    A value that does not fit is reported.
+    """
     fields = [
         ("big", {"type": "bytes", "logicalType": "decimal", "precision": 45, "scale": 5}),
         ("two", {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 0}),
@@ -290,8 +293,8 @@ def test_decimals_and_times_beyond_what_there_is(tmp_path: Path) -> None:
     ]
 
 
-def test_a_decimal_of_more_digits_than_python_makes_text_of() -> None:
-    """A schema may say any precision; to compare with ten to it, or to write that many digits, would never end."""
+def test_a_decimal_with_too_many_digits_for_pythons_text() -> None:
+    """A schema may have any precision; comparing with ten to that power, or writing so many digits, would never end."""
     for precision in (4001, 2**31, 2**63):
         values = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": 2}
         with pytest.raises(UndecodableError, match="more than 4000 digits"):
@@ -305,8 +308,8 @@ def reader() -> AvroReader:
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.binary(max_size=200))
-def test_any_bytes_are_a_value_or_have_a_reason(reader: AvroReader, data: bytes) -> None:
-    """No bytes make anything else of the decoder, and what it gives fits the column."""
+def test_any_bytes_give_a_value_or_a_reason(reader: AvroReader, data: bytes) -> None:
+    """No bytes make the decoder do anything else, and its result fits the column."""
     try:
         value = reader.decoder(None, "it")(data, ())
     except UndecodableError:

@@ -1,4 +1,4 @@
-"""Avro: bytes that are no value of their schema have a reason."""
+"""Avro: bytes that are not a value of their schema give a reason."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def varint(number: int) -> bytes:
         b"",
     ],
 )
-def test_lengths_that_nothing_has(tmp_path: Path, data: bytes) -> None:
-    """Huge and negative lengths, endless numbers and bytes that are no text are reasons, at once and without memory."""
+def test_impossible_lengths(tmp_path: Path, data: bytes) -> None:
+    """Huge and negative lengths, endless numbers and bytes that are not text are reasons, at once, in little memory."""
     (tmp_path / "orders-value.avsc").write_text(json.dumps(HOSTILE))
     _, values, reasons = decoded(str(tmp_path), [data], framing="none")
     assert values == [None]
     assert reasons[0]
 
 
-def test_schemas_without_ground(registry: RegistryServer, tmp_path: Path) -> None:
+def test_endless_schemas(registry: RegistryServer, tmp_path: Path) -> None:
     """A schema of many levels, or of a few types that name each other very often, is refused and not followed."""
     deep: Any = "long"
     for _ in range(150):

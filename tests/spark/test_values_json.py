@@ -1,4 +1,4 @@
-"""JSON values as columns: against Confluent's serializer, and what is no value of its schema."""
+"""JSON values as columns: compared with Confluent's serializer, and data that are not a value of their schema."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def values_of(registry: RegistryServer, schema: Any, *data: Any) -> list[bytes]:
     return [write(each, VALUE) for each in data]
 
 
-def test_everything_that_a_serializer_writes(registry: RegistryServer) -> None:
-    """Fields of the schema are columns; what it leaves open is JSON text, and what it does not name is left out."""
+def test_values_of_confluents_serializer(registry: RegistryServer) -> None:
+    """Fields of the schema are columns; parts that it leaves open are JSON text, and unnamed ones are left out."""
     kind, values, reasons = decoded(registry, [*values_of(registry, ORDER, VALUE_OF, {"id": 1}), None])
     assert reasons == [None, None, None]
     expected = {name: value for name, value in VALUE_OF.items() if name != "surplus"} | {
@@ -93,7 +93,7 @@ def test_everything_that_a_serializer_writes(registry: RegistryServer) -> None:
         ('{"anything": {"a": [1e400]}}', "anything has a number beyond all"),
     ],
 )
-def test_what_is_no_value(tmp_path: Path, text: str, why: str) -> None:
+def test_data_that_are_not_a_value(tmp_path: Path, text: str, why: str) -> None:
     """The reason names the field."""
     (tmp_path / "orders-value.json").write_text(json.dumps(ORDER))
     _, values, reasons = decoded(str(tmp_path), [text.encode()], framing="none")
@@ -102,7 +102,7 @@ def test_what_is_no_value(tmp_path: Path, text: str, why: str) -> None:
     assert reasons[0].startswith(why)
 
 
-def test_as_deep_as_python_goes(reader: JsonReader) -> None:
+def test_deep_nesting(reader: JsonReader) -> None:
     """A few levels could be read and not be written again, and one such record ended the query."""
     decode = reader.decoder(None, "it")
     for depth in range(700, 1100):
@@ -117,7 +117,7 @@ def test_as_deep_as_python_goes(reader: JsonReader) -> None:
 
 
 def test_values_at_the_edge(tmp_path: Path) -> None:
-    """1.0 is an integer to JSON Schema; null is null, with no reason; bytes that are no UTF-8 are none."""
+    """1.0 is an integer to JSON Schema; null is null, with no reason; bytes that are not UTF-8 are not a value."""
     (tmp_path / "orders-value.json").write_text(json.dumps(ORDER))
     _, values, reasons = decoded(str(tmp_path), [b'{"id": 1.0}', b"null", b'{"text": "\xff"}'], framing="none")
     assert values[0]["id"] == 1
@@ -135,15 +135,15 @@ def test_values_at_the_edge(tmp_path: Path) -> None:
         ({"properties": {"a": {}, "A": {}}}, "treats as equal"),
     ],
 )
-def test_schemas_that_make_no_column(tmp_path: Path, schema: Any, why: str) -> None:
-    """What no column can be is refused before anything is read, in words."""
+def test_schemas_that_cannot_be_columns(tmp_path: Path, schema: Any, why: str) -> None:
+    """A schema that cannot be a column is refused with a clear message before anything is read."""
     (tmp_path / "orders-value.json").write_text(json.dumps(schema))
     with pytest.raises(ConfigError, match=why):
         decoded(str(tmp_path), [])
 
 
 def test_other_documents_and_older_schemas(registry: RegistryServer) -> None:
-    """References to other subjects; a record of an older schema is read by the newest, fields it has not are null."""
+    """References to other subjects; a record of an older schema is read by the newest, with null for missing fields."""
     registry.register("line", json.dumps(ORDER["definitions"]["Line"]), "JSON")
     old = registry.register("orders-value", '{"properties": {"id": {"type": "integer"}, "gone": {}}}', "JSON")
     new = {"properties": {"id": {"type": "number"}, "line": {"$ref": "line.json"}}}
@@ -169,8 +169,8 @@ PLAIN = st.recursive(
 @pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(value=PLAIN)
-def test_any_json_is_a_value_or_has_a_reason(reader: JsonReader, value: Any) -> None:
-    """No JSON makes anything else of the decoder, and what it gives fits the column."""
+def test_any_json_gives_a_value_or_a_reason(reader: JsonReader, value: Any) -> None:
+    """No JSON makes the decoder do anything else, and its result fits the column."""
     try:
         found = reader.decoder(None, "it")(json.dumps(value).encode(), ())
     except UndecodableError:

@@ -50,9 +50,10 @@ def classes(text: str, *names: str) -> list[Any]:
 
 
 class Writer:
-    """Confluent's serializer of the messages of a text. It registers them compiled, and so a simple registry has them.
+    """Confluent's serializer of the messages of a schema text.
 
-    Confluent's own registry gives them out as text: so it is here with ``as_text``.
+    It registers them compiled, and so a simple registry has them. Confluent's own registry returns them as text, as
+    ``as_text`` does here.
     """
 
     def __init__(self, registry: RegistryServer, text: str, *, as_text: bool = True) -> None:
@@ -92,8 +93,8 @@ def order(make: Any) -> Any:
 
 @pytest.mark.long
 @pytest.mark.parametrize("as_text", [True, False])
-def test_everything_that_a_serializer_writes(registry: RegistryServer, *, as_text: bool) -> None:
-    """All types come back as they were written; what has presence and is not there is null, all else its default."""
+def test_values_of_confluents_serializer(registry: RegistryServer, *, as_text: bool) -> None:
+    """All types come back as they were written; a missing field with presence is null, any other its default."""
     writer = Writer(registry, TEXT, as_text=as_text)
     make = writer.make("shop.Order")
     kind, values, reasons = decoded(registry, [writer.write(order(make)), writer.write(make()), None])
@@ -119,7 +120,10 @@ def test_everything_that_a_serializer_writes(registry: RegistryServer, *, as_tex
 
 
 def test_message_indexes(registry: RegistryServer) -> None:
-    """The message is the one that the indexes name in the writer's schema; another one than the column's is told."""
+    """The message is the one that the indexes name in the writer's schema.
+
+    Another one than the column's is reported.
+    """
     writer = Writer(registry, TEXT)
     customer = writer.write(writer.make("shop.Customer")(name="c"))
     line = writer.write(writer.make("shop.Order.Line")(sku="s"))
@@ -204,7 +208,7 @@ message Order {
 
 
 def test_enums_without_a_name(tmp_path: Path) -> None:
-    """Of proto2 a field was null, a list shorter and an entry gone, where the number had no name; as of proto3."""
+    """In proto2 a number without a name gave a null field, a shorter list, a missing entry; now as in proto3."""
     (tmp_path / "orders-value.proto").write_text(ENUMS)
     rows = [b"\x08\x05", b"\x10\x00\x10\x05\x10\x01", b"\x1a\x05\x0a\x01k\x10\x05", b"\x22\x02\x01\x05",
             b"\x28\x05", b"\x3a\x02\x08\x05", b"\x08" + b"\xff" * 9 + b"\x01", b"\x08\x01"]  # fmt: skip
@@ -234,15 +238,15 @@ def test_enums_without_a_name(tmp_path: Path) -> None:
         ('syntax = "proto3"; import "gone.proto"; message Order { int32 a = 1; }', "gone.proto"),
     ],
 )
-def test_schemas_that_make_no_column(tmp_path: Path, text: str, why: str) -> None:
-    """What no column can be, or no compiler takes, is refused before anything is read, in words."""
+def test_schemas_that_cannot_be_columns(tmp_path: Path, text: str, why: str) -> None:
+    """A schema that cannot be a column, or that the compiler rejects, is refused before anything is read."""
     (tmp_path / "orders-value.proto").write_text(text)
     with pytest.raises(ConfigError, match=why):
         decoded(str(tmp_path), [])
 
 
 def test_required_fields(tmp_path: Path) -> None:
-    """A proto2 message without what it requires is none."""
+    """A proto2 message without its required fields is not a value."""
     (tmp_path / "orders-value.proto").write_text(
         'syntax = "proto2"; message Order { required int32 id = 1; optional string s = 2 [default = "d"]; }'
     )
@@ -255,8 +259,8 @@ def test_required_fields(tmp_path: Path) -> None:
     "data",
     [b"\x0a\xff\xff\xff\xff\x0f", b"\x62" * 3, b"\xff" * 30, b"\x0a\x05ab", b"\x42\x02\xff\xfe", b"\x08"],
 )
-def test_lengths_that_nothing_has(tmp_path: Path, data: bytes) -> None:
-    """Huge lengths, truncated fields, and text that is none are reasons."""
+def test_impossible_lengths(tmp_path: Path, data: bytes) -> None:
+    """Huge lengths, truncated fields, and bytes that are not text are reasons."""
     (tmp_path / "orders-value.proto").write_text(TEXT)
     _, values, reasons = decoded(str(tmp_path), [data], framing="none")
     assert values == [None]
@@ -270,8 +274,8 @@ def reader() -> ProtobufReader:
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.binary(max_size=100))
-def test_any_bytes_are_a_value_or_have_a_reason(reader: ProtobufReader, data: bytes) -> None:
-    """No bytes make anything else of the decoder, and what it gives fits the column."""
+def test_any_bytes_give_a_value_or_a_reason(reader: ProtobufReader, data: bytes) -> None:
+    """No bytes make the decoder do anything else, and its result fits the column."""
     try:
         value = reader.decoder(None, "it")(data, ())
     except UndecodableError:
@@ -280,7 +284,7 @@ def test_any_bytes_are_a_value_or_have_a_reason(reader: ProtobufReader, data: by
 
 
 def test_deep_nesting(tmp_path: Path) -> None:
-    """Bytes nested deeper than protobuf goes are a reason, wherever they are."""
+    """Bytes nested deeper than protobuf allows are a reason, wherever they are."""
     (tmp_path / "orders-value.proto").write_text(TEXT)
     value = b""
     for _ in range(300):

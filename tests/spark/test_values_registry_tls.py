@@ -1,4 +1,4 @@
-"""A registry behind https that wants a certificate: files of the environment, and the errors of wrong ones."""
+"""A registry behind https that requires a certificate: files of the environment, and the errors of wrong ones."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_client_key_without_its_chain_is_refused(
     files: dict[str, str],
     why: str,
 ) -> None:
-    """Told at once, with the variable to look at, and nothing was asked."""
+    """Reported at once, with the variable to check, and no request is sent."""
     for name, file in files.items():
         monkeypatch.setenv(name, str(certificates.path(file)))
     with pytest.raises(ConfigError, match=why):
@@ -109,8 +109,8 @@ def test_an_alert_is_found_without_a_request(
     assert not secured.requests
 
 
-def test_the_variables_are_no_unknown_settings() -> None:
-    """None of the variables is told to set nothing, as a wrong name of one still is."""
+def test_the_variables_are_known_settings() -> None:
+    """None of the variables is reported as unknown, and a misspelled one still is."""
     names = {AUTHORITY, CERTIFICATE, KEY, KEY_PASSWORD, schema_registry.USER, schema_registry.PASSWORD}
     assert names | {schema_registry.ANSWER_SECONDS} == SCHEMA_REGISTRY
     assert {retries.TRIES, retries.PAUSE_SECONDS} == RETRIES

@@ -1,4 +1,4 @@
-"""Where schemas come from: a registry that fails, hangs and lies; a directory; and what is told of both."""
+"""Sources of schemas: a registry that fails, hangs and returns wrong data; a directory; and the reports about both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VALUE = {"id": 7}
 
 
 def test_each_schema_is_requested_once(registry: RegistryServer) -> None:
-    """A task asks for an id once, whatever the number of its records, and the next task of the process not again."""
+    """A task requests an id once, for any number of records, and the next task of the process does not."""
     (value,) = avro(registry, ID, VALUE)
     registry.requests.clear()
     for _ in range(3):
@@ -40,7 +40,7 @@ def test_each_schema_is_requested_once(registry: RegistryServer) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("fault", ["slow", "broken", "drop", "cut", "noise"])
-def test_a_passing_error_of_the_registry_is_queried_again(registry: RegistryServer, fault: str) -> None:
+def test_a_passing_error_of_the_registry_is_retried(registry: RegistryServer, fault: str) -> None:
     """Throttling, errors and broken answers, two of three: everything is decoded, and nothing has a reason."""
     values = avro(registry, ID, VALUE)
     registry.requests.clear()
@@ -69,7 +69,7 @@ def test_a_registry_that_stays_away_ends_the_task(
 
 @pytest.mark.parametrize(("fault", "why"), [("denied", "credentials"), ("elsewhere", "as a schema registry does")])
 def test_a_lasting_error_of_the_registry_is_reported_at_once(registry: RegistryServer, fault: str, why: str) -> None:
-    """Wrong credentials, and a server that is no registry, are not asked again; nothing counts as unknown."""
+    """Wrong credentials, and a server that is not a registry, are not retried; nothing counts as unknown."""
     values = avro(registry, ID, VALUE)
     registry.requests.clear()
     registry.fault = lambda _number, path: fault if path.startswith("/schemas/ids") else None
@@ -79,7 +79,7 @@ def test_a_lasting_error_of_the_registry_is_reported_at_once(registry: RegistryS
 
 
 def test_credentials(registry: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They come from the environment alone; a URL with some is refused, and does not show them."""
+    """They come from the environment alone; a URL with credentials is refused, and the message does not show them."""
     monkeypatch.setenv(schema_registry.USER, "me")
     monkeypatch.setenv(schema_registry.PASSWORD, "a:secret")
     registry.register("orders-value", json.dumps(ID))
@@ -88,15 +88,15 @@ def test_credentials(registry: RegistryServer, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv(schema_registry.USER, "")
     registry.register("orders-value", json.dumps(ID))
     decoded(registry.url, [])
-    assert registry.seen[-1] is None, "Docker Compose sets what nobody gave a value"
+    assert registry.seen[-1] is None, "Docker Compose sets variables without a value"
     with pytest.raises(ConfigError, match="contains credentials") as caught:
         decoded(registry.url.replace("//", "//me:hidden@"), [])
     assert "hidden" not in str(caught.value)
 
 
 @pytest.mark.long
-def test_ids_that_nobody_knows(registry: RegistryServer) -> None:
-    """An unknown id, and one that was deleted since, are reasons; each is asked for once, none hides a right one."""
+def test_unknown_ids(registry: RegistryServer) -> None:
+    """An unknown id, and a deleted one, are reasons; each is requested once, none hides a right one."""
     kept, gone = avro(registry, ID, VALUE)[0], avro(registry, record(("x", "long")), {"x": 1})[0]
     registry.forget(2)
     registry.subjects["orders-value"].remove(2)
@@ -112,7 +112,7 @@ def test_ids_that_nobody_knows(registry: RegistryServer) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\x00\x00\x00\x00", b"\x01\x00\x00\x00\x01\x0e", b"{}{}{}"])
-def test_what_has_no_framing(registry: RegistryServer, data: bytes) -> None:
+def test_a_value_without_framing(registry: RegistryServer, data: bytes) -> None:
     """A value that does not begin with the magic byte and an id is a reason."""
     registry.register("orders-value", json.dumps(ID))
     _, values, reasons = decoded(registry, [data])
@@ -121,7 +121,7 @@ def test_what_has_no_framing(registry: RegistryServer, data: bytes) -> None:
 
 
 def test_names_and_versions(registry: RegistryServer) -> None:
-    """The newest, or the version that was named; a subject's name may hold anything."""
+    """The newest, or the named version; a subject's name may contain any character."""
     old, new = record(("a", "long")), record(("a", "long"), {"name": "b", "type": "int", "default": 5})
     (value,) = avro(registry, old, {"a": 1})
     registry.register("orders-value", json.dumps(new))
@@ -136,7 +136,7 @@ def test_names_and_versions(registry: RegistryServer) -> None:
 
 @pytest.mark.long
 def test_references_in_a_circle_and_out_of_the_registry(registry: RegistryServer) -> None:
-    """Neither keeps anybody busy for ever."""
+    """Neither takes forever."""
     circle = [{"name": "A", "subject": "a", "version": 1}]
     registry.register("a", '{"type": "record", "name": "A", "fields": []}', references=circle)
     registry.register("orders-value", '"A"', references=circle)
@@ -151,7 +151,7 @@ def test_references_in_a_circle_and_out_of_the_registry(registry: RegistryServer
 
 
 def test_in_a_notebook(registry: RegistryServer) -> None:
-    """Where an event loop runs already."""
+    """In a process with a running event loop."""
     values = avro(registry, ID, VALUE)
 
     async def cell() -> Any:
@@ -194,16 +194,16 @@ def test_a_directory(registry: RegistryServer, tmp_path: Path) -> None:
         ({"orders-value.avsc": "x" * (schemas.MOST_BYTES + 1)}, "bytes of schemas"),
     ],
 )
-def test_directories_without_times(tmp_path: Path, files: dict[str, str], why: str) -> None:
-    """What is missing, or said twice."""
+def test_incomplete_and_ambiguous_directories(tmp_path: Path, files: dict[str, str], why: str) -> None:
+    """A missing file, or two for the same id."""
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=why):
         decoded(str(tmp_path), [])
 
 
-def test_places_that_are_none(tmp_path: Path) -> None:
-    """No such directory; a store; a file that is no text."""
+def test_invalid_directories(tmp_path: Path) -> None:
+    """No such directory; a store; a file that is not text."""
     for place, why in ((str(tmp_path / "gone"), "no such directory"), ("s3://bucket/schemas", "local directory")):
         with pytest.raises(ConfigError, match=why):
             decoded(place, [])
@@ -225,7 +225,7 @@ def test_several_topics(registry: RegistryServer) -> None:
 
 
 def test_the_limit(registry: RegistryServer) -> None:
-    """So many may fail, and not one more; a tombstone is no failure."""
+    """Exactly this many values may fail; a tombstone is not a failure."""
     registry.register("orders-value", '"long"')
     decoded(registry, [b"x"] * 3 + [None] * 5, limit=3)
     with pytest.raises(CorruptionError, match=r"more than 3 keys or values .* undecodedLimit"):
@@ -245,7 +245,7 @@ def test_options_that_contradict_are_refused(registry: RegistryServer, message: 
 
 
 def test_without_the_extra(registry: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the extra, and what of it is missing; JSON needs none."""
+    """The error names the extra, and its missing packages; JSON needs none."""
     registry.register("orders-value", '"bytes"')
     monkeypatch.setitem(schemas.NEEDED, "avro", ("no_such_package", "no_such_package.within"))
     with pytest.raises(ConfigError, match=r"no_such_package, no_such_package\.within.*\[spark,values\]"):
@@ -254,7 +254,7 @@ def test_without_the_extra(registry: RegistryServer, monkeypatch: pytest.MonkeyP
     assert decoded(registry, [])[0] == pa.string()
 
 
-def test_a_kind_of_schema_that_nobody_reads(registry: RegistryServer) -> None:
+def test_a_kind_of_schema_without_a_decoder(registry: RegistryServer) -> None:
     """A registry may hold other formats."""
     registry.register("orders-value", "x", "THRIFT")
     with pytest.raises(CleanerdError, match="thrift"):

@@ -37,7 +37,7 @@ BROKEN = b"\x00\x00\x00\x00\x01\x02"
 
 
 def users(registry: RegistryServer, **names: str | None) -> list[Record]:
-    """Records by key; None: a tombstone, ``!``: a value that is none."""
+    """Records by key; None: a tombstone, ``!``: an invalid value."""
     found = []
     for at, (key, name) in enumerate(names.items()):
         value = None if name is None else BROKEN if name == "!" else avro(registry, USER, {"id": at, "name": name})[0]
@@ -71,7 +71,7 @@ SIDE = {
 
 
 def test_source_without_a_session(registry: RegistryServer, log: Growing) -> None:
-    """What Spark calls, driver and tasks by pickle: the raw value need not be asked for, tombstones have no reason."""
+    """Spark's calls, with a pickle between driver and tasks: the raw value is optional, tombstones have no reason."""
     given = {"path": str(path_of(log)), "decode": "value", "schemas": registry.url}
     source = KafkaSegments(CaseInsensitiveDict({**given, "columns": "offset,value_decoded,value_error"}))
     schema = source.schema()
@@ -92,7 +92,7 @@ def test_source_without_a_session(registry: RegistryServer, log: Growing) -> Non
 
 
 def test_a_stream(registry: RegistryServer, log: Growing) -> None:
-    """A stream decodes what it reads, and a running one keeps its columns when a newer schema comes."""
+    """A stream decodes the records that it reads, and a running one keeps its columns when a newer schema comes."""
     given = {"path": str(path_of(log)), "decode": "value", "schemas": registry.url, "columns": "offset,value_decoded"}
     source = KafkaSegments(CaseInsensitiveDict(given))
     reader = source.streamReader(source.schema())
@@ -119,8 +119,8 @@ def test_a_stream(registry: RegistryServer, log: Growing) -> None:
         ({"decode": "value", "schemas": "/nowhere"}, "no such directory"),
     ],
 )
-def test_options_that_make_no_sense(tmp_path: Path, options: dict[str, str], why: str) -> None:
-    """They are refused when the schema is asked for."""
+def test_invalid_options(tmp_path: Path, options: dict[str, str], why: str) -> None:
+    """They are refused when the schema is requested."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: b""})})
     with pytest.raises(CleanerdError, match=why):
         KafkaSegments(CaseInsensitiveDict({"path": str(path), **options})).schema()
@@ -128,7 +128,7 @@ def test_options_that_make_no_sense(tmp_path: Path, options: dict[str, str], why
 
 @pytest.mark.long
 def test_source_in_a_session(spark: SparkSession, registry: RegistryServer, log: Growing) -> None:
-    """Fields are columns to filter by; ``Logs`` reads the same; too many that fail end the query in words."""
+    """Fields are columns to filter by; ``Logs`` reads the same; too many failures end the query with a message."""
     path = path_of(log)
     reader = spark.read.format("kafka-segments").options(decode="value", schemas=registry.url)
     df = reader.load(str(path))
@@ -145,7 +145,7 @@ def test_source_in_a_session(spark: SparkSession, registry: RegistryServer, log:
 
 @pytest.mark.long
 def test_all_types_in_a_session(spark: SparkSession, registry: RegistryServer, tmp_path: Path) -> None:
-    """What Spark makes of each type is what was written."""
+    """For every type, Spark's value equals the written one."""
     data = encode_batch([Record(b"k", avro(registry, EVERYTHING, ORDER)[0])])
     path = make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: data})})
     df = spark.read.format("kafka-segments").options(decode="value", schemas=registry.url).load(str(path))
@@ -171,13 +171,13 @@ def as_parquet(by: SparkSession | None, registry: RegistryServer, log: Growing, 
 
 
 def test_parquet(registry: RegistryServer, log: Growing, tmp_path: Path) -> None:
-    """The columns, and beside them what could not be decoded, and why; over the limit there is nothing."""
+    """The columns, and next to them the undecodable values, with reasons; over the limit no files are written."""
     as_parquet(None, registry, log, tmp_path / "out")
 
 
 @pytest.mark.long
 def test_parquet_by_tasks(spark: SparkSession, registry: RegistryServer, log: Growing, tmp_path: Path) -> None:
-    """The same, and readers of the directory pass over what is beside it."""
+    """The same, and readers of the directory ignore the side files."""
     as_parquet(spark, registry, log, tmp_path / "out")
     assert spark.read.parquet(str(tmp_path / "out")).count() == 4
 
@@ -198,7 +198,10 @@ def side_commits(tables: Tables) -> int:
 
 
 def test_tables(tables: Tables, registry: RegistryServer, log: Growing) -> None:
-    """A broken value that is overwritten or deleted leaves the side table with its row; run twice is once."""
+    """A broken value that is overwritten or deleted leaves the side table with its row.
+
+    A repeated run changes nothing.
+    """
     decode = Decode(registry.url)
     (taken,) = Logs(None, path_of(log), decode=decode).latest().write_table(tables.target)
     assert (taken.keys, taken.undecoded) == (4, 1)
@@ -237,8 +240,8 @@ def test_killed_between_a_table_and_its_side(
 
 
 @pytest.mark.long
-def test_written_anew_by_another_schema(tables: Tables, registry: RegistryServer, log: Growing) -> None:
-    """Of the same log, as of the same offsets and time: the side table kept what was wrong by the schema before."""
+def test_a_table_is_written_again_with_another_schema(tables: Tables, registry: RegistryServer, log: Growing) -> None:
+    """Of the same log, as of the same offsets and time: the side table kept the failures of the earlier schema."""
     path = path_of(log)
     wrong = Logs(None, path, decode=Decode(registry.url, framing="none")).latest()
     (taken,) = wrong.write_table(tables.target)
@@ -251,8 +254,8 @@ def test_written_anew_by_another_schema(tables: Tables, registry: RegistryServer
     assert side_commits(tables) == commits
 
 
-def test_a_side_table_that_somebody_else_changed(delta: Tables, registry: RegistryServer, log: Growing) -> None:
-    """It is ours, and made of the table: made anew."""
+def test_a_side_table_that_another_writer_changed(delta: Tables, registry: RegistryServer, log: Growing) -> None:
+    """It is ours, and derived from the table: it is made again."""
     latest = Logs(None, path_of(log), decode=Decode(registry.url)).latest()
     latest.write_table(delta.target)
     DeltaTable(f"{delta.uri}_undecoded").delete()
@@ -262,7 +265,7 @@ def test_a_side_table_that_somebody_else_changed(delta: Tables, registry: Regist
 
 @pytest.mark.long
 def test_too_many_change_nothing(tables: Tables, registry: RegistryServer, log: Growing) -> None:
-    """Over the limit a table is neither made nor changed, and no file is left."""
+    """Over the limit a table is neither created nor changed, and no file is left."""
     Logs(None, path_of(log), decode=Decode(registry.url)).latest().write_table(tables.target)
     before = (tables.commits(), tables.files(), side_of(tables))
     log.add("orders-0", *users(registry, x="!", y="!"))
@@ -275,7 +278,7 @@ def test_too_many_change_nothing(tables: Tables, registry: RegistryServer, log: 
 
 
 def test_the_limit_counts_over_all_tasks(registry: RegistryServer, tmp_path: Path) -> None:
-    """Each partition has one, which a task lets pass; together they are too many."""
+    """Each partition has one failure, which a single task accepts; together there are too many."""
     log = Growing(tmp_path, "orders-0", "orders-1")
     for name in ("orders-0", "orders-1"):
         log.add(name, *users(registry, a="A", b="!"))
@@ -290,7 +293,10 @@ def test_the_limit_counts_over_all_tasks(registry: RegistryServer, tmp_path: Pat
 
 @pytest.mark.long
 def test_a_newer_schema(tables: Tables, registry: RegistryServer, log: Growing) -> None:
-    """With other columns than the table's it is refused, and names them; the table's own version goes on."""
+    """With other columns than the table's it is refused, and the message names them.
+
+    The table's own version continues.
+    """
     Logs(None, path_of(log), decode=Decode(registry.url)).latest().write_table(tables.target)
     newer = {**USER, "fields": [*USER["fields"], {"name": "age", "type": ["null", "int"], "default": None}]}
     log.add("orders-0", Record(b"n", avro(registry, newer, {"id": 9, "name": "N", "age": 3})[0]))
@@ -305,7 +311,7 @@ def test_a_newer_schema(tables: Tables, registry: RegistryServer, log: Growing) 
 
 @pytest.mark.long
 def test_all_types_in_tables(tables: Tables, registry: RegistryServer, tmp_path: Path) -> None:
-    """A merge writes files anew: nothing of any type is lost by it."""
+    """A merge rewrites files: no value of any type is lost by it."""
     log = Growing(tmp_path, "orders-0")
     (value,) = avro(registry, EVERYTHING, ORDER)
     log.add("orders-0", Record(b"a", value), Record(b"b", value), Record(b"c", None))
@@ -318,7 +324,7 @@ def test_all_types_in_tables(tables: Tables, registry: RegistryServer, tmp_path:
 
 
 def test_keys_and_values(registry: RegistryServer, tmp_path: Path) -> None:
-    """Keys by their own subject; what is wrong with each is a row of its own."""
+    """Keys by their own subject; a key's and a value's failure are rows of their own."""
     (key,) = avro(registry, '"long"', 7, context=KEY)
     (value,) = avro(registry, USER, {"id": 1, "name": "x"})
     data = encode_batch([Record(key, value), Record(b"plain", value), Record(key[:5], b"!")])
@@ -338,7 +344,7 @@ def test_keys_and_values(registry: RegistryServer, tmp_path: Path) -> None:
 def test_tasks_write_what_this_process_writes(
     spark: SparkSession, delta: Tables, registry: RegistryServer, log: Growing
 ) -> None:
-    """What a session's tasks write is what this process writes: a task a partition, and many for a large one."""
+    """A session's tasks and this process write the same: one task per partition, and many for a large one."""
     path, decode = path_of(log), Decode(registry.url)
     Logs(None, path, decode=decode).latest().write_table(delta.target)
     for kind, large in (("task", LARGE_BYTES), ("tasks", 0)):
@@ -353,7 +359,7 @@ def test_tasks_write_what_this_process_writes(
 def test_the_command(
     registry: RegistryServer, log: Growing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its options are those of ``Decode``; what it could not decode is counted and named."""
+    """Its options are those of ``Decode``; undecodable values are counted and listed."""
     state = ("--set", f"cleanerd.state.dir={tmp_path / 'state'}")
     arguments = ["spark", "snapshot", str(path_of(log)), *state, "--decode", "value", "--schemas", registry.url]
     assert run([*arguments, "--out", str(tmp_path / "out")]) == 0
@@ -370,7 +376,7 @@ def test_the_command(
     assert "--decode needs --schemas" in capsys.readouterr().err
 
 
-def test_the_newest_schema_is_no_record_of_the_topic(registry: RegistryServer, log: Growing) -> None:
-    """Without a subject for the topic it is said which one is missing."""
+def test_the_newest_schema_is_of_another_record_type(registry: RegistryServer, log: Growing) -> None:
+    """Without a subject for the topic, the message names the missing one."""
     with pytest.raises(ConfigError, match="no schema orders-key"):
         Logs(None, path_of(log), decode=Decode(registry.url, "key")).latest().write_parquet(log.path / "out")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.spark.audit_model import Known
 
 PAIRS = {f"t{seed}": Pair(seed) for seed in range(1000, 1020)}
-"""A topic each, because each has its own rules."""
+"""One topic for each, because each has its own settings."""
 
 
 def latest(records: list[Known]) -> dict[bytes, Known]:
@@ -61,7 +61,7 @@ def logs() -> Iterator[list[Log]]:
 
 @pytest.fixture(scope="module", params=["jobs", "alone"])
 def by(request: pytest.FixtureRequest, spark: SparkSession) -> SparkSession | None:
-    """Who does it: tasks of a session, or this process."""
+    """The engine: tasks of a session, or this process."""
     return spark if request.param == "jobs" else None
 
 
@@ -102,8 +102,8 @@ def test_profile(profiles: dict[str, Profile]) -> None:
 
 
 @pytest.mark.long
-def test_saving_is_what_a_cleaning_saves(by: SparkSession | None, tmp_path: Path) -> None:
-    """80 of 100 records of equal size are superseded, so about four fifths of the bytes go."""
+def test_saving_equals_that_of_a_cleaning(by: SparkSession | None, tmp_path: Path) -> None:
+    """80 of 100 records of equal size are superseded, so about four fifths of the bytes are removed."""
     data = b"".join(encode_batch([Record(b"%02d" % (at % 20), b"v" * 100)], base_offset=at) for at in range(100))
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: data, 100: b""}, indexes=False)})
     (found,) = profile_logs(by, find_logs([path], (), lambda _topic: KAFKAS_RULES))
@@ -114,8 +114,8 @@ def test_saving_is_what_a_cleaning_saves(by: SparkSession | None, tmp_path: Path
     assert found.damaged == ()
 
 
-def test_what_only_decoding_finds_damaged(by: SparkSession | None, tmp_path: Path) -> None:
-    """Records that are wrong under a right checksum are told with their place, as is what the headers tell, once."""
+def test_damage_that_only_decoding_finds(by: SparkSession | None, tmp_path: Path) -> None:
+    """Wrong records under a right checksum are reported with their place, once, and so is damage in a header."""
     good, no_record = encode_batch([Record(b"k", b"v")]), b"\x0e\x00\x00\x00\x02k\x02"
     cut = b"".join(encode_batch([Record(b"k", b"v")], base_offset=at, payload=no_record) for at in range(1, 25))
     data = good + cut
@@ -138,8 +138,8 @@ def test_what_only_decoding_finds_damaged(by: SparkSession | None, tmp_path: Pat
 
 
 @pytest.mark.long
-def test_what_is_not_cleaned_yet(by: SparkSession | None, tmp_path: Path) -> None:
-    """By the end of the clean part, which the checkpoint says where Kafka's rules hold; else nobody knows."""
+def test_the_dirty_section(by: SparkSession | None, tmp_path: Path) -> None:
+    """By the checkpoint's first dirty offset, if Kafka's strategy applies; otherwise it is unknown."""
     batches = [encode_batch([Record(b"k", b"v", timestamp=1000 + at)], base_offset=at) for at in range(10)]
     partition = Partition({0: b"".join(batches[:8]), 8: b"".join(batches[8:])}, cleaner_offset=6)
     path = make_log_dir(tmp_path / "logs", {"kafka-0": partition, "other-0": partition, "mine-0": partition})
@@ -176,7 +176,7 @@ def snapshot(
 
 
 def test_snapshot(snapshot: tuple[list[SnapshotResult], list[Row]], logs: list[Log]) -> None:
-    """R280-14: of each key what a reader of the strategy sees, all of it; deleted keys are not there."""
+    """R280-14: per key the retained record of the strategy, complete; deleted keys are left out."""
     taken, rows = snapshot
     found: dict[str, dict[bytes, Row]] = {}
     for row in rows:
@@ -199,7 +199,7 @@ def test_snapshot(snapshot: tuple[list[SnapshotResult], list[Row]], logs: list[L
 
 @pytest.mark.long
 def test_snapshot_with_tombstones(spark: SparkSession, by: SparkSession | None, tmp_path: Path) -> None:
-    """Old formats and names that are no UTF-8 too."""
+    """Old formats and names that are not UTF-8 too."""
     odd = Record(b"odd", b"", 5, headers=((b"a\xff", None), (b"b", b"")))
     gone = encode_batch([odd, Record(b"gone", None, -1)], base_offset=1)
     data = encode_legacy(0, b"old", b"1", magic=1, timestamp=3) + gone
@@ -215,7 +215,7 @@ def test_snapshot_with_tombstones(spark: SparkSession, by: SparkSession | None, 
 
 
 def _ms(timestamp: datetime | None) -> int:
-    """As Kafka has it; Spark's rows are in the zone of this process."""
+    """As Kafka has it; Spark's rows are in the time zone of this process."""
     return -1 if timestamp is None else round(timestamp.timestamp() * 1000)
 
 
@@ -231,7 +231,7 @@ STABLE = {
 
 
 ENDS = {f"t{at}": each for at, each in enumerate(product(STABLE, (20, 3, 0, 40)))}
-"""By topic, for all of them are taken in one go: how the transaction ends, and the high watermark."""
+"""By topic, because all of them are read at once: the end of the transaction, and the high watermark."""
 
 
 def _ends_somehow(how: str, high_watermark: int) -> Partition:
@@ -273,7 +273,7 @@ def test_snapshot_ends_where_a_consumer_ends(spark: SparkSession, by: SparkSessi
 
 
 def test_snapshot_of_nothing(spark: SparkSession, by: SparkSession | None, tmp_path: Path) -> None:
-    """It can be read all the same, and says that it was taken."""
+    """It can be read nevertheless, and its report is complete."""
     path = make_log_dir(tmp_path / "logs", {"t-0": _ends_somehow("never ended", 0)})
     (taken,) = write_snapshot(by, find_logs([path], (), lambda _topic: KAFKAS_RULES), (tmp_path / "out").as_uri())
     assert (taken.keys, taken.end_offset) == (0, 0)
@@ -282,7 +282,7 @@ def test_snapshot_of_nothing(spark: SparkSession, by: SparkSession | None, tmp_p
 
 
 def test_snapshot_without_a_high_watermark(by: SparkSession | None, tmp_path: Path) -> None:
-    """A copy of some partitions only: nobody says what of it was acknowledged."""
+    """A copy of some partitions only: the acknowledged offsets are unknown."""
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: encode_batch([Record(b"k", b"v")])}, indexes=False)})
     (path / "replication-offset-checkpoint").unlink()
     logs = find_logs([path], (), lambda _topic: KAFKAS_RULES)
@@ -295,7 +295,7 @@ def test_snapshot_without_a_high_watermark(by: SparkSession | None, tmp_path: Pa
 
 @pytest.mark.long
 def test_snapshot_of_damaged_bytes(by: SparkSession | None, tmp_path: Path) -> None:
-    """A state that is not known is none, whether headers or a record are damaged."""
+    """An unknown state is not a snapshot, whether headers or a record are damaged."""
     good = encode_batch([Record(b"k", b"v")])
     bad = encode_batch([Record(b"k", b"v")], base_offset=1, payload=b"\x0e\x00\x00\x00\x02k\x02")
     for at, data in enumerate((good[:-1] + b"\xff", good + bad)):
@@ -307,7 +307,7 @@ def test_snapshot_of_damaged_bytes(by: SparkSession | None, tmp_path: Path) -> N
 
 
 def test_directories(tmp_path: Path) -> None:
-    """The same partition twice is two replicas: nobody says which one counts."""
+    """The same partition twice is two replicas: it is ambiguous."""
     one = make_log_dir(tmp_path / "one", {"t-0": Partition({0: b""}, indexes=False)})
     two = make_log_dir(tmp_path / "two", {"t-0": Partition({0: b""}), "t-1": Partition({0: b""})})
     rules = KeyRules()

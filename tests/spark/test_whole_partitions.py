@@ -21,12 +21,12 @@ from cleanerd.spark.task_runner import queries
 from tests.cleaner.driver import NAME, config, resources
 from tests.cleaner.keyed_log import lopsided, tail
 from tests.cleaner.strategy_cases import NOW, many_tombstones
+from tests.spark.both_engines import all_dirty, assert_same_staged, stage_by_spark, stage_inline, stage_locally
 from tests.spark.cluster import until
 from tests.spark.faults import FirstAttempts, Killed, killed, let_go
 from tests.spark.inline import InlineJobs
 from tests.spark.matrix import CELLS, CODECS, MODES, STRATEGIES, Cell
 from tests.spark.rich_log import BY_HEADER, NOW_MS, RichLog
-from tests.spark.twins import all_dirty, assert_twins, stage_by_spark, stage_inline, stage_locally
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
 from tests.support.overflow import overflowed
@@ -44,7 +44,10 @@ ANY = 1 << 40
 
 @pytest.mark.parametrize("cell", CELLS[5::11], ids=str)
 def test_the_local_engines_bytes(cell: Cell, tmp_path: Path) -> None:
-    """OP-2: by all strategies and tombstones, codecs and transactions; each task runs twice, and either may count."""
+    """OP-2: for all strategies and tombstones, codecs and transactions.
+
+    Each task runs twice, and either may be used.
+    """
     topic = config(**STRATEGIES[cell.strategy], **MODES[cell.mode], segment_bytes=12_000, delete_retention_ms=100)
     log = RichLog(cell.number, codec=CODECS[cell.codec], transactions=cell.transactions, legacy=not cell.number % 3)
     path = log.write(tmp_path / "logs", 4, 30)
@@ -53,7 +56,7 @@ def test_the_local_engines_bytes(cell: Cell, tmp_path: Path) -> None:
     local = stage_locally(path, options, topic)
     jobs = InlineJobs(seed=cell.number)
     found = stage_inline(path, options, topic, jobs=jobs, whole_bytes=ANY)
-    assert_twins(local, found)
+    assert_same_staged(local, found)
     assert min(found.result.seconds.values()) >= 0
     assert local.result.removed.superseded
     assert (jobs.names, jobs.shuffled_bytes) == (["clean"], 0)
@@ -66,20 +69,20 @@ def test_groups_that_grow(tmp_path: Path) -> None:
     topic = config(segment_bytes=2000)
     local = stage_locally(path, all_dirty(NOW_MS), topic)
     assert local.result.groups > 1
-    assert_twins(local, stage_inline(path, all_dirty(NOW_MS), topic, whole_bytes=ANY))
+    assert_same_staged(local, stage_inline(path, all_dirty(NOW_MS), topic, whole_bytes=ANY))
 
 
-def test_keys_of_tombstones_that_go(tmp_path: Path) -> None:
-    """U-1: the keys that ``apply`` looks for in what was written since are those of the local engine."""
+def test_keys_of_removed_tombstones(tmp_path: Path) -> None:
+    """U-1: the keys that ``apply`` searches in newer records are those of the local engine."""
     path = make_log_dir(tmp_path / "logs", {NAME: Partition(many_tombstones(90))})
     local = stage_locally(path, all_dirty(NOW), BY_HEADER)
     assert local.result.removed.tombstone == 60
-    assert_twins(local, stage_inline(path, all_dirty(NOW), BY_HEADER, whole_bytes=ANY))
+    assert_same_staged(local, stage_inline(path, all_dirty(NOW), BY_HEADER, whole_bytes=ANY))
 
 
 @pytest.mark.parametrize("what", ["overflowed", "damaged"])
-def test_what_is_refused(tmp_path: Path, what: str) -> None:
-    """C-67, damage: in the words of the local engine, and nothing is left."""
+def test_refusals(tmp_path: Path, what: str) -> None:
+    """C-67, damage: with the message of the local engine, and nothing is left."""
     if what == "overflowed":
         path = make_log_dir(tmp_path / "logs", {NAME: overflowed()})
     else:
@@ -104,12 +107,12 @@ def test_offsets_that_do_not_rise(tmp_path: Path, split_bytes: int) -> None:
     path = make_log_dir(tmp_path / "logs", {NAME: Partition(logs)})
     local = stage_locally(path, all_dirty(NOW_MS))
     assert local.result.removed.superseded == 2
-    assert_twins(local, stage_inline(path, all_dirty(NOW_MS), shards=2, split_bytes=split_bytes))
+    assert_same_staged(local, stage_inline(path, all_dirty(NOW_MS), shards=2, split_bytes=split_bytes))
 
 
 @pytest.mark.parametrize("shards", [None, 1])
 def test_a_batch_that_is_too_large(tmp_path: Path, shards: int | None) -> None:
-    """U-35: that partition is refused in the words of the local engine; it ended the run of all of them before."""
+    """U-35: that partition is refused with the local engine's message; before, it ended the run of all partitions."""
     path = RichLog(3, codec=1).write(tmp_path / "logs", 2, 5)
     given = resources(max_unpacked_bytes=10)
     local = stage_locally(path, all_dirty(NOW_MS), None, given)
@@ -121,18 +124,18 @@ def test_a_batch_that_is_too_large(tmp_path: Path, shards: int | None) -> None:
 
 
 def test_a_log_too_large_for_a_task_is_shuffled(tmp_path: Path) -> None:
-    """U-35: what is known of all its batches and records fits no task; a shuffle knows of a segment at a time."""
+    """U-35: the data about all its batches and records fit no task; a shuffle handles one segment at a time."""
     path = RichLog(1, transactions=True).write(tmp_path / "logs", 4, 30)
     local = stage_locally(path, all_dirty(NOW_MS))
     given, jobs = resources(facts_bytes=2500), InlineJobs()
     assert isinstance(stage_locally(path, all_dirty(NOW_MS), None, given).result.error, LogTooLargeError)
     found = stage_inline(path, all_dirty(NOW_MS), None, given, jobs=jobs, whole_bytes=ANY)
-    assert_twins(local, found)
+    assert_same_staged(local, found)
     assert jobs.names[:2] == ["clean", "scan"]
 
 
-def test_what_fits_no_map_is_shuffled(tmp_path: Path) -> None:
-    """And what is larger than a task may have, and what was asked to be cut."""
+def test_logs_that_fit_no_map_are_shuffled(tmp_path: Path) -> None:
+    """And logs above a task's limit, and those with a requested number of shards."""
     path = RichLog(1, keys=900).write(tmp_path / "logs", 5, 60)
     size_bytes = sum(file.stat().st_size for file in sorted((path / NAME).glob("*.log"))[:-1])
     for given, options, is_whole in (
@@ -142,25 +145,25 @@ def test_what_fits_no_map_is_shuffled(tmp_path: Path) -> None:
         (resources(map_bytes=1, map_load=0.01), {"whole_bytes": ANY}, False),
     ):
         local, jobs = stage_locally(path, all_dirty(NOW_MS), None, given), InlineJobs()
-        assert_twins(local, stage_inline(path, all_dirty(NOW_MS), None, given, jobs=jobs, **options))
+        assert_same_staged(local, stage_inline(path, all_dirty(NOW_MS), None, given, jobs=jobs, **options))
         assert ("scan" not in jobs.names) == is_whole, options
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["raise", "kill"])
 def test_a_task_that_fails_is_tried_again(spark: SparkSession, tmp_path: Path, how: str) -> None:
-    """At its end, when all is staged: the second attempt's files count, the first one's are gone with the directory."""
+    """At its end, when all is staged: the second attempt's files are used, the first one's are deleted."""
     path = RichLog(2, transactions=True).write(tmp_path / "logs", 4, 30)
     local = stage_locally(path, all_dirty(NOW_MS))
     (tmp_path / "attempts").mkdir()
     around = FirstAttempts(tmp_path / "attempts", how)
-    assert_twins(local, stage_by_spark(spark, path, all_dirty(NOW_MS), around=around, whole_bytes=ANY))
+    assert_same_staged(local, stage_by_spark(spark, path, all_dirty(NOW_MS), around=around, whole_bytes=ANY))
     assert len(list((tmp_path / "attempts").glob("clean-*"))) == 1
 
 
 @pytest.mark.long
 def test_a_task_that_kills_its_worker_each_time(spark: SparkSession, tmp_path: Path) -> None:
-    """U-35: the memory that it takes is not there. Told of that partition; it was an error of Java's that ended all."""
+    """U-35: the needed memory is missing. Reported for that partition; it was an error of Java's that ended the run."""
     path = RichLog(2).write(tmp_path / "logs", 2, 5)
     found = stage_by_spark(spark, path, all_dirty(NOW_MS), around=Killed("clean"), whole_bytes=ANY)
     assert found.result.reason.startswith("Spark gave up: org.apache.spark.SparkException: Job aborted")
@@ -173,8 +176,8 @@ def test_a_task_that_kills_its_worker_each_time(spark: SparkSession, tmp_path: P
 
 
 @pytest.mark.long
-def test_a_disk_without_room(spark: SparkSession, tmp_path: Path) -> None:
-    """U-16: nothing is wrong with the log, and no state directory remembers it, whoever has met the disk."""
+def test_a_full_disk(spark: SparkSession, tmp_path: Path) -> None:
+    """U-16: the log is not at fault, and no state directory stores it, whichever process has met the disk."""
     path = RichLog(2).write(tmp_path / "logs", 2, 5)
     given = resources(disk_reserve_bytes=1 << 60)
     local = stage_locally(path, all_dirty(NOW_MS), None, given)
@@ -186,7 +189,7 @@ def test_a_disk_without_room(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
-    """Two partitions are at work at once, in the two cores of the session; a damaged one stops no other."""
+    """Two partitions run at once, on the two cores of the session; a damaged one stops no other."""
     names = [f"orders-{number}" for number in range(5)]
     path = make_log_dir(
         tmp_path / "logs", {name: Partition(segments_of(number, tmp_path)) for number, name in enumerate(names)}
@@ -241,8 +244,8 @@ def segments_of(seed: int, place: Path) -> dict[int, bytes]:
     return {int(file.stem): file.read_bytes() for file in sorted(path.glob("*.log"))}
 
 
-def test_how_much_is_one_tasks(spark: SparkSession, tmp_path: Path) -> None:
-    """A gigabyte, or its core's share of all that is read; a shuffle that was asked for takes all cores, one by one."""
+def test_the_limit_of_one_task(spark: SparkSession, tmp_path: Path) -> None:
+    """1 GB, or its core's share of all bytes to read; a requested shuffle takes all cores, one by one."""
     for name in ("orders-0", "orders-1"):
         (tmp_path / name).mkdir()
         os.truncate(os.open(tmp_path / name / f"{0:020d}.log", os.O_CREAT | os.O_RDWR), 3 << 30)

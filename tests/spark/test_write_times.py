@@ -1,4 +1,4 @@
-"""When records were written: spans of time that add up, whatever anybody wrote as a timestamp."""
+"""Write times of records: spans of time that add up, whatever the timestamps are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def counted(timestamps: list[int]) -> WriteTimes:
 
 
 def test_each_in_its_span() -> None:
-    """A record without a timestamp is nowhere."""
+    """A record without a timestamp is in no span."""
     times = counted([-1, 0, LEAST_MS - 1, LEAST_MS, -(2**63)])
     assert (times.span_ms, times.counts) == (LEAST_MS, Counter({0: 2, 1: 1}))
 
@@ -34,7 +34,7 @@ def test_a_year_is_not_measured_by_the_minute() -> None:
 
 
 def test_one_strange_time_does_not_blur_the_others() -> None:
-    """The end of time beside an hour of writes, minute by minute."""
+    """The end of time next to an hour of writes, minute by minute."""
     times = counted([*range(10**12, 10**12 + 3_600_000, LEAST_MS), 2**63 - 1])
     assert (times.span_ms, len(times.counts)) == (LEAST_MS, 61)
 

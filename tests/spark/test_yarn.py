@@ -72,7 +72,7 @@ def submitted(yarn: YarnCluster, *command: object) -> subprocess.CompletedProces
 
 
 def test_client_and_cluster_mode(yarn: YarnCluster, tmp_path: Path) -> None:
-    """The profile of this process alone, both ways; a verb's failure is one of the application, told in its log."""
+    """The profile of this process alone, both ways; a command's failure is one of the application, and in its log."""
     logs = make_archive(tmp_path / "data", "offset-0", "transactions-1")
     state = ("--set", f"cleanerd.state.dir={tmp_path / 'state'}", "--json")
     cleanerd_command = (sys.executable, "-m", "cleanerd", "spark", "profile", logs, *state)

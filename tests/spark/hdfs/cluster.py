@@ -1,4 +1,4 @@
-"""A real HDFS of one data node in one JVM, on this machine's loopback, and the library that pyarrow asks it by."""
+"""A real HDFS of one data node in one JVM, on this machine's loopback, and the library with which pyarrow reads it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _CLIENT: Final = """<configuration>
 
 @dataclass(frozen=True)
 class HdfsCluster:
-    """``environment``: what who reads it needs."""
+    """``environment``: the variables that a reader needs."""
 
     process: subprocess.Popen[str]
     port: int
     environment: dict[str, str]
 
     def reported(self, line: str) -> None:
-        """``stop`` or ``start`` of ``data`` or ``name``; ``lock``: /archive/locked is nobody's."""
+        """``stop`` or ``start`` of ``data`` or ``name``; ``lock``: no user may read /archive/locked."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{line}\n")
@@ -51,14 +51,14 @@ class HdfsCluster:
 
 
 def java_home() -> Path:
-    """Of the JDK that is found."""
+    """The home of the installed JDK."""
     found = shutil.which("javac")
     assert found is not None
     return Path(found).resolve().parents[1]
 
 
 def library() -> Path:
-    """The directory with libhdfs.so, compiled if need be from what ``Cargo.toml`` pins."""
+    """The directory with libhdfs.so, compiled if necessary from the version that ``Cargo.toml`` pins."""
     place = TOP / ".cache" / "spark" / "libhdfs"
     pinned = (_HERE / "Cargo.toml").read_text()
     if (place / "Cargo.toml").exists() and (place / "Cargo.toml").read_text() == pinned:
@@ -89,7 +89,7 @@ def library() -> Path:
 
 @contextlib.contextmanager
 def started_hdfs(place: Path) -> Iterator[HdfsCluster]:
-    """It writes into the new directory ``place``, and ends with the block. The client has no jars but Spark's own."""
+    """It writes into the new directory ``place``, and ends with the block. The client has only Spark's own jars."""
     settings = place / "settings"
     settings.mkdir(parents=True)
     spark = [

@@ -22,7 +22,7 @@ _HERE: Final = Path(__file__).parent
 
 @dataclass(frozen=True)
 class YarnCluster:
-    """``settings``: the directory for ``HADOOP_CONF_DIR``. ``place``: below it is what containers write."""
+    """``settings``: the directory for ``HADOOP_CONF_DIR``. ``place``: containers write below it."""
 
     settings: Path
     place: Path
@@ -33,7 +33,7 @@ class YarnCluster:
 
 
 def jars() -> list[Path]:
-    """Of Hadoop's minicluster, fetched if need be, with Spark's own for what it logs."""
+    """Of Hadoop's minicluster, downloaded if necessary, with Spark's own for its logging."""
     place = TOP / ".cache" / "spark" / "yarn"
     if not any(place.glob("bcpkix-*.jar")):
         call = ["mvn", "-q", "-B", "-f", _HERE / "pom.xml", "dependency:copy-dependencies"]
@@ -44,7 +44,7 @@ def jars() -> list[Path]:
 
 @contextlib.contextmanager
 def started_yarn(place: Path) -> Iterator[YarnCluster]:
-    """It writes into the new directory ``place``; it and all that it started end with the block."""
+    """It writes into the new directory ``place``; it and all its child processes end with the block."""
     settings = place / "settings"
     settings.mkdir(parents=True)
     (settings / "core-site.xml").write_text(

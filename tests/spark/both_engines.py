@@ -1,4 +1,4 @@
-"""The same plan carried out twice, by this process and by Spark; and what each of them staged."""
+"""The same cleaning staged twice, by this process and by Spark; and the staged files of both."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ HASH_KEY = bytes(range(16))
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Files of a plan's directory: content, mode and modification time; and the result."""
+    """Files of a staging directory: content, mode and modification time; and the result."""
 
     files: dict[str, tuple[Any, int, int]]
     result: CleaningResult
 
 
 def staged(path: Path, result: CleaningResult) -> Staged:
-    """What lies in the plan's directory; of the two documents all but times, shards, their maps and seconds."""
+    """The contents of the staging directory; of the two documents all but times, shards, their maps and seconds."""
     files: dict[str, tuple[Any, int, int]] = {}
     place = path / NAME / STAGING / PLAN_ID
     for file in sorted(place.iterdir()) if place.is_dir() else ():
@@ -120,8 +120,8 @@ def _stage(
     return found
 
 
-def assert_twins(local: Staged, spark: Staged) -> None:
-    """The same files, byte for byte, and the same told of them."""
+def assert_same_staged(local: Staged, spark: Staged) -> None:
+    """The same files, byte for byte, and the same report."""
     assert spark.result.error is None, spark.result.reason
     assert bool(local.files) == (local.result.outcome == "staged")
     assert spark.files.keys() == local.files.keys()
@@ -140,6 +140,6 @@ def all_dirty(now_ms: int, **wished: Any) -> CleaningOptions:
 
 
 def staged_files(log_dir: Path) -> dict[str, bytes]:
-    """What a plan holds but its name: by file name."""
+    """The files of a staged cleaning except its name: by file name."""
     found = (log_dir / NAME / STAGING).glob("*/*")
     return {path.name: path.read_bytes() for path in found if path.suffix != ".json"}
