@@ -135,12 +135,12 @@ def test_names_and_versions(registry: RegistryServer) -> None:
 
 
 @pytest.mark.long
-def test_references_in_a_circle_and_out_of_the_registry(registry: RegistryServer) -> None:
+def test_references_in_a_cycle_and_out_of_the_registry(registry: RegistryServer) -> None:
     """Neither takes forever."""
-    circle = [{"name": "A", "subject": "a", "version": 1}]
-    registry.register("a", '{"type": "record", "name": "A", "fields": []}', references=circle)
-    registry.register("orders-value", '"A"', references=circle)
-    with pytest.raises(ConfigError, match="circle"):
+    cycle = [{"name": "A", "subject": "a", "version": 1}]
+    registry.register("a", '{"type": "record", "name": "A", "fields": []}', references=cycle)
+    registry.register("orders-value", '"A"', references=cycle)
+    with pytest.raises(ConfigError, match="a cycle of them"):
         decoded(registry, [])
     registry.register("orders-value", '"B"', references=[{"name": "B", "subject": "b", "version": 1}])
     with pytest.raises(ConfigError, match="there is no b version 1"):
