@@ -34,7 +34,7 @@ DAY_MS = 86_400_000
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory in memory where there is one: a property test flushes thousands of files."""
+    """A directory in memory if possible: a property test flushes thousands of files."""
     shm = Path("/dev/shm")  # noqa: S108
     path = Path(tempfile.mkdtemp(prefix="cleanerd-test-", dir=shm if shm.is_dir() else None))
     try:
@@ -44,7 +44,7 @@ def scratch() -> Iterator[Path]:
 
 
 def config(topic: str = "orders", **values: object) -> TopicConfig:
-    """A compacted topic with ``values`` (key with underscores), kept away from the broker's own cleaner (U-8)."""
+    """A compacted topic with ``values`` (key with underscores), delegated, so the broker's cleaner skips it (U-8)."""
     texts = {"cleanup.policy": "compact"} | {key.replace("_", "."): str(value) for key, value in values.items()}
     found = resolve_topic_config(topic, overrides={}, topic_configs=texts)
     return replace(found, delegation=Delegation("assumed"))
@@ -61,7 +61,7 @@ def resources(
     facts_bytes: int = 1 << 60,
     most_segment_bytes: int = MAX_SEGMENT_BYTES,
 ) -> Resources:
-    """What a cleaning may use; small enough to be quick."""
+    """The resources of a cleaning; small enough to be quick."""
     return Resources(
         map_bytes=map_bytes,
         map_load=map_load,
@@ -76,20 +76,20 @@ def resources(
 
 
 class Silent:
-    """Nobody watches."""
+    """Progress that is not shown."""
 
     def phase(self, name: str, total_bytes: int) -> None:
-        """A phase begins."""
+        """Does nothing."""
 
     def advance(self, done_bytes: int) -> None:
-        """So many bytes more."""
+        """Does nothing."""
 
     def wrote(self, done_bytes: int) -> None:
-        """Nobody counts it."""
+        """Does nothing."""
 
 
 class AfterDecision(Silent):
-    """Does ``what`` when all is decided, just before the first group is written: each time that this is so."""
+    """Calls ``what`` after every decision, just before the first group is written."""
 
     def __init__(self, what: Callable[[], object]) -> None:
         self._what = what
@@ -127,7 +127,7 @@ def clean_all(
     with_resources: Resources | None = None,
     **options: object,
 ) -> CleaningResult:
-    """As ``clean``, the whole log dirty, whatever the ratio; it must not fail."""
+    """As ``clean``, with a dirty log and without a ratio; it must not fail."""
     wished = CleaningOptions(now_ms=now_ms, force=True, **{"from_start": True, **options})  # type: ignore[arg-type]
     result = clean(path, wished, topic, with_resources)
     assert result.error is None, result.reason

@@ -1,4 +1,4 @@
-"""A random log that grows and is cleaned by turns."""
+"""A random log that grows and is cleaned in turns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INTERVAL_BYTES = 200
 
 
 class GrowingLog:
-    """A log that grows and is cleaned by turns."""
+    """A log that grows and is cleaned in turns."""
 
     def __init__(self, root: Path, seed: int, segments: int, batches: int) -> None:
         self.pick = random.Random(seed)
@@ -78,14 +78,14 @@ class GrowingLog:
         return {producer.last_offset for producer in alive}
 
     def options(self) -> CleaningOptions:
-        """What somebody may ask for."""
+        """Random options of a cleaning."""
         kind = self.pick.choice(("next", "next", "from start", "first dirty", "up to", "both"))
         first = self.pick.randint(0, self.bound) if kind in ("first dirty", "both") else None
         return CleaningOptions(
             now_ms=self.now_ms,
             force=True,
             tombstone_removal=kind
-            in ("next", "from start", "first dirty"),  # or what is remembered of the log decides (R534-6)
+            in ("next", "from start", "first dirty"),  # otherwise the stored state of the log decides (R534-6)
             from_start=kind == "from start",
             first_dirty_offset=first,
             up_to_offset=self.pick.randint(first or 0, self.bound) if kind in ("up to", "both") else None,

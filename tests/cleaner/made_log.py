@@ -31,18 +31,19 @@ if TYPE_CHECKING:
 
 KEY_BYTES = 8
 NOW_MS = 1_800_000_000_000
-"""When producers were active last; what is sampled is sampled then."""
+"""When producers were active last, and the time of the sampling."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A sequence of records. ``keys`` [n] int64; every batch has ``batch_records`` of them.
+    """A sequence of records.
 
-    ``value_bytes`` [batches]: of each record's value, -1 for tombstones. ``versions`` [n]: what their header ``v``
-    says. ``horizons``: tombstones' batches are past their delete horizon. ``aborted`` [batches]: every batch is a
-    transaction, with a marker behind it, and these were aborted; of ``producers`` that take turns. ``magic`` 0 and 1:
-    each record is a message of its own, or with a ``codec`` each batch a wrapper. ``emptied`` [batches]: only the
-    header is left of it, which an earlier cleaning kept for a producer that has expired since.
+    ``keys`` [n] int64; every batch has ``batch_records`` of them. ``value_bytes`` [batches]: the size of its values, -1
+    for tombstones. ``versions`` [n]: the numbers in their header ``v``. ``horizons``: tombstones' batches are past
+    their delete horizon. ``aborted`` [batches]: every batch is a transaction, with a marker behind it, and these were
+    aborted; of ``producers`` that take turns. ``magic`` 0 and 1: each record is a message of its own, or with a
+    ``codec`` each batch a wrapper. ``emptied`` [batches]: only the header is left of it, which an earlier cleaning kept
+    for a producer that has expired since.
     """
 
     keys: NDArray[np.int64]
@@ -58,17 +59,20 @@ class Written:
 
     @property
     def offsets_a_batch(self) -> int:
-        """A marker has one of its own."""
+        """The marker has an offset of its own."""
         return self.batch_records + (self.aborted is not None)
 
     @property
     def end_offset(self) -> int:
-        """Of the whole log."""
+        """The log end offset."""
         return len(self.value_bytes) * self.offsets_a_batch
 
 
 def write_log(path: Path, log: Written, *, segments: int = 6) -> Path:
-    """A log directory with ``bench-0`` as a broker leaves it after a clean stop; the last batch is the active one."""
+    """A log directory with ``bench-0`` as a broker leaves it after a clean stop.
+
+    The last batch is in the active segment.
+    """
     partition = path / str(PARTITION)
     partition.mkdir(parents=True)
     batches = len(log.value_bytes)
@@ -101,7 +105,7 @@ def _write_aborted(partition: Path, log: Written, first: int, end: int) -> None:
 
 
 def _producers(log: Written, batches: int) -> list[Producer]:
-    """As a broker knows them after so many batches."""
+    """The producers as a broker knows them after this many batches."""
     if log.aborted is None:
         return []
     last = {_producer(log, number): number for number in range(batches)}
@@ -115,7 +119,7 @@ def _producer(log: Written, number: int) -> int:
 
 
 def _encoded(log: Written, number: int) -> bytes:
-    """A batch, and the marker behind it where there are transactions."""
+    """A batch, and its marker if there are transactions."""
     if log.magic < 2:
         return _legacy(log, number)
     if log.emptied is not None and log.emptied[number]:

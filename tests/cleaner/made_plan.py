@@ -1,4 +1,4 @@
-"""A plan of the cleaning of a made-up log."""
+"""The plan of a cleaning of an artificial log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOW_MS = 1_800_000_000_000
 
 
 def plan_of_shape(tmp_path: Path, shape: LogShape, size: int, *, segments: int = 4, **changes: object) -> CleaningPlan:
-    """A plan for a made-up log of ``size`` bytes before compression."""
+    """A plan for an artificial log of ``size`` bytes before compression."""
     log = make_log(tmp_path / "log", shape, unpacked_bytes=size, segment_bytes=size // segments)
     return plan_of(log.log_dir, **changes)
 

@@ -1,4 +1,4 @@
-"""What a cleaning must leave, worked out record by record with a plain dictionary (C-37..C-52, U-13)."""
+"""The expected result of a cleaning, computed record by record with a plain dictionary (C-37..C-52, U-13)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MAX_VARLONG_BYTES = 10
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Everything that a cleaning may depend on.
+    """The inputs of a cleaning.
 
-    ``bound`` is where cleaning has to end at the latest, never below the clean section (C-06).
-    ``proven``: where the part begins that is neither known to be clean nor dirty; None: there is none.
-    ``segment_bytes``: of the topic; followers refuse larger batches (U-95).
+    ``bound`` is the first uncleanable offset, never below the clean section (C-06). ``proven``: the start of the range
+    that is neither known to be clean nor dirty; None: there is none. ``segment_bytes``: of the topic; followers refuse
+    larger batches (U-95).
     """
 
     first_dirty: int
@@ -63,7 +63,7 @@ def survives(record: Record, batch: StoredBatch, offsets: Mapping[bytes, int], r
 
 
 def check_cleaned(before: Segments, after: Segments, rules: Rules) -> None:
-    """Compare the segments below the active one with what the model says."""
+    """Compare the segments below the active one with the model."""
     assert list(after)[-1] == list(before)[-1]
     assert after[list(after)[-1]] == before[list(before)[-1]], "the active segment is never touched"
     assert set(after) <= set(before), "an output takes the base of its first source"
@@ -88,11 +88,11 @@ def check_cleaned(before: Segments, after: Segments, rules: Rules) -> None:
 def _check_batch(
     batch: StoredBatch, left: StoredBatch | None, kept: list[Record], rules: Rules, ends: Mapping[int, int]
 ) -> None:
-    """``ends``: last offset of each segment, and how many batches it has."""
+    """``ends``: by last offset of a segment, its number of batches."""
     last_offset = batch.header.last_offset
     if left is None:
         assert not kept, f"lost {kept}"
-        assert last_offset not in rules.protected, f"the producer's last batch {last_offset} is gone (C-39.1)"
+        assert last_offset not in rules.protected, f"the producer's last batch {last_offset} is missing (C-39.1)"
         assert last_offset not in ends
         return
     assert list(left.records) == kept

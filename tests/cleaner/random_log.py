@@ -18,7 +18,7 @@ KEYS: tuple[bytes, ...] = (b"", *(b"key-%d" % number for number in range(11)))
 
 @dataclass(slots=True)
 class LogMaker:
-    """Writes batches as a broker would, and remembers of each producer what a broker remembers."""
+    """Writes batches as a broker would, and keeps the same state of producers."""
 
     seed: int
     codecs: Sequence[int] = (0, 1, 2, 3, 4)

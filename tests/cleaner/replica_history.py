@@ -1,6 +1,6 @@
-"""A random history of a partition, replicas of it that are rolled and cleaned at other times, and the state by a model.
+"""A random history of a partition, replicas of it that are rolled and cleaned at other times, and a model's state.
 
-The model knows nothing of segments or cleanings: it goes through the records in plain Python.
+The model knows nothing of segments or cleanings: it reads the records in plain Python.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ModelRecord:
 
 @dataclass(slots=True)
 class History:
-    """All that was ever written, in order, by ``strategy``."""
+    """All records ever written, in order, by ``strategy``."""
 
     strategy: str
     topic_id: uuid.UUID
@@ -89,7 +89,7 @@ class History:
         return config(compaction_strategy=self.strategy, delete_retention_ms=1000, min_cleanable_dirty_ratio=0.01)
 
     def write(self, records: Sequence[Record], *, producer: int = -1, codec: int = 0) -> None:
-        """One batch; ``producer``: of its transaction, which it may begin."""
+        """Write one batch; ``producer``: of its transaction, which it may begin."""
         base = self.end
         sequence = self.sequences.get(producer, 0)
         data = encode_batch(
@@ -107,7 +107,7 @@ class History:
         self._add(data, base, base + len(records) - 1, records, producer)
 
     def write_legacy(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """One message of format v1."""
+        """Write one message of format v1."""
         data = encode_legacy(self.end, key, value, timestamp=timestamp)
         self._add(data, self.end, self.end, [Record(key, value, timestamp)], -1)
 
@@ -176,7 +176,7 @@ def random_history(pick: random.Random, topic_id: uuid.UUID, *, late: bool) -> H
 
 @dataclass(slots=True)
 class Replica:
-    """A log directory with as much of a history as was fetched."""
+    """A log directory with the fetched part of a history."""
 
     history: History
     root: Path
@@ -194,7 +194,7 @@ class Replica:
         return self.history.batches[self.fetched - 1].last + 1 if self.fetched else 0
 
     def fetch(self, batches: int, *, roll: float, pick: random.Random) -> None:
-        """As many batches more; before each one it rolls a segment with the probability ``roll``."""
+        """Fetch this many batches; before each one, roll a segment with the probability ``roll``."""
         for batch in self.history.batches[self.fetched : self.fetched + batches]:
             if self.bytes_ and pick.random() < roll:
                 self.flush()
@@ -216,7 +216,7 @@ class Replica:
             write_checkpoint(self.root / name, {NAME: self.end})
 
     def clean(self, now_ms: int) -> None:
-        """A round, if there is anything to do."""
+        """Clean it, if anything is dirty."""
         options = CleaningOptions(now_ms=now_ms, force=True)
         result = clean(self.root, options, self.history.config, state=self.state)
         assert result.error is None, result.reason
@@ -253,7 +253,7 @@ class Replica:
         return tuple(self.answer(map_bytes=map_bytes, map_load=map_load).digests)
 
     def answer(self, *, map_bytes: int = 1 << 20, map_load: float = 0.85) -> ReplicaDigests:
-        """What the daemon's status says of it."""
+        """The daemon's status of it."""
         marker = self.root / CLEAN_SHUTDOWN
         if len(self.history.batches) % 2:
             marker.unlink(missing_ok=True)
@@ -270,7 +270,7 @@ def play(seed: int, root: Path, seen: Counter[str]) -> None:
     pick = random.Random(seed)
     late = pick.random() < 0.5
     history = random_history(pick, uuid.UUID(int=pick.getrandbits(128)), late=late)
-    # A value with an old version that is written after its tombstone has gone really differs between replicas.
+    # A value with an old version, written after the removal of its tombstone, really differs between replicas.
     removes = history.strategy == "offset" or not late
     replicas = {name: Replica(history, root / name) for name in ("one", "other")}
     for replica in replicas.values():

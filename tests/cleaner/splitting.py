@@ -21,7 +21,7 @@ def force() -> CleaningOptions:
 
 
 def enough(*_arguments: object) -> None:
-    """In the place of the cleaning."""
+    """Replaces the cleaning."""
     raise CleanerdError("enough")
 
 

@@ -1,4 +1,4 @@
-"""One log, one cleaning: what stays, and what would stay if the rule were read wrong."""
+"""One log, one cleaning: the retained records, and those of a misread rule."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ def rec(
 
 
 def batches(*records: Record, first: int = 0) -> bytes:
-    """A batch for each record, at consecutive offsets."""
+    """One batch per record, at consecutive offsets."""
     return b"".join(encode_batch([record], base_offset=first + row) for row, record in enumerate(records))
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``log`` are the segments below the active one, by base; it is cleaned from ``first_dirty`` up to ``up_to``.
+    """``log`` has the segments below the active one, by base; it is cleaned from ``first_dirty`` up to ``up_to``.
 
-    ``stays`` are the offsets of the data records that stay, ``wrong`` those under the wrong reading of the rule.
+    ``stays`` are the offsets of the retained data records, ``wrong`` those under the misread rule.
     """
 
     log: Mapping[int, bytes]
@@ -77,7 +77,7 @@ class Case:
     end: int = 100
 
     def run(self, root: Path, **with_resources: object) -> tuple[list[int], CleaningResult]:
-        """Clean it; offsets of what stays below the active segment."""
+        """Clean it; returns the offsets of the retained records below the active segment."""
         log_dir = make_log_dir(
             root / "logs",
             {
@@ -104,7 +104,7 @@ def offsets(partition: Path, end: int) -> list[int]:
 
 
 def many_tombstones(count: int) -> dict[int, bytes]:
-    """Tombstones past their horizon, every third with a loser; and then an active segment."""
+    """Tombstones past their horizon, every third with a superseded record; and then an active segment."""
     dead = [rec(f"k{number}", 9, value=None) for number in range(count)]
     losers = [rec(f"k{number}", 1) for number in range(0, count, 3)]
     return {

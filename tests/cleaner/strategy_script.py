@@ -1,7 +1,7 @@
-"""Random histories of a topic under a strategy: what is written and when it is cleaned, out of a seed.
+"""Random histories of a topic under a strategy: the writes and the times of cleanings, from a seed.
 
-A script knows of each record what the test needs to know of it - its version, whether it is a tombstone, whether
-anybody sees it - because it made the bytes, not because it read them.
+A script has the facts about every record - its version, whether it is a tombstone, whether it is visible - from making its
+bytes, not from reading them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_VARLONG = (None, b"", b"\x80", b"\xff" * 11, b"\x01\x01")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a history is about. ``expires``: tombstones get past their horizon now and then."""
+    """The kind of a history. ``expires``: tombstones get past their horizon at times."""
 
     strategy: str
     encoding: str = "long"
@@ -47,9 +47,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record. ``version`` is what ranks it, None when it has none; ``visible`` is False for aborted data.
+    """One record. ``version`` is what ranks it, None if it has none; ``visible`` is False for aborted data.
 
-    ``in_header`` is the version that its header gives, whatever the strategy.
+    ``in_header`` is the version in its header, whatever the strategy.
     """
 
     offset: int
@@ -88,7 +88,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class MoveStart:
-    """DeleteRecords up to ``offset``; ``deletes``: segments that lie below it are gone already."""
+    """DeleteRecords up to ``offset``; ``deletes``: segments below it are deleted already."""
 
     offset: int
     deletes: bool
@@ -96,9 +96,10 @@ class MoveStart:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """A new leader has nothing from ``offset`` on. ``epoch``: of what it writes, None when nobody wrote that down.
+    """A new leader has nothing from ``offset`` on.
 
-    ``cleaner_knows``: the broker's cleaner is on, and lowers its checkpoint.
+    ``epoch``: of its writes, None if it was not stored. ``cleaner_knows``: the broker's cleaner is on, and lowers its
+    checkpoint.
     """
 
     offset: int
@@ -108,16 +109,16 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class LoseState:
-    """What cleanerd remembers is ``how`` (``strategy_upsets.STATE_LOSSES``)."""
+    """Cleanerd's state is lost in the way ``how`` (``strategy_upsets.STATE_LOSSES``)."""
 
     how: str
 
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """A round. ``up_to`` is where it ends at the latest; ``stops_after`` so many chunks of the rewrite, None: never.
+    """A cleaning. ``up_to`` is its upper limit; ``stops_after`` this many chunks of the rewrite, None: never.
 
-    ``min_lag_ms``: the topic's, if not 0; the round may end anywhere then.
+    ``min_lag_ms``: the topic's, if not 0; the cleaning may end at any offset then.
     """
 
     now_ms: int
@@ -144,7 +145,7 @@ Step = Write | MoveStart | Truncate | LoseState | Clean | Change
 
 @dataclass(slots=True)
 class Script:
-    """A history, step by step. ``upsets``: the log is truncated, and what is remembered of it is lost, now and then."""
+    """A history, step by step. ``upsets``: sometimes the log is truncated, or its stored state is lost."""
 
     shape: Shape
     seed: int
@@ -167,7 +168,7 @@ class Script:
         self._keys = MORE_KEYS if self.shape.expires and self._random.random() < 0.8 else FEW_KEYS
 
     def steps(self) -> Iterator[Step]:
-        """Writes, and a round after each few of them; the last round reaches as far as any can."""
+        """Writes, and a cleaning after every few of them; the last cleaning reaches as far as possible."""
         pick = self._random
         for number in range(self.rounds):
             for _ in range(pick.randint(1, 4)):
@@ -206,7 +207,7 @@ class Script:
         self._now_ms += pick.choice((1, 500, 5000, 5000))
         active = self._bases[-1]
         up_to = active if last or pick.random() < 0.6 else pick.randint(min(self._start, active), active)
-        # Kafka's rules take what lies below for clean: of a part left out they promise nothing.
+        # Kafka's strategy treats everything below as clean: it promises nothing about a skipped range.
         partial = (
             self.shape.versioned
             and not self.changes

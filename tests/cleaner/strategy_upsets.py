@@ -1,4 +1,4 @@
-"""What happens behind cleanerd's back to a log and to what is remembered of it."""
+"""Changes of a log and of its stored state without cleanerd."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _YOUNGER_FIELDS = ("retry", "next_purge_ms", "removal_known_below", "rules")
 
 
 def truncate(partition: Path, offset: int) -> tuple[int, bytes, list[Aborted]]:
-    """As a broker that follows a new leader: from ``offset`` on everything goes, which no batch may reach across.
+    """Truncate as a broker that follows a new leader: all offsets from ``offset`` on, which no batch may cross.
 
-    Base, bytes and aborted transactions of what is the active segment then.
+    Returns base, bytes and aborted transactions of the active segment then.
     """
     bases = sorted(int(log.stem) for log in partition.glob("*.log"))
     active = max(base for base in bases if base <= offset)
@@ -51,7 +51,7 @@ def truncate(partition: Path, offset: int) -> tuple[int, bytes, list[Aborted]]:
 
 
 def lower_checkpoint(log_dir: Path, name: str, offset: int) -> None:
-    """What a broker does with its cleaner's checkpoint when a log is truncated, as long as that cleaner is on."""
+    """Lower the cleaner's checkpoint as a broker does after a truncation, as long as that cleaner is on."""
     path = log_dir / CLEANER_CHECKPOINT
     if path.exists():
         known = read_checkpoint(path)
@@ -59,7 +59,7 @@ def lower_checkpoint(log_dir: Path, name: str, offset: int) -> None:
 
 
 def lose_state(state: Path, how: str) -> None:
-    """One of :data:`STATE_LOSSES`; ``older``: the file says what the first release said, which is enough."""
+    """Apply one of :data:`STATE_LOSSES`; ``older``: the file has the form of the first release, which is enough."""
     if how == "gone":
         shutil.rmtree(state, ignore_errors=True)
     for path in sorted((state / "partitions").rglob("*.json")):

@@ -1,10 +1,11 @@
-"""A script carried out on a real log directory by the real cleaner, and held against a plain dictionary.
+"""A script run on a real log directory by the real cleaner, and compared with a plain dictionary.
 
-Two things must hold, whatever the shards, splits, chunks and threads:
+Two properties, for any shards, splits, chunks and threads:
 
-* the log holds what a dictionary of the highest (has a version, version, offset) says, record by record;
-* no round, ended or stopped between two groups, changes what a reader sees who follows the strategy: the highest record
-  of a key anywhere in the log, or nothing when that is a tombstone (U-1).
+* the log has the records of a dictionary of the highest (has a version, version, offset), record by record;
+
+* no cleaning, complete or stopped between two groups, changes the view of a reader that follows the strategy: the
+highest record of a key anywhere in the log, or nothing if that is a tombstone (U-1).
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ DELETE_RETENTION_MS = 600
 
 
 def newest(entries: Iterable[Entry]) -> dict[bytes, Entry]:
-    """The record of each key that a reader follows the strategy to."""
+    """The record per key that a reader of the strategy sees."""
     best: dict[bytes, Entry] = {}
     for entry in entries:
         if entry.visible and entry.key is not None and (entry.key not in best or entry.rank > best[entry.key].rank):
@@ -74,12 +75,12 @@ def newest(entries: Iterable[Entry]) -> dict[bytes, Entry]:
 
 
 def seen(entries: Iterable[Entry]) -> dict[bytes, int]:
-    """Key -> offset of what it maps to; deleted keys are not in it."""
+    """Key -> offset of its value; deleted keys are left out."""
     return {key: entry.offset for key, entry in newest(entries).items() if not entry.tombstone}
 
 
 def wrong_keys(kept: Iterable[Entry], written: Iterable[Entry], end: int) -> tuple[list[bytes], list[bytes]]:
-    """Keys with two records below ``end``, and keys whose one record is another than that of all ever written (U-4)."""
+    """Keys with two records below ``end``, and keys whose one record differs from that of all ever written (U-4)."""
     left: dict[bytes, list[int]] = {}
     for entry in kept:
         if entry.offset < end and entry.visible and entry.key is not None:
@@ -107,13 +108,13 @@ class _StopAfter:
                 raise CleaningStopped
 
     def wrote(self, done_bytes: int) -> None:
-        """Nobody counts it."""
+        """Does nothing."""
 
 
 class World:
-    """The directory, everything ever written, and what the dictionary says that the log holds.
+    """The directory, everything ever written, and the log's contents by the dictionary.
 
-    ``map_dir``: keys that do not fit are cut to disk there, "" for nowhere; None: by turns (U-43).
+    ``map_dir``: keys that do not fit are written to disk there, "" for nowhere; None: in turns (U-43).
     """
 
     def __init__(self, root: Path, shape: Shape, map_dir: str | None = None) -> None:
@@ -138,7 +139,7 @@ class World:
         return self.path / NAME
 
     def run(self, script: Script) -> None:
-        """All of it; AssertionError when a round left something wrong."""
+        """Run the script; AssertionError when a cleaning left a wrong log."""
         for step in script.steps():
             if isinstance(step, Write):
                 self.write(step)
@@ -186,7 +187,10 @@ class World:
                 self.log = {offset for offset in self.log if not base <= offset < following}
 
     def truncate(self, step: Truncate) -> None:
-        """What was clean below stays so; a key whose newest record went is older than a dictionary says."""
+        """The clean section stays clean below it.
+
+        A key whose newest record was removed is older than in the dictionary.
+        """
         base, data, rows = truncate(self.partition, step.offset)
         self._segments, self._aborted = {base: data}, {base: rows}
         self.written = {offset: entry for offset, entry in self.written.items() if offset < step.offset}
@@ -203,7 +207,7 @@ class World:
         self._set_ends()
 
     def change(self, step: Change) -> None:
-        """Another strategy: what is clean stays as it is (R280-11)."""
+        """Another strategy: the clean section stays as it is (R280-11)."""
         self.shape = replace(self.shape, strategy=step.strategy)
         self.written = {offset: entry.under(step.strategy) for offset, entry in self.written.items()}
         self.is_exact = self.is_fixed = False
@@ -223,7 +227,7 @@ class World:
         )
 
     def clean(self, step: Clean) -> None:
-        """One round, and everything that must be true after it."""
+        """One cleaning, and all properties that must hold after it."""
         if self._is_reported_wrong and self._is_forgotten:  # nothing shows that Kafka's checkpoint is wrong
             lower_checkpoint(self.path, NAME, self.clean_to)
         before = self.read()
@@ -242,11 +246,11 @@ class World:
             result = None
             self.stopped += 1
         after = self.read()
-        assert seen(self._live(after)) == view, "a round changed what a reader of the strategy sees"
+        assert seen(self._live(after)) == view, "a cleaning changed the view of a reader of the strategy"
         self._check_removed(before, after, step, result)
         if result is None:
             self.log = set(after)
-            self.is_exact = self.is_certain = False  # what of the plan was carried out is the swap's business
+            self.is_exact = self.is_certain = False  # how much of the plan was carried out depends on the swap
             return
         assert result.error is None, result.reason
         if result.outcome == "skipped":
@@ -270,7 +274,7 @@ class World:
             return clean_partition(locked, partition, self.topic(step), options, _StopAfter(step.stops_after))
 
     def read(self) -> dict[int, StoredRecord]:
-        """Visible records on disk by offset, each one checked to be what was written."""
+        """Visible records on disk by offset, each one compared with the written one."""
         found: dict[int, StoredRecord] = {}
         for log in sorted(self.partition.glob("*.log")):
             for one in data_records(log.read_bytes()):
@@ -293,7 +297,7 @@ class World:
         return [self.written[offset] for offset in found if offset >= self.start]
 
     def _young_from(self, dirty: Iterable[int], step: Clean) -> int:
-        """Its first record that ``min.compaction.lag.ms`` holds back; one past the log's end where there is none."""
+        """The first record that ``min.compaction.lag.ms`` holds back; the log end offset + 1 if there is none."""
         late_ms = step.now_ms - step.min_lag_ms
         young = (offset for offset in dirty if step.min_lag_ms and self.written[offset].timestamp > late_ms)
         return min(young, default=max(self.written) + 1)
@@ -305,7 +309,7 @@ class World:
         step: Clean,
         result: CleaningResult | None,
     ) -> None:
-        """U-1, both ways: a tombstone went exactly when its time was over and nothing else has its key."""
+        """U-1, both ways: a tombstone was removed exactly when it was past its horizon and alone with its key."""
         alive: dict[bytes | None, list[int]] = {}
         for offset in before:
             if offset >= self.start:
@@ -320,16 +324,16 @@ class World:
                 continue
             if offset not in after:
                 assert self.shape.guard == "horizon"
-                assert late or entry.legacy, "a tombstone went before its time"
+                assert late or entry.legacy, "a tombstone was removed before its horizon"
                 self.removed += 1
             elif result is not None and result.outcome != "skipped" and late and self.shape.guard == "horizon":
                 held = offset >= result.end_offset or self._has_aborted(entry, result.end_offset)
-                # A map of three keys: now and then, by the key of the hash, there are four in one of 64 shards.
+                # A map of three keys: sometimes, by the hash, one of 64 shards has four.
                 held = held or (step.shards and TOO_MANY_KEYS in result.notes)
                 assert held, "nothing held this tombstone back"
 
     def _has_aborted(self, entry: Entry, end: int) -> bool:
-        """In the tail a record is evidence, whatever became of its transaction."""
+        """In the tail a record is evidence, whatever the outcome of its transaction."""
         aborted = (other for other in self.written.values() if not other.visible and other.offset >= end)
         return any(other.key == entry.key for other in aborted)
 
@@ -343,38 +347,38 @@ class World:
             # Below the log start Kafka's rules hold, which are tested elsewhere (U-2).
             expected = (expected - unseen) | (unseen & set(after))
         gone = expected - set(after)
-        assert set(after) <= expected, f"{sorted(set(after) - expected)} should be gone"
+        assert set(after) <= expected, f"{sorted(set(after) - expected)} should be removed"
         if self.shape.expires:
             assert all(self.written[offset].tombstone for offset in gone), "a value is lost"
             if self.shape.versioned:
                 for offset in gone:
                     others = [o for o in before if o >= self.start and self.written[o].key == self.written[offset].key]
-                    assert others == [offset], f"tombstone {offset} went while {others} were there (U-1)"
+                    assert others == [offset], f"tombstone {offset} was removed while {others} existed (U-1)"
         else:
             assert not gone, f"{sorted(gone)} are lost"
         self.log = set(after)
         if not self.is_exact or self.shape.expires:
             return
-        # U-4: fixed strategy, nothing expired: the same as one look at everything that was ever written.
+        # U-4: fixed strategy, nothing expired: the same as one pass over everything that was ever written.
         kept = [self.written[offset] for offset in after]
         assert wrong_keys(kept, self.written.values(), self.clean_to) == ([], []), "it depends on the rounds"
 
     def _check_start(self, step: Clean, result: CleaningResult) -> None:
         """U-10: it began where the rounds before it had come to."""
         if self.start:
-            self.is_exact = False  # a winner may be below the log start now
+            self.is_exact = False  # a retained record may be below the log start now
         if step.first_dirty is not None and not step.from_start:
             assert result.first_dirty_offset == step.first_dirty
             self.is_exact = self.is_exact and step.first_dirty <= self.clean_to
             if step.first_dirty > max(self.clean_to, self.start):
-                self.is_certain = False  # what it rewrote is no longer what the clean point's witness is about
+                self.is_certain = False  # rewritten segments no longer match the checkpoint's witness
                 return
         elif step.from_start:
             assert result.first_dirty_offset == self.start
         elif self.clean_to >= self.start and self.is_certain:
             assert result.first_dirty_offset == self.clean_to
         else:
-            assert result.first_dirty_offset <= max(self.clean_to, self.start), "what is dirty was taken for clean"
+            assert result.first_dirty_offset <= max(self.clean_to, self.start), "dirty records counted as clean"
         self.clean_to = max(self.clean_to, result.end_offset)
         self._is_forgotten = self._is_reported_wrong = False
         is_kafkas = self.shape.strategy == "offset" and self.shape.mode == "null"
@@ -383,7 +387,7 @@ class World:
             assert names_it == is_kafkas, "Kafka's checkpoint is about Kafka's rules (U-10)"
 
     def modelled(self, first_dirty: int, end: int) -> Iterator[int]:
-        """Offsets that stay: of each key with a record in the dirty range the highest, all of the others."""
+        """The retained offsets: the highest of every key with a dirty record, and all of the other keys."""
         floor = self.start if self.shape.versioned else 0
         entries = [self.written[offset] for offset in self.log]
         judged = [entry for entry in entries if floor <= entry.offset < end]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cleanerd.config.topic_config import TopicConfig
 
 KEYS_OF_A_SHARD = 3
-"""What the smallest map takes with a load of a thousandth."""
+"""The keys that the smallest map holds with a load of a thousandth."""
 
 
 ON_DISK = "/var/tmp"  # noqa: S108
@@ -40,7 +40,7 @@ ON_DISK = "/var/tmp"  # noqa: S108
 
 
 def clean_and_check(world: GrowingLog, options: CleaningOptions, topic: TopicConfig) -> CleaningResult:
-    """Clean a copy first, in another number of shards and chunks; then the log itself, and compare with the model."""
+    """Clean a copy first, with other shards and chunks; then the log itself, and compare with the model."""
     before = read_segments(world.partition)
     checkpoint = world.path / CLEANER_CHECKPOINT
     proven = read_checkpoint(checkpoint).get(NAME, 0) if checkpoint.exists() else 0
@@ -55,7 +55,7 @@ def clean_and_check(world: GrowingLog, options: CleaningOptions, topic: TopicCon
         other = clean(copy / "logs", options, topic, smallest)
     result = clean(world.path, options, topic, world.resources())
     assert result.error is None, result.reason
-    # Nothing is remembered of the copy, so its clean point is Kafka's checkpoint: the same one.
+    # The copy has no stored state, so its first dirty offset is Kafka's checkpoint: the same one.
     assert other.outcome == result.outcome
     after = read_segments(world.partition)
     assert files(world.partition) == files(copy / "logs" / NAME), "the result depends on shards or chunks"
@@ -64,7 +64,7 @@ def clean_and_check(world: GrowingLog, options: CleaningOptions, topic: TopicCon
         assert after == before
         return result
     assert result.end_offset <= world.bound
-    # C-06: what is clean already may lie above a high watermark that is lower now.
+    # C-06: the clean section may end above a high watermark that is lower now.
     bound = max(world.bound, *(base for base in before if base <= min(result.first_dirty_offset, world.active)))
     span = (result.first_dirty_offset, result.end_offset, bound)
     rules = Rules(*span, options.now_ms, world.retention_ms, world.protected(), proven, topic.segment_bytes)
@@ -100,7 +100,7 @@ def files(path: Path) -> dict[str, bytes]:
 
 
 def check_sizes(path: Path, changed: list[int], before: object, after: dict[int, object], topic: TopicConfig) -> None:
-    """U-17: what was merged fits the segment size; C-63."""
+    """U-17: merged segments fit the segment size; C-63."""
     for base in changed:
         following = min((other for other in after if other > base), default=2**63)
         sources = [other for other in before if base <= other < following]  # type: ignore[attr-defined]
@@ -133,8 +133,8 @@ def test_many_rounds(seed: int, segments: int, batches: int, rounds: int) -> Non
 
 
 @pytest.mark.long
-def test_a_segment_below_the_clean_point_put_anew(tmp_path: Path) -> None:
-    """U-10, found by chance: --first-dirty wrote the last clean segment again, and Kafka's checkpoint went back."""
+def test_a_segment_below_the_checkpoint_written_again(tmp_path: Path) -> None:
+    """U-10, found at random: --first-dirty wrote the last clean segment again, and Kafka's checkpoint went back."""
     run_rounds(tmp_path, 135, segments=1, batches=1, rounds=4)
 
 
@@ -163,11 +163,11 @@ def run_rounds(root: Path, seed: int, segments: int, batches: int, rounds: int) 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), segments=st.integers(2, 6), batches=st.integers(1, 8))
 def test_second_run_changes_nothing(seed: int, segments: int, batches: int) -> None:
-    """A fixed point (C-32): with the same clock the whole log, looked at again, stays as it is, inodes included."""
+    """A fixed point (C-32): with the same clock a second cleaning of the whole log changes nothing, inodes included."""
     with scratch() as root:
         world = GrowingLog(root, seed, segments, batches)
-        # Every source counts with the header that the end of a group keeps. In segments that hold only a few of these
-        # the estimate keeps apart what the second run would join.
+        # Every source counts with the header that the end of a group keeps. In segments with few other bytes, the
+        # estimate separates groups that the second cleaning would join.
         topic = world.topic(700)
         options = CleaningOptions(now_ms=world.now_ms, force=True, from_start=True)
         first = clean(world.path, options, topic, world.resources())

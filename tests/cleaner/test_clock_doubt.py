@@ -1,4 +1,4 @@
-"""A clock of which nobody knows whether it is right: Wishes.clock_doubt_ms."""
+"""A clock that may be wrong: Wishes.clock_doubt_ms."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def root() -> Iterator[Path]:
         yield path / "logs"
 
 
-def test_by_either_time_no_tombstone_goes_too_early(root: Path) -> None:
-    """R534-2: a new horizon counts from the later time, and what has one goes by the earlier."""
+def test_by_either_time_no_tombstone_is_removed_early(root: Path) -> None:
+    """R534-2: a new horizon uses the later time, and an existing one is compared with the earlier."""
     make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1"), ("a", None)), 2: batch(2, ("b", "1")), 3: b""})})
     topic = config(delete_retention_ms=1000)
     clean_all(root, NOW, topic, clock_doubt_ms=DAY_MS)

@@ -1,4 +1,4 @@
-"""The time of the batch that only closes its group (U-13): what a broker takes for the segment's goes by it."""
+"""The time of a batch that only closes its group (U-13), which a broker uses as the segment's time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def root() -> Iterator[Path]:
 
 
 def times(root: Path) -> dict[int, list[tuple[int, int, int]]]:
-    """Last offset, records and largest timestamp of each batch, by segment."""
+    """Last offset, records and largest timestamp per batch, by segment."""
     return {
         base: [(each.header.last_offset, len(each.records), each.header.max_timestamp) for each in batches]
         for base, batches in read_segments(root / NAME).items()
@@ -48,8 +48,8 @@ def v0(offset: int, key: str, value: str = "1", timestamp: int = -1) -> bytes:
 
 @pytest.mark.parametrize("form", [v2, v1, v0])
 @pytest.mark.parametrize("time_ms", [-1, OLD, NOW])
-def test_beside_others(root: Path, form: object, time_ms: int) -> None:
-    """U-13: -1, whatever the time and the format of the batch that was there, and whatever the others have."""
+def test_next_to_others(root: Path, form: object, time_ms: int) -> None:
+    """U-13: -1, whatever the time and the format of the former batch, and whatever the others have."""
     assert callable(form)
     first = form(0, "a", LARGE) + form(1, "b", timestamp=OLD) + form(2, "d", timestamp=time_ms)
     second = form(3, "c", LARGE) + form(4, "d", timestamp=NOW)
@@ -61,7 +61,7 @@ def test_beside_others(root: Path, form: object, time_ms: int) -> None:
 
 
 def test_a_closing_batch_in_an_earlier_source(root: Path) -> None:
-    """U-13: the others of the group may lie in segments before it."""
+    """U-13: the other batches of the group may be in earlier segments."""
     logs = {0: v2(0, "a"), 1: v2(1, "g"), 2: v2(2, "d"), 3: v2(3, "e", LARGE) + v2(4, "d") + v2(5, "g"), 6: b""}
     make_log_dir(root, {NAME: Partition(logs)})
     clean_all(root, NOW, config(**SMALL))
@@ -69,7 +69,7 @@ def test_a_closing_batch_in_an_earlier_source(root: Path) -> None:
 
 
 def test_alone(root: Path) -> None:
-    """U-13: 0 in a segment without records, or a search for a time would end at its file's; and it stays so."""
+    """U-13: 0 in a segment without records, or a search by time would end at the file's time; and it stays so."""
     second = v2(2, "c", LARGE, NOW)
     logs = {0: v2(0, "g", timestamp=NOW) + v2(1, "d", timestamp=NOW), 2: second, 3: v2(3, "d") + v2(4, "g"), 5: b""}
     make_log_dir(root, {NAME: Partition(logs)})
@@ -78,8 +78,8 @@ def test_alone(root: Path) -> None:
     assert clean_all(root, NOW, config(**SMALL)).outcome == "unchanged"
 
 
-def test_alone_in_the_end(root: Path) -> None:
-    """U-13: beside others it had no time; when they are gone it has time 0."""
+def test_alone_at_the_end(root: Path) -> None:
+    """U-13: next to others it had no time; once they are removed it has time 0."""
     closed = encode_batch([], base_offset=1)
     logs = {0: v2(0, "g", timestamp=NOW) + closed, 2: v2(2, "c", LARGE, NOW), 3: v2(3, "g"), 4: b""}
     make_log_dir(root, {NAME: Partition(logs)})
@@ -101,9 +101,9 @@ def test_alone_in_the_end(root: Path) -> None:
 def test_a_closing_batch_written_by_an_earlier_release(
     root: Path, record_ms: int, closed_ms: int, expected_ms: int
 ) -> None:
-    """U-13, U-37: a time that a broker would go by is reason enough to write the segment; once.
+    """U-13, U-37: a time that a broker would use is reason enough to write the segment again, once.
 
-    Whoever emptied it: Kafka's cleaner leaves the last batch of its range so, with its time, and drops it later.
+    Whichever cleaner emptied it: Kafka's leaves the last batch of its range so, with its time, and removes it later.
     """
     logs = {
         0: v2(0, "a", LARGE, record_ms) + encode_batch([], base_offset=1, max_timestamp=closed_ms),
@@ -118,7 +118,7 @@ def test_a_closing_batch_written_by_an_earlier_release(
 
 
 def test_alone_with_a_time(root: Path) -> None:
-    """U-13, U-37: an old one alone hides no times of the records behind it either, nor does it stay for ever."""
+    """U-13, U-37: a single old one hides no times of the records behind it either, and does not stay indefinitely."""
     logs = {
         0: encode_batch([], base_offset=0, max_timestamp=NOW),
         1: v2(1, "c", LARGE, OLD) + v2(2, "e", LARGE, OLD),
@@ -134,7 +134,7 @@ def test_alone_with_a_time(root: Path) -> None:
 @pytest.mark.parametrize("form", [v2, v1, v0])
 @pytest.mark.parametrize(("age_ms", "joined"), [(0, True), (9_000, True), (11_000, False), (10**9, False)])
 def test_a_file_of_another_time(root: Path, form: object, age_ms: int, *, joined: bool) -> None:
-    """U-17: what has no time is as old as its file, for the time span of a group too: retention goes by that."""
+    """U-17: a segment without a time is as old as its file, also for the time span of a group: retention uses that."""
     assert callable(form)
     first = form(0, "a") + form(1, "d")
     second = v2(2, "b", timestamp=NOW - age_ms) + v2(3, "d", timestamp=NOW - age_ms)

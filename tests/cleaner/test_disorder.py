@@ -1,4 +1,4 @@
-"""Logs whose offsets do not rise (U-45): what a reader sees last of its key stays, and nothing deleted is back."""
+"""Logs whose offsets do not rise (U-45): the last record per key stays, and no deleted key comes back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def root() -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """``last``: what the header says is the last offset."""
+    """``last``: the last offset in the header."""
 
     base: int
     rows: tuple[Row, ...]
@@ -61,7 +61,7 @@ def rows_of(root: Path) -> list[Row]:
 
 
 def view(rows: Sequence[Row], *, by_offset: bool) -> dict[bytes, bytes]:
-    """What is there of each key at last, in the order of the log or ``by_offset``."""
+    """The current records per key, in the order of the log or ``by_offset``."""
     in_order = sorted(rows, key=lambda row: row[0]) if by_offset else rows
     found = {key: value for _, key, value in in_order}
     return {key: value for key, value in found.items() if value is not None}
@@ -107,7 +107,7 @@ def random_batch(rng: random.Random, base: int, end: int, values: Iterator[int],
 
 
 def cleaned(rows: Sequence[Row], end: int) -> list[Row]:
-    """Without those that lie below the last one of their key. From row number ``end`` on nothing counts."""
+    """Without records below the last one of their key. From row number ``end`` on nothing counts."""
     last = {key: offset for offset, key, _ in rows[:end]}
     return [row for number, row in enumerate(rows) if number >= end or row[0] >= last[row[1]]]
 
@@ -127,7 +127,7 @@ def rows_below(root: Path, bound: int) -> int:
     "seed", [pytest.param(seed, marks=pytest.mark.long) if seed >= 40 else seed for seed in range(150)]
 )
 def test_random_disorder(root: Path, seed: int) -> None:
-    """U-45: over rounds at any time both readers see the same, and at first exactly what is superseded goes."""
+    """U-45: over cleanings at any time both readers see the same, and at first exactly the superseded records go."""
     rng = random.Random(seed)
     segments = random_log(rng)
     make_log_dir(root, {NAME: Partition(segments)})
@@ -176,7 +176,7 @@ def test_the_same_offsets_with_other_values(root: Path) -> None:
 
 
 def test_a_later_record_supersedes_the_disordered_ones(root: Path) -> None:
-    """U-45: both copies of a batch that was written twice go for a record behind them."""
+    """U-45: both copies of a batch that was written twice are removed for a later record."""
     twice = Batch(0, ((0, b"k", b"1"), (1, b"j", b"1")), 1).encoded()
     late = Batch(2, ((2, b"k", b"2"),), 2).encoded()
     make_log_dir(root, {NAME: Partition({0: twice + twice, 2: late, 3: Batch(3, ((3, b"z", b"1"),), 3).encoded()})})
@@ -186,7 +186,7 @@ def test_a_later_record_supersedes_the_disordered_ones(root: Path) -> None:
 
 @pytest.mark.parametrize("control", [False, True])
 def test_transactions_in_disorder_are_refused(root: Path, control: bool) -> None:
-    """U-45: which of them a reader takes for aborted depends on their offsets; the error names a way out."""
+    """U-45: which of them a reader treats as aborted depends on their offsets; the error shows a way out."""
     record = Record(b"\0\0\0\1", b"\0\0\0\0\0\0") if control else Record(b"k", b"1")
     settings = {"producer_id": 5, "producer_epoch": 0, "base_sequence": -1 if control else 0, "transactional": True}
     txn = encode_batch([record], base_offset=0, control=control, **settings)
@@ -214,7 +214,7 @@ def test_a_batch_below_its_segment_is_refused(root: Path) -> None:
 
 
 def test_intervals() -> None:
-    """U-45: what touches becomes one; all that it holds is found."""
+    """U-45: touching intervals become one; every contained offset is found."""
     rng = random.Random(5)
     for _ in range(200):
         parts = [[first, first + rng.randint(0, 6)] for first in (rng.randint(0, 60) for _ in range(rng.randint(0, 9)))]
@@ -237,7 +237,7 @@ def wrapper(magic: int, *rows: Row) -> bytes:
 @pytest.mark.parametrize("convert", [True, False])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_equal_offsets_inside_of_a_wrapper(root: Path, magic: int, convert: bool) -> None:
-    """U-45: clients that number nothing wrote such wrappers. Of one offset both records of a key stay."""
+    """U-45: clients that number nothing wrote such wrappers. Two records of a key with one offset both stay."""
     old = wrapper(magic, (2, b"a", b"1"), (2, b"b", b"2"), (2, b"a", b"3"))
     new = Batch(3, ((3, b"b", b"4"),), 3).encoded()
     make_log_dir(root, {NAME: Partition({2: old + new, 4: Batch(4, ((4, b"tail", b"t"),), 4).encoded()})})
@@ -290,7 +290,7 @@ def test_offsets_that_go_back_inside_of_a_wrapper(root: Path, seed: int, convert
 
 
 @pytest.mark.parametrize(("magic", "convert", "is_cleaned"), [(0, False, True), (1, True, True), (1, False, False)])
-def test_a_wrapper_whose_last_message_goes(root: Path, magic: int, convert: bool, is_cleaned: bool) -> None:
+def test_a_wrapper_whose_last_message_is_removed(root: Path, magic: int, convert: bool, is_cleaned: bool) -> None:
     """U-45: v1 counts back from the wrapper's offset, so its last message has to have the highest one."""
     old = wrapper(magic, (3, b"a", b"1"), (2, b"a", b"2"), (4, b"b", b"3"))
     rest = Batch(5, ((5, b"b", b"4"),), 5).encoded()

@@ -1,4 +1,4 @@
-"""How many keys a log holds, guessed from a few stretches; and that the guess saves the pass it is there to save."""
+"""The number of keys of a log, estimated from a few samples, and the pass that the estimate saves."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_part_of_a_segment(tmp_path: Path) -> None:
 
 
 def test_no_or_wrong_indexes(tmp_path: Path) -> None:
-    """Without indexes segments are sampled at their beginnings; places that are no batch's beginning give nothing."""
+    """Without indexes segments are sampled at their beginnings; positions inside of a batch give nothing."""
     plan = plan_of_shape(tmp_path, LogShape("", "", 128, 64, 0.1), 16 * MIB, segments=16)
     expected = _true_keys(plan)
     indexes = sorted((tmp_path / "log" / str(PARTITION)).glob("*.index"))
@@ -70,7 +70,7 @@ def test_no_or_wrong_indexes(tmp_path: Path) -> None:
     assert distinct_keys(plan) == pytest.approx(expected, rel=0.3)
     for path in (tmp_path / "log" / str(PARTITION)).glob("*.log"):
         path.write_bytes(bytes(path.stat().st_size))
-    assert distinct_keys(plan) == 0, "phase 1 will say what is wrong"
+    assert distinct_keys(plan) == 0, "phase 1 will report the damage"
     assert first_shards(plan, 1) == 1
 
 
@@ -86,19 +86,19 @@ def _stretches(total: int, *, hot: int, fresh: int, repeats: int) -> list[np.nda
 @pytest.mark.slow
 @pytest.mark.parametrize(("hot", "fresh"), [(1000, 0), (1000, 10), (1000, 100), (0, 1000), (0, 30)])
 def test_hot_keys_and_new_ones(hot: int, fresh: int) -> None:
-    """Where a few keys make most records and the others never come back, the others are most of the keys."""
+    """If a few keys make most records and the others never come back, the others are most of the keys."""
     everything = _stretches(1000, hot=hot, fresh=fresh, repeats=1)
     true = len(np.unique(np.concatenate(everything)))
     assert true * 0.85 <= extrapolate(everything[::32], 1000.0) <= true * 1.05
 
 
-def test_nothing_unseen() -> None:
-    """When all was sampled, what was seen is what there is."""
+def test_a_complete_sample_adds_nothing() -> None:
+    """When everything was sampled, the sampled keys are all keys."""
     everything = _stretches(8, hot=5, fresh=7, repeats=2)
     assert extrapolate(everything, 8.0) == 5 + 4 * 7
 
 
-def test_no_wasted_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_unnecessary_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-20: enough shards from the start, hardly more than needed: every index pass is the first of its shard."""
     plan = replace(plan_of_shape(tmp_path, LogShape("", "", 128, 64, 0.3), 16 * MIB), map_bytes=256 * 1024)
     passes = _count_passes(monkeypatch)
@@ -124,7 +124,7 @@ def test_a_guess_too_low_costs_time_only(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_nothing_is_read_when_all_offsets_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An upper bound that costs nothing: every key has an offset of its own."""
+    """An upper bound without cost: every offset may be a key."""
     plan = plan_of_shape(tmp_path, LogShape("", "", 128, 64, 0.3), 1 * MIB)
     offsets = plan.end_offset - plan.first_dirty_offset
     monkeypatch.delattr(estimate, "distinct_keys")
@@ -142,5 +142,5 @@ def _count_passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         passes.append(keys.shard)
         build(index, decoder, keys)
 
-    monkeypatch.setattr(DirtyIndex, "build", counted)  # a pass that was in vain leaves no trace
+    monkeypatch.setattr(DirtyIndex, "build", counted)  # an unnecessary pass leaves no trace
     return passes

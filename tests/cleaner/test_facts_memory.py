@@ -1,4 +1,4 @@
-"""What is known of a log's batches and records has a bound, in memory (U-35)."""
+"""The facts about a log's batches and records have a limit, in memory (U-35)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_facts_of_all_batches_and_records_are_counted(chunks: list[tuple[int
 
 
 def test_the_times_that_batches_keep_are_counted() -> None:
-    """U-35, U-65: three of each batch, under that setting alone."""
+    """U-35, U-65: three per batch, with that setting alone."""
     rules = Rules(strategy="timestamp", winner_retention="write-time")
     needed = 100 * (BATCH_BYTES + SEGMENT_BATCH_BYTES + WRITE_TIME_BYTES)
     _takes(needed, [(0, 100, 0)], rules)

@@ -1,4 +1,4 @@
-"""Offsets that lie far apart, at the end of their range, or anywhere in a word of a bitmap."""
+"""Offsets that are far apart, at the end of their range, or anywhere in a word of a bitmap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a segment looks like is taken from its file, when all of it was read: the file may be gone by then."""
+"""A segment's properties come from its file, and only when all of it was read: it may be deleted by then."""
 
 from __future__ import annotations
 

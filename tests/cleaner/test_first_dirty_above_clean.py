@@ -1,4 +1,4 @@
-"""What nothing but a word shows to be clean may hold what its tombstones delete: ``--first-dirty``, and Kafka's."""
+"""A range that only --first-dirty or Kafka's checkpoint calls clean may hold the values that its tombstones delete."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def cleaned(log_dir: Path, now_ms: int, first_dirty: int | None = None) -> Clean
     return result
 
 
-def test_a_tombstone_in_the_part_left_out(tmp_path: Path) -> None:
-    """OP-10, U-10: its old value lies in the same part and nothing supersedes it now."""
+def test_a_tombstone_in_the_skipped_range(tmp_path: Path) -> None:
+    """OP-10, U-10: its old value is in the same range and nothing supersedes it now."""
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(LOG)})
-    cleaned(log_dir, NOW, first_dirty=3)  # the tombstone's batch is written anew, and has a horizon now
+    cleaned(log_dir, NOW, first_dirty=3)  # the tombstone's batch is written again, and has a horizon now
     result = cleaned(log_dir, NOW + 1000, first_dirty=3)
     assert (offsets(log_dir / NAME, 5), result.tombstones_waiting) == ([0, 1, 3, 4], 1)
     assert any("--first-dirty skips offsets 0 to 2" in note for note in result.notes)
@@ -53,7 +53,7 @@ def test_a_tombstone_in_the_part_left_out(tmp_path: Path) -> None:
 
 
 def test_first_dirty_inside_a_segment(tmp_path: Path) -> None:
-    """C-45: what is dirty follows the rules, whatever lies in front of it in the same segment."""
+    """C-45: the dirty section follows the rules, whatever precedes it in the same segment."""
     gone = batches(rec("a", value=None), rec("k", value="old"), rec("k", value=None), rec("z", value=None))
     log = {0: gone, 4: batches(rec("y"), first=4), 5: b""}
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(log, cleaner_offset=1)})
@@ -62,8 +62,8 @@ def test_first_dirty_inside_a_segment(tmp_path: Path) -> None:
     assert (offsets(log_dir / NAME, 5), result.removed.tombstone) == ([1, 2, 4], 2)
 
 
-def test_the_clean_part_by_kafkas_checkpoint(tmp_path: Path) -> None:
-    """C-45.5, C-02: below Kafka's own checkpoint a tombstone that has expired goes, as Kafka does it."""
+def test_the_clean_section_by_kafkas_checkpoint(tmp_path: Path) -> None:
+    """C-45.5, C-02: below Kafka's own checkpoint an expired tombstone is removed, as Kafka does it."""
     log = {**LOG, 0: batches(rec("a", value="old"))}
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(log, cleaner_offset=3)})
     cleaned(log_dir, NOW, first_dirty=3)
@@ -79,7 +79,10 @@ TWICE = {
     4: batches(rec("x"), first=4),
     5: b"",
 }
-"""Two records of k, as Kafka 4.3.1 leaves them when its dirty part begins behind an ABORT marker; z is deleted, too."""
+"""Two records of k, as Kafka 4.3.1 leaves them when its dirty section begins behind an ABORT marker.
+
+Z is deleted, too.
+"""
 
 
 def state_of(log_dir: Path) -> dict[str, Any]:
@@ -90,7 +93,10 @@ def state_of(log_dir: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("first", ["dirty", "tombstone removal"])
 @pytest.mark.parametrize("forgets", [None, "all", "unproven_below"])
 def test_two_records_of_a_key_below_kafkas_checkpoint(tmp_path: Path, first: str, forgets: str | None) -> None:
-    """U-50: its tombstone stays in every round, whatever is remembered; one without an older record goes."""
+    """U-50: its tombstone stays in every cleaning, whatever the stored state.
+
+    One without an older record is removed.
+    """
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(TWICE, cleaner_offset=4 if first == "dirty" else 5)})
     topic = config(segment_bytes=100)
     for row in range(3):
@@ -109,7 +115,10 @@ def test_two_records_of_a_key_below_kafkas_checkpoint(tmp_path: Path, first: str
 
 
 def test_newer_records_hold_no_tombstone_back(tmp_path: Path) -> None:
-    """U-50: what it deletes is below it; a newer record in the part that --first-dirty skips is none of that."""
+    """U-50: the deleted values are below it.
+
+    A newer record in the range that --first-dirty skips is not one of them.
+    """
     gone = encode_batch([Record(b"k", None, NOW)], delete_horizon=NOW)
     log = {0: gone + batches(rec("k", value="new"), first=1), 2: batches(rec("x"), first=2), 3: b""}
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(log, cleaner_offset=1)})
@@ -118,7 +127,7 @@ def test_newer_records_hold_no_tombstone_back(tmp_path: Path) -> None:
 
 
 def test_a_newer_record_in_the_active_segment_holds_no_tombstone_back(tmp_path: Path) -> None:
-    """U-50: the active segment lies above every tombstone, so no tombstone of an offset topic deletes its records."""
+    """U-50: the active segment is above every tombstone, so no tombstone of an offset topic deletes its records."""
     gone = encode_batch([Record(b"k", None, NOW)], delete_horizon=NOW)
     log = {0: gone + batches(rec("y"), first=1), 2: batches(rec("x"), first=2), 3: batches(rec("k"), first=3)}
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(log, cleaner_offset=2)})
@@ -126,8 +135,8 @@ def test_a_newer_record_in_the_active_segment_holds_no_tombstone_back(tmp_path: 
     assert (offsets(log_dir / NAME, 4), result.tombstones_waiting) == ([1, 2, 3], 0)
 
 
-def test_what_cleanerd_cleaned_itself_needs_no_proof(tmp_path: Path) -> None:
-    """U-50: --from-start removes both records, and what is clean from then on is cleanerd's own."""
+def test_a_range_that_cleanerd_cleaned_needs_no_proof(tmp_path: Path) -> None:
+    """U-50: --from-start removes both records, and the clean section is cleanerd's own from then on."""
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(TWICE, cleaner_offset=4)})
     topic = config(segment_bytes=100)
     assert clean(log_dir, CleaningOptions(NOW, force=True), topic).tombstones_waiting == 1
@@ -141,15 +150,15 @@ def test_what_cleanerd_cleaned_itself_needs_no_proof(tmp_path: Path) -> None:
     ("before", "first_dirty", "end", "after"),
     [(10, 0, 20, 0), (10, 0, 5, 10), (10, 10, 20, 10), (10, 15, 20, 10), (10, 4, 10, 4), (0, 10, 20, 0)],
 )
-def test_what_a_cleaning_proves(before: int, first_dirty: int, end: int, after: int) -> None:
-    """U-50: all of what was unproven must have been dirty, or nothing is known of its end."""
+def test_the_proof_of_a_cleaning(before: int, first_dirty: int, end: int, after: int) -> None:
+    """U-50: all of the unproven range must have been dirty, or nothing is known of its end."""
     assert unproven_after(before, first_dirty, end) == after
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), mode=st.sampled_from(["null", "header"]))
-def test_whatever_kafkas_checkpoint_says_no_deleted_key_comes_back(seed: int, mode: str) -> None:
-    """U-50, U-1: a checkpoint that is put anywhere, with and without cleanerd's state; a dictionary is the judge."""
+def test_no_deleted_key_comes_back_with_any_checkpoint(seed: int, mode: str) -> None:
+    """U-50, U-1: a checkpoint at any offset, with and without cleanerd's state; compared with a dictionary."""
     dice, shape = random.Random(seed), Shape("offset", mode=mode, expires=True)
     with scratch() as root:
         world = World(root, shape)

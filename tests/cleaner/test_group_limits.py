@@ -1,4 +1,4 @@
-"""A group whose first source alone grows past what a segment can hold (U-17, T-28)."""
+"""A group whose first source alone grows past the size that a segment can have (U-17, T-28)."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 
 class Written:
-    """Where a rewrite writes; tells how much came."""
+    """The output of a rewrite; counts the bytes."""
 
     def __init__(self) -> None:
         self.bytes = 0
 
     def lead(self) -> None:
-        """Nothing may stand in front."""
+        """No bytes may precede the output."""
 
     def write(self, block: NDArray[np.uint8], lead_bytes: int = 0) -> None:
-        """So much more."""
+        """Write this many bytes more."""
         self.bytes += len(block) - lead_bytes
 
 
 def test_a_first_source_that_no_segment_can_hold(tmp_path: Path) -> None:
-    """It is refused by name, before a byte past 2^31-1 is written, which no index takes."""
+    """It is refused by name, before a byte past 2^31-1 is written, which no index can address."""
     root = tmp_path / "logs"
     make_log_dir(root, {NAME: Partition({0: lopsided(0, "k", 900), 10: tail(10), 20: batch(20, ("z", "1"))})})
     log_dir, options = read_log_dir(root), CleaningOptions(now_ms=NOW, force=True)

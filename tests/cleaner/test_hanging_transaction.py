@@ -1,4 +1,4 @@
-"""OP-14: whose transaction holds a log back."""
+"""OP-14: which transaction limits the cleaning of a log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOW = 1_700_000_000_000
 
 
 def test_only_the_transaction_that_begins_there_is_named(tmp_path: Path) -> None:
-    """Two producers in one segment; a batch of no transaction, and an offset that no batch has, name nobody."""
+    """Two producers in one segment; a batch without a transaction, and an offset without a batch, name no producer."""
     data = b"".join(
         encode_batch([Record(b"a", b"1", NOW + offset)], base_offset=offset, transactional=producer is not None,
                      producer_id=-1 if producer is None else producer,
@@ -39,8 +39,8 @@ def test_only_the_transaction_that_begins_there_is_named(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("entries", [b"", b"\0" * 3, [(0, 1), (1, 2), (2, 3)], [(3, 60), (4, 10**6)]])
-def test_a_wrong_index_names_nobody_else(tmp_path: Path, entries: bytes | list[tuple[int, int]]) -> None:
-    """The index is a hint: at worst nobody is named."""
+def test_a_wrong_index_names_no_other_producer(tmp_path: Path, entries: bytes | list[tuple[int, int]]) -> None:
+    """The index is a hint: at worst no producer is named."""
     import numpy as np  # noqa: PLC0415 - only here
 
     data = encode_batch([Record(b"a", b"1", NOW)], transactional=True, producer_id=7, producer_epoch=1, base_sequence=0)

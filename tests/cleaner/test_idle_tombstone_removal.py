@@ -25,7 +25,7 @@ MOST_REMOVALS = 8
 
 
 def removed_in_time(path: Path, topic: TopicConfig, using: Resources, due_ms: int | None, now_ms: int) -> int:
-    """Clean when the last cleaning said, until none says so any more; returns when that was."""
+    """Clean at the times that the last cleaning reported, until none is reported; returns these times."""
     for _ in range(MOST_REMOVALS):
         if due_ms is None:
             return now_ms
@@ -44,7 +44,7 @@ def removed_in_time(path: Path, topic: TopicConfig, using: Resources, due_ms: in
     rounds=st.integers(1, 3),
     expiration_ms=st.sampled_from([1, DAY_MS]),
 )
-def test_an_idle_partition_keeps_nothing_that_may_go(
+def test_an_idle_partition_keeps_nothing_removable(
     shape: Shape, seed: int, retention_ms: int, rounds: int, expiration_ms: int
 ) -> None:
     """R534-3, R534-6, R192-1: a cleaning of everything, much later, finds no tombstone and no marker to remove."""
@@ -84,7 +84,7 @@ LATE = T0 + YEAR_MS
 
 
 def idle_log(root: Path, data: bytes, end: int, **files: object) -> Path:
-    """Clean by Kafka's checkpoint up to its active segment at ``end``; nothing is remembered of it."""
+    """Clean by Kafka's checkpoint up to its active segment at ``end``; without stored state."""
     return make_log_dir(root, {NAME: Partition({0: data, end: b""}, cleaner_offset=end, **files)})  # type: ignore[arg-type]
 
 
@@ -99,8 +99,8 @@ def test_force_removes_tombstones_of_a_log_that_kafka_cleaned(tmp_path: Path) ->
     assert clean(log_dir, CleaningOptions(LATE, force=True)).outcome == "skipped"
 
 
-def test_a_due_removal_is_named_where_nothing_is_dirty(tmp_path: Path) -> None:
-    """R534-6: without --force the reason says what waits."""
+def test_a_due_removal_is_named_when_nothing_is_dirty(tmp_path: Path) -> None:
+    """R534-6: without --force the reason names what is due."""
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition({0: keyed_batch(0, [("a", None)]), 1: b""})})
     topic = config(delete_retention_ms=1000)
     assert clean(log_dir, CleaningOptions(LATE, force=True), topic).next_purge_ms == LATE + 1000
@@ -118,8 +118,8 @@ def test_a_marker_that_kafka_left_alone(tmp_path: Path) -> None:
     assert clean(log_dir, CleaningOptions(LATE + 1000, force=True), topic, using).removed.marker == 1
 
 
-def test_what_is_clean_above_the_end_of_a_cleaning_is_unknown(tmp_path: Path) -> None:
-    """R534-6: --cleanable-to ends below the clean point, so another look has to find the horizons above."""
+def test_horizons_above_the_end_of_a_cleaning_are_unknown(tmp_path: Path) -> None:
+    """R534-6: --cleanable-to ends below the first dirty offset, so another scan has to find the horizons above."""
     held = encode_batch([Record(b"b", None, T0)], base_offset=1, delete_horizon=LATE)
     log = {0: keyed_batch(0, [("a", "1")]), 1: held, 2: b""}
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(log, cleaner_offset=2)})
@@ -129,7 +129,7 @@ def test_what_is_clean_above_the_end_of_a_cleaning_is_unknown(tmp_path: Path) ->
 
 
 def test_a_tombstone_removal_ends_at_the_high_watermark(tmp_path: Path) -> None:
-    """S-01: the clean section can reach above a limit; what is above the limit is not touched."""
+    """S-01: the clean section can reach above a limit; nothing above the limit is touched."""
     held = [encode_batch([Record(b"%d" % row, None, T0)], base_offset=row, delete_horizon=T0) for row in range(2)]
     log = {0: held[0], 1: held[1], 2: b""}
     for name, wished in (("force", {"force": True}), ("tombstone removal", {"tombstone_removal": True})):

@@ -1,4 +1,4 @@
-"""Keys on disk (U-43): the same decision as passes, whatever goes wrong with the file, and a linear cost."""
+"""Keys on disk (U-43): the same decisions as with passes, whatever happens to the file, at a linear cost."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 SHAPE = LogShape("", "", 128, 16, 0.5)
 FEW_KEYS = 0.02
-"""A load with which the smallest map takes 61 keys."""
+"""A load with which the smallest map holds 61 keys."""
 
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory on a disk: the tests' own may lie in memory."""
+    """A directory on a disk: the tests' own may be in memory."""
     with tempfile.TemporaryDirectory(prefix="cleanerd-keys-", dir="/var/tmp") as path:
         yield Path(path)
 
@@ -136,7 +136,7 @@ def test_the_same_decision(
     seed=st.integers(0, 2**32),
 )
 def test_histories_end_alike(strategy: str, expires: bool, seed: int) -> None:
-    """U-43: tombstones, transactions, old formats, several cleanings; each is held against a dict by the world."""
+    """U-43: tombstones, transactions, old formats, several cleanings; each is compared with a dictionary."""
     ends = []
     for map_dir in ("", "/var/tmp"):  # noqa: S108
         with scratch() as root:
@@ -146,8 +146,8 @@ def test_histories_end_alike(strategy: str, expires: bool, seed: int) -> None:
     assert ends[0] == ends[1]
 
 
-def test_what_fits_needs_no_file(tmp_path: Path, place: Path) -> None:
-    """Keys on disk take the place of passes and of nothing else."""
+def test_keys_that_fit_need_no_file(tmp_path: Path, place: Path) -> None:
+    """Keys on disk replace passes and nothing else."""
     plan = replace(_plan(tmp_path), map_bytes=64 * MIB, map_load=0.85)
     found = _decision(_on_disk(plan, place / "missing"))
     assert (found.passes, found.map_note) == (1, "")
@@ -186,7 +186,7 @@ def test_parts_that_do_not_fit_are_halved(tmp_path: Path, place: Path, shards: i
 
 
 def test_a_switch_of_strategy_counts_with_keys_on_disk_too(tmp_path: Path, place: Path) -> None:
-    """``plan --exact`` of a changed strategy looks for winners twice."""
+    """``plan --exact`` of a changed strategy decides retained records twice."""
     plan = _plan(tmp_path, 256 * 1024)
     other = Rules("timestamp", "", "long", "null", "", "horizon", winner_retention="write-time")
     with ReaderPool(plan.path, workers=1, chunk_bytes=MIB) as pool:
@@ -245,7 +245,7 @@ def test_a_disk_that_is_read_only(tmp_path: Path, place: Path) -> None:
 
 
 def test_the_limit_of_the_file(tmp_path: Path, place: Path) -> None:
-    """U-43: ``cleanerd.map.max.bytes``, before the keys are cut, and while they are, where there are more of them."""
+    """U-43: ``cleanerd.map.max.bytes``, before the keys are written, and during that, if there are more of them."""
     plan = _plan(tmp_path)
     limited = replace(plan, map_file_bytes=100_000)
     _in_passes(limited, place, "more than 97.7 KiB (cleanerd.map.max.bytes)")
@@ -256,7 +256,7 @@ def test_the_limit_of_the_file(tmp_path: Path, place: Path) -> None:
 
 
 def test_the_reserve_stays_free(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-43: ``cleanerd.disk.reserve`` counts there too; without it a tenth of the disk stays free."""
+    """U-43: ``cleanerd.disk.reserve`` applies there too; without it a tenth of the disk stays free."""
     plan = _plan(tmp_path)
     found = _decision(replace(_on_disk(plan, place), map_reserve_bytes=1 << 60))
     assert found.passes > 1
@@ -291,8 +291,8 @@ def test_a_disk_that_fails(
 
 
 @pytest.mark.parametrize("damage", ["zeros", "short"])
-def test_rows_that_do_not_come_back(tmp_path: Path, place: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-43: what a disk lost is read as it was before. The checksum tells, and the log is read again."""
+def test_lost_rows(tmp_path: Path, place: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-43: rows that a disk lost may come back as older data. The checksum shows it, and the log is read again."""
     plan = _plan(tmp_path)
     real = os.pread
 
@@ -319,7 +319,7 @@ def test_files_may_not_be_as_large(tmp_path: Path, place: Path) -> None:
 
 
 def test_a_disk_that_is_really_full(tmp_path: Path, place: Path) -> None:
-    """No call is replaced: an ext4 of 4 MiB without room; and one where others take the room meanwhile."""
+    """No call is replaced: an ext4 of 4 MiB without space; and one where other writers take the space meanwhile."""
     with ext4(place, image_bytes=4 * MIB, room_bytes=64 * MIB) as disk:
         status = os.statvfs(disk)
         with (disk / "ballast").open("wb") as file:
@@ -328,7 +328,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path, place: Path) -> None:
 
 
 def test_no_other_user_can_read_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-43: mode 0600 and no name, also where a file system makes no file without one."""
+    """U-43: mode 0600 and no name, also if a file system makes no file without one."""
     real = os.open
 
     def without(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
@@ -360,7 +360,7 @@ with key_file.opened(sys.argv[1]) as descriptor:
 
 
 def test_nothing_is_left_after_a_kill(place: Path) -> None:
-    """U-43: the room is free again, and no name was ever there."""
+    """U-43: the space is free again, and the file never had a name."""
     with subprocess.Popen([sys.executable, "-c", _KILLED, str(place)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "written\n"

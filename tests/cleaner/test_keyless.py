@@ -10,8 +10,8 @@ from tests.support.logs import BASE_TIMESTAMP_MS, keyed_batch
 NOW = BASE_TIMESTAMP_MS + 1000
 
 
-def test_keyless_records_in_the_clean_part_go() -> None:
-    """C-20, C-45: none is in the index, so none would be newer; they go all the same, in the clean part too."""
+def test_records_without_a_key_in_the_clean_section_are_removed() -> None:
+    """C-20, C-45: none is in the index, so none would be newer; they are removed, also from the clean section."""
     logs = {
         0: keyed_batch(0, [("a", "1"), (None, "2"), ("", "3")]),
         3: keyed_batch(3, [("b", "1"), (None, "2")]),
@@ -28,8 +28,8 @@ def test_keyless_records_in_the_clean_part_go() -> None:
     assert (result.removed.no_key, result.removed.superseded) == (2, 0)
 
 
-def test_keyless_records_in_the_dirty_part_are_counted_as_keyless() -> None:
-    """C-20: what goes is counted as keyless, not as superseded by the next one without a key; "" is a key."""
+def test_records_without_a_key_in_the_dirty_section_have_their_own_count() -> None:
+    """C-20: a removed one is not counted as superseded by the next one without a key; "" is a key."""
     with scratch() as path:
         logs = {0: keyed_batch(0, [(None, "1"), ("", "2"), (None, "3")]), 3: b""}
         make_log_dir(path / "logs", {NAME: Partition(logs)})

@@ -34,7 +34,7 @@ BLOCK = 4096
 
 @pytest.fixture(params=["disk", "memory"])
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A file system with direct I/O, where the machine has one, and one in memory."""
+    """A file system with direct I/O, if the machine has one, and one in memory."""
     if request.param == "disk":
         yield tmp_path
         return
@@ -90,7 +90,7 @@ def _in_a_page(lead: np.ndarray, data: np.ndarray, *, shift: int) -> np.ndarray:
 @pytest.mark.long
 @given(data=st.data())
 def test_blocks_with_and_without_their_lead(data: st.DataObject) -> None:
-    """Whatever was asked for a lead, wherever blocks lie and however short they are: every byte arrives, in order."""
+    """For any requested lead, position and length of blocks: every byte arrives, in order."""
     steps = data.draw(
         st.lists(
             st.tuples(st.integers(0, 3 * BLOCK), st.sampled_from(["plain", "lead", "elsewhere"])),
@@ -119,7 +119,7 @@ def test_blocks_with_and_without_their_lead(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("behind", [False, True])
 def test_files_share_a_buffer_one_after_the_other(directory: Path, behind: bool) -> None:
-    """A long file before a short one: nothing of it may show up there."""
+    """A long file before a short one: no byte of it may appear there."""
     buffer = WriteBuffer(behind=behind)
     for name, count in (("a", 3 * BLOCK + 5), ("b", BLOCK + 1)):
         output = _open(directory / name, buffer)
@@ -131,7 +131,7 @@ def test_files_share_a_buffer_one_after_the_other(directory: Path, behind: bool)
 
 
 def assert_written_behind(directory: Path) -> None:
-    """What fills several buffers, in pieces of an odd size, stands in the file as it came."""
+    """Data that fill several buffers, in pieces of an odd size, are in the file as they came."""
     buffer = WriteBuffer(behind=True)
     content = _bytes(5 * BUFFER_BYTES + 1234)
     output = _open(directory / "a", buffer)
@@ -154,7 +154,7 @@ def writing_by(write: Callable[[int, memoryview], int], monkeypatch: pytest.Monk
 
 
 def test_a_failure_behind_is_reported(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No space for the thread: whoever writes on hears of it, at the next full buffer or at the end."""
+    """No space for the thread: the writer learns of it, at the next full buffer or at the end."""
 
     def full(_: int, __: memoryview) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -162,7 +162,7 @@ def test_a_failure_behind_is_reported(directory: Path, monkeypatch: pytest.Monke
     writing_by(full, monkeypatch)
     buffer = WriteBuffer(behind=True)
     output = _open(directory / "a", buffer)
-    # Not at a page's start, as NumPy's memory is now and then: that would be written at once, by nobody else.
+    # Not at a page's start, as NumPy's memory sometimes is: that would be written at once, by the calling thread.
     output.write(_in_a_page(_bytes(0), _bytes(BUFFER_BYTES), shift=8))
     with pytest.raises(CleanerdError, match="cannot be written: No space left"):
         output.finish()
@@ -171,7 +171,7 @@ def test_a_failure_behind_is_reported(directory: Path, monkeypatch: pytest.Monke
 
 
 class _SignalledError(Exception):
-    """What a signal's handler raises."""
+    """Raised by a signal's handler."""
 
 
 def test_a_signal_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ def test_a_signal_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         threading.Timer(0.2, go_on.set).start()
         raise _SignalledError
 
-    def signal_who_waits(main: int) -> None:
+    def signal_when_waiting(main: int) -> None:
         calls = [""]
         while calls[0] != "wait" or "finish" not in calls:
             time.sleep(0.01)
@@ -201,7 +201,7 @@ def test_a_signal_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     before = signal.signal(signal.SIGALRM, signalled)
     try:
         output.write(_in_a_page(_bytes(0), _bytes(BUFFER_BYTES), shift=8))
-        threading.Thread(target=signal_who_waits, args=[threading.get_ident()]).start()
+        threading.Thread(target=signal_when_waiting, args=[threading.get_ident()]).start()
         with pytest.raises(_SignalledError):
             output.finish()
         output.close()
@@ -222,7 +222,7 @@ def _is_direct(descriptor: int) -> bool:
 
 
 def test_writes_cut_short_and_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A direct write that ends at an odd byte: the next one would be refused, so the rest goes through the cache."""
+    """A direct write that ends at an odd byte: the next one would be refused, so the rest uses the cache."""
     real = os.write
     calls: list[bool] = []
 
@@ -249,7 +249,7 @@ def test_writes_cut_short_and_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("error_number", [errno.ENOSPC, errno.EIO, errno.EINVAL])
 def test_read_errors_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error_number: int) -> None:
-    """Also EINVAL when direct I/O is not to blame for it."""
+    """Also EINVAL when direct I/O is not the cause."""
 
     def write(_descriptor: int, _data: memoryview) -> int:
         raise OSError(error_number, os.strerror(error_number))
@@ -278,6 +278,6 @@ def test_past_the_page_cache_where_it_can_be(tmp_path: Path, monkeypatch: pytest
     output.write(_bytes(BUFFER_BYTES + BLOCK + 7))
     output.finish()
     output.close()
-    direct = [size for is_direct, size in seen if is_direct]  # in one piece where the first was not taken in time
+    direct = [size for is_direct, size in seen if is_direct]  # in one piece if the first was not read in time
     assert (sum(direct), [size % BLOCK for size in direct]) == (BUFFER_BYTES + BLOCK, [0] * len(direct))
     assert seen[len(direct) :] == [(False, 7)]

@@ -122,7 +122,7 @@ def changed(path: str, value: Any) -> bytes:
 
 
 def test_a_newer_format_is_refused() -> None:
-    """A reader refuses a higher format, even when nothing else of it makes sense."""
+    """A reader refuses a higher format, even when the rest of it is invalid."""
     for data in (changed("format", 2), b'{"format": 9, "groups": "elsewhere"}'):
         with pytest.raises(UnsupportedLogError, match=r"format [29]"):
             Manifest.from_json(data, "x")
@@ -189,8 +189,8 @@ def test_written_to_a_directory_and_read_back(tmp_path: Path) -> None:
         os.close(directory)
 
 
-def test_no_larger_than_what_is_read(tmp_path: Path) -> None:
-    """U-35: a planted one of 250 MB took 2 GiB wherever a partition was looked at; and none that large is written."""
+def test_writer_and_reader_have_the_same_size_limit(tmp_path: Path) -> None:
+    """U-35: a planted one of 250 MB took 2 GiB in every scan of the partition; larger ones are not written either."""
     directory = os.open(tmp_path, os.O_RDONLY)
     try:
         write_manifest(directory, manifest())

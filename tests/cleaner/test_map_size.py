@@ -1,4 +1,4 @@
-"""How large a map is made: by the keys that are expected, within what is allowed; a wrong guess costs time only."""
+"""The size of a map: by the expected keys, within the limit; a wrong estimate costs only time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _decision(plan: CleaningPlan, sizing: MapSizing = SIZING) -> Decision:
 
 
 def test_few_keys_take_a_small_map(tmp_path: Path) -> None:
-    """U-19: not room for every offset, when most of them repeat a key; and no key is without room."""
+    """U-19: without space for every offset, if most of them repeat a key; and no key is without space."""
     plan = replace(plan_of_shape(tmp_path, OFTEN, 16 * MIB), map_bytes=64 * MIB)
     size = GUESSING.first_size(plan)
     assert size.shards == 1
@@ -58,8 +58,8 @@ def test_a_small_map_is_not_guessed_at(tmp_path: Path) -> None:
     assert MapSizing(distinct_keys=unexpected).first_size(plan) == MapSize(most_bytes(plan), 1)
 
 
-def test_a_guess_that_is_too_low_changes_nothing(tmp_path: Path) -> None:
-    """U-20: phase 1 begins again with all the memory that the range may take, before keys are cut into shards."""
+def test_a_low_estimate_changes_nothing(tmp_path: Path) -> None:
+    """U-20: phase 1 starts again with all the memory that the range may need, before keys are cut into shards."""
     plan = replace(plan_of_shape(tmp_path, SELDOM, 16 * MIB), map_bytes=64 * MIB)
     expected = _decision(plan)
     tried: list[MapSize] = []

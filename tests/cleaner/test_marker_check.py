@@ -74,7 +74,7 @@ def entry(first: int, last: int, producer: int = 7) -> Entry:
 
 @dataclass(frozen=True)
 class State:
-    """A log, its transaction index, and what becomes of it: the offsets of ``k`` that stay, or words of the refusal."""
+    """A log, its transaction index, and the outcome: the retained offsets of ``k``, or the text of the refusal."""
 
     segments: Mapping[int, bytes]
     index: Mapping[int, list[Entry]]
@@ -253,8 +253,8 @@ SOUND = {
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_sound_but_odd(root: Path, name: str) -> None:
-    """U-44: what cleanings, retention and transaction version 2 leave is cleaned without a word."""
+def test_sound_but_unusual(root: Path, name: str) -> None:
+    """U-44: results of cleanings, retention and transaction version 2 are cleaned without a note."""
     state = SOUND[name]
     result = outcome(root, state)
     assert result.error is None, result.reason
@@ -264,7 +264,7 @@ def test_sound_but_odd(root: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, state in STATES.items() if state.refused])
 def test_the_way_out(root: Path, name: str) -> None:
-    """U-44: after what the refusal asks for, the log is cleaned by its markers."""
+    """U-44: after the advice of the refusal, the log is cleaned by its markers."""
     state = STATES[name]
     reason = outcome(root, state).reason
     if deletions := re.findall(r"\d{20}\.(?:index|snapshot)", reason.partition("delete ")[2]):
@@ -293,7 +293,7 @@ CORRECTED = {
 
 @pytest.mark.parametrize("name", CORRECTED)
 def test_the_index_is_corrected_too(root: Path, name: str) -> None:
-    """U-44, C-69: readers use the index, so the cleaned one says what the markers say; the next cleaning agrees."""
+    """U-44, C-69: readers use the index, so the cleaned one agrees with the markers; the next cleaning agrees too."""
     state = STATES[name]
     make_log_dir(root, {NAME: Partition({**state.segments, 5: plain(5, "z", "1"), 6: b""}, aborted=state.index)})
     clean_all(root, NOW)
@@ -303,8 +303,8 @@ def test_the_index_is_corrected_too(root: Path, name: str) -> None:
     assert "the markers in the log decide" not in "; ".join(clean_all(root, NOW).notes)
 
 
-def test_an_index_of_a_segment_that_stays_otherwise(root: Path) -> None:
-    """U-44: committed data that the index hides from readers is shown again, also where no record goes."""
+def test_an_index_of_an_otherwise_unchanged_segment(root: Path) -> None:
+    """U-44: committed data that the index hides from readers is visible again, also if no record is removed."""
     make_log_dir(root, {NAME: Partition({1: data(1, "new") + end(2, commit=True), **TAIL}, aborted={1: [entry(1, 2)]})})
     clean_all(root, NOW)
     assert offsets_of(root) == [1]
@@ -312,7 +312,7 @@ def test_an_index_of_a_segment_that_stays_otherwise(root: Path) -> None:
 
 
 def test_at_the_next_start(root: Path) -> None:
-    """U-44: a plan that rests on corrected entries is applied; the wrong index is what it was."""
+    """U-44: a staged cleaning with corrected entries is applied; the wrong index is unchanged since."""
     make_log_dir(root, {NAME: STATES["no entry"].partition()})
     name, options = parse_topic_partition_dir(NAME), CleaningOptions(now_ms=NOW, force=True, from_start=True)
     assert name is not None
@@ -387,7 +387,7 @@ def random_log(pick: random.Random) -> tuple[dict[int, bytes], dict[int, list[En
 def spoiled(
     pick: random.Random, index: Mapping[int, list[Entry]], segments: Mapping[int, bytes]
 ) -> dict[int, list[Entry]]:
-    """The index with a few entries gone, changed or invented; still one that can be read."""
+    """The index with a few entries removed, changed or invented; it can still be read."""
     last = max(segments)
     wrong: dict[int, list[Entry]] = {}
     for base, entries in index.items():

@@ -1,7 +1,7 @@
-"""Memory: what a cleaning takes does not grow with the number of keys, only with map, read buffers and a few bits.
+"""A cleaning's memory does not grow with the number of keys, only with map, read buffers and a few bits.
 
-Measured as the most that the process ever had resident (VmHWM, which an ``exec`` sets back; ru_maxrss is not less than
-that of the process which started it), less what a start on an empty log directory takes.
+Measured as the peak resident memory of the process (VmHWM, which an ``exec`` resets; ru_maxrss is at least that of the
+parent process), minus that of a start on an empty log directory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ sys.exit(code)
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What a process told, and the most memory that it had."""
+    """A process's output, and its peak memory."""
 
     partition: dict[str, object]
     peak_bytes: int
@@ -98,7 +98,7 @@ def _check(tmp_path: Path, size: int, superseded: float, map_bytes: int, *, leas
     assert (sorted(same), different) == (names, [[], []])
 
 
-def test_more_keys_than_the_map_takes(tmp_path: Path) -> None:
+def test_more_keys_than_the_map_holds(tmp_path: Path) -> None:
     """OP-2, U-20: the smallest map that Kafka allows."""
     _check(tmp_path, 96 * MIB, 0.2, MIB + 1, least_keys=75_000)
 

@@ -1,4 +1,4 @@
-"""What a cleaning writes, told before it is made (U-54), and outputs that grow (U-53, U-55)."""
+"""A cleaning's output size, reported before it is written (U-54), and outputs that grow (U-53, U-55)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def root() -> Iterator[Path]:
 
 
 def planned(root: Path, topic: TopicConfig, with_resources: Resources) -> tuple[int, list[tuple[int, int]]]:
-    """By how much the log is to shrink, and before and after of each group."""
+    """The planned reduction of the log, and the sizes before and after by group."""
     log_dir, options = read_log_dir(root), CleaningOptions(now_ms=NOW, force=True, from_start=True)
     found = survey(log_dir, TopicPartition("orders", 0), topic, StateStore(root.parent / "none"), options)
     with with_resources.readers(str(root / NAME)) as pool:
@@ -86,7 +86,7 @@ def test_the_plan_is_exact(root: Path, seed: int) -> None:
 
 
 def test_no_cleaning_that_makes_the_log_larger(root: Path) -> None:
-    """U-54: it is refused with what it would cost, and made all the same when somebody insists."""
+    """U-54: it is refused with its cost, and done nevertheless if the operator insists."""
     make_log_dir(root, {NAME: Partition(well_packed_log())})
     before = tree(root)
     saved, _ = planned(root, config(), resources())
@@ -139,7 +139,7 @@ def test_a_segment_that_grows_too_large_is_split(root: Path, batches: int) -> No
 
 
 def test_one_batch_that_grows_too_large_is_refused(root: Path) -> None:
-    """U-55: it cannot be split; the way out is named."""
+    """U-55: it cannot be split; the message shows the way out."""
     logs = well_packed_log(1)
     make_log_dir(root, {NAME: Partition(logs)})
     before = tree(root)

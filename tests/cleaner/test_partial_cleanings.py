@@ -1,4 +1,4 @@
-"""D-11: a cleaning whose keys need too many passes ends early, and the next one goes on where it ended."""
+"""D-11: a cleaning whose keys need too many passes ends early, and the next one continues there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAP_KEYS = 40
 LOAD = MAP_KEYS * VERSIONED_ENTRY_BYTES / MIN_VERSIONED_MAP_BYTES
-"""The smallest map takes about so many keys."""
+"""The number of keys that the smallest map holds, roughly."""
 
 RECORDS = 900
 
@@ -55,7 +55,7 @@ def random_log(seed: int) -> dict[int, bytes]:
 
 
 def limited(passes_bytes: int | None) -> Resources:
-    """A map of a few keys, and as many passes as that allows."""
+    """A map of a few keys, and the passes that it allows."""
     return replace(resources(map_bytes=1, map_load=LOAD), passes_bytes=passes_bytes)
 
 
@@ -73,8 +73,8 @@ def rounds(root: Path, strategy: str, passes_bytes: int | None) -> list[Cleaning
 @pytest.mark.parametrize("strategy", ["offset", "timestamp"])
 @given(seed=st.integers(0, 2**32), passes=st.integers(1, 4))
 @settings(max_examples=15)
-def test_partial_cleanings_leave_what_a_single_one_leaves(strategy: str, seed: int, passes: int) -> None:
-    """D-11: and each one makes progress, and no more passes than it may."""
+def test_partial_cleanings_leave_the_result_of_a_single_one(strategy: str, seed: int, passes: int) -> None:
+    """D-11: and each one makes progress, with no more passes than allowed."""
     log = random_log(seed)
     with scratch() as base:
         parts, whole = base / "parts", base / "whole"
@@ -93,7 +93,7 @@ def test_partial_cleanings_leave_what_a_single_one_leaves(strategy: str, seed: i
 
 
 def test_a_cleaning_ends_where_the_keys_fill_its_passes(tmp_path: Path) -> None:
-    """D-11: it says so, moves the clean point there, and reads no more than one pass when that is all it may."""
+    """D-11: it reports that, moves the checkpoint there, and reads one pass only if that is the limit."""
     root = tmp_path / "log"
     values = [Record(b"key-%d" % n, b"v", NOW, offset_delta=n) for n in range(200)]
     make_log_dir(root, {NAME: Partition({0: encode_batch(values), 200: b""})})

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TOPIC: Final = config(**BY_HEADER, delete_retention_ms=500)
 ROOM_BYTES: Final = 1 << 20
 GONE: Final = encode_batch([rec("k", 9, value=None), rec("a", 1)], delete_horizon=NOW)
-"""A tombstone that may go unless there is another record of its key."""
+"""A tombstone that may be removed unless there is another record of its key."""
 OTHER: Final = batches(rec("x", 1), first=2)
 RIVAL: Final = batches(rec("k", 1), first=2)
 
@@ -36,7 +36,7 @@ def damaged(data: bytes) -> bytes:
 def write(
     root: Path, segments: dict[int, bytes], room_bytes: int = ROOM_BYTES, *, torn_from: int | None = None
 ) -> Path:
-    """A log whose active segment has room; ``torn_from``: the recovery point of a broker that was killed."""
+    """A log whose active segment has free space; ``torn_from``: the recovery point of a broker that was killed."""
     partition = Partition(segments, recovery_point=torn_from)
     path = make_log_dir(root / "logs", {NAME: partition}, clean_shutdown=torn_from is None)
     active = path / NAME / f"{max(segments):020d}.log"
@@ -51,8 +51,8 @@ def cleaned(path: Path, *, unclean: bool = False) -> CleaningResult:
 
 
 @pytest.mark.parametrize(("last", "goes"), [(OTHER, True), (RIVAL, False), (b"", True)])
-def test_room_behind_the_end(tmp_path: Path, last: bytes, goes: bool) -> None:
-    """U-1, F-1: zeros are the end of the active segment, and what lies before them counts."""
+def test_space_behind_the_end(tmp_path: Path, last: bytes, goes: bool) -> None:
+    """U-1, F-1: zeros are the end of the active segment, and the records before them count."""
     result = cleaned(write(tmp_path, {0: GONE, 2: last}))
     assert (result.removed.tombstone, result.tombstones_waiting) == ((1, 0) if goes else (0, 1))
     assert not any("cannot be read" in note for note in result.notes)
@@ -77,14 +77,14 @@ def test_a_torn_end(tmp_path: Path, end: bytes, before: bytes, goes: bool) -> No
 
 
 def test_records_behind_the_damage_hold_tombstones_back(tmp_path: Path) -> None:
-    """U-32: what the broker may throw away can make a tombstone wait, never go."""
+    """U-32: records that the broker may truncate can delay a tombstone's removal, never cause it."""
     tail = {2: batches(rec("x", 1), first=2) + b"\xff" * 40, 10: batches(rec("k", 1), first=10), 20: b""}
     result = cleaned(write(tmp_path, {0: GONE, **tail}, torn_from=2), unclean=True)
     assert (result.removed.tombstone, result.tombstones_waiting) == (0, 1)
 
 
 def test_damage_below_the_recovery_point(tmp_path: Path) -> None:
-    """U-1: no recovery cuts there; what lies behind is served on. Only the reason for the waiting is told."""
+    """U-1: no recovery truncates there; later records are still served. Only the reason for the waiting is reported."""
     tail = {2: batches(rec("x", 1), first=2) + damaged(batches(rec("k", 1), first=3)), 10: b""}
     path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: GONE, **tail}, high_watermark=2)})
     result = cleaned(path)
@@ -124,7 +124,7 @@ def loaded(judge: Judge, path: Path, *, clean_shutdown: bool, recovery_point: in
 
 @pytest.mark.long
 @pytest.mark.kafka
-def test_kafka_takes_zeros_in_the_active_segment_for_its_end(judge: Judge, tmp_path: Path) -> None:
+def test_kafka_treats_zeros_in_the_active_segment_as_its_end(judge: Judge, tmp_path: Path) -> None:
     """F-1: after a crash; nothing is lost."""
     path = write(tmp_path, {0: GONE, 2: OTHER, 3: batches(rec("x", 2), first=3)}, torn_from=0)
     found = loaded(judge, path, clean_shutdown=False, recovery_point=0)
@@ -133,8 +133,8 @@ def test_kafka_takes_zeros_in_the_active_segment_for_its_end(judge: Judge, tmp_p
 
 @pytest.mark.long
 @pytest.mark.kafka
-def test_kafka_takes_zeros_in_a_closed_segment_for_damage(judge: Judge, tmp_path: Path) -> None:
-    """F-1, U-32: its recovery cuts there and throws away every later segment; so they are no end for us."""
+def test_kafka_treats_zeros_in_a_closed_segment_as_damage(judge: Judge, tmp_path: Path) -> None:
+    """F-1, U-32: its recovery truncates there and deletes every later segment; so zeros are not an end for us."""
     segments = {0: GONE, 2: OTHER + b"\x00" * 1000, 3: batches(rec("x", 2), first=3), 4: b""}
     path = write(tmp_path, segments, 0, torn_from=0)
     found = loaded(judge, path, clean_shutdown=False, recovery_point=0)

@@ -1,4 +1,4 @@
-"""What a cleaning would save, from a sample: what the exact decision says lies within the bounds."""
+"""The savings of a cleaning, from a sample: the exact decision's result is within the bounds."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _tombstones(dice: np.random.Generator) -> Written:
 
 
 def _only_tombstones(dice: np.random.Generator) -> Written:
-    """Of keys that come once: by their horizon they go, and by nothing else."""
+    """Of keys that come once: they are removed by their horizon, and by nothing else."""
     sizes = np.where(dice.random(BATCHES) < 0.5, -1, 70)
     return Written(dice.permutation(RECORDS), BATCH, sizes, horizons=True)
 
@@ -91,20 +91,20 @@ def _transactions(dice: np.random.Generator) -> Written:
 
 
 def _only_aborted(dice: np.random.Generator) -> Written:
-    """Of keys that come once: what goes goes with its transaction."""
+    """Of keys that come once: a record is removed with its transaction."""
     return Written(dice.permutation(RECORDS), BATCH, SMALL, aborted=dice.random(BATCHES) < 0.5, producers=5)
 
 
 def _a_producer_a_batch(dice: np.random.Generator) -> Written:
-    """Each one's last batch stays, emptied: headers are most of what such a log is."""
+    """The last batch of every producer stays, emptied: headers are most of such a log."""
     count = RECORDS // 8
     return Written(
         dice.integers(0, count // 8, count), 1, np.full(count, 40), aborted=dice.random(count) < 0.4, producers=count
     )
 
 
-def _headers_of_nobody(dice: np.random.Generator) -> Written:
-    """What cleanings left of batches for producers that have expired since; nine of ten batches hold no record."""
+def _headers_of_expired_producers(dice: np.random.Generator) -> Written:
+    """Batches that cleanings kept for producers that have expired since; nine of ten batches have no record."""
     count = RECORDS // 4
     return Written(dice.permutation(count), 1, np.full(count, 70), producers=count, emptied=dice.random(count) < 0.9)
 
@@ -114,12 +114,12 @@ def _v1(dice: np.random.Generator) -> Written:
 
 
 def _v0_once(dice: np.random.Generator) -> Written:
-    """Nothing goes, and as v2 the log would be larger."""
+    """Nothing is removed, and as v2 the log would be larger."""
     return Written(dice.permutation(RECORDS), BATCH, SMALL, magic=0)
 
 
 def _v1_that_grows(dice: np.random.Generator) -> Written:
-    """What nothing supersedes becomes larger as v2, and takes off from what goes behind it."""
+    """Retained records become larger as v2, which reduces the savings."""
     once = RECORDS * 6 // 10
     keys = np.concatenate([dice.permutation(once), RECORDS + dice.integers(0, 99, RECORDS - once)])
     return Written(keys, BATCH, SMALL, magic=1)
@@ -140,8 +140,8 @@ def _v0_wrappers(dice: np.random.Generator) -> Written:
 
 LOGS: tuple[Callable[[np.random.Generator], Written], ...] = (
     _uniform, _hot, _once, _bursts, _written_twice, _large_values_of_few, _tombstones, _only_tombstones, _single,
-    _versions, _transactions, _only_aborted, _a_producer_a_batch, _headers_of_nobody, _v1, _v0_once, _v1_that_grows,
-    _v1_tombstones, _v1_wrappers, _v0_wrappers,
+    _versions, _transactions, _only_aborted, _a_producer_a_batch, _headers_of_expired_producers, _v1, _v0_once,
+    _v1_that_grows, _v1_tombstones, _v1_wrappers, _v0_wrappers,
 )  # fmt: skip
 
 
@@ -175,10 +175,10 @@ def _drawn(plan: CleaningPlan, part: int, draw: int) -> Reclaimable:
 @pytest.mark.slow
 @pytest.mark.parametrize("dirty_from", [pytest.param(0.0, marks=pytest.mark.long), 0.6])
 @pytest.mark.parametrize("made", LOGS, ids=lambda made: made.__name__.strip("_"))
-def test_the_truth_lies_within_the_bounds(
+def test_the_exact_value_is_within_the_bounds(
     tmp_path: Path, made: Callable[[np.random.Generator], Written], dirty_from: float
 ) -> None:
-    """U-41: whatever the keys are like, and however much is drawn; at most one of six draws may miss."""
+    """U-41: for any keys and sample size; at most one of six samples may miss."""
     plan, truth = _plan_and_truth(tmp_path, made(np.random.default_rng(1)), dirty_from)
     drawn = [_drawn(plan, part, draw) for part in (3, 12) for draw in range(DRAWS)]
     assert sum(each.low <= truth <= each.high for each in drawn) >= 2 * DRAWS - 1
@@ -186,7 +186,7 @@ def test_the_truth_lies_within_the_bounds(
 
 
 def test_tombstones_that_a_guard_for_versions_keeps_by_offset_too(tmp_path: Path) -> None:
-    """U-41, U-4: tombstone.guard=forever means nothing where offsets decide: they go, and nothing else does."""
+    """U-41, U-4: tombstone.guard=forever has no effect by offset: they are removed, and nothing else is."""
     log = _only_tombstones(np.random.default_rng(1))
     plan, truth = _plan_and_truth(tmp_path, log, 0.0, tombstone_guard="forever")
     assert all(0 < each.low <= truth <= each.high for each in [_drawn(plan, 3, draw) for draw in range(2)])
@@ -201,8 +201,8 @@ def test_clean_records_beat_each_other_by_version(tmp_path: Path) -> None:
     assert all(each.low <= truth <= each.high for each in drawn)
 
 
-def test_the_bounds_are_near_where_the_sample_suffices(tmp_path: Path) -> None:
-    """U-41: a third of a log says within a few hundredths what of it goes, of keys that come once and of hot ones."""
+def test_the_bounds_are_narrow_with_a_sufficient_sample(tmp_path: Path) -> None:
+    """U-41: a third of a log shows the removed share within a few hundredths, of unique keys and of hot ones."""
     for made, most in ((_once, 0.1), (_hot, 0.2), (_bursts, 0.1)):
         plan, _ = _plan_and_truth(tmp_path / made.__name__, made(np.random.default_rng(1)), 0.0)
         size = sum(source.segment.size_bytes for source in plan.sources)
@@ -210,8 +210,8 @@ def test_the_bounds_are_near_where_the_sample_suffices(tmp_path: Path) -> None:
         assert (drawn.high - drawn.low) / size < most
 
 
-def test_the_whole_dirty_part_is_read_where_it_fits(tmp_path: Path) -> None:
-    """U-41: then nothing goes unseen, and only the clean part is left to chance."""
+def test_the_whole_dirty_section_is_read_if_it_fits(tmp_path: Path) -> None:
+    """U-41: then no removal is missed, and only the clean section is sampled."""
     plan, truth = _plan_and_truth(tmp_path, _uniform(np.random.default_rng(1)), 0.9)
     size = sum(source.segment.size_bytes for source in plan.sources)
     drawn = _drawn(plan, 4, 0)
@@ -219,8 +219,8 @@ def test_the_whole_dirty_part_is_read_where_it_fits(tmp_path: Path) -> None:
     assert (drawn.high - drawn.low) / size < 0.1
 
 
-def test_a_small_log_is_worked_out_exactly(tmp_path: Path) -> None:
-    """U-41: one that the budget would read anyway; and the same when it is not to be cleaned now."""
+def test_a_small_log_is_computed_exactly(tmp_path: Path) -> None:
+    """U-41: one within the budget; and the same when it is not to be cleaned now."""
     log_dir, found = _read(tmp_path, _uniform(np.random.default_rng(1)), 0.0, min_compaction_lag_ms=0)
     plan, truth = _plan_and_truth(tmp_path / "again", _uniform(np.random.default_rng(1)), 0.0)
     options = CleaningOptions(now_ms=NOW_MS, force=True)
@@ -232,13 +232,13 @@ def test_a_small_log_is_worked_out_exactly(tmp_path: Path) -> None:
     drawn = estimate_reclaimable(log_dir, found, wide, options, budget_bytes=size // 4, advance=read.append)
     assert drawn.method == "sample"
     assert drawn.low <= truth <= drawn.high
-    # Besides the stretches only what lies between the place that an index knows and their beginnings.
+    # Besides the samples only the bytes between an index entry and their beginnings are read.
     assert drawn.read_bytes <= sum(read) <= 1.6 * drawn.read_bytes
     assert drawn.read_bytes <= 1.1 * size / 4
 
 
 def test_damage_is_reported(tmp_path: Path) -> None:
-    """A sample of a damaged log is no sample."""
+    """A sample of a damaged log is not used."""
     log_dir, found = _read(tmp_path, _uniform(np.random.default_rng(1)), 0.0)
     segment = next(iter(sorted(found.log.path.glob("*.log"))))
     data = bytearray(segment.read_bytes())
@@ -296,12 +296,12 @@ def test_unseen_bounds_meet_where_much_was_seen() -> None:
     ],
 )
 def test_an_estimate_as_text(count: int, low: int, high: int, words: str) -> None:
-    """The error has the unit of the number, unless that would be unreadable; it is never told as nothing."""
+    """The error has the unit of the number, unless that would be unreadable; it is never shown as zero."""
     assert Reclaimable(count, low, high, "sample").describe() == words
     assert describe_reclaimable(1536, 1536, 1536, exact=True) == "1.5 KiB"
 
 
-def test_what_was_written_since_makes_it_less_certain() -> None:
+def test_later_writes_make_it_less_certain() -> None:
     """Each new record supersedes at most one other of about its size."""
     exact = Reclaimable(50, 50, 50, "exact")
     assert exact.grown(0, 100) == Reclaimable(50, 50, 50, "sample")

@@ -80,7 +80,7 @@ def test_it_waits(tmp_path: Path, batch: bytes, settings: dict[str, str], full_m
 @pytest.mark.parametrize(("full_ms", "goes"), [(T0 + 499 + MARGIN_MS, False), (T0 + 500 + MARGIN_MS, True)])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_old_formats(tmp_path: Path, magic: int, full_ms: int, goes: bool) -> None:
-    """U-70: they have no horizon; the segment's last write and the retention stand for it."""
+    """U-70: they have no horizon; the segment's last write plus the retention replaces it."""
     first, second = encode_legacy(0, b"k", None, magic=magic), encode_legacy(1, b"z", b"1", magic=magic)
     path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: first, 1: second, 2: b""}, cleaner_offset=2)})
     for base, time_ms in ((0, T0), (1, T0 + 10_000)):
@@ -111,7 +111,7 @@ WRITTEN = HORIZON + 50_000
 def test_a_horizon_of_a_clock_that_was_behind(
     tmp_path: Path, batch: bytes, settings: dict[str, int], full_ms: int | None, goes: bool
 ) -> None:
-    """U-92: it lies before the tombstone's own time. A replica that was in the ISR in between need not have it."""
+    """U-92: it is before the tombstone's own time. A replica that was in the ISR in between need not have it."""
     rest = encode_batch([Record(b"z", b"1", T0)], base_offset=1)
     path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: batch, 1: rest, 2: b""}, cleaner_offset=2)})
     for base, time_ms in ((0, T0), (1, WRITTEN + 10_000)):
@@ -125,7 +125,7 @@ def test_a_horizon_of_a_clock_that_was_behind(
 
 @pytest.mark.parametrize("unit", [1000, 1_000_000])
 def test_a_time_in_another_unit(tmp_path: Path, unit: int) -> None:
-    """U-92, OP-18: in microseconds or nanoseconds it holds nothing back."""
+    """U-92, OP-18: in microseconds or nanoseconds it delays nothing."""
     batch = encode_batch([Record(b"k", None, T0 * unit)], delete_horizon=HORIZON)
     path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: batch, 1: b""})})
     topic = waiting(config(), HORIZON + MARGIN_MS)
@@ -134,7 +134,7 @@ def test_a_time_in_another_unit(tmp_path: Path, unit: int) -> None:
 
 @pytest.mark.parametrize(("newest_ms", "begins"), [(NOW + MARGIN_MS, NOW + MARGIN_MS), (NOW - 1, NOW), (-1, NOW)])
 def test_a_new_horizon_by_the_later_clock(tmp_path: Path, newest_ms: int, begins: int) -> None:
-    """U-92: the metadata log's time counts, where this host's clock is behind; with one replica the clock alone."""
+    """U-92: the metadata log's time is used if this host's clock is behind; with one replica the clock alone."""
     batches = encode_batch([Record(b"k", None, T0)])
     topic = config(delete_retention_ms=1000)
     facts = ReplicaFacts({}, newest_ms, newest_ms)
@@ -157,7 +157,7 @@ def test_a_topic_that_was_created_again(tmp_path: Path, shown: int, goes: bool) 
 
 
 def test_nothing_else_waits(tmp_path: Path) -> None:
-    """U-70: what is superseded goes, lags and new horizons go by the clock."""
+    """U-70: superseded records are removed, lags and new horizons use the clock."""
     batches = encode_batch([Record(b"k", b"1", T0)], base_offset=0) + encode_batch(
         [Record(b"k", None, T0)], base_offset=1
     )
@@ -190,7 +190,7 @@ def test_an_idle_log(tmp_path: Path) -> None:
         pytest.param(ExpiryBound(HORIZON, below_offset=0), 1, id="above the clean point"),
     ],
 )
-def test_how_many_wait(
+def test_the_number_of_waiting_records(
     tmp_path: Path, batch: bytes, settings: dict[str, str], bound: ExpiryBound, counted: int
 ) -> None:
     """U-70, U-79: ``explain`` counts them, whatever a tombstone is."""
@@ -202,8 +202,11 @@ def test_how_many_wait(
         assert held_count(reader, log.segments, bound, HORIZON - 1, rules, 1 << 20) == 0
 
 
-def test_at_most_how_many_wait(tmp_path: Path) -> None:
-    """U-94: all that stay and will go; no marker of a transaction with records, nothing above the cleaned range."""
+def test_the_upper_bound_of_waiting_records(tmp_path: Path) -> None:
+    """U-94: all that stay and will be removed.
+
+    No marker of a transaction with records, nothing above the cleaned range.
+    """
     log = (
         encode_batch([Record(b"a", None, T0), Record(b"b", None, T0), Record(b"c", b"1", T0)])
         + encode_marker(3, commit=False, producer_id=7, delete_horizon=HORIZON)
@@ -276,7 +279,7 @@ def test_it_waits_for_less_clean_replicas(tmp_path: Path, peer_point: int | str,
     assert {"tombstone": result.removed.tombstone, "marker": result.removed.marker} == removed
     if peer_point == 1:
         assert any("broker 2 is clean below offset 1, this one below 2" in note for note in result.notes)
-    # What was above the clean point is below it now.
+    # Records that were above the first dirty offset are below it now.
     again = clean(path, CleaningOptions(NOW, force=True, from_start=True), beside(config(), 9))
     assert again.removed.tombstone + removed["tombstone"] == 2
     assert again.removed.marker + removed["marker"] == 2
@@ -292,7 +295,7 @@ def test_it_waits_for_less_clean_replicas(tmp_path: Path, peer_point: int | str,
 )
 @pytest.mark.parametrize("commit", [False, True])
 def test_a_marker_waits_for_the_end_of_its_transaction(tmp_path: Path, has: str, goes: bool, commit: bool) -> None:
-    """U-79: no clean point is above an open transaction, so a replica without the marker holds it, like a tombstone."""
+    """U-79: no checkpoint is above an open transaction, so a replica without the marker delays it, like a tombstone."""
     horizon = NOW - 2 * MARGIN_MS
     record = encode_batch([Record(b"k", b"v", T0)], producer_id=7, transactional=True)
     marker = encode_marker(1, commit=commit, producer_id=7, timestamp=T0, delete_horizon=horizon)

@@ -39,8 +39,8 @@ def test_exit_code(results: list[CleaningResult], expected: int) -> None:
     assert exit_code(results) == expected
 
 
-def test_a_log_that_changed_fails_only_what_had_to_clean_some() -> None:
-    """`spark clean` that skipped all partitions has not done what it was asked for."""
+def test_a_log_that_changed_only_fails_a_command_that_had_to_clean() -> None:
+    """`spark clean` that skipped all partitions has not done what was requested."""
     moved = result("skipped", StalePlanError("x"))
     assert exit_code([moved, moved]) == 0
     assert exit_code([moved, moved], must_do_some=True) == 4

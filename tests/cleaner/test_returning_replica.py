@@ -1,7 +1,8 @@
-"""The scene of a deleted key that comes back, by a metadata log that brokers wrote, and without brokers (U-70..U-72).
+"""A deleted key that comes back, with a metadata log that brokers wrote, and without brokers (U-70..U-72).
 
-``golden/README.md`` says how the log was made: broker 3 left the ISR of the topic ``live`` at 7.2 s and was back at
-64.9 s. In between broker 2, the leader, was stopped, so that the ISR was empty. At the end broker 2 was stopped again.
+``golden/README.md`` describes how the log was made: broker 3 left the ISR of the topic ``live`` at 7.2 s and was back
+at 64.9 s. In between broker 2, the leader, was stopped, so that the ISR was empty. At the end broker 2 was stopped
+again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ BATCHES = batches_of((GOLDEN / LOG).read_bytes())
 T0 = BATCHES[0].header.base_timestamp
 MARGIN_MS, RETENTION_MS = 2000, 1000
 LEFT_MS, CAME_BACK_MS, LEFT_AGAIN_MS = 7202, 64_897, 67_682
-"""Milliseconds after T0, as all times here."""
+"""Milliseconds after T0, like all times in this module."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +83,14 @@ def test_the_bound_as_time_passes(tmp_path: Path) -> None:
     assert found[-1] > CAME_BACK_MS, "U-26"
 
 
-def test_who_is_waited_for(tmp_path: Path) -> None:
+def test_the_brokers_that_are_waited_for(tmp_path: Path) -> None:
     """U-70: broker 3, and both while the ISR is empty."""
     waits = [Metadata(tmp_path).bound(each).missing for each in (12_000, 30_000, 67_600, 69_999)]
     assert waits == [(3,), (2, 3), (), (2,)]
 
 
 def test_a_snapshot_of_a_short_isr(tmp_path: Path) -> None:
-    """U-72: its history is in the state directory; where that was lost all waits until the ISR is full again."""
+    """U-72: its history is in the state directory; if that was lost, everything waits until the ISR is full again."""
     (tmp_path / "lost").mkdir()
     (tmp_path / "kept").mkdir()
     assert full_ms(Metadata(tmp_path / "lost", snapshot=True).bound(60_000, remembers=True)) == -1
@@ -126,7 +127,7 @@ AFTER = (
 
 
 class Leader:
-    """The leader's log, cleaned by itself at any time; ``clock_ms``: how far its clock is off."""
+    """The leader's log, cleaned by itself at any time; ``clock_ms``: the difference of its clock."""
 
     def __init__(self, work_dir: Path, metadata: Metadata | None, clock_ms: int = 0) -> None:
         self.metadata, self.clock_ms = metadata, clock_ms
@@ -135,7 +136,7 @@ class Leader:
         self.path = make_log_dir(work_dir / "leader", {NAME: Partition(segments)})
 
     def clean(self, time_ms: int, log_ms: int | None = None) -> None:
-        """``log_ms``: how far its metadata log goes."""
+        """``log_ms``: the time up to which its metadata log has entries."""
         topic = config(delete_retention_ms=RETENTION_MS)
         if self.metadata is not None:
             topic = replace(topic, replicas=self.metadata.at(time_ms if log_ms is None else log_ms))
@@ -161,7 +162,7 @@ class Leader:
 
 
 def read_by_follower(batches: Iterable[StoredBatch]) -> dict[bytes, bytes]:
-    """What a consumer of committed records gets from the follower, after it has fetched the rest from the leader."""
+    """A read_committed consumer's records from the follower, after it has fetched the rest from the leader."""
     fetched = [batch for batch in batches if batch.header.last_offset >= END_OF_FOLLOWER]
     log: Sequence[StoredBatch] = [*batches_of(BEFORE), *fetched]
     found: dict[bytes, bytes] = {}
@@ -181,7 +182,7 @@ def read_by_follower(batches: Iterable[StoredBatch]) -> dict[bytes, bytes]:
 
 
 def test_by_kafkas_rule(tmp_path: Path) -> None:
-    """What U-70 is for: the deleted key is back, and what was aborted is read as committed."""
+    """The reason for U-70: the deleted key is back, and aborted records are read as committed."""
     leader = Leader(tmp_path, None)
     leader.clean_while_away()
     assert not leader.has_tombstone
@@ -211,7 +212,7 @@ def test_it_waits(tmp_path: Path, snapshot: bool, log_ms: int | None, clock_ms: 
 
 
 def test_it_expires_when_the_follower_has_it(tmp_path: Path) -> None:
-    """U-70: not a moment longer than the log needs to show it; COMMIT stays for what it commits."""
+    """U-70: not a moment later than the log needs to show it; COMMIT stays as long as the records that it commits."""
     leader = Leader(tmp_path, Metadata(tmp_path))
     leader.clean_while_away()
     leader.clean(CAME_BACK_MS)

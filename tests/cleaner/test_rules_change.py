@@ -1,4 +1,4 @@
-"""U-6: when are other rules than those of the last cleaning refused, and what counts as a word that they are meant."""
+"""U-6: which changes of the compaction settings are refused, and what counts as a confirmation."""
 
 from __future__ import annotations
 
@@ -111,15 +111,15 @@ def config(
         ),
     ],
 )
-def test_an_unnamed_change_of_rules_is_refused(now: TopicConfig, before: str | None, refused: bool) -> None:
-    """U-6: Kafka's rules for want of a word are refused, and so is any part of the rules that nobody names."""
+def test_an_unconfirmed_change_of_settings_is_refused(now: TopicConfig, before: str | None, refused: bool) -> None:
+    """U-6: a fallback to Kafka's strategy is refused, and so is any compaction setting that is not configured."""
     verdict = of_rules(rules_change(now, before))
     assert (verdict is not None) == refused
     assert verdict is None or verdict.is_refusal
 
 
-def test_the_words() -> None:
-    """What was, what would be, and the two ways out."""
+def test_the_message() -> None:
+    """The former settings, the new settings, and the two solutions."""
     change = rules_change(config(delegated=True), BY_HEADER)
     assert change is not None
     assert change.reason == (
@@ -140,6 +140,6 @@ def test_the_words() -> None:
     [{}, HEADER, {**HEADER, **MARKED}, {**HEADER, "compaction.strategy.header": "a;b%=c"}, {"tombstone.mode": "flag"}],
 )
 def test_a_fingerprint_is_reported_like_settings(settings: dict[str, str]) -> None:
-    """U-6: what is remembered reads like what is set."""
+    """U-6: stored settings are shown in the form of configured ones."""
     found = config(settings)
     assert describe_fingerprint(fingerprint(found)) == describe_settings(found)

@@ -1,4 +1,4 @@
-"""Segments that are merged, split, large, empty or damaged: the cleaner on logs made by hand."""
+"""Segments that are merged, split, large, empty or damaged: the cleaner on handmade logs."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def test_group_that_grows(root: Path) -> None:
 @pytest.mark.parametrize("closed_ms", [-1, 0, NOW - 10**9, NOW + 10**9])
 @pytest.mark.parametrize("has_times", [True, False])
 def test_times_of_batches_without_records(root: Path, closed_ms: int, *, has_times: bool) -> None:
-    """U-17, U-13: whatever time an emptied batch has, it does not keep small segments of `compact,delete` apart.
+    """U-17, U-13: whatever time an emptied batch has, it does not separate small segments of `compact,delete`.
 
-    Each of the first six was closed by an earlier round; the seventh is changed by this one.
+    Each of the first six was closed by an earlier cleaning; the seventh is changed by this one.
     """
     timestamp = NOW - 1000 if has_times else -1
     closed = {
@@ -66,7 +66,7 @@ def test_times_of_batches_without_records(root: Path, closed_ms: int, *, has_tim
 
 
 def test_times_of_records(root: Path) -> None:
-    """U-17: segments whose records lie more than a tenth of the retention apart stay apart."""
+    """U-17: segments whose records are more than a tenth of the retention apart stay apart."""
     old = keyed_batch(0, [("k0", "1")], timestamp=NOW - 10**7 - 1001)
     make_log_dir(root, {NAME: Partition({0: old, 10: batch(10, ("k1", "1"), ("k1", "2")), 20: b""})})
     clean_all(root, NOW, config(cleanup_policy="compact,delete", retention_ms=10**8))
@@ -74,7 +74,7 @@ def test_times_of_records(root: Path) -> None:
 
 
 def test_every_source_alone(root: Path) -> None:
-    """U-17: splitting goes on until a source stands alone, and that one may be larger than segment.bytes (C-63)."""
+    """U-17: splitting continues until a source is alone, and that one may be larger than segment.bytes (C-63)."""
     logs = {10 * row: lopsided(10 * row, f"k{row}", 3000) for row in range(4)}
     make_log_dir(root, {NAME: Partition({**logs, 40: tail(40), 50: b""})})
     clean_all(root, NOW, config(segment_bytes=2000))
@@ -84,7 +84,7 @@ def test_every_source_alone(root: Path) -> None:
 
 
 def test_unchanged_member_of_a_split_group(root: Path) -> None:
-    """U-17: a small unchanged segment that only joined stays as it is when the group falls apart."""
+    """U-17: a small unchanged segment that only joined stays as it is when the group is split."""
     logs = {0: batch(0, ("own", "1")), 10: lopsided(10, "k1", 1950), 20: lopsided(20, "k2", 1950)}
     make_log_dir(root, {NAME: Partition({**logs, 40: tail(40), 50: b""})})
     unchanged = (root / NAME / f"{0:020d}.log").stat()
@@ -96,7 +96,7 @@ def test_unchanged_member_of_a_split_group(root: Path) -> None:
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_batch_that_grows_by_compression(root: Path, codec: int) -> None:
-    """T-28: the estimate is a share of packed bytes; what stays packs worse than what goes."""
+    """T-28: the estimate is a share of compressed bytes; retained records compress worse than removed ones."""
     noise = bytes((97 + (number * number * 7919 >> 5) % 26) for number in range(4000)).decode()
     logs = {
         10 * row: batch(10 * row, *[(f"s{n}", "x" * 2000) for n in range(9)], (f"k{row}", noise[row:]), codec=codec)
@@ -120,7 +120,7 @@ def test_batch_larger_than_the_buffer(root: Path) -> None:
 
 
 def test_oversize_is_reported(root: Path) -> None:
-    """R534-5, C-55: a batch that only its new delete horizon makes too large is written all the same, and said."""
+    """R534-5, C-55: a batch that only its new delete horizon makes too large is written nevertheless, and reported."""
     grown = batch(0, ("a", "1"), *[(f"k{number}", None) for number in range(200)])
     make_log_dir(root, {NAME: Partition({0: grown, 201: batch(201, ("a", "3")), 202: b""})})
     result = clean_all(root, NOW, config(max_message_bytes=len(grown)))
@@ -129,7 +129,7 @@ def test_oversize_is_reported(root: Path) -> None:
 
 
 def test_oversize_is_growth(root: Path) -> None:
-    """C-55: a rebuilt batch that was over the limit before and is smaller now is no news."""
+    """C-55: a rebuilt batch that was over the limit before and is smaller now is not reported."""
     make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1"), ("b", "x" * 500)), 2: batch(2, ("a", "3")), 3: b""})})
     result = clean_all(root, NOW, config(max_message_bytes=400))
     assert keys(root)[0] == [(1, "b"), (2, "a")]
@@ -174,7 +174,7 @@ def test_hollow_segments(root: Path) -> None:
 
 
 def test_hollow_segment_at_the_end_of_a_group(root: Path) -> None:
-    """D-03, U-13: the batch that stays is the last one of the last source that is NOT empty."""
+    """D-03, U-13: the retained batch is the last one of the last source that is NOT empty."""
     make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1")), 1: batch(1, (None, "x")), 2: b"", 10: b""})})
     clean_all(root, NOW)
     stored = read_segments(root / NAME)
@@ -199,7 +199,10 @@ def test_gap_at_a_segment_end(root: Path) -> None:
 
 
 def test_two_passes_for_a_tombstone(root: Path) -> None:
-    """R534-1, R534-2, C-47: kept with its horizon, kept one millisecond before it, gone at it; timestamps unchanged."""
+    """R534-1, R534-2, C-47: kept with its horizon, kept one millisecond before it, removed at it.
+
+    Timestamps unchanged.
+    """
     make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1"), ("a", None)), 2: batch(2, ("b", "1")), 3: b""})})
     topic = config(delete_retention_ms=1000)
     assert clean_all(root, NOW, topic).removed.tombstone == 0
@@ -220,7 +223,7 @@ def test_no_retention_takes_two_passes(root: Path) -> None:
 
 
 def test_horizon_that_overflows(root: Path) -> None:
-    """C-50, T-34: no bit is written and the tombstone never goes."""
+    """C-50, T-34: no bit is written and the tombstone is never removed."""
     make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1"), ("a", None)), 2: b""})})
     topic = config(delete_retention_ms=2**63 - 1)
     for _ in range(3):
@@ -252,7 +255,7 @@ def test_clean_part_is_compared_with_the_dirty_part(root: Path) -> None:
 @pytest.mark.parametrize("first_dirty", range(7))
 @pytest.mark.parametrize("up_to", range(7))
 def test_every_range(root: Path, first_dirty: int, up_to: int) -> None:
-    """C-17, C-20, C-45.1, S-05, U-20: first dirty and end anywhere; what lies above the end is no reason to drop."""
+    """C-17, C-20, C-45.1, S-05, U-20: first dirty and end anywhere; records above the end remove nothing."""
     logs = {
         0: batch(0, ("a", "0"), ("b", "1"), ("a", None)),
         3: batch(3, ("b", None)) + batch(4, ("a", "4"), (None, "5")),
@@ -273,7 +276,7 @@ def test_every_range(root: Path, first_dirty: int, up_to: int) -> None:
 
 
 def test_records_below_the_log_start(root: Path) -> None:
-    """C-15: the cleaner neither skips nor drops them; they are clean part."""
+    """C-15: the cleaner neither skips nor removes them; they belong to the clean section."""
     logs = {0: batch(0, ("a", "1"), ("b", "1"), ("c", "1")), 3: batch(3, ("a", "2")), 4: b""}
     make_log_dir(root, {NAME: Partition(logs, log_start_offset=2)})
     assert clean(root, CleaningOptions(now_ms=NOW, force=True)).first_dirty_offset == 2
@@ -281,7 +284,7 @@ def test_records_below_the_log_start(root: Path) -> None:
 
 
 def test_decompression_bomb(root: Path) -> None:
-    """T-27: a small batch that unpacks to more than the limit is refused before memory is taken."""
+    """T-27: a small batch that decompresses to more than the limit is refused before memory is used."""
     make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "x" * 5_000_000), codec=4), 1: b""})})
     before = tree(root)
     result = clean(root, CleaningOptions(now_ms=NOW, force=True), with_resources=resources(max_unpacked_bytes=1 << 20))
@@ -290,7 +293,7 @@ def test_decompression_bomb(root: Path) -> None:
 
 
 def test_keys_that_do_not_fit_the_map(root: Path) -> None:
-    """OP-2, U-20: as many shards as it takes, and the same result."""
+    """OP-2, U-20: as many shards as necessary, and the same result."""
     entries = [(f"key-{number}", "v") for number in range(200)]
     make_log_dir(root, {NAME: Partition({0: batch(0, *entries), 200: batch(200, *entries), 400: b""})})
     result = clean_all(root, NOW, None, resources(map_bytes=1, map_load=0.005))
@@ -302,7 +305,7 @@ def test_keys_that_do_not_fit_the_map(root: Path) -> None:
 @pytest.mark.parametrize("index_bytes", [4, 8, 12, 24])
 @pytest.mark.parametrize("interval_bytes", [0, 1, 10_000])
 def test_tiny_indexes(root: Path, index_bytes: int, interval_bytes: int) -> None:
-    """T-30, T-36: an index with room for nothing is full at once; the data does not suffer."""
+    """T-30, T-36: an index without space is full at once; the data is not affected."""
     logs = {base: batch(base, ("a", str(base))) + batch(base + 1, (f"k{base}", "1")) for base in range(0, 20, 2)}
     make_log_dir(root, {NAME: Partition({**logs, 20: b""})})
     topic = config(segment_index_bytes=index_bytes, index_interval_bytes=interval_bytes)

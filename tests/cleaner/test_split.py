@@ -37,10 +37,10 @@ def root() -> Iterator[Path]:
 
 
 def test_the_pieces(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches as they were, filled up to exactly 2^31 - 1, with indexes of their own.
+    """Unchanged batches, filled up to exactly 2^31 - 1, with indexes of their own.
 
-    Entries of markers go where the marker is; owner, mode and time are those of the old file. Neighbours stay, and the
-    snapshot of its base.
+    Index entries go to the segment of their marker; owner, mode and time are those of the old file. Neighbours stay,
+    and the snapshot of its base.
     """
     make_log_dir(root, {NAME: overflowed()})
     place = root / NAME
@@ -73,7 +73,7 @@ def test_the_pieces(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_split_and_cleaned(root: Path) -> None:
-    """One run does both, says so, and the next one finds nothing to do."""
+    """One cleaning does both, reports it, and the next one finds nothing to do."""
     make_log_dir(root, {NAME: overflowed()})
     result = clean_all(root, NOW_MS)
     assert (result.outcome, result.segments_before, result.segments_after) == ("cleaned", 2, 3)
@@ -85,7 +85,7 @@ def test_split_and_cleaned(root: Path) -> None:
 
 
 def test_cleaned_as_the_pieces_are(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the model keeps of them; without anything to keep for transactions the second run has nothing to do."""
+    """The model's result for them; without anything to keep for transactions the second cleaning has nothing to do."""
     log = keyed(5, ("a", "1"), ("k", "1")) + keyed(SPAN + 9, ("b", "1"), ("a", "2")) + keyed(2 * SPAN + 20, ("b", None))
     make_log_dir(root, {NAME: Partition({0: log, 3 * SPAN: b""})})
     only_split(root, monkeypatch)
@@ -96,7 +96,7 @@ def test_cleaned_as_the_pieces_are(root: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_batch_over_the_border(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last offset decides: a batch that begins below the border and ends above goes to the next piece whole."""
+    """Its last offset decides: a batch that begins below the border and ends above goes to the next piece."""
     log = keyed(0, ("a", "1")) + keyed(SPAN - 1, ("b", "1"), ("c", "1"))
     make_log_dir(root, {NAME: Partition({0: log, 2 * SPAN: keyed(2 * SPAN, ("a", "2")), END: b""})})
     only_split(root, monkeypatch)
@@ -104,7 +104,7 @@ def test_a_batch_over_the_border(root: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_nothing_fits_the_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The base stays, be it as an empty segment: a loader that finishes the swap looks for the old file from there."""
+    """The base stays, even as an empty segment: a loader that finishes the swap searches the old file from there."""
     log = keyed(SPAN + 5, ("a", "1")) + keyed(SPAN + 7, ("a", "2"))
     make_log_dir(root, {NAME: Partition({0: log, END: b""})})
     only_split(root, monkeypatch)
@@ -131,8 +131,8 @@ def test_wrappers(root: Path, monkeypatch: pytest.MonkeyPatch, convert: bool) ->
     assert (result.error, result.records_kept) == (None, 3)
 
 
-def test_unchanged_is_not_split(root: Path) -> None:
-    """What needs no rewrite is left as it is."""
+def test_an_unchanged_segment_is_not_split(root: Path) -> None:
+    """A segment that needs no rewrite is left as it is."""
     make_log_dir(root, {NAME: Partition({0: keyed(0, ("a", "1")) + keyed(SPAN, ("b", "1")), END: b""})})
     before = tree(root / NAME)
     assert clean_all(root, NOW_MS).outcome == "unchanged"
@@ -157,9 +157,9 @@ def contents(root: Path) -> list[tuple[int, bytes]]:
 @pytest.mark.long
 @pytest.mark.parametrize("kills", [False, True])
 def test_every_step(injector: Injector, monkeypatch: pytest.MonkeyPatch, kills: bool) -> None:
-    """OP-10: whichever step of the split the system refuses, the batches are all there, once; killed, after recovery.
+    """OP-10: whichever step of the split the system refuses, all batches exist, once; after a kill, after recovery.
 
-    The next run ends as one that nothing stopped.
+    The next cleaning ends as one without an interruption.
     """
     with scratch() as path:
         make_log_dir(path / "logs", {NAME: overflowed()})
@@ -191,7 +191,7 @@ def test_every_step(injector: Injector, monkeypatch: pytest.MonkeyPatch, kills: 
 
 
 def test_pieces_that_read_back_wrong(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is put in that is not on the disk as it should be."""
+    """Nothing is swapped in that differs on the disk."""
     make_log_dir(root, {NAME: overflowed()})
     before = tree(root)
     real = split.verify_staged
@@ -202,6 +202,6 @@ def test_pieces_that_read_back_wrong(root: Path, monkeypatch: pytest.MonkeyPatch
             file.write(b"\x5a")
         real(reader, staged, *others, **facts)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(split, "verify_staged", damaged)  # between the write and the look at it
+    monkeypatch.setattr(split, "verify_staged", damaged)  # between the write and its check
     assert isinstance(clean(root, force()).error, CorruptionError)
     assert tree(root) == before

@@ -32,7 +32,7 @@ LONG_HISTORIES = at_length(500)
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=EXAMPLES)
 def test_replicas_of_a_history_have_the_digests_of_the_model(seed: int) -> None:
-    """U-90: transactions, tombstones, retention, rounds and segments differ between the replicas."""
+    """U-90: transactions, tombstones, retention, cleanings and segments differ between the replicas."""
     with scratch() as root:
         play(seed, root, Counter())
 
@@ -62,7 +62,7 @@ def history(*batches: list[Record], strategy: str = "offset") -> History:
 
 
 def replica(of: History, root: Path, *, rolled_after: int = 0, cleaned: bool = False) -> Replica:
-    """All of the history; a segment ends behind so many batches, and a round cleans it."""
+    """All of the history; a segment ends after this many batches, and a cleaning follows."""
     found, pick = Replica(of, root), random.Random(0)
     found.fetch(rolled_after, roll=0, pick=pick)
     found.fetch(1, roll=1, pick=pick)
@@ -115,7 +115,7 @@ def test_superseded_records_and_tombstones_do_not_count(tmp_path: Path) -> None:
 
 
 def test_no_state_is_below_the_active_segment(tmp_path: Path) -> None:
-    """U-90: a cleaning may have removed what was superseded above a lower offset, whatever the checkpoints say."""
+    """U-90: a cleaning may have removed records superseded above a lower offset, whatever the checkpoints are."""
     written = history(*[values(4, f"v{n}") for n in range(7)])
     found = replica(written, tmp_path / "log", rolled_after=5, cleaned=True)
     assert [each.end_offset for each in found.digests()] == [24, 28]
@@ -126,7 +126,7 @@ def test_no_state_is_below_the_active_segment(tmp_path: Path) -> None:
 
 
 def test_an_open_transaction_ends_the_states(tmp_path: Path) -> None:
-    """U-90: what is committed above the last stable offset is unknown to a replica that has not fetched it."""
+    """U-90: records committed above the last stable offset are unknown to a replica that has not fetched them."""
     written = history(values(4))
     written.write(values(2, "open"), producer=7)
     written.write(values(3, "later"))
@@ -139,7 +139,7 @@ def test_an_open_transaction_ends_the_states(tmp_path: Path) -> None:
 
 
 def test_a_marker_above_the_last_stable_offset_counts(tmp_path: Path) -> None:
-    """U-90: that an aborted transaction ends behind another one, which is open, makes its data no part of a state."""
+    """U-90: an aborted transaction that ends behind another, open one: its data are in no state."""
     written = history(values(2))
     written.write(values(2, "aborted"), producer=7)
     written.write(values(1, "open"), producer=8)
@@ -162,7 +162,7 @@ def test_keys_that_need_several_passes(tmp_path: Path) -> None:
 
 
 def test_no_state_is_below_the_first_repeated_key(tmp_path: Path) -> None:
-    """U-90: a replica that copied a cleaned log has no clean point of its own, and all of it may be one segment."""
+    """U-90: a replica that copied a cleaned log has no checkpoint of its own, and all of it may be one segment."""
     written = history(*[values(4, f"v{n}") for n in range(6)])
     one = replica(written, tmp_path / "one", rolled_after=5, cleaned=True)
     added = Replica.added_later(one, tmp_path / "added")
@@ -184,7 +184,7 @@ def test_without_a_repeated_key_only_the_last_state_is_known(tmp_path: Path) -> 
 
 
 def test_log_starts_that_differ_a_little(tmp_path: Path) -> None:
-    """U-90: the winners above a common offset are compared, by offset; by version there is no state without a start."""
+    """U-90: the retained records above a common offset are compared; by version there is no state without a start."""
     for strategy, digests in (("offset", [StateDigest(128, 512, "", 384)]), ("timestamp", [])):
         written = history([Record(b"%d" % n, b"v", NOW_MS) for n in range(512)], strategy=strategy)
         found = []
@@ -197,7 +197,7 @@ def test_log_starts_that_differ_a_little(tmp_path: Path) -> None:
 
 
 def test_offsets_that_do_not_rise_have_no_state(tmp_path: Path) -> None:
-    """U-45: readers of such a log disagree on what is the latest record."""
+    """U-45: readers of such a log disagree on the latest record."""
     written = history(values(2), values(2, "new"))
     found = replica(written, tmp_path / "log")
     found.bytes_ = found.bytes_ * 2

@@ -1,6 +1,6 @@
-"""KIP-280 and KIP-87 sentence by sentence: what they promise, and what the wrong reading of it would leave.
+"""KIP-280 and KIP-87 sentence by sentence: their promises, and the result of a misread one.
 
-Each row is one cleaning of one log through the real cleaner. ``stays`` and ``wrong`` differ in every one.
+Each row is one cleaning of one log through the real cleaner. ``stays`` and ``wrong`` differ in every row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VARLONG = {**BY_HEADER, "compaction_strategy_header_encoding": "varlong"}
 
 
 def one(*records: object, **facts: object) -> Case:
-    """A case whose log is one segment with a batch a record."""
+    """A case whose log is one segment with one batch per record."""
     return Case({0: batches(*records)}, **facts)  # type: ignore[arg-type]  # by name
 
 
@@ -36,7 +36,7 @@ def transaction(offset: int, *, commit: bool) -> bytes:
 
 
 STRATEGY = {
-    # which record of a key is kept
+    # which record of a key is retained
     "KIP-280: offset is the default": one(rec("k", 9, at=9), rec("k", 1), topic={}, stays=[1], wrong=[0]),
     "an empty value means offset": one(
         rec("k", 9, at=9), rec("k", 1), topic={**BY_HEADER, "compaction_strategy": ""}, stays=[1], wrong=[0]
@@ -238,7 +238,7 @@ TOMBSTONES = {
     "guard=forever means nothing to offset": late(
         rec("a", value=None), rec("b"), topic={"tombstone_guard": "forever"}, stays=[1], wrong=[0, 1]
     ),
-    # U-1: not while anything else has the key
+    # U-1: not while any other record has the key
     "a loser above it": Case(
         {0: encode_batch([rec("a", 9, value=None)], **EXPIRED) + batches(rec("a", 1), first=1)}, [0], []
     ),

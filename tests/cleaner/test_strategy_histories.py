@@ -1,10 +1,10 @@
-"""Histories of topics under strategies through the compiled kernel and the real cleaner, against a dictionary (U-4).
+"""Histories of topics under strategies through the kernel and the real cleaner, compared with a dictionary (U-4).
 
-Several rounds of writing and cleaning with late writes, every strategy, tombstone mode and encoding, shards, splits by
+Several cycles of writing and cleaning: late writes, every strategy, tombstone mode and encoding, shards, splits by
 ``--cleanable-to``, by segments and inside of batches, moves of the log start, transactions, old formats, every codec,
-rounds that are stopped between two groups, changes of strategy, compaction lags; and upsets: the log is truncated for
-a new leader, by a broker whose cleaner is on or off; the state directory is lost, damaged, of an older or a newer
-release. What must hold says ``strategy_world``.
+cleanings that are stopped between two groups, changes of strategy, compaction lags. And upsets: the log is truncated
+for a new leader, by a broker whose cleaner is on or off; the state directory is lost, damaged, of an older or a newer
+release. ``strategy_world`` has the properties that must hold.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def seen() -> Iterator[Counter[str]]:
-    """What all histories of the module came to; a test of nothing would be green too."""
+    """The counts of all histories of the module; a test of nothing would pass, too."""
     counts: Counter[str] = Counter()
     yield counts
     sys.stdout.write(f"\n{counts['histories']} histories of real cleanings: {dict(counts)}\n")
@@ -114,7 +114,7 @@ def test_the_published_algorithm_fails(histories: int) -> None:
 
 
 def _rounds_of(script: Script, algorithm: object) -> tuple[set[bytes], set[bytes]]:
-    """Keys twice and keys wrong after any of the script's rounds."""
+    """Keys that appear twice, and wrong keys, after any of the script's cleanings."""
     log: list[Entry] = []
     written: list[Entry] = []
     clean_to = 0

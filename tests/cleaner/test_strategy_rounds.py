@@ -1,4 +1,4 @@
-"""What happens to a topic under a strategy over several cleanings, and what is told of it (U-1, U-3, U-10, R87-6)."""
+"""A topic under a strategy over several cleanings, and the reports about it (U-1, U-3, U-10, R87-6)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def next_round(log_dir: Path, now_ms: int = NOW, topic: TopicConfig = BY_VERSION
 
 
 def grow(log_dir: Path, base: int, data: bytes) -> None:
-    """One more segment."""
+    """Write one more segment."""
     write_segment(log_dir / NAME, base, data)
     for name in (HIGH_WATERMARKS, RECOVERY_POINTS):
         write_checkpoint(log_dir / name, {NAME: base + 100})
@@ -90,11 +90,11 @@ class StopBefore:
             raise CleaningStopped
 
     def wrote(self, done_bytes: int) -> None:
-        """Nobody counts it."""
+        """Does nothing."""
 
 
 def stopped_round(log_dir: Path, groups: int) -> None:
-    """A cleaning that is stopped after so many groups."""
+    """A cleaning that is stopped after this many groups."""
     store = StateStore(log_dir.parent / "state")
     with LogDirLock.acquire(log_dir, settle_seconds=0) as lock:
         locked = LockedDir(read_log_dir(log_dir), lock, store, resources())
@@ -103,7 +103,7 @@ def stopped_round(log_dir: Path, groups: int) -> None:
 
 
 def test_a_deleted_key_does_not_come_back_between_two_groups(tmp_path: Path) -> None:
-    """U-1: the tombstone of version 9 is past its horizon, its loser lies in a later group that is never reached."""
+    """U-1: the tombstone of version 9 is past its horizon; its superseded record is in a later group, never reached."""
     gone = encode_batch([rec("k", 9, value=None), rec("a", 1)], delete_horizon=NOW)
     log_dir = log_of(tmp_path, {0: gone, 2: batches(rec("a", 2), first=2), 3: batches(rec("k", 1), first=3), 4: b""})
     stopped_round(log_dir, groups=1)
@@ -118,8 +118,8 @@ def test_a_deleted_key_does_not_come_back_between_two_groups(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("guard", "due"), [("horizon", NOW), ("forever", None)])
-def test_a_tombstone_that_waits_for_what_goes_now_is_due_at_once(tmp_path: Path, guard: str, due: int | None) -> None:
-    """R534-6, U-1: remembered, or on a quiet topic it stays for ever once the daemon, or the broker, begins anew."""
+def test_a_tombstone_that_waits_for_removed_records_is_due_at_once(tmp_path: Path, guard: str, due: int | None) -> None:
+    """R534-6, U-1: otherwise it would stay on a quiet topic after a restart of the daemon or the broker."""
     topic = config(**BY_HEADER, segment_bytes=100, tombstone_guard=guard)
     gone = encode_batch([rec("k", 9, value=None), rec("a", 1)], delete_horizon=NOW)
     log_dir = log_of(tmp_path, {0: gone, 2: batches(rec("k", 1), first=2), 3: b""})
@@ -131,7 +131,7 @@ def test_a_tombstone_that_waits_for_what_goes_now_is_due_at_once(tmp_path: Path,
 
 
 def test_a_tombstone_waits_for_late_data_in_the_tail(tmp_path: Path) -> None:
-    """U-1: what is not cleaned yet counts as evidence, and wins nothing."""
+    """U-1: the dirty tail counts as evidence, and supersedes nothing."""
     gone = encode_batch([rec("k", 9, value=None)], delete_horizon=NOW)
     log_dir = log_of(tmp_path, {0: gone, 1: batches(rec("k", 10), first=1)})
     result = next_round(log_dir)
@@ -152,7 +152,7 @@ def test_a_tombstone_waits_for_late_data_in_the_tail(tmp_path: Path) -> None:
 def test_a_tombstone_keeps_its_value_until_its_horizon(
     tmp_path: Path, topic: dict[str, object], tombstone: object
 ) -> None:
-    """R87-6, R534-1, U-14: the first cleaning sets the horizon, the value and the bit stay, then all of it goes."""
+    """R87-6, R534-1, U-14: the first cleaning sets the horizon, value and bit stay, then all of it is removed."""
     topics = config(**topic, delete_retention_ms=500)
     record = rec("k", value="old", at=-1)
     log_dir = log_of(tmp_path, {0: encode_batch([record, tombstone]), 2: b""})  # type: ignore[list-item]
@@ -169,7 +169,7 @@ def test_a_tombstone_keeps_its_value_until_its_horizon(
 
 
 def test_nulls_without_flag_stay_and_are_counted(tmp_path: Path) -> None:
-    """R87-3: no horizon for them either; each counts in the cleaning that it is dirty in."""
+    """R87-3: no horizon for them either; each counts in the cleaning in which it is dirty."""
     topic = config(**FLAGGED)
     log_dir = log_of(tmp_path, {0: batches(rec("a", value=None), rec("b"), rec("c", value=None, flag=True)), 3: b""})
     result = next_round(log_dir, topic=topic)
@@ -182,7 +182,7 @@ def test_nulls_without_flag_stay_and_are_counted(tmp_path: Path) -> None:
 
 
 def test_legacy_tombstones_keep_their_format_under_flag(tmp_path: Path) -> None:
-    """R87-2: in v1 a null is a tombstone; as v2 without the bit it would be a value for ever."""
+    """R87-2: in v1 a null is a tombstone; as v2 without the bit it would be a value indefinitely."""
     log = encode_legacy(0, b"a", None, timestamp=NOW) + encode_legacy(1, b"b", b"1", timestamp=NOW)
     log_dir = log_of(tmp_path, {0: log + encode_legacy(2, b"b", b"2", timestamp=NOW), 3: b""})
     clean_all(log_dir, NOW, config(**FLAGGED))
@@ -192,7 +192,7 @@ def test_legacy_tombstones_keep_their_format_under_flag(tmp_path: Path) -> None:
 
 
 def test_malformed_headers_are_reported_and_counted(tmp_path: Path) -> None:
-    """R280-6: with offsets, in one line however many there are; the partition is cleaned all the same."""
+    """R280-6: with offsets, in one line however many there are; the partition is cleaned nevertheless."""
     bad = [rec(f"k{number}", b"no") for number in range(9)]
     log_dir = log_of(tmp_path, {0: batches(*bad, rec("a"), rec("b", 1)), 11: b""})
     result = next_round(log_dir)
@@ -201,11 +201,11 @@ def test_malformed_headers_are_reported_and_counted(tmp_path: Path) -> None:
     assert (result.to_json()["malformed_versions"], result.to_json()["without_version"]) == (9, 10)
     grow(log_dir, 11, batches(rec("b", b"no"), first=11))
     grow(log_dir, 12, b"")
-    assert next_round(log_dir).malformed_versions == 1, "each counts in the cleaning that it is dirty in"
+    assert next_round(log_dir).malformed_versions == 1, "each counts in the cleaning in which it is dirty"
 
 
 def test_aborted_data_of_a_clean_segment(tmp_path: Path) -> None:
-    """U-2: what was aborted in a segment of the clean part judges nobody, however high its version."""
+    """U-2: an aborted record in a segment of the clean section supersedes nothing, however high its version."""
     aborted = encode_batch(
         [rec("k", 99)], base_offset=0, transactional=True, producer_id=7, producer_epoch=0, base_sequence=0
     )
@@ -220,15 +220,15 @@ def test_aborted_data_of_a_clean_segment(tmp_path: Path) -> None:
 
 
 def test_the_end_of_the_log_stays(tmp_path: Path) -> None:
-    """R280-9, U-13: the last record loses by version, its offset stays as an empty batch."""
+    """R280-9, U-13: the last record is superseded by version, its offset stays as an empty batch."""
     log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("k", 1)), 2: b""})
     next_round(log_dir)
     assert offsets(log_dir / NAME, 2) == [0]
     assert read_segments(log_dir / NAME)[0][-1].header.last_offset == 1
 
 
-def test_clean_point_is_our_own(tmp_path: Path) -> None:
-    """U-10: Kafka's checkpoint neither counts nor is written for a topic that Kafka would clean in another way."""
+def test_the_checkpoint_is_our_own(tmp_path: Path) -> None:
+    """U-10: Kafka's checkpoint is neither used nor written for a topic that Kafka would clean in another way."""
     log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("k", 1)), 2: b""}, cleaner_offset=2)
     result = next_round(log_dir)
     assert (result.first_dirty_offset, result.removed.superseded) == (0, 1)
@@ -251,7 +251,7 @@ def test_without_state_the_whole_log_is_dirty(tmp_path: Path) -> None:
 
 
 def test_a_new_strategy_cleans_nothing_again(tmp_path: Path) -> None:
-    """R280-11, U-6: the clean part stays as it is, and a note says that it was cleaned by other rules."""
+    """R280-11, U-6: the clean section stays as it is, and a note says that it was cleaned by another strategy."""
     log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("a", 5), rec("k", 1)), 3: b""})
     by_offset = config(compaction_strategy="offset", segment_bytes=100)
     next_round(log_dir, topic=by_offset)
@@ -269,7 +269,7 @@ def test_a_new_strategy_cleans_nothing_again(tmp_path: Path) -> None:
 
 
 def staged(log_dir: Path, *, first_dirty_offset: int | None = None) -> None:
-    """A plan beside a running broker."""
+    """A staged cleaning with a running broker."""
     store = StateStore(log_dir.parent / "state")
     options = CleaningOptions(now_ms=NOW, force=True, first_dirty_offset=first_dirty_offset)
     result = stage_partition(read_log_dir(log_dir), store, resources(), PARTITION, BY_VERSION, options, Silent())
@@ -283,7 +283,10 @@ def applied(log_dir: Path) -> CleaningResult:
 
 
 def test_every_segment_that_decides_has_a_witness(tmp_path: Path) -> None:
-    """U-3, S-29: the winner lies in a segment that stays as it is; when that is cut, the plan dies with it."""
+    """U-3, S-29: the retained record is in an unchanged segment.
+
+    If that is truncated, the staged cleaning is invalid.
+    """
     segments = {
         0: batches(rec("k", 9), rec("x", 1)),
         2: batches(rec("a", 1), first=2),
@@ -294,7 +297,9 @@ def test_every_segment_that_decides_has_a_witness(tmp_path: Path) -> None:
     (manifest,) = (log_dir / NAME).glob(".kstage/*/manifest.json")
     document = json.loads(manifest.read_bytes())
     assert [witness["base"] for witness in document["witnesses"]] == [0, 2, 3]
-    assert [group["base"] for group in document["groups"]] == [3], "only the loser's segment is written anew"
+    assert [group["base"] for group in document["groups"]] == [3], (
+        "only the superseded record's segment is written again"
+    )
     assert document["strategy_fingerprint"] == "strategy=header;header=version;encoding=long;tombstone.mode=null"
     write_segment(log_dir / NAME, 0, segments[0][: len(segments[0]) // 2])
     result = applied(log_dir)
@@ -313,8 +318,8 @@ def test_a_staged_plan_moves_our_clean_point_alone(tmp_path: Path) -> None:
     assert next_round(log_dir).first_dirty_offset == 2
 
 
-def test_a_staged_plan_that_moves_no_clean_point(tmp_path: Path) -> None:
-    """U-10: --first-dirty above the clean point puts a segment below it anew; the next round begins where it did."""
+def test_a_staged_cleaning_that_moves_no_checkpoint(tmp_path: Path) -> None:
+    """U-10: --first-dirty above the checkpoint rewrites a segment below it; the next cleaning begins as before."""
     log_dir = log_of(tmp_path, {0: batches(rec("k", 1), rec("a", 5)), 2: b""})
     assert next_round(log_dir).end_offset == 2
     for base, number in ((2, 1), (3, 9)):
@@ -337,7 +342,7 @@ def test_a_small_map_proves_as_much(tmp_path: Path, map_load: float) -> None:
 
 
 def test_a_tombstone_that_fits_no_shard_stays(tmp_path: Path) -> None:
-    """U-1: a tombstone that could not be looked up does not go."""
+    """U-1: a tombstone without a completed search is not removed."""
     log_dir = log_of(tmp_path, many_tombstones(300))
     result = clean(log_dir, CleaningOptions(now_ms=NOW, force=True), BY_VERSION, resources(map_bytes=1, map_load=0.001))
     assert 0 < result.removed.tombstone < 200
@@ -347,7 +352,7 @@ def test_a_tombstone_that_fits_no_shard_stays(tmp_path: Path) -> None:
 
 
 def test_a_tail_that_cannot_be_read_keeps_them(tmp_path: Path) -> None:
-    """U-1: what lies behind the damage is not known; the partition is cleaned, its tombstones wait."""
+    """U-1: the records behind the damage are unknown; the partition is cleaned, its tombstones wait."""
     segments = many_tombstones(9)
     data = bytearray(batches(rec("x", 1), rec("y", 1), first=18))
     data[-1] ^= 1
@@ -361,7 +366,7 @@ def test_a_tail_that_cannot_be_read_keeps_them(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("topic", [BY_HEADER, BY_TIMESTAMP])
 def test_same_bytes_with_any_number_of_threads(tmp_path: Path, topic: dict[str, object]) -> None:
-    """OP-2: versions change nothing about it."""
+    """OP-2: versions do not change that."""
     rows = [
         rec(f"k{n % 700}", n * 7919 % 1000, value=None if n % 50 == 0 else "v" * 50, at=n % 90) for n in range(6000)
     ]

@@ -1,4 +1,4 @@
-"""The same bytes, whatever the number of threads; and one bad partition among several that are cleaned at once."""
+"""The same bytes for any number of threads; and one bad partition among several that are cleaned at once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CHUNK_BYTES = 65536
 
 
 def _segment(rng: random.Random, base: int, count: int) -> tuple[bytes, int]:
-    """Some batches of a few records, codecs mixed, a few tombstones; and the offset after them."""
+    """Some batches of a few records, mixed codecs, a few tombstones; and the offset after them."""
     data = []
     for _ in range(count):
         entries = [
@@ -98,7 +98,7 @@ def _segments(log_dir: Path, name: str) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("cleaner_offset", [None, 2500])
 def test_same_bytes_with_any_number_of_workers(tmp_path: Path, cleaner_offset: int | None) -> None:
-    """OP-2: workers and shards change the time a cleaning takes, and nothing else."""
+    """OP-2: workers and shards change the time of a cleaning, and nothing else."""
     results = {}
     for workers, map_bytes in ((1, 1 << 20), (2, 1 << 20), (4, 49152), (3, 1 << 20)):
         log_dir = make_log_dir(tmp_path / f"w{workers}", {"orders-0": _partition(7, cleaner_offset=cleaner_offset)})
@@ -136,7 +136,7 @@ def test_several_threads_write_what_one_thread_writes(
 
 
 def _spoil(log_dir: Path, rng: random.Random) -> None:
-    """Indexes that point anywhere, or to what is not there; bytes that are wrong, missing or there twice."""
+    """Index entries with wrong positions; bytes that are wrong, missing or doubled."""
     for index in sorted((log_dir / "orders-0").glob("*.index")):
         log = index.with_suffix(".log")
         size = log.stat().st_size
@@ -166,7 +166,7 @@ def _spoil(log_dir: Path, rng: random.Random) -> None:
 def test_several_threads_report_the_same_damage_as_one(
     seed: int, partition: Partition, workers: int, chunk_bytes: int, largest: int
 ) -> None:
-    """OP-2, C-57: the first in the log, the same words; and what indexes say that are wrong changes nothing."""
+    """OP-2, C-57: the first in the log, with the same words; wrong index entries change nothing."""
     found = []
     for threads in (1, workers):
         with scratch() as place, pytest.MonkeyPatch.context() as patch:
@@ -205,7 +205,7 @@ def test_the_rewrite_begins_at_batches(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_stopped_between_two_chunks(tmp_path: Path, workers: int) -> None:
-    """Whoever watches may end it at any chunk: the log stays, and nothing stays open or beside it."""
+    """The progress object may stop it at any chunk: the log stays, no file stays open or is left."""
     log_dir = make_log_dir(tmp_path / "d", {"orders-0": _partition(7)})
     before, descriptors = tree(log_dir), open_descriptors()
     for chunk in (0, 1, 6):
@@ -236,7 +236,7 @@ def test_verified_by_several_readers(tmp_path: Path, spoil: str, monkeypatch: py
         parts.append(len(written.offset_index))
         real(readers, staged, written, **decided)
 
-    monkeypatch.setattr(cleaner, "verify_staged", damaged)  # between the write and the look at it
+    monkeypatch.setattr(cleaner, "verify_staged", damaged)  # between the write and its check
     log_dir = make_log_dir(tmp_path / "d", {"orders-0": _partition(9)})
     before = tree(log_dir)
     with_resources = replace(resources(chunk_bytes=16_384), workers=3)
@@ -265,9 +265,9 @@ def _spoiled(batch: bytes) -> bytes:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_an_error_of_damage_holds_no_file_and_no_map(tmp_path: Path, workers: int) -> None:
-    """Thousands of partitions may have some, and all results are told at the end: no file and no map waits for that."""
+    """Thousands of partitions may have some, and all results are reported at the end: none holds a file or map."""
     data = b"".join(keyed_batch(base, [(f"k{base}", "v" * 60)]) for base in range(2000))
-    # Found by whoever takes the chunks, while the segment is open.
+    # Found by the consumer of the chunks, while the segment is open.
     again = (
         data
         + _spoiled(keyed_batch(2000, [("k", "v")]))
@@ -317,7 +317,7 @@ def test_partitions_at_once(
 
 @pytest.mark.parametrize("after", [0, 2])
 def test_same_bytes_at_a_limit_of_threads(tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """OP-2: readers and the writer that cannot be started are done without."""
+    """OP-2: it does without readers and a writer that cannot be started."""
     found = []
     for workers in (1, 4):
         log_dir = make_log_dir(tmp_path / f"w{workers}", {"orders-0": _partition(7)})
@@ -332,7 +332,7 @@ def test_same_bytes_at_a_limit_of_threads(tmp_path: Path, after: int, monkeypatc
 def test_partitions_at_once_at_a_limit_of_threads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is said what to do; each partition is as it was, or cleaned."""
+    """The message says what to do; each partition is unchanged, or cleaned."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     names = [f"orders-{number}" for number in range(3)]
     log_dir = make_log_dir(tmp_path / "d", {name: _partition(row) for row, name in enumerate(names)})

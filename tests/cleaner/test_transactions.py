@@ -1,4 +1,4 @@
-"""Transactions through the whole cleaner, without a broker: what takes part in the index, what a marker ends."""
+"""Transactions through the whole cleaner, without a broker: which records are in the map, what a marker ends."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ def cleaned(root: Path, log: bytes, end: int, aborted: list[tuple[int, int, int,
     return [record.offset for batch in read_segments(root / NAME)[0] for record in batch.records]
 
 
-def test_a_marker_is_no_record(root: Path) -> None:
+def test_a_marker_is_not_a_record(root: Path) -> None:
     """C-18: the key of a record may have the bytes of a marker's key. Neither supersedes the other."""
     record = encode_batch([Record(key=COMMIT_KEY, value=b"1", timestamp=BASE_TIMESTAMP_MS)])
     log = record + keyed_batch(1, [("b", "1")]) + data(2, b"a") + marker(3, commit=True) + keyed_batch(4, [("b", "2")])
     assert cleaned(root, log, 5, []) == [0, 2, 3, 4]
 
 
-def test_aborted_data_shadows_nothing(root: Path) -> None:
+def test_aborted_data_supersedes_nothing(root: Path) -> None:
     """C-19: the newest record of a key that was not aborted stays, whatever was aborted after it."""
     log = keyed_batch(0, [("a", "1")]) + data(1, b"a") + marker(2, commit=False)
     assert cleaned(root, log, 3, [(PRODUCER, 1, 2, 1)]) == [0, 2]
 
 
 def test_index_entry_of_a_marker_that_ends_nothing(root: Path) -> None:
-    """C-37, C-69: the data of the first transaction is long gone, so its entry goes; the second one's stays."""
+    """C-37, C-69: the data of the first transaction is removed, so its entry is removed; the second one's stays."""
     log = keyed_batch(0, [("a", "1")]) + marker(2, commit=False) + data(3, b"b") + marker(4, commit=False)
     assert cleaned(root, log, 5, [(PRODUCER, 1, 2, 1), (PRODUCER, 3, 4, 3)]) == [0, 2, 4]
     entries = read_txn_index((root / NAME / f"{0:020d}.txnindex").read_bytes(), "txnindex")
@@ -72,7 +72,7 @@ def test_index_entry_of_a_marker_that_ends_nothing(root: Path) -> None:
 
 
 def test_data_and_marker_in_two_segments(root: Path) -> None:
-    """C-33, C-37: the marker in the second segment ends what the first one holds, so it does not begin to wait."""
+    """C-33, C-37: the marker in the second segment ends the transaction of the first, so it does not start to wait."""
     logs = {0: data(0, b"a"), 1: marker(1, commit=True) + keyed_batch(2, [("b", "1")]), 3: keyed_batch(3, [("b", "2")])}
     make_log_dir(root, {NAME: Partition({**logs, 4: b""})})
     clean_all(root, NOW)

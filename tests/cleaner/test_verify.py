@@ -36,7 +36,7 @@ def log() -> Partition:
 
 
 def staged(change: Callable[[Arguments, Path], Arguments]) -> CleanerdError | None:
-    """What verification says after ``change`` to what it is given."""
+    """The verdict of verification after ``change`` of its inputs."""
     found: list[CleanerdError | None] = []
 
     def verify(reader: PartReader, segment: Segment, written: WrittenSegment, **decided: int) -> None:
@@ -60,7 +60,7 @@ def staged(change: Callable[[Arguments, Path], Arguments]) -> CleanerdError | No
 
 
 def written(**facts: Any) -> Callable[[Arguments, Path], Arguments]:
-    """Change what the rewrite says that it wrote; a function is given the value."""
+    """Change the rewrite's report about its output; a function gets the value."""
 
     def change(arguments: Arguments, _file: Path) -> Arguments:
         reader, segment, was, known = arguments
@@ -71,7 +71,7 @@ def written(**facts: Any) -> Callable[[Arguments, Path], Arguments]:
 
 
 def decided(**facts: Callable[[int], int]) -> Callable[[Arguments, Path], Arguments]:
-    """Change what was decided for the group."""
+    """Change the decision about the group."""
 
     def change(arguments: Arguments, _file: Path) -> Arguments:
         *others, was = arguments
@@ -114,7 +114,7 @@ OFFSETS, TIMES = ">ii", ">qi"
 
 
 def test_nothing_changed() -> None:
-    """The cases below fail for their reason alone."""
+    """The cases below fail only for their own reason."""
     assert staged(lambda arguments, _file: arguments) is None
 
 

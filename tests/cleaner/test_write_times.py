@@ -1,4 +1,4 @@
-"""A winner that is older than what it supersedes stays as long as its key's last write (U-65)."""
+"""A retained record that is older than those it supersedes stays as long as its key's last write (U-65)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def log_of(root: Path, segments: dict[int, bytes]) -> Path:
 
 
 def grow(log_dir: Path, base: int, data: bytes) -> None:
-    """One more segment, which is the active one."""
+    """Write one more segment, which is the active one."""
     write_segment(log_dir / NAME, base, data)
     for name in (HIGH_WATERMARKS, RECOVERY_POINTS):
         write_checkpoint(log_dir / name, {NAME: base + 100})
@@ -54,7 +54,7 @@ def headers(log_dir: Path) -> list[BatchHeader]:
 
 
 def largest_ms(log_dir: Path) -> dict[int, int]:
-    """Of each batch with records: its largest timestamp after ``T``, by its base offset."""
+    """By base offset of batches with records: the largest timestamp after ``T``."""
     return {each.base_offset: each.max_timestamp - T for each in headers(log_dir)}
 
 
@@ -63,8 +63,8 @@ def times(log_dir: Path) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("codec", [0, 4])
-def test_the_batch_of_a_winner_takes_over_the_time_of_what_it_supersedes(tmp_path: Path, codec: int) -> None:
-    """U-65: version 9 was written first. Its batch says when the key was last written, its record keeps its own time.
+def test_the_batch_of_a_retained_record_takes_over_the_time_of_superseded_ones(tmp_path: Path, codec: int) -> None:
+    """U-65: version 9 was written first. Its batch has the key's last write time, its record keeps its own time.
 
     The wrong rule leaves 10, the time of the record.
     """
@@ -90,7 +90,7 @@ def test_the_batch_of_a_winner_takes_over_the_time_of_what_it_supersedes(tmp_pat
 
 
 def test_verify_still_finds_a_largest_timestamp_that_is_too_low(tmp_path: Path) -> None:
-    """U-65, F-2: above its records' times is right, below is not; in a comparison with a copy neither may it sink."""
+    """U-65, F-2: above its records' times is right, below is not; compared with a copy it may not fall either."""
     log_dir = log_of(tmp_path, {0: encode_batch([rec("k", 9, at=10)], max_timestamp=T + 9), 1: b""})
     copy = log_of(tmp_path / "before", {0: encode_batch([rec("k", 9, at=10)], max_timestamp=T + 99), 1: b""})
     question = VerifyRequest(now_ms=NOW, producer_expiration_ms=1, clean_below=1, rules=RULES)
@@ -101,10 +101,11 @@ def test_verify_still_finds_a_largest_timestamp_that_is_too_low(tmp_path: Path) 
     assert "batch-header-changed" in [each.kind.text for each in found]
 
 
-def test_the_time_goes_from_winner_to_winner_and_never_sinks(tmp_path: Path) -> None:
-    """U-65: version 11 takes over what version 9 took over. A batch that loses a record keeps its largest timestamp.
+def test_the_time_passes_on_and_never_falls(tmp_path: Path) -> None:
+    """U-65: version 11 takes over the time that version 9 took over.
 
-    The wrong rules: the time of the record that is superseded, 10; the largest of the records that stay, 20.
+    A batch that loses a record keeps its largest timestamp. The wrong rules: the time of the record that is superseded,
+    10; the largest of the retained records, 20.
     """
     topic = config(**WRITE_TIME)
     log_dir = log_of(
@@ -120,8 +121,8 @@ def test_the_time_goes_from_winner_to_winner_and_never_sinks(tmp_path: Path) -> 
     grow(log_dir, 6, b"")
     clean(log_dir, CleaningOptions(now_ms=NOW, force=True), topic)
     assert offsets(log_dir / NAME, 6) == [0, 1, 4, 5]
-    assert largest_ms(log_dir)[0] == 700, "what k took over"
-    assert largest_ms(log_dir)[5] == 700, "what z took over, of a batch of the clean part"
+    assert largest_ms(log_dir)[0] == 700, "the time that k took over"
+    assert largest_ms(log_dir)[5] == 700, "the time that z took over, of a batch of the clean section"
     grow(log_dir, 6, encode_batch([rec("k", 11, at=50)], base_offset=6))
     grow(log_dir, 7, b"")
     clean(log_dir, CleaningOptions(now_ms=NOW, force=True), topic)
@@ -129,8 +130,8 @@ def test_the_time_goes_from_winner_to_winner_and_never_sinks(tmp_path: Path) -> 
     assert largest_ms(log_dir)[6] == 700
 
 
-def test_a_winner_in_the_clean_part_takes_over_as_well(tmp_path: Path) -> None:
-    """U-65: the first dirty offset lies in a segment; what it wins over lies behind it."""
+def test_a_retained_record_in_the_clean_section_takes_over_as_well(tmp_path: Path) -> None:
+    """U-65: the first dirty offset is in a segment; the superseded record is behind it."""
     segments = {
         0: encode_batch([rec("k", 9, at=10)]),
         1: encode_batch([rec("x", 9, at=20)], base_offset=1) + encode_batch([rec("k", 3, at=800)], base_offset=2),
@@ -145,7 +146,7 @@ def test_a_winner_in_the_clean_part_takes_over_as_well(tmp_path: Path) -> None:
 
 
 def test_in_many_shards_as_in_one(tmp_path: Path) -> None:
-    """U-65, U-20: each shard knows the winners of its keys only."""
+    """U-65, U-20: each shard knows the retained records of its keys only."""
     count = 300
     found = []
     for load in (0.85, 0.001):
@@ -179,7 +180,7 @@ def test_with_append_time_the_records_keep_theirs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("convert", "outcome"), [(True, "cleaned"), (False, "refused")])
 def test_v1_takes_over_a_time_as_v2_only(tmp_path: Path, convert: bool, outcome: str) -> None:
-    """U-65: a batch of v1 has no time besides its records'. Where it stays v1 nothing is cleaned, and that is said."""
+    """U-65: a batch of v1 has no time besides its records'. If it stays v1 nothing is cleaned, and that is reported."""
     old = encode_legacy(0, b"k", b"v", timestamp=T + 10)
     log_dir = log_of(tmp_path, {0: old, 1: encode_batch([rec("k", at=5), rec("y", at=700)], base_offset=1), 3: b""})
     topic = config(**{**WRITE_TIME, "compaction_strategy": "timestamp"})
@@ -193,7 +194,7 @@ def test_v1_takes_over_a_time_as_v2_only(tmp_path: Path, convert: bool, outcome:
 
 
 def test_record_time_is_the_default(tmp_path: Path) -> None:
-    """U-65: batches keep their times unless the topic's setting says so; ``offset`` never does."""
+    """U-65: batches keep their times unless the topic's setting says otherwise; ``offset`` never changes them."""
     topics = (
         {**WRITE_TIME, "compaction_winner_retention": "record-time"},
         {**WRITE_TIME, "compaction_strategy": "offset"},

@@ -20,7 +20,7 @@ def packed_better(base: int, rows: list[tuple[bytes, bytes]], *, level: int = 9)
 
 
 def well_packed_log(batches: int = 1) -> dict[int, bytes]:
-    """Of each batch one tiny record is superseded; packed again it is larger by more than that."""
+    """One tiny record is superseded in each batch; compressed again, the batch is larger by more than that."""
     rng = random.Random(4)
     words = [bytes(rng.choices(b"abcdefgh", k=rng.randint(3, 9))) for _ in range(300)]
     data = b"".join(

@@ -1,4 +1,4 @@
-"""Topics of a real broker for the tests of the client, and what is in their segments."""
+"""Topics of a real broker for the tests of the client, and the contents of their segments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"}
 
 
 def topic(broker: Broker, **config: str) -> str:
-    """A new compacted topic with one partition, out of Kafka's own cleaner's reach."""
+    """A new compacted topic with one partition that Kafka's own cleaner skips."""
     name = f"t-{uuid4().hex[:8]}"
     create_topics(
         broker.bootstrap, [name], {**COMPACT, **{key.replace("_", "."): value for key, value in config.items()}}

@@ -1,4 +1,4 @@
-"""One broker a release for all tests of the clients."""
+"""One broker per release for all tests of the clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="package", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A running broker. Each test has topics of its own."""
+    """A running broker. Every test has its own topics."""
     jars = fetch(request.param)
     work_dir = Path(tempfile.mkdtemp(prefix=f"clients-{request.param}-"))
     found = Broker(jars.libs, work_dir, version=jars.version, properties={"log.retention.check.interval.ms": "600000"})

@@ -1,4 +1,4 @@
-"""Histories of records for the latest-state view, and a plain model of what is left of them."""
+"""Histories of records for the latest-state view, and a plain model of the resulting state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERSIONS = (None, MIN_VERSION, -1, 0, 1, 2, MAX_VERSION, "malformed")
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What a producer wrote. ``version``: a number, None for no header, "malformed" for one of three bytes."""
+    """A producer's write. ``version``: a number, None for no header, "malformed" for one of three bytes."""
 
     key: bytes | None
     value: bytes | None
@@ -65,7 +65,7 @@ def rules_of(strategy: Strategy, tombstones: TombstoneMode) -> TopicRules:
 
 
 def left_of(writes: Mapping[int, Write], strategy: str, tombstones: str) -> dict[bytes, tuple[int, bool]]:
-    """Offset of each key's winner and whether it deletes, written down from the requirements alone."""
+    """The offset of the retained record by key, and whether it deletes, following the requirements alone."""
     winners: dict[bytes, tuple[tuple[object, ...], int, bool]] = {}
     for offset, write in sorted(writes.items()):
         if write.key is None:
@@ -87,7 +87,7 @@ def left_of(writes: Mapping[int, Write], strategy: str, tombstones: str) -> dict
 
 
 class ListSource:
-    """A topic of one partition in a list: what lies below ``log_start`` is gone; ``end`` moves on with each begin."""
+    """A topic of one partition in a list. Records below ``log_start`` are deleted; ``end`` grows with every read."""
 
     def __init__(self, writes: Sequence[Write], rules: TopicRules, ends: Sequence[int]) -> None:
         self.log_start = 0

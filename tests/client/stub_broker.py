@@ -1,4 +1,4 @@
-"""A broker that is none: answers a client as it is told, for what no release in the tests would answer (U-29).
+"""A fake broker: it sends any configured answer, also those that no release in the tests would send (U-29).
 
 It speaks ApiVersions v0, Metadata v4, DescribeConfigs v1, InitProducerId v0 and Produce v3..v7; every other version is
 not offered.
@@ -25,7 +25,7 @@ DESCRIBE_CONFIGS: Final = 32
 
 OFFERED: Final = {
     PRODUCE: (3, 7),
-    FETCH: (4, 4),  # never asked for, but librdkafka takes a broker without it for one of message format v0
+    FETCH: (4, 4),  # never requested, but librdkafka treats a broker without it as one of message format v0
     METADATA: (4, 4),
     API_VERSIONS: (0, 0),
     INIT_PRODUCER_ID: (0, 0),
@@ -40,10 +40,11 @@ BROKER: Final = 4
 
 @dataclass(slots=True)
 class Answers:
-    """What the stub says. ``apis``: key -> oldest and newest version. ``configs``: (resource type, name) -> values.
+    """The answers of the stub.
 
-    ``produce``: (error code, base offset, log append time) for the produce requests in turn; the last one stays.
-    ``init_producer_id``: its error code. ``config_error``: that of DescribeConfigs.
+    ``apis``: key -> oldest and newest version. ``configs``: (resource type, name) -> values. ``produce``: (error code,
+    base offset, log append time) for the produce requests in turn; the last one stays. ``init_producer_id``: its error
+    code. ``config_error``: that of DescribeConfigs.
     """
 
     apis: dict[int, tuple[int, int]] = field(default_factory=lambda: dict(OFFERED))
@@ -54,7 +55,7 @@ class Answers:
 
 
 class StubBroker:
-    """Listens on 127.0.0.1 while the context lasts. ``asked`` are the keys of the requests that came, in order."""
+    """Listens on 127.0.0.1 while the context lasts. ``asked`` has the keys of the received requests, in order."""
 
     def __init__(self, answers: Answers) -> None:
         self.answers = answers

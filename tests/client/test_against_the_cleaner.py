@@ -1,4 +1,4 @@
-"""What the view says before a cleaning is what anybody reads after it (R280-14), from files and over brokers."""
+"""The view before a cleaning equals any reader's state after it (R280-14), from files and over brokers."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def clean_as_a_user(broker: Broker, name: str, rules: TopicRules, state_dir: Pat
 @pytest.mark.kafka
 @pytest.mark.broker
 def test_a_plain_consumer_after_the_cleaning(broker: Broker, tmp_path: Path) -> None:
-    """R280-14, R280-10: before, a plain consumer has the wrong map; after, it has the one the view had before."""
+    """R280-14, R280-10: before, a plain consumer has the wrong map; after, it has that of the earlier view."""
     rules = TopicRules("header", "version", "long", "header", "deleted")
     name = topic(broker, **DELEGATED)
     with Producer(config(broker), rules) as producer:

@@ -1,4 +1,4 @@
-"""The clients against real brokers, 3.9 and 4.3: what they write is what lies on the disk, what they read is that."""
+"""The clients with real brokers, 3.9 and 4.3: their writes are on the disk, and their reads are the same."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def winners(state: LatestState) -> list[tuple[int, bytes | None, bytes | None, b
 
 
 def test_a_versioned_topic(broker: Broker) -> None:
-    """R280-5, R280-14, R87-4, R87-7: racing writers; disk, broker and log directory agree on who won."""
+    """R280-5, R280-14, R87-4, R87-7: racing writers; disk, broker and log directory agree on the retained record."""
     name = topic(broker)
     found: list[Delivery] = []
     with Producer(config(broker), {name: RULES}) as producer:
@@ -82,7 +82,7 @@ def test_a_versioned_topic(broker: Broker) -> None:
 
 
 def test_the_consumer(broker: Broker) -> None:
-    """R87-7: ``is_tombstone()`` by the topic's mode; a group goes on where it committed."""
+    """R87-7: ``is_tombstone()`` by the topic's mode; a group continues where it committed."""
     name = topic(broker)
     with stock(broker) as plain:
         plain.produce(name, b"1", b"k", headers=[("deleted", b"yes")])
@@ -118,7 +118,7 @@ def take(consumer: Consumer, count: int) -> list[ConsumedRecord]:
 
 @pytest.mark.parametrize("mode", ["requested", "required", "off"])
 def test_idempotence(broker: Broker, mode: str) -> None:
-    """R192-5 on brokers that have it; 3.9 still knows ``message.format.version`` and does not heed it."""
+    """R192-5 on brokers that support it; 3.9 still has ``message.format.version`` and ignores it."""
     name = topic(broker, **({"message_format_version": "0.10.0"} if broker.version.startswith("3.") else {}))
     with Producer(config(broker, **{"enable.idempotence": mode})) as producer:
         producer.produce(name, b"k", b"v")
@@ -197,7 +197,7 @@ def test_flags_of_a_batch_that_is_split(broker: Broker) -> None:
     assert len({batch.header.producer_id for batch in batches}) == 1
 
 
-def test_what_kafka_python_does_not_take(broker: Broker) -> None:
+def test_invalid_arguments_for_kafka_python(broker: Broker) -> None:
     name = topic(broker)
     with FlagProducer(bootstrap_servers=broker.bootstrap) as producer:
         with pytest.raises(ClientError, match="cannot be sent"):
@@ -211,7 +211,7 @@ def test_what_kafka_python_does_not_take(broker: Broker) -> None:
 
 
 def test_while_leadership_moves(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What whoever asks hears for a moment after a leader went: asked again. Anything else is told at once."""
+    """Errors of the moment after a leader change are retried. Any other error is reported at once."""
     name = topic(broker)
     with stock(broker) as plain:
         plain.produce(name, b"1", b"k")
@@ -223,7 +223,7 @@ def test_while_leadership_moves(broker: Broker, monkeypatch: pytest.MonkeyPatch)
                 raise KafkaException(heard.pop())
             return super().get_watermark_offsets(*arguments, **more)
 
-    # A leader that moves is not to be had from one broker.
+    # One broker alone cannot have a moving leader.
     monkeypatch.setattr(confluent_kafka, "Consumer", Moving)
     with LatestState(BrokerTopic(config(broker), name)) as state:
         assert winners(state) == [(0, b"k", b"1", False)]
@@ -247,7 +247,7 @@ def source(kind: str, broker: Broker, name: str) -> Any:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", SOURCES)
 def test_transactions(broker: Broker, kind: str) -> None:
-    """U-2: an open transaction hides what follows, an aborted one takes no part; markers at the end do not matter."""
+    """U-2: an open transaction hides later records, an aborted one has no effect; markers at the end do not matter."""
     name = topic(broker)
     longest = {"transaction.timeout.ms": 900_000}  # the broker ends it after a minute, which a slow machine needs
     writer = confluent_kafka.Producer(config(broker, **{"transactional.id": name}, **longest))
@@ -290,7 +290,7 @@ def wait_for_marker(broker: Broker, name: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["broker", "flags"])
 def test_a_log_start_that_moves(broker: Broker, kind: str) -> None:
-    """U-2: records below it are gone; new partitions are found."""
+    """U-2: records below it are deleted; new partitions are found."""
     name = topic(broker, cleanup_policy="compact,delete")
     admin = AdminClient(config(broker))
     with stock(broker) as plain:

@@ -24,7 +24,7 @@ BY_HEADER = TopicRules(strategy="header", version_header="v")
 
 @dataclass
 class Script:
-    """A topic of two partitions; each reading gives the records that were added since."""
+    """A topic of two partitions; each reading returns the records that were added since."""
 
     rules: TopicRules
     new: list[ConsumedRecord] = field(default_factory=list)
@@ -52,8 +52,8 @@ def eraser(script: Script) -> KeyEraser:
     return KeyEraser("t", b"k", script.rules, confluent={}, kafka_python={}, source=script)
 
 
-def test_in_which_partitions_the_key_is() -> None:
-    """Whichever partitioner wrote it; where a tombstone wins, none is needed."""
+def test_the_partitions_of_the_key() -> None:
+    """Whichever partitioner wrote it; if a tombstone is the latest record, none is needed."""
     script = Script(TopicRules())
     script.add(0, 1, b"k", b"1")
     script.add(0, 2, b"other", b"1")

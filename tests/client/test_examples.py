@@ -36,7 +36,7 @@ def run(name: str, *arguments: str) -> list[str]:
 
 
 def test_every_example_is_run() -> None:
-    """A program that nobody runs is wrong before long."""
+    """A program that is never run breaks soon."""
     words = Path(__file__).read_text()
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
         name for name in (path.name for path in EXAMPLES.glob("*.py")) if f'"{name}"' in words
@@ -46,7 +46,7 @@ def test_every_example_is_run() -> None:
 
 @pytest.mark.long
 def test_versions(broker: Broker) -> None:
-    """Producer, view over the broker and what it does next, view over the files: the highest version, not the last."""
+    """Producer, view over the broker with later updates, view over the files: the highest version, not the last."""
     name = topic(broker)
     assert run("versioned_producer.py", broker.bootstrap, name) == [
         "idempotent: True",

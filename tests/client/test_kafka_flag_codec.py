@@ -64,7 +64,7 @@ def test_records_read_back_with_their_flag(records: list[Any], codec: int) -> No
 
 @pytest.mark.parametrize("attributes", [0x00, 0x10, 0x20, 0x21, 0x7F, 0x80, 0xA0, 0xFF])
 def test_other_attributes(attributes: int) -> None:
-    """Bit 5 and no other; from 0x80 on kafka-python itself stumbles, because it reads the byte as a varint."""
+    """Bit 5 and no other; from 0x80 on kafka-python itself fails, because it reads the byte as a varint."""
     data = encode_batch([Record(b"k", b"v", attributes=attributes), Record(b"l", b"w")])
     found = [record for batch in FlagRecords(data) for record in batch]
     assert [(record.key, record.value) for record in found] == [(b"k", b"v"), (b"l", b"w")]
@@ -87,7 +87,10 @@ def attributes_of(batches: list[bytes]) -> list[list[int]]:
 
 
 def test_batches_are_queued_as_kafka_python_does() -> None:
-    """A batch goes on until it is full; one that does not fit begins the next, unless that is not wanted (KIP-480)."""
+    """A batch continues until it is full.
+
+    One that does not fit begins the next, unless that is turned off (KIP-480).
+    """
     queue = accumulator(batch_size=150)
     answers = [queue.append(PARTITION, 1, b"k", b"v" * 30, TombstoneHeaders())]
     assert queue.append(PARTITION, 1, b"k", b"v" * 60, [], abort_on_new_batch=True) == (None, False, False, True)
@@ -106,7 +109,7 @@ def test_batches_are_queued_as_kafka_python_does() -> None:
 
 @pytest.mark.parametrize("count", [2, 5])
 def test_a_batch_that_is_too_large_is_split(count: int) -> None:
-    """U-25: flags, order and everybody's future survive; the sequence is the first half's again."""
+    """U-25: flags, order and all futures survive; the sequence is the first half's again."""
     queue = accumulator()
     futures = [
         queue.append(PARTITION, 1000 - n, b"k%d" % n, b"v", TombstoneHeaders([("h", b"x")]) if n % 2 else [])[0]

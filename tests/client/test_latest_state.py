@@ -33,7 +33,7 @@ def seen(state: LatestState | LatestPartition) -> dict[bytes, tuple[int, bool]]:
 def test_the_order_of_reading_does_not_matter(
     writes: list[Write], strategy: Strategy, tombstones: TombstoneMode, random: object
 ) -> None:
-    """R280-4..6, R87-2..4 against a plain model; a tombstone that was seen is never undone by an older write."""
+    """R280-4..6, R87-2..4 compared with a plain model; an older write never undoes a tombstone that was read."""
     rules = rules_of(strategy, tombstones)
     records = [write.record(offset, rules) for offset, write in enumerate(writes)]
     random.shuffle(records)  # type: ignore[attr-defined]
@@ -55,7 +55,7 @@ def test_the_order_of_reading_does_not_matter(
 def test_updates_and_a_moving_log_start(
     data: st.DataObject, writes: list[Write], strategy: Strategy, tombstones: TombstoneMode
 ) -> None:
-    """U-2: below the log start nothing takes part, also when it moves past a winner whose losers are still there."""
+    """U-2: records below the log start have no effect, also when it moves past a retained record."""
     size = len(writes)
     ends = sorted(data.draw(st.lists(st.integers(0, size), min_size=1, max_size=4)))
     source = ListSource(writes, rules_of(strategy, tombstones), ends)
@@ -68,8 +68,8 @@ def test_updates_and_a_moving_log_start(
         assert all(record.offset in visible for record in won)
 
 
-def test_a_loser_comes_up_when_its_winner_is_gone() -> None:
-    """U-2: the winner at 0 by version is below the log start now; its loser at 1 was read before and forgotten."""
+def test_a_superseded_record_comes_back_when_the_retained_one_is_deleted() -> None:
+    """U-2: the retained record at 0 by version is below the log start now; that at 1 was read before and dropped."""
     writes = [Write(b"a", b"new", 2, 0, marked=False), Write(b"a", b"old", 1, 0, marked=False)]
     source = ListSource(writes, rules_of("header", "null"), [2, 2])
     state = LatestState(source)
@@ -81,7 +81,7 @@ def test_a_loser_comes_up_when_its_winner_is_gone() -> None:
 
 
 def test_a_late_older_write_does_not_resurrect() -> None:
-    """R280-13, U-4: the view has seen the tombstone; a reader that has not takes the write."""
+    """R280-13, U-4: the view has seen the tombstone; a reader that has not accepts the write."""
     rules = rules_of("header", "null")
     late = Write(b"a", b"late", 3, 0, marked=False)
     writes = [Write(b"a", b"1", 1, 0, marked=False), Write(b"a", None, 5, 0, marked=False), late]
@@ -95,7 +95,7 @@ def test_a_late_older_write_does_not_resurrect() -> None:
 
 
 class TwoPartitions:
-    """Partition 1 appears with the second reading; with the third, partition 0 was cut and has other records."""
+    """Partition 1 appears with the second reading; with the third, partition 0 was truncated and has other records."""
 
     def __init__(self, rules: TopicRules) -> None:
         self.rounds = 0
@@ -126,7 +126,7 @@ class TwoPartitions:
 
 
 def test_partitions() -> None:
-    """Each partition has a winner of its own; the topic's is the highest version, then the youngest."""
+    """Each partition has its own retained record; the topic's is the highest version, then the newest."""
     source = TwoPartitions(rules_of("header", "null"))
     with LatestState(source) as state:
         state.update()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def offsets(*log_dirs: Path, rules: TopicRules | None = None, whole_log: bool = False) -> list[int]:
-    """Everything that comes, winner or not."""
+    """The offsets of all records that it returns, retained or not."""
     source = LogDirTopic(log_dirs, "t", rules, whole_log=whole_log)
     source.begin()
     return [record.offset for record in source.records(1)]
@@ -50,7 +50,10 @@ def test_any_history(
     codec: int,
     data: st.DataObject,
 ) -> None:
-    """Against the plain model: codecs, segments, log start, high watermark; R87-2: the flag is bit 5 of the record."""
+    """Compared with the plain model: codecs, segments, log start, high watermark.
+
+    R87-2: the flag is bit 5 of the record.
+    """
     segments: dict[int, bytes] = {}
     writes: dict[int, Write] = {}
     end, base = 0, 0
@@ -93,7 +96,7 @@ def test_transactions(tmp_path: Path) -> None:
 
 
 def test_the_high_watermark(tmp_path: Path) -> None:
-    """What is above may never have been acknowledged: only on demand."""
+    """Records above it may never have been acknowledged: only on request."""
     log_dir = one(tmp_path, Partition({0: keyed_batch(0, [("a", "1"), ("a", "2"), ("a", "3")])}, high_watermark=2))
     assert offsets(log_dir) == [0, 1]
     assert offsets(log_dir, whole_log=True) == [0, 1, 2]
@@ -126,7 +129,7 @@ def test_a_wrapper_over_the_bound(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tail", [b"\0" * 80, b"\xff" * 80, keyed_batch(2, [("x", "y")])[:-1]])
 def test_a_torn_end(tmp_path: Path, tail: bytes) -> None:
-    """After a crash what lies above the high watermark may be garbage; below it nothing may."""
+    """After a crash bytes above the high watermark may be garbage; below it none may."""
     good = keyed_batch(0, [("a", "1")]) + keyed_batch(1, [("b", "2")])
     torn = one(tmp_path, Partition({0: good + tail}, high_watermark=2, recovery_point=0), clean_shutdown=False)
     assert offsets(torn) == [0, 1]
@@ -136,8 +139,8 @@ def test_a_torn_end(tmp_path: Path, tail: bytes) -> None:
         offsets(torn)
 
 
-def test_a_transaction_index_that_is_made_anew(tmp_path: Path) -> None:
-    """U-32: of a broker that was not stopped cleanly the log tells what was aborted, as its recovery finds it."""
+def test_a_transaction_index_that_is_written_again(tmp_path: Path) -> None:
+    """U-32: without a clean stop the log shows the aborted transactions, as the broker's recovery finds them."""
     records = [Record(b"k", b"bad")]
     bad = encode_batch(
         records, base_offset=1, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
@@ -149,7 +152,7 @@ def test_a_transaction_index_that_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_damage(tmp_path: Path) -> None:
-    """A checksum that is wrong below the bound is an error with file and position."""
+    """A wrong checksum below the bound is an error with file and position."""
     first, second = keyed_batch(0, [("a", "1")]), bytearray(keyed_batch(1, [("b", "2")]))
     second[-1] ^= 1
     log_dir = one(tmp_path, Partition({0: first + bytes(second), 2: b""}))
@@ -158,7 +161,7 @@ def test_damage(tmp_path: Path) -> None:
 
 
 def test_several_log_directories(tmp_path: Path) -> None:
-    """A topic's partitions lie wherever the broker put them."""
+    """A topic's partitions may be in any of them."""
     partitions = [Partition({0: keyed_batch(0, [(key, "v")])}) for key in ("a", "b")]
     first = make_log_dir(tmp_path / "1", {"t-0": partitions[0], "u-1": partitions[0]})
     second = make_log_dir(tmp_path / "2", {"t-1": partitions[1]})

@@ -1,4 +1,4 @@
-"""The producer against a stub that answers what no release in the tests would (U-29); real brokers: test_brokers.py."""
+"""The producer with a stub broker, for answers that no release would give (U-29); real brokers: test_brokers.py."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OLD_FORMAT = {(TOPIC, "old"): {"message.format.version": "0.10.2-IV0"}}
 
 
 def settings(stub: StubBroker, **more: Any) -> dict[str, Any]:
-    # Nothing but a flush, or a batch that is full, ends a batch: not how long it took to fill it.
+    # Only a flush, or a full batch, ends a batch: not the time that it takes to fill it.
     return {"bootstrap.servers": stub.bootstrap, "linger.ms": 60_000, **more}
 
 
@@ -66,7 +66,7 @@ def has_sequences(stub: StubBroker) -> list[bool]:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["requested", "required", None])
 def test_idempotence_where_it_is_supported(mode: str | None) -> None:
-    """R192-5: on; not given means requested."""
+    """R192-5: on; the default is ``requested``."""
     with StubBroker(Answers()) as stub:
         requested = {} if mode is None else {"enable.idempotence": mode}
         with Producer(settings(stub, **requested)) as producer:
@@ -77,7 +77,7 @@ def test_idempotence_where_it_is_supported(mode: str | None) -> None:
 
 
 def test_idempotence_off() -> None:
-    """R192-5: nobody is asked."""
+    """R192-5: no broker is queried."""
     with StubBroker(Answers()) as stub:
         with Producer(settings(stub, **{"enable.idempotence": "off"})) as producer:
             assert not producer.is_idempotent
@@ -127,7 +127,7 @@ def test_settings_that_contradict_it() -> None:
 
 @pytest.mark.slow
 def test_no_broker_answers() -> None:
-    """Supported or not, who knows: an error under both."""
+    """It is unknown whether they support it: an error under both."""
     with StubBroker(Answers()) as stub:
         gone = stub.bootstrap
     for mode in ("requested", "required"):
@@ -165,7 +165,7 @@ def test_topics_of_an_old_format() -> None:
 
 
 def test_a_topic_that_must_not_be_described() -> None:
-    """No right to look is no reason: every format since 0.11 has sequences."""
+    """Missing permission is no reason: every format since 0.11 has sequences."""
     with StubBroker(Answers(config_error=CLUSTER_AUTHORIZATION_FAILED)) as stub:
         with Producer(settings(stub, **{"enable.idempotence": "required"})) as producer:
             deliver(producer, 1)
@@ -181,7 +181,7 @@ def test_the_old_values(old: bool | str, new: str) -> None:
         expected = pytest.raises(IdempotenceError) if new == "required" else contextlib.nullcontext()
         with expected, pytest.warns(DeprecationWarning, match=f"say {new}") as caught:
             Producer(requested)
-        assert caught.pop(DeprecationWarning).filename == __file__  # others are what is collected meanwhile
+        assert caught.pop(DeprecationWarning).filename == __file__  # others are those collected meanwhile
 
 
 def test_the_new_values_do_not_warn() -> None:
@@ -205,7 +205,7 @@ def test_bad_settings() -> None:
 
 
 def test_a_duplicate_sequence_is_success_without_offset() -> None:
-    """R192-6: and the offsets that librdkafka counts up from -1 are not believed, the next batch's are."""
+    """R192-6: and the offsets that librdkafka counts up from -1 are not used, the next batch's are."""
     answers = Answers(produce=[(DUPLICATE_SEQUENCE_NUMBER, -1, -1), (0, 7, 1234)])
     with StubBroker(answers) as stub:
         batches = {"batch.num.messages": 3, "enable.idempotence": "required", "max.in.flight": 1}
@@ -221,7 +221,7 @@ def test_a_duplicate_sequence_is_success_without_offset() -> None:
 
 @pytest.mark.slow
 def test_a_duplicate_at_the_start_of_the_log() -> None:
-    """R192-6: three duplicates lie at 0..2 at least, so 3 is real; and a first offset of 0 always is."""
+    """R192-6: three duplicates are at 0..2 at least, so 3 is real; and a first offset of 0 always is."""
     answers = Answers(produce=[(0, 0, -1), (DUPLICATE_SEQUENCE_NUMBER, -1, -1), (0, 6, -1)])
     with StubBroker(answers) as stub:
         batches = {"batch.num.messages": 3, "enable.idempotence": "required", "max.in.flight": 1}
@@ -231,7 +231,7 @@ def test_a_duplicate_at_the_start_of_the_log() -> None:
 
 
 def test_without_acknowledgement() -> None:
-    """R192-6: ``acks=0``: nobody says where it went."""
+    """R192-6: ``acks=0``: the offset is unknown."""
     with StubBroker(Answers()) as stub, Producer(settings(stub, acks=0)) as producer:
         found = deliver(producer, 2)
     assert [(delivery.error, delivery.has_offset, delivery.has_timestamp) for delivery in found] == [
@@ -250,7 +250,7 @@ def test_a_failed_delivery() -> None:
     assert not found[0].has_timestamp
 
 
-# ---- what is written -------------------------------------------------------------------------------------------------
+# ---- written records -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -274,7 +274,7 @@ def test_versions_and_tombstones_on_the_wire() -> None:
 
 
 @pytest.mark.parametrize("rules", [TopicRules(tombstone_mode="flag"), {"t": TopicRules(tombstone_mode="flag")}])
-def test_flags_are_out_of_reach(rules: TopicRules | dict[str, TopicRules]) -> None:
-    """U-25: an error that names the way out."""
+def test_flags_are_not_possible(rules: TopicRules | dict[str, TopicRules]) -> None:
+    """U-25: an error that shows the alternative."""
     with pytest.raises(FlagModeError, match="kafka_flag"):
         Producer({}, rules)

@@ -1,4 +1,4 @@
-"""What a topic's rules make of records, written and read (R87, R280)."""
+"""A topic's settings decide how records are written and read (R87, R280)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ VERSIONED = TopicRules(strategy="header", version_header="v")
 def test_tombstones(
     rules: TopicRules, value: bytes | None, headers: Any, flagged: bool, magic: int, deletes: bool
 ) -> None:
-    """R87-2..4: what a reader takes for a delete."""
+    """R87-2..4: which records a reader treats as deletes."""
     record = ConsumedRecord("t", 0, 5, 77, b"k", value, headers, rules, flagged, magic)
     assert record.is_tombstone() is deletes
 
@@ -57,7 +57,7 @@ def test_tombstones(
 @pytest.mark.parametrize(
     ("rules", "value", "headers", "tombstone", "deletes"),
     [
-        (NULL, None, (), None, True),  # not given: a null value deletes
+        (NULL, None, (), None, True),  # default: a null value deletes
         (NULL, None, (), True, True),
         (NULL, b"x", (), None, False),
         (NULL, b"x", (), False, False),
@@ -74,13 +74,13 @@ def test_tombstones(
 def test_tombstones_to_write(
     rules: TopicRules, value: bytes | None, headers: Any, tombstone: bool | None, deletes: bool
 ) -> None:
-    """R87-7: ``tombstone=`` decides; where it is not given, the value does."""
+    """R87-7: ``tombstone=`` decides; without it, the value does."""
     assert rules.resolve_tombstone(value, headers, tombstone) is deletes
 
 
 @pytest.mark.parametrize("rules", [NULL, FLAG, HEADER])
-def test_a_null_value_that_is_no_tombstone(rules: TopicRules) -> None:
-    """R87-7: an error in flag mode, because KIP-87 forbids to produce it; elsewhere a contradiction."""
+def test_a_null_value_that_is_not_a_tombstone(rules: TopicRules) -> None:
+    """R87-7: an error in flag mode, because KIP-87 forbids to produce it; in other modes a contradiction."""
     with pytest.raises(TombstoneError, match="tombstone=False with a null value"):
         rules.resolve_tombstone(None, (), tombstone=False)
 
@@ -122,7 +122,7 @@ def test_versions_that_would_lose(rules: TopicRules, headers: Any, version: int 
         rules.resolve_version(headers, version)
 
 
-def test_versions_of_what_is_read() -> None:
+def test_versions_of_read_records() -> None:
     """R280-4..6: timestamp, last header, or none; a malformed one counts as none."""
     long = (("v", bytes(8)), ("v", encode_version(-3, "long")))
     assert VERSIONED.version(77, long) == -3
@@ -149,7 +149,7 @@ def test_bad_settings(settings: dict[str, str], message: str) -> None:
 
 
 def test_settings_under_cleanerds_names() -> None:
-    """R280-2: missing or empty is the default; what is not ours is ignored."""
+    """R280-2: missing or empty is the default; foreign keys are ignored."""
     assert TopicRules.of_config({"compaction.strategy": "", "cleanup.policy": "compact"}) == TopicRules()
     settings = {
         "compaction.strategy": "header",

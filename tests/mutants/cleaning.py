@@ -49,7 +49,7 @@ CLEANING = (
         EVIDENCE,
         "self.keyed.append((records.flags & FLAG_HAS_KEY) != 0)",
         "self.keyed.append(np.ones(len(records), np.bool_))",
-        ("tests/cleaner/test_keyless.py::test_keyless_records_in_the_clean_part_go",),
+        ("tests/cleaner/test_keyless.py::test_records_without_a_key_in_the_clean_section_are_removed",),
     ),
     Mutant(
         "parts-of-a-wrong-index-are-the-next-segments",
@@ -89,7 +89,7 @@ CLEANING = (
         EVIDENCE,
         "(batch_flags & (BATCH_ABORTED | BATCH_CONTROL)) != 0,",
         "(batch_flags & BATCH_ABORTED) != 0,",
-        ("tests/cleaner/test_transactions.py::test_a_marker_is_no_record",),
+        ("tests/cleaner/test_transactions.py::test_a_marker_is_not_a_record",),
     ),
     Mutant(
         "aborted-data-shadows",
@@ -97,7 +97,7 @@ CLEANING = (
         EVIDENCE,
         "(batch_flags & (BATCH_ABORTED | BATCH_CONTROL)) != 0,",
         "(batch_flags & BATCH_CONTROL) != 0,",
-        ("tests/cleaner/test_transactions.py::test_aborted_data_shadows_nothing",),
+        ("tests/cleaner/test_transactions.py::test_aborted_data_supersedes_nothing",),
     ),
     Mutant(
         "entry-without-its-marker",
@@ -384,7 +384,7 @@ CLEANING = (
         "cleanerd/cleaner/marker_check.py",
         "        if source.base >= plan.decided_offset:\n",
         "        if source.base >= plan.bound_offset:\n",
-        ("tests/cleaner/test_marker_check.py::test_sound_but_odd",),
+        ("tests/cleaner/test_marker_check.py::test_sound_but_unusual",),
     ),
     Mutant(
         "a-marker-of-a-later-segment-ends-nothing",
@@ -416,7 +416,7 @@ CLEANING = (
         "cleanerd/policy/transaction.py",
         "stored = self.entries if self.stored is None else self.stored",
         "stored = self.entries",
-        ("tests/cleaner/test_marker_check.py::test_an_index_of_a_segment_that_stays_otherwise",),
+        ("tests/cleaner/test_marker_check.py::test_an_index_of_an_otherwise_unchanged_segment",),
     ),
     Mutant(
         "entries-out-of-order-are-right",

@@ -35,7 +35,7 @@ CLIENTS = (
         RULES,
         "        if key == name:\n            found = value\n",
         "        if key == name:\n            return value\n",
-        ("tests/client/test_rules.py::test_tombstones", "tests/client/test_rules.py::test_versions_of_what_is_read"),
+        ("tests/client/test_rules.py::test_tombstones", "tests/client/test_rules.py::test_versions_of_read_records"),
     ),
     Mutant(
         "null-deletes-in-flag-mode",
@@ -75,7 +75,7 @@ CLIENTS = (
         STATE,
         "                self._source.reread(number)\n",
         "                pass\n",
-        ("tests/client/test_latest_state.py::test_a_loser_comes_up_when_its_winner_is_gone",),
+        ("tests/client/test_latest_state.py::test_a_superseded_record_comes_back_when_the_retained_one_is_deleted",),
     ),
     Mutant(
         "tombstone-not-remembered",

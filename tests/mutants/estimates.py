@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 RECLAIMABLE = "cleanerd/cleaner/reclaimable.py"
-TRUTH = "tests/cleaner/test_reclaimable.py::test_the_truth_lies_within_the_bounds"
+TRUTH = "tests/cleaner/test_reclaimable.py::test_the_exact_value_is_within_the_bounds"
 DAEMON = "tests/daemon/test_estimates.py"
 
 ESTIMATES = (

@@ -21,7 +21,7 @@ HINTS = (
         "cleanerd/cleaner/tombstone_guard.py",
         "    return late if plan.rules.versioned else late & ~bits_from(evidence.unproven_to, evidence.records)\n",
         "    return late if plan.rules.versioned else None\n",
-        (TWICE, f"{UNPROVEN}::test_whatever_kafkas_checkpoint_says_no_deleted_key_comes_back"),
+        (TWICE, f"{UNPROVEN}::test_no_deleted_key_comes_back_with_any_checkpoint"),
     ),
     Mutant(
         "the-active-segment-holds-tombstones-of-an-offset-topic-back",
@@ -37,7 +37,7 @@ HINTS = (
         CLEAN_BELOW,
         "    return before if end_offset < before else min(before, first_dirty_offset)\n",
         "    return 0\n",
-        (TWICE, f"{UNPROVEN}::test_what_a_cleaning_proves"),
+        (TWICE, f"{UNPROVEN}::test_the_proof_of_a_cleaning"),
     ),
     Mutant(
         "a-clean-point-of-before-proves-all",
@@ -101,7 +101,7 @@ HINTS = (
         DECIDE,
         "        horizons.append(begun if begun >= 0 else None)\n",
         "        horizons.append(begun if begun > plan.now_ms else None)\n",
-        (f"{IDLE}::test_an_idle_partition_keeps_nothing_that_may_go",),
+        (f"{IDLE}::test_an_idle_partition_keeps_nothing_removable",),
     ),
     Mutant(
         "a-marker-whose-data-goes-is-forgotten",
@@ -109,7 +109,7 @@ HINTS = (
         DECIDE,
         "    if any(decision.horizons_begun or decision.shortens_transactions for decision in decided):\n",
         "    if any(decision.horizons_begun for decision in decided):\n",
-        (f"{IDLE}::test_an_idle_partition_keeps_nothing_that_may_go",),
+        (f"{IDLE}::test_an_idle_partition_keeps_nothing_removable",),
     ),
     Mutant(
         "a-marker-waits-for-its-producer-for-ever",
@@ -117,7 +117,7 @@ HINTS = (
         DECIDE,
         "    if any(decision.waits_for_producers for decision in decided):\n",
         "    if False:\n",
-        (f"{IDLE}::test_an_idle_partition_keeps_nothing_that_may_go",),
+        (f"{IDLE}::test_an_idle_partition_keeps_nothing_removable",),
     ),
     Mutant(
         "force-finds-nothing-to-clean",
@@ -133,7 +133,7 @@ HINTS = (
         "cleanerd/swap/record_outcome.py",
         "        removal_known_below=offset if result.end_offset >= offset else None,\n",
         "        removal_known_below=offset,\n",
-        (f"{IDLE}::test_what_is_clean_above_the_end_of_a_cleaning_is_unknown",),
+        (f"{IDLE}::test_horizons_above_the_end_of_a_cleaning_are_unknown",),
     ),
     Mutant(
         "a-marker-without-a-horizon-is-overlooked",

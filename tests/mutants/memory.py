@@ -152,7 +152,7 @@ MEMORY = (
         KEY_FILE_MODULE,
         "if len(words) != end - start or crc32c(words) != stretch.crcs[part]:",
         "if len(words) != end - start:",
-        (f"{KEY_FILE}::test_rows_that_do_not_come_back",),
+        (f"{KEY_FILE}::test_lost_rows",),
     ),
     Mutant(
         "keys-are-cut-to-memory-itself",

@@ -17,7 +17,7 @@ WAITS = "tests/cleaner/test_replicas.py::test_old_formats"
 NAMED = "tests/cli/test_long_away.py::test_named_before_the_broker_starts"
 NEEDED = "tests/cli/test_long_away.py::test_a_replica_that_may_be_needed"
 SHARED = "tests/cli/test_long_away.py::test_a_topic_that_kafka_cleans_too"
-AT_MOST = "tests/cleaner/test_replicas.py::test_at_most_how_many_wait"
+AT_MOST = "tests/cleaner/test_replicas.py::test_the_upper_bound_of_waiting_records"
 MOVED = "tests/cli/test_long_away.py::test_moved_aside"
 
 REPLICAS = (
@@ -465,7 +465,7 @@ REPLICAS = (
         "cleanerd/cleaner/horizons.py",
         "np.flatnonzero(waits & ~may_go)",
         "np.flatnonzero(waits)",
-        ("tests/cleaner/test_replicas.py::test_how_many_wait",),
+        ("tests/cleaner/test_replicas.py::test_the_number_of_waiting_records",),
     ),
     Mutant(
         "a-clean-point-is-above-an-open-transaction",

@@ -98,7 +98,7 @@ RETENTION = (
         RETAIN,
         "if at_bound and not (record_count == 0 and max_timestamp_ms == ZERO_MS):",
         "if not (record_count == 0 and max_timestamp_ms == ZERO_MS):",
-        ("tests/policy/test_retain.py::test_closing", "tests/cleaner/test_closing_batches.py::test_beside_others"),
+        ("tests/policy/test_retain.py::test_closing", "tests/cleaner/test_closing_batches.py::test_next_to_others"),
     ),
     Mutant(
         "closing-batch-of-1970-beside-others",
@@ -106,7 +106,7 @@ RETENTION = (
         RETAIN,
         "max_timestamp_ms == TIMELESS_MS else ACTION_EMPTY | ACTION_TIMELESS,",
         "max_timestamp_ms == TIMELESS_MS else ACTION_EMPTY | ACTION_TIME_ZERO,",
-        ("tests/policy/test_retain.py::test_closing", "tests/cleaner/test_closing_batches.py::test_beside_others"),
+        ("tests/policy/test_retain.py::test_closing", "tests/cleaner/test_closing_batches.py::test_next_to_others"),
     ),
     Mutant(
         "closing-batch-alone-without-a-time",

@@ -12,7 +12,7 @@ RULES_MEMORY = (
         "    if before in (None, now) and not forgotten:\n        return None",
         "    return None",
         (
-            "tests/cleaner/test_rules_change.py::test_an_unnamed_change_of_rules_is_refused",
+            "tests/cleaner/test_rules_change.py::test_an_unconfirmed_change_of_settings_is_refused",
             "tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",
             "tests/daemon/test_rules.py::test_an_unnamed_change_of_rules_is_refused",
         ),
@@ -24,7 +24,7 @@ RULES_MEMORY = (
         "forgotten = config.delegated_here and config.is_kafkas",
         "forgotten = False",
         (
-            "tests/cleaner/test_rules_change.py::test_an_unnamed_change_of_rules_is_refused",
+            "tests/cleaner/test_rules_change.py::test_an_unconfirmed_change_of_settings_is_refused",
             "tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",
         ),
     ),
@@ -34,7 +34,7 @@ RULES_MEMORY = (
         "cleanerd/cleaner/rules_change.py",
         "    return all(",
         "    return any(",
-        ("tests/cleaner/test_rules_change.py::test_an_unnamed_change_of_rules_is_refused",),
+        ("tests/cleaner/test_rules_change.py::test_an_unconfirmed_change_of_settings_is_refused",),
     ),
     Mutant(
         "only-the-partition-itself-remembers",

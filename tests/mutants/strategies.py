@@ -50,7 +50,7 @@ STRATEGIES = (
         "cleanerd/cleaner/decide.py",
         "[*clean_part.contestants, *index.contestants]",
         "index.contestants",
-        (f"{WRITE_TIMES}::test_a_winner_in_the_clean_part_takes_over_as_well",),
+        (f"{WRITE_TIMES}::test_a_retained_record_in_the_clean_section_takes_over_as_well",),
     ),
     Mutant(
         "times-of-the-first-shard-alone",
@@ -66,7 +66,7 @@ STRATEGIES = (
         "cleanerd/cleaner/evidence.py",
         "            return own\n",
         "            return None\n",
-        (f"{WRITE_TIMES}::test_the_time_goes_from_winner_to_winner_and_never_sinks",),
+        (f"{WRITE_TIMES}::test_the_time_passes_on_and_never_falls",),
     ),
     Mutant(
         "v1-takes-over-in-silence",
@@ -203,7 +203,7 @@ STRATEGIES = (
         "cleanerd/cleaner/decide.py",
         "if waits and plan.rules.versioned and any(each.kept < each.records for each in decided):",
         "if False:",
-        (f"{ROUNDS}::test_a_tombstone_that_waits_for_what_goes_now_is_due_at_once",),
+        (f"{ROUNDS}::test_a_tombstone_that_waits_for_removed_records_is_due_at_once",),
     ),
     Mutant(
         "a-tombstone-that-waits-for-nothing-is-due-at-once",
@@ -243,7 +243,7 @@ STRATEGIES = (
         "cleanerd/swap/record_outcome.py",
         "if fingerprint == KAFKAS_FINGERPRINT:",
         "if fingerprint:",
-        (f"{ROUNDS}::test_clean_point_is_our_own",),
+        (f"{ROUNDS}::test_the_checkpoint_is_our_own",),
     ),
     Mutant(
         "kafkas-checkpoint-believed-under-versions",
@@ -251,7 +251,7 @@ STRATEGIES = (
         "cleanerd/cleaner/survey.py",
         "theirs = log.cleaner_offset if config.is_kafkas else None",
         "theirs = log.cleaner_offset",
-        (f"{ROUNDS}::test_clean_point_is_our_own",),
+        (f"{ROUNDS}::test_the_checkpoint_is_our_own",),
     ),
     Mutant(
         "our-own-word-in-kafkas-checkpoint-believed",
