@@ -1,4 +1,4 @@
-"""Kafka's client properties as options of kafka-python and confluent-kafka: all that is passed on, and what is not."""
+"""Kafka's client properties as options of kafka-python and confluent-kafka: which are passed on, and which are not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def file(tmp_path: Path) -> Any:
 
 
 def test_no_file_and_an_empty_one(file: Any) -> None:
-    """Plain text, nobody logs in."""
+    """Plain text, without a login."""
     for path in (None, file("# nothing\n")):
         found = read_client_config(path)
         assert found.kafka_python() == {"client_id": "cleanerd", "security_protocol": "PLAINTEXT"}
@@ -46,7 +46,7 @@ def test_no_file_and_an_empty_one(file: Any) -> None:
 
 
 def test_a_login_for_both_libraries(file: Any) -> None:
-    """Each name is the library's own, and each takes it; the password is in nothing that is shown."""
+    """Each name is the library's own, and each library accepts it; nothing that is shown has the password."""
     path = file(LOGIN + "client.id=ops\nrequest.timeout.ms=7000\nssl.endpoint.identification.algorithm=\n")
     found = read_client_config(path)
     python, librdkafka = found.kafka_python(), found.confluent()
@@ -119,7 +119,7 @@ def test_servers_of_the_file_and_given_ones(file: Any) -> None:
         ("security.protocol=SSL\nssl.truststore.certificates=hunter2\n", 2, "no certificate"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_passed_on_is_an_error(file: Any, text: str, line: int | None, message: str) -> None:
+def test_an_unsupported_property_is_an_error(file: Any, text: str, line: int | None, message: str) -> None:
     """Never left out silently: file, line, name, what to do - and no password."""
     path = file(text)
     with pytest.raises(ConfigError) as raised:
@@ -136,13 +136,13 @@ def test_all_unknown_names_are_reported_at_once(file: Any) -> None:
 
 
 @pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, False), (0o644, True), (0o604, True)])
-def test_a_file_that_everybody_may_read_is_warned_of(file: Any, mode: int, warned: bool) -> None:
+def test_a_file_that_all_users_may_read_is_a_warning(file: Any, mode: int, warned: bool) -> None:
     found = read_client_config(file(LOGIN, mode))
     assert [str(file(LOGIN, mode)) in warning for warning in found.warnings] == ([True] if warned else [])
     assert read_client_config(file("client.id=x\n", 0o644)).warnings == (), "it holds no secret"
 
 
-def test_the_command_for_somebody_else() -> None:
+def test_the_command_for_another_user() -> None:
     """Kafka's own tool, quoted for a shell; keys that were not set before are deleted."""
     changes = {"min.cleanable.dirty.ratio": "1", "segment.ms": None, "max.compaction.lag.ms": "5"}
     assert kafka_configs_command("h:1", Path("/etc/my client.properties"), "orders", changes) == (

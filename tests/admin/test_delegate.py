@@ -1,4 +1,4 @@
-"""Delegation as a calculation: what is set, what is saved, what is put back (U-8), with a cluster that is a dict."""
+"""Delegation as a calculation: values set, saved and restored (U-8), with a dict as the cluster."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BEFORE: list[dict[str, str]] = [
 
 @pytest.mark.parametrize("before", BEFORE)
 def test_delegate_and_hand_back_restores_the_settings(before: dict[str, str], store: Delegations) -> None:
-    """U-8: restored exactly, "was not set" included; keys that delegation does not need are never touched."""
+    """U-8: restored exactly, including "was not set"; keys that delegation does not need are never touched."""
     cluster = DictCluster(before)
     was = dict(cluster.own)
     assert do(cluster, store).action == "delegated"
@@ -56,7 +56,7 @@ def test_delegate_and_hand_back_restores_the_settings(before: dict[str, str], st
 
 @pytest.mark.parametrize(("policy", "count"), [("compact", 0), ("compact,delete", 1)])
 def test_retention_of_a_delegated_topic(policy: str, count: int, store: Delegations) -> None:
-    """U-61: said when the topic is delegated, before cleanerd cleans it for the first time."""
+    """U-61: reported when the topic is delegated, before cleanerd cleans it for the first time."""
     warnings = do(DictCluster({"cleanup.policy": policy}), store).warnings
     assert len(warnings) == count
     assert all("the broker's retention deletes it" in warning for warning in warnings)
@@ -66,17 +66,17 @@ def test_retention_of_a_delegated_topic(policy: str, count: int, store: Delegati
     ("own", "inherited", "rolled_by"),
     [
         ({LAG: "3600000"}, {}, "3600000"),
-        # the broker's default lag counts like the topic's
+        # the broker's default lag is used like the topic's
         ({}, {"max_compaction_lag_ms": "5000"}, "5000"),
         # it rolls sooner than by the lag already
         ({LAG: "3600000", ROLL: "60000"}, {}, "60000"),
         ({LAG: "3600000"}, {"segment_ms": "60000"}, None),
-        # no lag: the segment never rolled by one
+        # no lag: the segment never rolled because of one
         ({}, {}, None),
         ({ROLL: "1000000"}, {}, "1000000"),
     ],
 )
-def test_segment_ms_takes_the_place_of_the_lag(
+def test_segment_ms_replaces_the_lag(
     own: dict[str, str], inherited: dict[str, str], rolled_by: str | None, store: Delegations
 ) -> None:
     """U-8: the active segment no longer rolls by the lag, so without it records would become cleanable later."""
@@ -85,7 +85,7 @@ def test_segment_ms_takes_the_place_of_the_lag(
     assert cluster.own.get(ROLL) == rolled_by
 
 
-def test_it_says_what_it_changed_and_what_was_there(store: Delegations) -> None:
+def test_it_shows_the_changes_and_the_former_values(store: Delegations) -> None:
     outcome = do(DictCluster({LAG: "3600000"}), store)
     assert outcome.to_json(dry_run=False) == {
         "topic": "orders",
@@ -106,7 +106,7 @@ def test_it_says_what_it_changed_and_what_was_there(store: Delegations) -> None:
 
 
 def test_a_second_delegation_keeps_the_first_saved_values(store: Delegations) -> None:
-    """Idempotent: the second run must not save the first one's values as those to go back to."""
+    """Idempotent: the second run must not save the first one's values as those to restore."""
     cluster = DictCluster({RATIO: "0.1", LAG: "3600000"})
     do(cluster, store)
     saved = store.load()
@@ -152,7 +152,7 @@ def test_a_refused_change_leaves_nothing_saved(store: Delegations) -> None:
 
 
 def test_hand_back_keeps_a_value_that_was_changed_since(store: Delegations) -> None:
-    """The operator's later word is not undone; the others are put back."""
+    """The operator's later change is not undone; the others are restored."""
     cluster = DictCluster({LAG: "3600000"})
     do(cluster, store)
     cluster.own[ROLL] = "9999"
@@ -163,7 +163,7 @@ def test_hand_back_keeps_a_value_that_was_changed_since(store: Delegations) -> N
     assert "9999" in outcome.warnings[0]
 
 
-def test_delegating_again_after_a_change_goes_back_to_the_later_value(store: Delegations) -> None:
+def test_delegating_again_after_a_change_restores_the_later_value(store: Delegations) -> None:
     cluster = DictCluster({RATIO: "0.1"})
     do(cluster, store)
     cluster.own[RATIO] = "0.3"
@@ -182,8 +182,8 @@ def test_delegated_by_hand_before(store: Delegations) -> None:
     assert "still skips the topic" in outcome.warnings[0]
 
 
-def test_hand_back_where_nothing_is_saved(store: Delegations) -> None:
-    """Another host's delegation, or one by hand: to guess the values would be to lose them."""
+def test_hand_back_without_saved_values(store: Delegations) -> None:
+    """Delegated by another host, or by hand: guessed values would lose the real ones."""
     with pytest.raises(RefusedError, match="not saved here"):
         undo(DictCluster({RATIO: "1", LAG: FOREVER}), store)
     assert undo(DictCluster({RATIO: "0.9"}), store).action == "not delegated"
@@ -205,8 +205,8 @@ def test_dry_runs_change_nothing(store: Delegations) -> None:
         undo(cluster, store, dry_run=True)
 
 
-def test_topics_that_are_gone_or_others_now(store: Delegations) -> None:
-    """What was saved of a deleted topic is not put on one that has its name."""
+def test_deleted_and_recreated_topics(store: Delegations) -> None:
+    """Saved values of a deleted topic are not set on another one with its name."""
     cluster = DictCluster({LAG: "5000"})
     do(cluster, store)
     cluster.topic_id, cluster.own = uuid.UUID(int=2), {"cleanup.policy": "compact", RATIO: "1", LAG: FOREVER}
@@ -250,7 +250,7 @@ def test_nothing_is_changed_when_the_old_values_cannot_be_saved(tmp_path: Path) 
 
 
 def test_a_damaged_file_is_set_aside_and_reported(store: Delegations) -> None:
-    """It cannot be believed, and the next delegation writes a new one."""
+    """It is not used, and the next delegation writes a new one."""
     store.path.parent.mkdir()
     store.path.write_text('{"format": 1, "delegations": [{"topic": "x"}]}')
     assert store.load() == []
@@ -280,13 +280,13 @@ def test_a_newer_releases_file_is_not_overwritten(store: Delegations) -> None:
         (LAG, None, None, True),
     ],
 )
-def test_values_are_compared_by_what_they_mean(key: str, one: str | None, other: str | None, equal: bool) -> None:
+def test_values_are_compared_by_their_meaning(key: str, one: str | None, other: str | None, equal: bool) -> None:
     assert same(key, one, other) is equal
 
 
 @pytest.mark.parametrize("key", [RATIO, LAG, ROLL, "cleanup.policy"])
 def test_a_cluster_that_reports_less(store: Delegations, key: str) -> None:
-    """Others than Kafka speak its protocol. What was not told could not be put back: nothing is changed or saved."""
+    """Other servers speak Kafka's protocol, too. Missing values could not be restored: nothing is changed or saved."""
     cluster = DictCluster({})
     cluster.inherited.pop(key)
     with pytest.raises(RefusedError, match=f"does not report {key} of the topic"):

@@ -32,8 +32,8 @@ def test_a_jks_trust_store_needs_no_password(made: Certificates) -> None:
     assert trusted_certificates(made.path("trust.jks"), None).split() == made.text("ca.crt").split()
 
 
-def test_a_jks_key_store_that_is_the_trust_store_too(made: Certificates) -> None:
-    """As Java's TrustManagerFactory takes it (tried with 17): its trusted certificates, and of a key its own one."""
+def test_a_jks_key_store_that_is_also_the_trust_store(made: Certificates) -> None:
+    """As Java's TrustManagerFactory uses it (tried with 17): its trusted certificates, and a key's own one."""
     assert trusted_certificates(made.path("client.jks"), PASSWORD).split() == made.text("client.crt").split()
     assert trusted_certificates(made.path("client.jks"), None).split() == made.text("client.crt").split()
     with pytest.raises(ConfigError, match="no password is set"):
@@ -68,7 +68,7 @@ def test_wrong_passwords(made: Certificates, name: str) -> None:
         assert "hunter2" not in str(raised.value)
 
 
-def test_a_file_that_is_no_key_store_is_refused(made: Certificates, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_key_store_is_refused(made: Certificates, tmp_path: Path) -> None:
     (tmp_path / "words").write_text("no store\n")
     (tmp_path / "der").write_bytes(b"\x30\x03abc")
     (tmp_path / "empty").write_bytes(b"")
@@ -87,7 +87,7 @@ def test_a_file_that_is_no_key_store_is_refused(made: Certificates, tmp_path: Pa
 
 
 def test_damaged_jks_stores_are_errors_and_nothing_else(made: Certificates) -> None:
-    """Every cut and every flipped byte is found, with the seal or without it; nothing runs past the end."""
+    """Every truncation and every flipped byte is found, with the seal or without it; nothing reads past the end."""
     data = made.path("client.jks").read_bytes()
     for at in range(0, len(data), 7):
         flipped = data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]

@@ -1,4 +1,4 @@
-"""``cleanerd delegate`` and ``hand-back`` against real brokers, and what their own cleaner then does (U-8, U-9)."""
+"""``cleanerd delegate`` and ``hand-back`` on real brokers, and the effect on their own cleaner (U-8, U-9)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def create(broker: Broker, topic: str, **configs: str) -> None:
     admin.create_topics([NewTopic(topic, 1, 1, config={"cleanup.policy": "compact", **keys})])[topic].result(
         PATIENCE_SECONDS
     )
-    # The controller has made it; the broker, which answers questions, hears of it a moment later.
+    # The controller has created it; the broker, which answers queries, learns of it a moment later.
     wait_until(f"the broker knows {topic}", lambda: is_known(broker, topic))
 
 
@@ -92,7 +92,7 @@ def is_known(broker: Broker, topic: str) -> bool:
 
 
 def own(broker: Broker, topic: str) -> dict[str, str]:
-    """What is set on the topic itself, as librdkafka sees it: another client than the one under test."""
+    """The topic's own settings, as librdkafka sees them: another client than the one under test."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     entries = admin.describe_configs([resource])[resource].result(PATIENCE_SECONDS)
@@ -101,7 +101,7 @@ def own(broker: Broker, topic: str) -> dict[str, str]:
 
 @pytest.mark.long
 def test_delegate_and_hand_back_on_a_broker(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """U-8: set, saved, idempotent, restored exactly; keys that have nothing to do with it are never touched."""
+    """U-8: set, saved, idempotent, restored exactly; unrelated keys are never touched."""
     cli = Cli(broker, tmp_path / "state", capsys)
     create(broker, "orders", max_compaction_lag_ms=str(LAG_MS), retention_bytes="7777777")
     create(broker, "plain")
@@ -134,10 +134,10 @@ def test_delegate_and_hand_back_on_a_broker(broker: Broker, tmp_path: Path, caps
     assert cli.json("hand-back", "plain")["action"] == "not delegated"
 
     code, _, err = cli("hand-back", "orders", "--set", "topics.orders.compaction.strategy=timestamp")
-    assert code == 4, "nobody to ask"
+    assert code == 4, "no user to ask"
     assert "--yes" in err
     assert own(broker, "orders") == expected
-    # U-6: the state files have the name by which the broker's own directory knows the topic.
+    # U-6: the state files have the topic's name in the broker's own directory.
     (log_dir,) = broker.log_dirs
     name = TopicPartition("orders", 0)
     file = tmp_path / "state" / "partitions" / "here" / state_file_name(name, topic_id_of(read_log_dir(log_dir), name))
@@ -153,7 +153,7 @@ def test_delegate_and_hand_back_on_a_broker(broker: Broker, tmp_path: Path, caps
 
 @pytest.mark.long
 def test_an_error_of_the_broker_is_one_line(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Unknown topics are not created by asking; refusals and silence have their own exit codes."""
+    """A query does not create unknown topics; refusals and timeouts have their own exit codes."""
     cli = Cli(broker, tmp_path / "state", capsys)
     for command in ("delegate", "hand-back"):
         code, out, err = cli(command, "unknown", "--yes")
@@ -181,9 +181,10 @@ def test_an_error_of_the_broker_is_one_line(broker: Broker, tmp_path: Path, caps
 def test_the_brokers_cleaner_keeps_away_from_a_delegated_topic(
     broker_43: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """U-8: a topic with a compaction lag, which would be cleaned at once, is not; its twin is. After hand-back it is.
+    """U-8: a topic with a compaction lag is not cleaned, another one is.
 
-    The segments roll in both: ``segment.ms`` has taken the lag's place.
+    Without delegation it would be cleaned at once; after hand-back it is. The segments roll in both: ``segment.ms`` has
+    replaced the lag.
     """
     broker = broker_43(properties={"log.cleaner.backoff.ms": "200", "log.cleaner.max.compaction.lag.ms": "1000"})
     cli = Cli(broker, tmp_path / "state", capsys)
@@ -229,7 +230,7 @@ def _cleaned(broker: Broker, topic: str) -> bool:
 def test_metadata_of_a_delegated_topic_proves_it(
     broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """U-8, U-9: what delegate sets is what plan reads from the stopped broker's disk."""
+    """U-8, U-9: plan reads the values that delegate sets from the stopped broker's disk."""
     cli = Cli(broker, tmp_path / "state", capsys)
     create(broker, "orders", min_cleanable_dirty_ratio="0.3")
     rules = ("--set", "topics.orders.compaction.strategy=timestamp", "--quiet")
@@ -251,7 +252,7 @@ def test_metadata_of_a_delegated_topic_proves_it(
 
 
 def test_no_broker_answers() -> None:
-    """One clear error after the time that was given, and no lines of the client's own."""
+    """One clear error after the configured time, and no lines of the client's own."""
     started = time.monotonic()
     with pytest.raises(CleanerdError, match=r"bootstrap.servers=127.0.0.1:\d+: no broker answers within 1 s"):
         Cluster(f"127.0.0.1:{free_port()}", connect_seconds=1)

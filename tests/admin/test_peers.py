@@ -1,4 +1,4 @@
-"""What the daemons of other brokers say about their clean points, and what is made of answers that are wrong (U-79)."""
+"""Other brokers' daemons report their checkpoints, and wrong answers are handled (U-79)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def body(data: bytes, code: int = 200, **headers: str) -> Callable[[BaseHTTPRequ
 
 
 def dripping(handler: BaseHTTPRequestHandler) -> None:
-    """A byte at a time, each in time."""
+    """A byte at a time, each within the timeout."""
     handler.send_response(200)
     handler.end_headers()
     try:
@@ -65,7 +65,7 @@ def ask(address: str, **limits: Any) -> dict[str, dict[int, int]] | str:
 
 
 def test_a_daemon() -> None:
-    """U-79: a real server's answer, with the clean points of the broker that is asked for."""
+    """U-79: a real server's answer, with the checkpoints of the requested broker."""
     partitions = partition("t", 0, clean_offset=7), partition("t", 1, clean_offset=None), partition("u", 3)
     shown = view(partitions=partitions, log_dirs=(log_dir(partitions[0].log_dir, node_id=2, cluster_id=CLUSTER),))
     with serving(shown) as served:
@@ -95,7 +95,7 @@ def test_a_daemon() -> None:
     ],
 )
 def test_an_answer(document: dict[str, Any], expected: object) -> None:
-    """U-79: only what the broker's own daemon reports of this cluster."""
+    """U-79: only the report of the broker's own daemon about this cluster."""
     assert clean_points(document, 2, CLUSTER) == expected
 
 
@@ -113,8 +113,8 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("document", HOSTILE, ids=lambda each: json.dumps(each)[:60])
-def test_an_answer_that_makes_no_sense(document: Any) -> None:
-    """U-79: nothing of it is used."""
+def test_an_invalid_answer(document: Any) -> None:
+    """U-79: none of it is used."""
     with answering(body(json.dumps(document).encode())) as address:
         assert "is not a supported cleanerd version" in ask(address)
 
@@ -126,7 +126,7 @@ def test_an_answer_that_is_not_json(data: bytes) -> None:
 
 
 def test_errors_and_silence() -> None:
-    """U-79: each says why, and none takes longer than it may."""
+    """U-79: each has its reason, and none takes longer than the timeout."""
     with ExitStack() as open_now:
         forbidden = open_now.enter_context(answering(body(b"", 403)))
         listening = open_now.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -153,7 +153,7 @@ def test_errors_and_silence() -> None:
 
 
 def test_digests_of_a_daemon() -> None:
-    """U-90: an entry that makes no sense has none, and takes nothing from the clean points."""
+    """U-90: an invalid entry has none, and does not affect the checkpoints."""
     good = {"begin_offset": 0, "end_offset": 64, "digest": "ab" * 16, "keys": 3}
     entries = [{**entry(number=number), "fingerprint": "f"} for number in range(6)]
     for each, digests in zip(
@@ -177,7 +177,7 @@ def test_a_huge_answer() -> None:
 
 
 def test_answers_are_kept_for_a_while() -> None:
-    """U-79: a scan asks only where the last answer is old; without addresses nothing is asked."""
+    """U-79: a scan only queries if the last answer is old; without addresses nothing is queried."""
     now, arguments = [0.0], []
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
@@ -199,7 +199,7 @@ def test_answers_are_kept_for_a_while() -> None:
 
 
 def test_daemons_that_are_found_by_a_port() -> None:
-    """U-79: a broker that was found once is asked from then on; another cluster, or none, changes nothing."""
+    """U-79: a broker that was found once is queried from then on; another cluster, or none, changes nothing."""
     now = [0.0]
     with answering(body(json.dumps(status(entry())).encode())) as address:
         found = [FoundDaemons(((1, "127.0.0.1:1"), (2, address)), CLUSTER)]

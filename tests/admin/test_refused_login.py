@@ -1,4 +1,4 @@
-"""How long a login is asked about: as long as somebody may still answer, and no longer."""
+"""How long a login is retried: as long as a broker may still answer, and no longer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ CLIENT = ClientConfig(protocol="SASL_PLAINTEXT", login=Login("PLAIN", "alice", "
 
 
 @pytest.mark.slow
-def test_a_port_that_nothing_listens_on_costs_no_wait() -> None:
-    """Librdkafka says so for each address; without that this test would not end."""
-    with socket.socket() as one, socket.socket() as two:  # bound, so that nobody else takes them, and not listening
+def test_a_port_without_a_listener_costs_no_wait() -> None:
+    """Librdkafka reports it for each address; without that this test would not end."""
+    # bound, so that no other process takes them, and not listening
+    with socket.socket() as one, socket.socket() as two:
         ports = []
         for each in (one, two):
             each.bind(("127.0.0.1", 0))
@@ -29,8 +30,8 @@ def test_a_port_that_nothing_listens_on_costs_no_wait() -> None:
 
 @pytest.mark.slow
 def test_a_connection_closed_by_the_broker_is_tried_again() -> None:
-    """A broker that starts, or whose answer was lost: it is asked until the time is over."""
-    clock = itertools.count()  # it stands still until somebody was there
+    """A broker that starts, or whose answer was lost: retried until the timeout."""
+    clock = itertools.count()  # it does not advance until a connection was made
     taken: list[bool] = []
 
     def now() -> float:

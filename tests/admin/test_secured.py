@@ -177,7 +177,7 @@ def ways(secured: Secured) -> Iterator[tuple[str, Path]]:
         yield f"{key} {store}", secured.certificate(key, store)
 
 
-def test_every_way_in_with_both_libraries(secured: Secured) -> None:
+def test_every_login_with_both_libraries(secured: Secured) -> None:
     """kafka-python for admin requests, librdkafka for clients: SCRAM, PLAIN, mTLS; PEM, PKCS12 and JKS."""
     tried = []
     for name, path in ways(secured):
@@ -198,7 +198,7 @@ def test_every_way_in_with_both_libraries(secured: Secured) -> None:
 
 
 def test_delegate_and_hand_back(secured: Secured, shell: Callable[..., tuple[int, str, str]]) -> None:
-    """``--command-config FILE`` as Kafka's tools have it; the setting does the same; the file names the brokers."""
+    """``--command-config FILE`` as Kafka's tools have it; the setting does the same; the file has the brokers."""
     path = secured.login("alice")
     code, out, err = shell("delegate", "orders", "--command-config", path, "--yes", "--json")
     assert (code, json.loads(out)["action"]) == (0, "delegated"), err
@@ -213,10 +213,10 @@ def test_delegate_and_hand_back(secured: Secured, shell: Callable[..., tuple[int
 def test_a_refused_login_shows_kafkas_command(
     secured: Secured, shell: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wrong password, a user without rights: Kafka's own command is told, and no password."""
-    # Who closes the connection wins the race against the answer most of the time: here always.
+    """A wrong password, a user without rights: the message has Kafka's own command, and no password."""
+    # The closing of the connection mostly overtakes the answer: here always.
     monkeypatch.setattr(cluster._ClusterAnswer, "emit", lambda *_: None)
-    # The first TLS connections of a JVM are slow; a wrong password is only told to whoever comes as far as that.
+    # The first TLS connections of a JVM are slow; only a completed one reports a wrong password.
     assert shell("delegate", "nobody", "--command-config", secured.login("alice"), "--yes")[0] == 3
     wrong = secured.login("alice", password="no hunter2")  # noqa: S106
     servers = f"127.0.0.1:{secured.sasl}"
@@ -232,7 +232,7 @@ def test_a_refused_login_shows_kafkas_command(
     code, out, err = shell("delegate", "stock", "--command-config", secured.login("guest"), "--yes", "--json")
     assert (code, expected in json.loads(out)["error"]["hint"]) == (4, True), out + err
     code, _, err = shell("hand-back", "stock", "--command-config", secured.login("guest"), "--yes")
-    assert (code, "kafka-configs" in err) == (4, False), "nothing is saved, so nobody knows what to put back"
+    assert (code, "kafka-configs" in err) == (4, False), "nothing is saved, so the values to restore are unknown"
     assert shell("delegate", "stock", "--command-config", secured.login("alice"), "--yes")[0] == 0
     code, _, err = shell("hand-back", "stock", "--command-config", secured.login("guest"), "--yes")
     assert code == 4
@@ -240,8 +240,8 @@ def test_a_refused_login_shows_kafkas_command(
     shell("hand-back", "stock", "--command-config", secured.login("alice"), "--yes")
 
 
-def test_a_user_who_may_read_only(secured: Secured, shell: Callable[..., tuple[int, str, str]]) -> None:
-    """The command then has exactly what would have been set."""
+def test_a_user_with_read_access_only(secured: Secured, shell: Callable[..., tuple[int, str, str]]) -> None:
+    """The command then contains exactly the intended values."""
     from confluent_kafka.admin import (  # type: ignore[attr-defined] # noqa: PLC0415
         AclBinding,
         AclOperation,
@@ -284,7 +284,7 @@ def test_connections_that_do_not_come_about_say_why(secured: Secured) -> None:
 
 
 def test_the_example_with_a_login(secured: Secured) -> None:
-    """``LatestState``'s program takes the same file."""
+    """``LatestState``'s program accepts the same file."""
     path = secured.login("alice")
     with Producer(confluent_options(path), VERSIONED) as producer:
         producer.produce("mine", b"order-1", b"shipped", version=3)

@@ -1,6 +1,6 @@
 """Random histories of a topic under a strategy: the writes and the times of cleanings, from a seed.
 
-A script has the facts about every record - its version, whether it is a tombstone, whether it is visible - from making its
+A script has the facts about every record - its version, kind and visibility - from making its
 bytes, not from reading them.
 """
 

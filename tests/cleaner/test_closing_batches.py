@@ -95,7 +95,7 @@ def test_alone_at_the_end(root: Path) -> None:
         pytest.param(OLD, OLD, OLD, id="nor that of a record"),
         pytest.param(OLD, OLD + 1, -1, id="later than the records: times between find nothing"),
         pytest.param(-1, OLD, -1, id="any time beside none"),
-        pytest.param(-1, -1, -1, id="nothing to mend"),
+        pytest.param(-1, -1, -1, id="nothing to fix"),
     ],
 )
 def test_a_closing_batch_written_by_an_earlier_release(

@@ -1,4 +1,4 @@
-"""What tests of settings share."""
+"""Fixtures of the tests of settings."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def toml(tmp_path: Path) -> Path:
-    """A settings file that is not there yet."""
+    """A settings file that does not exist yet."""
     return tmp_path / "c.toml"

@@ -38,7 +38,7 @@ NEEDED: list[tuple[dict[str, str], bool]] = [
 
 
 @pytest.mark.parametrize(("keys", "needed"), NEEDED)
-def test_everything_but_kafkas_own_rules_needs_it(keys: dict[str, str], needed: bool) -> None:
+def test_every_strategy_but_kafkas_own_needs_it(keys: dict[str, str], needed: bool) -> None:
     """U-8: `offset` with `tombstone.mode=null` needs none; every other combination does."""
     config = resolve(overrides={key: (text, "--set") for key, text in keys.items()})
     assert config.delegation.state == ("undelegated" if needed else "not needed")
@@ -48,7 +48,7 @@ def test_everything_but_kafkas_own_rules_needs_it(keys: dict[str, str], needed: 
 LAYERS: list[tuple[dict[str, Any], str]] = [
     ({"topic_configs": {RATIO: "1", LAG: FOREVER}}, "delegated"),
     ({"topic_configs": {RATIO: "1.0", LAG: FOREVER}}, "delegated"),
-    # unset everywhere: only when everywhere was looked at
+    # unset everywhere: only after a full search
     ({"topic_configs": {RATIO: "1"}, "server_properties": {}}, "delegated"),
     ({"topic_configs": {RATIO: "1"}}, "unknown"),
     # a finite broker default would defeat the ratio, unless the topic says otherwise
@@ -88,8 +88,8 @@ def test_cleanerds_own_settings_prove_nothing() -> None:
 
 
 @pytest.mark.parametrize(("layers", "state"), LAYERS)
-def test_the_operators_word_fills_gaps_and_outweighs_nothing(layers: dict[str, Any], state: str) -> None:
-    """`cleanerd.delegation=assumed`: where something is known and speaks against it, it does not help."""
+def test_the_operators_confirmation_fills_gaps_and_overrides_nothing(layers: dict[str, Any], state: str) -> None:
+    """`cleanerd.delegation=assumed`: a known contrary setting has precedence."""
     if layers["topic_configs"] and layers["topic_configs"].get(RATIO) == "one":
         return
     assumed = resolve(**layers, assume_delegated=True).delegation.state
@@ -125,9 +125,9 @@ ELIGIBLE: list[tuple[dict[str, Any], tuple[float, str], tuple[int, str]]] = [
         (0.4, "--set x"),
         (7, "saved by cleanerd delegate"),
     ),
-    # else what delegate saved
+    # otherwise the values that delegate saved
     ({"saved": {RATIO: "0.3", LAG: "7"}}, (0.3, "saved by cleanerd delegate"), (7, "saved by cleanerd delegate")),
-    # else Kafka's defaults, not the broker's: on a host without the saved values
+    # otherwise Kafka's defaults, not the broker's: on a host without the saved values
     ({}, (0.5, "Kafka default"), (2**63 - 1, "Kafka default")),
     (
         {"server_properties": {"log.cleaner.min.cleanable.ratio": "0.9"}},
@@ -138,10 +138,10 @@ ELIGIBLE: list[tuple[dict[str, Any], tuple[float, str], tuple[int, str]]] = [
 
 
 @pytest.mark.parametrize(("layers", "ratio", "lag"), ELIGIBLE)
-def test_a_delegated_topics_ratio_is_not_ours(
+def test_the_ratio_of_a_delegated_topic_is_ignored(
     layers: dict[str, Any], ratio: tuple[float, str], lag: tuple[int, str]
 ) -> None:
-    """U-9: with the broker's 1 no delegated topic would ever be cleaned by anybody."""
+    """U-9: with the broker's 1, neither cleaner would ever clean a delegated topic."""
     config = resolve(topic_configs=DELEGATED, **layers)
     assert config.delegation.state == "delegated"
     assert (config.min_cleanable_dirty_ratio, config.origins[RATIO]) == ratio
@@ -149,17 +149,17 @@ def test_a_delegated_topics_ratio_is_not_ours(
 
 
 def test_other_values_of_a_delegated_topic_stay_the_brokers() -> None:
-    """U-9 is about what delegation sets. The minimum lag promises readers something, segment.ms tells when it rolls."""
+    """U-9 is about the values that delegation sets. The minimum lag is a promise, segment.ms decides when it rolls."""
     config = resolve(topic_configs={**DELEGATED, "min.compaction.lag.ms": "60000", "segment.ms": "5"}, saved={})
     assert (config.min_compaction_lag_ms, config.segment_ms) == (60000, 5)
 
 
-def test_a_topic_of_kafkas_rules_is_delegated_only_if_we_did_it() -> None:
+def test_a_topic_of_kafkas_strategy_is_delegated_only_by_us() -> None:
     """An operator's own ratio of 1 on an offset topic means never; one that ``delegate`` set does not."""
     plain = {"overrides": {}, "topic_configs": DELEGATED}
     assert resolve(**plain).min_cleanable_dirty_ratio == 1
     assert resolve(**plain, saved={RATIO: "0.3", LAG: "7"}).min_cleanable_dirty_ratio == 0.3
     assert resolve(**plain, saved={RATIO: "0.3", LAG: "7"}).delegation.state == "not needed"
-    # handed back by hand: what is saved is history
+    # handed back by hand: the saved values are outdated
     since = {"overrides": {}, "topic_configs": {RATIO: "0.8"}}
     assert resolve(**since, saved={RATIO: "0.3", LAG: "7"}).min_cleanable_dirty_ratio == 0.8

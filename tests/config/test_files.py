@@ -1,4 +1,4 @@
-"""What a settings file may be, and what is said of one that is none."""
+"""Accepted forms of a settings file, and the messages about others."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def test_a_file_with_a_byte_order_mark(toml: Path) -> None:
 
 
 @pytest.mark.parametrize(("document", "messages", "hint"), NO_TOML)
-def test_what_is_no_toml_says_what_to_do(toml: Path, document: str, messages: str, hint: str) -> None:
-    """To a file that was torn, or that has a key twice, it was said that text is written in quotes.
+def test_invalid_toml_shows_what_to_do(toml: Path, document: str, messages: str, hint: str) -> None:
+    """A torn file, or one with a key twice, got the advice to quote text.
 
-    And int() refuses thousands of digits with a ValueError that is none of TOML's: that got out of everything.
+    And int() refuses thousands of digits with a ValueError that is not TOML's: it was not caught anywhere.
     """
     toml.write_text(document)
     message = refused(files=(toml,))
@@ -54,13 +54,13 @@ def test_a_number_of_any_length_is_a_value_like_any_other(toml: Path, number: st
 
 
 @pytest.mark.parametrize(("document", "message"), LISTS)
-def test_a_list_where_one_value_goes(toml: Path, document: str, message: str) -> None:
-    """The words were put together with a comma: state lay in the directory "/a,/b"."""
+def test_a_list_for_a_single_value(toml: Path, document: str, message: str) -> None:
+    """The items were joined with a comma: the state directory was "/a,/b"."""
     toml.write_text(document)
     assert message in refused(files=(toml,))
 
 
-def test_a_list_where_several_words_go(toml: Path) -> None:
+def test_a_list_for_several_values(toml: Path) -> None:
     toml.write_text(
         '"cleanerd.log.dirs" = ["/a", "/b"]\n"cleanerd.topics.exclude" = ["x-*"]\n"cleanerd.http.hosts" = ["h", "i"]\n'
         '"bootstrap.servers" = ["a:1", "b:2"]\n"log.cleanup.policy" = ["compact", "delete"]\n'
@@ -72,10 +72,8 @@ def test_a_list_where_several_words_go(toml: Path) -> None:
 
 
 @pytest.mark.parametrize(("document", "line", "key", "other"), TWICE)
-def test_a_key_that_a_file_sets_in_two_ways_of_writing(
-    toml: Path, document: str, line: int, key: str, other: str
-) -> None:
-    """TOML lets both stand, and the last one won without a word: of a generated file that observes, the mode below."""
+def test_a_key_in_two_notations(toml: Path, document: str, line: int, key: str, other: str) -> None:
+    """TOML allows both, and the last one won silently: the mode below, in a generated file that observes."""
     toml.write_text(document)
     assert refused(files=(toml,)) == f"{toml}:{line}: {key} is set twice, here and as {other}"
 

@@ -13,7 +13,7 @@ SHIPPED = Path(__file__).parents[2] / "config" / "cleanerd.toml"
 
 
 def in_use() -> str:
-    """The file with the comment mark taken from every setting, as its head says."""
+    """The file without the comment marks of the settings, as its head describes."""
     return re.sub(r'^#(["\[])', r"\1", generate(), flags=re.MULTILINE)
 
 
@@ -35,7 +35,7 @@ def test_as_generated_it_sets_observe_mode_and_nothing_else(tmp_path: Path) -> N
     ]
 
 
-def test_in_use_it_has_every_key_and_says_the_defaults(tmp_path: Path) -> None:
+def test_uncommented_it_has_every_key_with_its_default(tmp_path: Path) -> None:
     file = tmp_path / "cleanerd.toml"
     file.write_text(in_use())
     settings = load_settings([file], environ={})

@@ -1,4 +1,4 @@
-"""Settings that Kafka has and cleanerd has no use for: what becomes of them, and the table against real releases."""
+"""Kafka's settings that cleanerd does not use: their treatment, and the table compared with real releases."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_the_table_is_sorted_and_has_what_counts_here() -> None:
-    """Each list is sorted and has a name once; a key with Kafka's name that Kafka has not would be a typo of ours."""
+def test_the_table_is_sorted_and_complete() -> None:
+    """Each list is sorted and has a name once.
+
+    A key of ours with a Kafka-like name that Kafka lacks would be a typo.
+    """
     broker, topic = kafka_names.broker_names(), kafka_names.topic_names()
     found = {("broker", name) for name in broker} | {("topic", name) for name in topic}
     written = kafka_names.TABLE.read_text()
@@ -36,8 +39,8 @@ def test_the_table_is_sorted_and_has_what_counts_here() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("profile", ["3.9", "4.3"])
-def test_what_a_release_documents_is_in_the_table(profile: str) -> None:
-    """Asked of the release itself, as the tool asks it. An internal name is no setting that people write."""
+def test_documented_names_of_a_release_are_in_the_table(profile: str) -> None:
+    """Read from the release itself, as the tool does. An internal name is not a setting that operators write."""
     found = names_of(fetch(profile).libs)
     assert {name for kind, name in found if kind == "broker"} <= kafka_names.broker_names()
     assert {name for kind, name in found if kind == "topic"} <= kafka_names.topic_names()
@@ -71,10 +74,10 @@ super.users = "User:admin"
 
 
 def test_a_block_of_server_properties_can_be_pasted(toml: Path) -> None:
-    """Names that Kafka documents are never unknown: those that mean nothing here are told in one note.
+    """Names that Kafka documents are never unknown: unused ones are reported in one note.
 
-    Of every release: zookeeper.connect went with 4.0. log.preallocate would change nothing: what is written is cut
-    to its size (C-65).
+    Of every release: zookeeper.connect was removed in 4.0. log.preallocate would change nothing: outputs are truncated
+    to their size (C-65).
     """
     toml.write_text(PASTED)
     settings = load(files=(toml,))
@@ -94,11 +97,11 @@ def test_a_block_of_server_properties_can_be_pasted(toml: Path) -> None:
 
 
 def test_names_of_kafka_elsewhere(toml: Path) -> None:
-    """The environment and --set take them too; a topic's key is cut where Kafka's own name begins."""
+    """The environment and --set accept them too; a topic's key is cut where Kafka's own name begins."""
     settings = load("topics.a.b.local.retention.ms=5", environ={"CLEANERD_LOG_CLEANER_ENABLE": "true"})
     assert [each.key for each in settings.unused] == ["log.cleaner.enable", "topics.a.b.local.retention.ms"]
     assert settings.topic_overrides("a.b.local") == {}
-    # Written where it has no effect, although it would have one elsewhere: a mistake, and the way out.
+    # A key without effect in this place that has one elsewhere: an error, with the solution.
     assert "max.message.bytes is a topic's key" in refused("max.message.bytes=5")
     toml.write_text("[topics.a]\nnum.io.threads = 5\n")
     assert "num.io.threads is a broker's key, not a topic's" in refused(files=(toml,))
@@ -114,10 +117,10 @@ def test_names_of_kafka_elsewhere(toml: Path) -> None:
     ],
 )
 def test_misspelt_names_of_kafka(assignment: str, message: str) -> None:
-    """A typo is a typo, whoever's name it was."""
+    """A typo is a typo, in any name."""
     assert message in refused(assignment)
 
 
-def test_a_file_that_is_properties_says_what_toml_wants(toml: Path) -> None:
+def test_a_properties_file_shows_the_toml_form(toml: Path) -> None:
     toml.write_text("log.dirs=/var/lib/kafka\n")
     assert "keys and text are written in quotes" in refused(files=(toml,))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def test_order_of_the_sources(tmp_path: Path) -> None:
-    """Default < files in order < environment < --set; each value knows where it came from."""
+    """Default < files in order < environment < --set; each value has its source."""
     first, second = tmp_path / "z.toml", tmp_path / "a.toml"
     first.write_text(f'"{SEGMENT}" = 100\n"message.max.bytes" = 100\n"log.index.interval.bytes" = 1\n')
     second.write_text(f'"{SEGMENT}" = 200\n"message.max.bytes" = 200\n')
@@ -90,13 +90,13 @@ def test_environment_rule(variable: str, text: str, topic: str | None, key: str)
         ("CLEANERD_", ["unknown key"]),
     ],
 )
-def test_a_variable_that_names_no_key_is_a_warning(variable: str, message: list[str]) -> None:
-    """A host may set variables with our prefix for its own ends; a word of advice, and everything else counts."""
+def test_an_unknown_variable_is_a_warning(variable: str, message: list[str]) -> None:
+    """A host may set variables with our prefix for other purposes; a hint, and everything else is used."""
     settings = load(environ={variable: "100", "CLEANERD_LOG_SEGMENT_BYTES": "300"})
     assert settings.daemon.log_segment_bytes == 300
     (text,) = settings.stray
     assert all(part in text for part in ["sets nothing", *message])
-    # What is written down on purpose for cleanerd is another matter.
+    # An unknown key in cleanerd's own files is an error.
     assert "environment CLEANERD_LOG_SEGMENT_BYTES" in refused(environ={"CLEANERD_LOG_SEGMENT_BYTES": "3"})
 
 
@@ -109,8 +109,8 @@ def test_a_variable_that_names_no_key_is_a_warning(variable: str, message: list[
         "CLEANERD_NO_SUCH_KEY",
     ],
 )
-def test_an_empty_variable_is_none(tmp_path: Path, variable: str) -> None:
-    """Docker Compose sets each that its file names and nobody gave a value; a file's value counts then."""
+def test_an_empty_variable_is_unset(tmp_path: Path, variable: str) -> None:
+    """Docker Compose sets every variable that its file names, also without a value; the file's value is used then."""
     file = tmp_path / "cleanerd.toml"
     file.write_text('"log.segment.bytes" = 300\n"cleanerd.mode" = "live"\n')
     settings = load(files=(file,), environ={variable: ""})
@@ -155,7 +155,7 @@ def test_quoted_table_names_are_not_cut_again(toml: Path) -> None:
 
 
 def test_longest_literal_match_wins_key_by_key(toml: Path) -> None:
-    """The longest literal match wins. The order in the file says nothing, nor does --set for a weaker glob."""
+    """The longest literal match wins. Neither the order in the file nor --set for a weaker glob matters."""
     toml.write_text(
         '[topics."orders.v1"]\n"segment.bytes" = 1000\n'
         '[topics."orders*"]\n"segment.bytes" = 2000\n"min.compaction.lag.ms" = 2\n'
@@ -211,8 +211,8 @@ def test_mistakes_in_a_file_name_the_line(toml: Path, document: str, line: int, 
     assert messages in message
 
 
-def test_a_file_of_nothing_but_mistakes(toml: Path) -> None:
-    """Each was compared with every key, and its line looked for by parsing: a file of a mebibyte took many minutes."""
+def test_a_file_full_of_errors(toml: Path) -> None:
+    """Each was compared with every key, and its line searched by parsing: a file of 1 MiB took many minutes."""
     toml.write_text("".join(f'"a.{number}" = 1\n' for number in range(50)))
     found, problems = read_settings([toml], [], {})
     assert found is None
@@ -224,11 +224,11 @@ def test_a_file_of_nothing_but_mistakes(toml: Path) -> None:
 
 
 def test_a_line_that_takes_too_long_to_find(toml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within a list of many lines each of them was tried, a parse each; the file is named without the line then."""
+    """In a list of many lines each was tried, with one parse each; the message now omits the line."""
     toml.write_text("x = [\n" + "1,\n" * 400 + "]\n")
     parsed: list[int] = []
     parse = tomllib.loads
-    # The limit of a file of a mebibyte, at one that is read in no time; how much is parsed shows nowhere else.
+    # The limit of a file of 1 MiB, at one that is read at once; the amount of parsing shows nowhere else.
     monkeypatch.setattr(sources, "_PARSED_FOR_LINES", 10_000)
     monkeypatch.setattr(tomllib, "loads", lambda text: parsed.append(len(text)) or parse(text))  # see above
     assert refused(files=(toml,)).startswith(f"{toml}: x is ")
@@ -279,8 +279,8 @@ def test_bad_values_name_key_value_range_and_origin(assignment: str, messages: s
     assert messages in message
 
 
-def test_every_mistake_is_found_and_the_first_one_says_how_many(toml: Path) -> None:
-    """A bad value counts even where a stronger source sets the key: it will hit whoever removes that."""
+def test_all_errors_are_found_and_the_first_one_has_their_number(toml: Path) -> None:
+    """A bad value counts even if a stronger source sets the key: it would take effect if that is removed."""
     toml.write_text(f'"{SEGMENT}" = 3\nnonsense = 1\n')
     settings, problems = read_settings([toml], [f"{SEGMENT}=100", "more=1"], {})
     assert settings is None
@@ -296,8 +296,8 @@ def test_lags_that_cross_name_both_origins() -> None:
     assert "from environment CLEANERD_LOG_CLEANER_MAX_COMPACTION_LAG_MS" in message
 
 
-def test_only_explicit_broker_level_keys_stand_in_for_the_brokers() -> None:
-    """U-24: our own defaults must not look like something that was said."""
+def test_only_explicit_broker_level_keys_replace_the_brokers() -> None:
+    """U-24: our own defaults must not look like configured values."""
     assert load("cleanerd.state.dir=/x", "log.cleaner.dedupe.buffer.size=2MiB").broker_defaults() == {}
     assert load("log.retention.hours=7d", "message.max.bytes=1MiB").broker_defaults() == {
         "log.retention.hours": (168, "--set log.retention.hours"),
@@ -325,7 +325,7 @@ EDGES += [str(2**31 - 1), str(2**31), str(2**63 - 1), str(2**63)]
 
 @pytest.mark.parametrize("key", sorted(TOPIC_FIELDS))
 def test_both_sides_agree_on_what_a_topic_key_takes(key: str) -> None:
-    """The settings take units, and otherwise what the topic configuration takes: both read one table."""
+    """The settings accept units, and otherwise the topic configuration's values: both read one table."""
     rule = TOPIC_RULES[key]
     names = {synonym.name: synonym.value for synonym in rule.synonyms if synonym.name in DAEMON_FIELDS}
     for name, value_rule in {f"topics.orders.{key}": rule.value, **names}.items():

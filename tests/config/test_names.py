@@ -42,8 +42,8 @@ def test_the_longest_known_key_is_cut_from_the_end(name: str, cut: tuple[str, st
 
 
 @given(st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True), st.sampled_from(sorted(TOPIC_FIELDS)))
-def test_the_cut_puts_together_again(topic: str, key: str) -> None:
-    """Whatever the topic's name: nothing is lost, and the key is at least as long as the one that was meant."""
+def test_topic_and_key_give_the_original_name(topic: str, key: str) -> None:
+    """For any topic's name: nothing is lost, and the key is at least as long as the intended one."""
     cut = cut_topic_name(f"{topic}.{key}")
     assert cut is not None
     assert f"{cut[0]}.{cut[1]}" == f"{topic}.{key}"
@@ -82,7 +82,7 @@ def test_legal_table_names(topic: str) -> None:
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "a" * 250, "a b", "a/b", "ordérs", "a*/b"])
-def test_names_that_no_topic_can_have(topic: str) -> None:
+def test_invalid_topic_names(topic: str) -> None:
     assert "cannot be a topic" in str(bad_topic_name(topic))
 
 

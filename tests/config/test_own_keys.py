@@ -1,4 +1,4 @@
-"""What the keys of the daemon itself take, and where its state directory is when nobody says."""
+"""The values of the daemon's own keys, and the default of its state directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.config.loading import load
     ],
 )
 def test_state_directory(environ: dict[str, str], path: str) -> None:
-    """Systemd's directory, then the user's own; what is set comes before both."""
+    """Systemd's directory, then the user's own; a configured one precedes both."""
     found = default_state_dir(environ, Path("/nowhere"))
     assert str(found) == path
     # Of this host, which may have the service's own.
@@ -32,12 +32,12 @@ def test_state_directory(environ: dict[str, str], path: str) -> None:
 
 
 def test_the_services_state_directory(tmp_path: Path) -> None:
-    """Where the service has one on this host, a command that somebody types knows what the daemon knows."""
+    """If the service has one on this host, a command that a user types shares the daemon's state."""
     service = tmp_path / "cleanerd"
     own = {"XDG_STATE_HOME": "/x", "HOME": "/h"}
     assert default_state_dir(own, service) == Path("/x/cleanerd")
     service.touch()
-    assert default_state_dir(own, service) == Path("/x/cleanerd"), "a file is no state directory"
+    assert default_state_dir(own, service) == Path("/x/cleanerd"), "a file is not a state directory"
     service.unlink()
     service.mkdir()
     assert default_state_dir(own, service) == service
@@ -68,7 +68,7 @@ def test_optional_values() -> None:
     ],
 )
 def test_values_of_the_daemons_keys(key: str, text: str, value: object) -> None:
-    """Kafka's doubles too; what is shown of a value reads back as the same."""
+    """Kafka's doubles too; the shown form of a value can be read back."""
     settings = load_settings([], [f"{key}={text}"], {})
     assert settings.value(key) == value
     again = kind_of(DAEMON_FIELDS[key]).write(value)

@@ -52,7 +52,7 @@ def test_a_strategy_comes_from_every_level(layers: dict[str, Any], origin: str) 
 
 
 def test_the_topic_level_is_stronger_than_the_daemons_key_by_key() -> None:
-    """R280-1: what the topic does not say comes from the daemon; here the header's name."""
+    """R280-1: settings that the topic lacks come from the daemon; here the header's name."""
     config = resolve(
         overrides=message(compaction_strategy="header"), settings_defaults=by_default("timestamp", "version")
     )
@@ -64,7 +64,7 @@ def test_the_topic_level_is_stronger_than_the_daemons_key_by_key() -> None:
 
 
 def test_an_empty_strategy_is_offset_even_where_the_default_is_another() -> None:
-    """R280-2: empty means offset; it was said for this topic, so the daemon's level does not count."""
+    """R280-2: empty means offset; it was set for this topic, so the daemon's level does not apply."""
     config = resolve(overrides=message(compaction_strategy=" "), settings_defaults=by_default("timestamp"))
     assert config.compaction_strategy == "offset"
     assert config.origins["compaction.strategy"] == "--set"
@@ -80,7 +80,7 @@ def test_an_unknown_strategy_names_key_value_and_choices(word: str) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "  "])
-def test_header_strategy_without_a_header_falls_back_to_offset_and_says_so(header: str) -> None:
+def test_header_strategy_without_a_header_falls_back_to_offset_with_a_warning(header: str) -> None:
     """R280-7: blank, not only empty; from the topic's level as from the daemon's."""
     config = resolve(overrides=message(compaction_strategy="header", compaction_strategy_header=header))
     assert config.compaction_strategy == "offset"
@@ -92,8 +92,8 @@ def test_header_strategy_without_a_header_falls_back_to_offset_and_says_so(heade
     assert resolve(settings_defaults=by_default("header", header)).compaction_strategy == "offset"
 
 
-def test_no_warning_where_nothing_falls_back() -> None:
-    """A header's name without the header strategy decides nothing and is no mistake."""
+def test_no_warning_without_a_fallback() -> None:
+    """A header's name without the header strategy has no effect and is not an error."""
     quiet = {"overrides": message(segment_ms="1000")}
     assert resolve(settings_defaults=by_default("timestamp"), **quiet).warnings == ()
     assert resolve(settings_defaults=by_default("header"), **quiet).warnings == ()
@@ -107,22 +107,24 @@ LATE: list[tuple[dict[str, str], list[str]]] = [
     ({"segment_ms": "1", "max_compaction_lag_ms": "86400001"}, ["max.compaction.lag.ms 1 d (--set)"]),
     ({"max_compaction_lag_ms": "86400001"}, ["segment.ms 7 d", "and max.compaction.lag.ms 1 d"]),
     ({"delete_retention_ms": "604800000"}, []),
-    # it guards for ever: nothing to warn of
+    # it guards indefinitely: nothing to warn about
     ({"tombstone_guard": "forever"}, []),
 ]
 
 
 @pytest.mark.parametrize(("keys", "parts"), LATE)
 def test_late_data_after_a_tombstone(keys: dict[str, str], parts: list[str]) -> None:
-    """R280-13: smaller than either of the two; no compaction lag at all is none that could be larger."""
+    """R280-13: smaller than either of the two; without a compaction lag there is none that could be larger."""
     warnings = resolve(overrides=message(compaction_strategy="timestamp", **keys)).warnings
     assert len(warnings) == bool(parts)
     assert all(part in warnings[0] for part in parts)
-    assert resolve(overrides=message(**keys)).warnings == (), "under offset a tombstone's losers lie below it"
+    assert resolve(overrides=message(**keys)).warnings == (), (
+        "under offset a tombstone is above the records that it supersedes"
+    )
 
 
 def test_the_lag_of_a_delegated_topic_is_the_one_from_before() -> None:
-    """R280-13, U-9: on the topic it is endless for the broker's cleaner's sake only."""
+    """R280-13, U-9: on the topic it is infinite only to stop the broker's cleaner."""
     config = resolve(
         overrides=message(compaction_strategy="timestamp", segment_ms="1000"),
         topic_configs={"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)},
@@ -142,14 +144,14 @@ def test_the_lag_of_a_delegated_topic_is_the_one_from_before() -> None:
     ],
 )
 def test_flag_mode_and_recompression(layers: dict[str, Any], warned: bool) -> None:
-    """U-25: only `compression.type=producer` keeps the bit; the other modes do not care."""
+    """U-25: only `compression.type=producer` keeps the bit; it does not matter in the other modes."""
     config = resolve(overrides=message(tombstone_mode="flag"), **layers)
     assert bool(config.warnings) is warned
     assert resolve(overrides=message(tombstone_mode="header", tombstone_header="d"), **layers).warnings == ()
 
 
 def test_tombstone_mode_header_without_a_header_is_refused() -> None:
-    """R87-4: a fall-back to null would keep for ever, as values, what producers meant as deletes."""
+    """R87-4: a fallback to null would keep, indefinitely and as values, records that producers meant as tombstones."""
     with pytest.raises(ConfigError) as raised:
         resolve(topic_configs={"tombstone.mode": "header", "tombstone.header": " "})
     assert str(raised.value) == (
@@ -177,8 +179,8 @@ EXCLUDED = [
         {"server_properties": {"log.cleaner.compaction.strategy": "timestamp"}},
     ],
 )
-def test_the_default_strategy_does_not_reach_what_others_rely_on(topic: str, level: dict[str, Any]) -> None:
-    """U-5: the default `cleanerd.strategy.exclude`; whoever the default comes from."""
+def test_the_default_strategy_excludes_topics_of_other_software(topic: str, level: dict[str, Any]) -> None:
+    """U-5: the default of `cleanerd.strategy.exclude`; for a default from any level."""
     config = resolve(topic, **level)
     assert config.compaction_strategy == "offset"
     assert config.origins["compaction.strategy"] == "cleanerd.strategy.exclude"
@@ -191,8 +193,11 @@ def test_the_exclusion_is_by_whole_names_and_case(topic: str) -> None:
     assert resolve(topic, settings_defaults=by_default("timestamp")).compaction_strategy == "timestamp"
 
 
-def test_what_is_set_for_an_excluded_topic_itself_counts() -> None:
-    """U-5: the exclusion is of the default only. The header may still come from the default: the topic asked for it."""
+def test_settings_of_an_excluded_topic_itself_are_used() -> None:
+    """U-5: the exclusion is of the default only.
+
+    The header may still come from the default, as the topic requests it.
+    """
     config = resolve(
         "_schemas", overrides=message(compaction_strategy="header"), settings_defaults=by_default("timestamp")
     )
@@ -205,7 +210,7 @@ def test_an_excluded_topic_without_any_default_has_kafkas_origin() -> None:
 
 
 def test_the_fingerprint_of_kafkas_rules_is_what_earlier_releases_wrote() -> None:
-    """U-6: another text would re-announce a change on every partition that was ever cleaned."""
+    """U-6: another text would report a change again on every partition that was ever cleaned."""
     assert fingerprint(resolve()) == "strategy=offset;tombstone.mode=null"
 
 
@@ -223,7 +228,7 @@ FINGERPRINTS = [
         {"tombstone_mode": "header", "tombstone_header": "d"},
         "strategy=offset;tombstone.mode=header;tombstone.header=d",
     ),
-    # these decide nothing here
+    # these have no effect here
     ({"compaction_strategy_header": "v", "tombstone_header": "d"}, "strategy=offset;tombstone.mode=null"),
     ({"compaction_strategy_header_encoding": "varlong"}, "strategy=offset;tombstone.mode=null"),
     ({"compaction_strategy": "header"}, "strategy=offset;tombstone.mode=null"),
@@ -232,13 +237,13 @@ FINGERPRINTS = [
 
 
 @pytest.mark.parametrize(("keys", "expected"), FINGERPRINTS)
-def test_the_fingerprint_has_what_decides_who_wins_and_nothing_else(keys: dict[str, str], expected: str) -> None:
+def test_the_fingerprint_has_exactly_the_compaction_settings(keys: dict[str, str], expected: str) -> None:
     """U-6."""
     assert fingerprint(resolve(overrides=message(**keys))) == expected
 
 
 def test_no_header_name_can_forge_another_fingerprint() -> None:
-    """U-6: names are chosen by people; two settings never share a fingerprint."""
+    """U-6: users choose header names; two settings never share a fingerprint."""
     plain = message(compaction_strategy="header", compaction_strategy_header="v")
     forged = message(compaction_strategy="header", compaction_strategy_header="v;encoding=varlong")
     escaped = message(compaction_strategy="header", compaction_strategy_header="v%3Bencoding=varlong")
@@ -248,7 +253,7 @@ def test_no_header_name_can_forge_another_fingerprint() -> None:
 
 
 def test_differences_of_fingerprints_name_what_changed() -> None:
-    """U-6: `explain` says what is other than at the last cleaning."""
+    """U-6: `explain` shows what differs from the last cleaning."""
     before = "strategy=offset;tombstone.mode=null"
     after = "strategy=header;header=a=b;encoding=long;tombstone.mode=null"
     assert fingerprint_differences(before, after) == {

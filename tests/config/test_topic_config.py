@@ -1,6 +1,7 @@
 """The effective topic configuration: precedence (U-24), synonyms, origins, internal topics (U-11), bad values.
 
-Synonyms, types, ranges and defaults were compared with what Kafka 4.3.1 prints (ServerTopicConfigSynonyms, LogConfig).
+Synonyms, types, ranges and defaults were compared with the output of Kafka 4.3.1 (ServerTopicConfigSynonyms,
+LogConfig).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ DEFAULTS = {
 
 @pytest.mark.parametrize(("field", "value"), DEFAULTS.items())
 def test_defaults_are_kafkas(field: str, value: object) -> None:
-    """Where nobody set anything, Kafka's own defaults count."""
+    """Without any setting, Kafka's own defaults apply."""
     config = resolve()
     assert getattr(config, field) == value
     assert config.origins[field.replace("_", ".")] == DEFAULT_ORIGIN
@@ -82,7 +83,7 @@ LAYERS: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize("strongest", range(len(LAYERS)))
 def test_precedence(strongest: int) -> None:
-    """U-24: with the layers from ``strongest`` down all set, ``strongest`` is the one that counts."""
+    """U-24: with the layers from ``strongest`` down all set, ``strongest`` is used."""
     given = {name: values for name, values, _ in LAYERS[strongest:]}
     config = resolve(**given)
     assert config.segment_bytes == 7001 + strongest
@@ -93,7 +94,7 @@ SYNONYMS: list[tuple[str, dict[str, str], object, str]] = [
     ("retention.ms", {"log.retention.hours": "2"}, 7_200_000, "log.retention.hours"),
     ("retention.ms", {"log.retention.hours": "2", "log.retention.minutes": "3"}, 180_000, "log.retention.minutes"),
     ("retention.ms", {"log.retention.minutes": "3", "log.retention.ms": "4"}, 4, "log.retention.ms"),
-    # any negative value of any unit means for ever, not -60000 ms
+    # any negative value in any unit means indefinitely, not -60000 ms
     ("retention.ms", {"log.retention.minutes": "-1"}, -1, "log.retention.minutes"),
     ("retention.ms", {"log.retention.ms": "-5"}, -1, "log.retention.ms"),
     ("retention.ms", {"log.retention.minutes": "2147483647"}, 128849018820000, "log.retention.minutes"),
@@ -114,15 +115,15 @@ SYNONYMS: list[tuple[str, dict[str, str], object, str]] = [
 
 @pytest.mark.parametrize(("key", "properties", "value", "reported_by"), SYNONYMS)
 def test_broker_synonyms(key: str, properties: dict[str, str], value: object, reported_by: str) -> None:
-    """The broker keys that stand in for a topic key, their order and units."""
+    """The broker keys that replace a missing topic key, their order and units."""
     config = resolve(server_properties=properties)
     assert getattr(config, key.replace(".", "_")) == value
     assert config.origins[key] == f"server.properties {reported_by}"
     assert set(properties) <= BROKER_KEYS
 
 
-def test_a_topic_key_among_broker_keys_means_nothing() -> None:
-    """``segment.bytes`` in server.properties is no setting of a broker."""
+def test_a_topic_key_among_broker_keys_has_no_effect() -> None:
+    """``segment.bytes`` in server.properties is not a setting of a broker."""
     assert resolve(server_properties={"segment.bytes": "9999", "retention.ms": "1"}).segment_bytes == 1073741824
 
 
@@ -171,7 +172,7 @@ def test_cleanup_policy_texts(text: str, policy: set[str]) -> None:
 
 KNOWN: list[tuple[dict[str, Any], bool, bool]] = [
     ({"topic_configs": None}, False, False),
-    # a default of the broker says nothing about a topic that may have its own policy
+    # a broker's default does not apply to a topic that may have its own policy
     ({"topic_configs": None, "server_properties": {"log.cleanup.policy": "compact"}}, False, False),
     ({"topic_configs": None, "settings_defaults": {"log.cleanup.policy": ("compact", "--set")}}, False, False),
     ({"topic_configs": None, "overrides": {"segment.bytes": ("100", "--set")}}, False, False),
@@ -232,7 +233,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("layers", "message"), BAD)
 def test_bad_values_name_key_value_range_and_origin(layers: dict[str, Any], message: list[str]) -> None:
-    """A value that Kafka would not take is an error of configuration (exit code 3), not a guess."""
+    """A value that Kafka rejects is an error of configuration (exit code 3), not a guess."""
     with pytest.raises(ConfigError) as raised:
         resolve(**layers)
     for part in message:
@@ -240,7 +241,7 @@ def test_bad_values_name_key_value_range_and_origin(layers: dict[str, Any], mess
 
 
 @pytest.mark.parametrize("text", ["0.5f", " 0.5 ", ".5", "5e-1", "+0.5d"])
-def test_ratio_texts_that_java_takes(text: str) -> None:
+def test_ratio_texts_that_java_accepts(text: str) -> None:
     assert resolve(topic_configs={"min.cleanable.dirty.ratio": text}).min_cleanable_dirty_ratio == 0.5
 
 
@@ -255,14 +256,14 @@ def test_a_topic_may_keep_nothing_by_age() -> None:
 
 
 def test_a_bad_value_that_is_overridden_is_never_read() -> None:
-    """Only the layer that counts is read: the broker itself may know values that we do not."""
+    """Only the layer in effect is read: the broker itself may accept values that we do not."""
     config = resolve(overrides={"segment.bytes": ("100", "--set")}, topic_configs={"segment.bytes": "new-fangled"})
     assert config.segment_bytes == 100
 
 
 @pytest.mark.parametrize("where", ["server.properties", "cluster default", "settings"])
-def test_lags_that_cross_by_a_default(where: str) -> None:
-    """U-48: Kafka cleans such a topic; the warning names both values and where they come from."""
+def test_contradicting_lags_by_a_default(where: str) -> None:
+    """U-48: Kafka cleans such a topic; the warning has both values and their sources."""
     default = {"log.cleaner.max.compaction.lag.ms": "9"}
     layers: dict[str, Any] = {
         "server.properties": {"server_properties": default},
@@ -277,8 +278,8 @@ def test_lags_that_cross_by_a_default(where: str) -> None:
 
 
 @pytest.mark.parametrize("override", [True, False])
-def test_lags_of_a_topic_that_cross_are_refused(override: bool) -> None:
-    """No broker takes both on one topic, in the cluster or by cleanerd's settings."""
+def test_contradicting_lags_of_a_topic_are_refused(override: bool) -> None:
+    """U-48: no broker accepts both on one topic, in the cluster or by cleanerd's settings."""
     most = {"overrides": {"max.compaction.lag.ms": ("9", "--set")}} if override else {}
     topic = {"min.compaction.lag.ms": "10"} | ({} if override else {"max.compaction.lag.ms": "9"})
     with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms of topic orders is 10, above"):
@@ -297,8 +298,8 @@ def test_lags_of_a_topic_that_cross_are_refused(override: bool) -> None:
         },
     ],
 )
-def test_tiered_is_what_anything_calls_so(layers: dict[str, Any]) -> None:
-    """S-49: a vendor's setting, and cleanerd's own; none of them takes back what another says."""
+def test_any_setting_makes_a_topic_tiered(layers: dict[str, Any]) -> None:
+    """S-49: a vendor's setting, and cleanerd's own; none of them overrides another one."""
     config = resolve(**layers)
     assert config.remote_storage_enable
     assert config.origins["remote.storage.enable"] != DEFAULT_ORIGIN
@@ -315,8 +316,8 @@ def test_tiered_is_what_anything_calls_so(layers: dict[str, Any]) -> None:
         ("delete", "header", False),
     ],
 )
-def test_retention_of_a_winner(policy: str, strategy: str, warned: bool) -> None:
-    """U-61: the record that wins may be older than those it superseded, and retention deletes by segments."""
+def test_retention_of_a_retained_record(policy: str, strategy: str, warned: bool) -> None:
+    """U-61: the retained record may be older than the superseded ones, and retention deletes by segments."""
     config = resolve(
         topic_configs={"cleanup.policy": policy},
         overrides={"compaction.strategy": (strategy, "--set"), "compaction.strategy.header": ("v", "--set")},
@@ -335,7 +336,7 @@ def test_retention_of_a_winner(policy: str, strategy: str, warned: bool) -> None
 
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
 def test_internal_topics_use_offset_whatever_is_configured(topic: str) -> None:
-    """U-11, R280-12: not even the daemon's default reaches them; their policy stays what the cluster says."""
+    """U-11, R280-12: not even the daemon's default reaches them; their policy stays that of the cluster."""
     config = resolve(
         topic,
         overrides={"compaction.strategy": ("header", "--set"), "compaction.strategy.header": ("v", "--set")},
@@ -352,7 +353,7 @@ def test_internal_topics_use_offset_whatever_is_configured(topic: str) -> None:
 
 
 def test_the_metadata_log_is_never_touched() -> None:
-    """U-11: not even when somebody asks for it."""
+    """U-11: not even when an operator names it."""
     with pytest.raises(RefusedError, match="never cleaned"):
         resolve("__cluster_metadata", overrides={"cleanup.policy": ("compact", "--set")})
 
@@ -396,8 +397,8 @@ def test_producer_id_expiration_of_zero_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["${file:/etc/kafka/secrets:lag}", "${env:LAG}"])
-def test_what_a_config_provider_fills_in_is_refused(text: str) -> None:
-    """KIP-297: nobody here knows what the broker goes by, and the way out is told."""
+def test_a_value_from_a_config_provider_is_refused(text: str) -> None:
+    """KIP-297: the broker's value is unknown here, and the message shows the solution."""
     with pytest.raises(ConfigError) as refused:
         resolve(server_properties={"log.cleaner.min.compaction.lag.ms": text})
     assert "a copy of the file with the value itself" in (refused.value.hint or "")

@@ -33,8 +33,8 @@ def test_sizes(text: str, size_bytes: int) -> None:
     "text",
     ["128MB", "128mib", "128M", "1,5GiB", "GiB", "", "1e6", "0x10", "1_000", "0.3B", "\u0661KiB", "9" * 21, "- 1"],
 )
-def test_no_sizes(text: str) -> None:
-    """128MB is refused, not guessed: half the world means 128 * 1024 * 1024 by it."""
+def test_invalid_sizes(text: str) -> None:
+    """128MB is refused, not guessed: many use it for 128 * 1024 * 1024."""
     with pytest.raises(ValueError, match="a size such as 128MiB"):
         parse_size(text)
 
@@ -62,8 +62,8 @@ def test_times(text: str, unit_ms: int, value: int) -> None:
 @pytest.mark.parametrize(
     ("text", "unit_ms"), [("90m", 3_600_000), ("0.5ms", 1), ("15 sec", 1), ("15S", 1), ("1h30m", 1)]
 )
-def test_no_times(text: str, unit_ms: int) -> None:
-    """Half an hour is no whole number of hours; rounding would change what the operator said."""
+def test_invalid_times(text: str, unit_ms: int) -> None:
+    """Half an hour is not a whole number of hours; rounding would change the operator's value."""
     with pytest.raises(ValueError, match="a time such as 15s"):
         parse_time(text, unit_ms)
 

@@ -28,7 +28,7 @@ SET = (
 
 
 def test_all_sources_become_one_file(tmp_path: Path) -> None:
-    """A table's name ends where it ended: ``orders.delete`` with ``retention.ms`` is no ``delete.retention.ms``."""
+    """A table's name ends where it ended: ``orders.delete`` with ``retention.ms`` is not ``delete.retention.ms``."""
     file, written = tmp_path / "of the daemon.toml", tmp_path / "written.toml"
     file.write_text('[topics."orders.delete"]\n"retention.ms" = 5\n')
     environ = {"CLEANERD_LOG_CLEANER_THREADS": "3", "CLEANERD_CLEANERD_MODE": "observe", "HOME": str(tmp_path)}

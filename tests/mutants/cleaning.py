@@ -239,7 +239,7 @@ CLEANING = (
         "cleanerd/policy/grouping.py",
         "if len(self.rows) > MAX_SOURCES:",
         "if len(self.rows) > MAX_RELATIVE_OFFSET:",
-        ("tests/policy/test_grouping.py::test_so_many_sources_at_most",),
+        ("tests/policy/test_grouping.py::test_the_maximum_number_of_sources",),
     ),
     Mutant(
         "record-less-segment-left-alone",
@@ -256,7 +256,7 @@ CLEANING = (
         "        if recordless < most:\n            return most\n",
         "        if recordless >= 0:\n            return most\n",
         (
-            "tests/policy/test_grouping.py::test_a_run_is_not_cut_into_a_run",
+            "tests/policy/test_grouping.py::test_few_outputs_in_a_row_have_no_record",
             "tests/live/test_rules.py::test_d02_over_u36",
         ),
     ),
@@ -360,7 +360,7 @@ CLEANING = (
         "cleanerd/config/topic_config.py",
         "if {least, most} <= self._on_topic:",
         "if {least, most} & self._on_topic:",
-        ("tests/config/test_topic_config.py::test_lags_that_cross_by_a_default",),
+        ("tests/config/test_topic_config.py::test_contradicting_lags_by_a_default",),
     ),
     Mutant(
         "markers-are-not-compared-with-the-index",

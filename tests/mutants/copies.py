@@ -44,7 +44,7 @@ COPIES = (
         "cleanerd/state/first_dirty_offset.py",
         "changed_ns.get(known.base, since_ns) >= since_ns",
         "True",
-        (f"{TESTS}::test_a_trial_on_a_copy_says_nothing_of_the_original",),
+        (f"{TESTS}::test_a_trial_on_a_copy_does_not_affect_the_original",),
     ),
     Mutant(
         "a-new-disk-is-not-protected",
@@ -53,7 +53,7 @@ COPIES = (
         "    for name, known in same.items():\n        if",
         "    for name, known in ():\n        if",
         (
-            f"{TESTS}::test_a_copy_of_a_cleaned_log_has_its_rules",
+            f"{TESTS}::test_a_copy_of_a_cleaned_log_has_its_settings",
             "tests/cli/test_copies.py::test_a_copy_cleaned_by_offset",
         ),
     ),

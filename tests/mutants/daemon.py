@@ -291,7 +291,7 @@ DAEMON = (
         "cleanerd/state/gone_partitions.py",
         "return found or not self._elsewhere.all_seen or file == state_file_name(name, topic_id)",
         "return False",
-        ("tests/state/test_gone_partitions.py::test_a_partition_that_moved_keeps_its_rules",),
+        ("tests/state/test_gone_partitions.py::test_a_partition_that_moved_keeps_its_settings",),
     ),
     Mutant(
         "a-topic-that-was-made-again-elsewhere-inherits-rules",
@@ -299,7 +299,7 @@ DAEMON = (
         "cleanerd/state/gone_partitions.py",
         "or file == state_file_name(name, topic_id)",
         "or topic_id is not None",
-        ("tests/state/test_gone_partitions.py::test_a_topic_that_is_gone",),
+        ("tests/state/test_gone_partitions.py::test_a_deleted_topic",),
     ),
     Mutant(
         "two-that-were-left-rely-on-each-other",

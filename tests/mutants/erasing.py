@@ -64,7 +64,7 @@ ERASING = (
         REMOVAL,
         "lag_ms + facts.scan_ms + facts.file_delete_delay_ms",
         "lag_ms + facts.scan_ms",
-        (f"{STEPS}::test_a_value_goes_with_the_cleaning_that_covers_its_tombstone",),
+        (f"{STEPS}::test_a_value_is_removed_by_the_cleaning_that_covers_its_tombstone",),
     ),
     Mutant(
         "a-changed-certificate-is-read",

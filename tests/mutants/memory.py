@@ -120,7 +120,7 @@ MEMORY = (
         "cleanerd/state/in_progress.py",
         "marker.deaths + (1 if same_boot else 0)",
         "marker.deaths + (1 if same_boot else 1)",
-        (f"{MARKERS}::test_a_machine_that_went_down_is_not_counted",),
+        (f"{MARKERS}::test_a_machine_that_lost_power_is_not_counted",),
     ),
     Mutant(
         "a-death-after-the-work-is-held-against-it",

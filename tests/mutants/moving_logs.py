@@ -225,7 +225,7 @@ MOVING_LOGS = (
         "cleanerd/config/topic_config.py",
         "if value and not self.values[REMOTE_STORAGE]:",
         "if value and key == VENDORS_TIER:",
-        ("tests/config/test_topic_config.py::test_tiered_is_what_anything_calls_so",),
+        ("tests/config/test_topic_config.py::test_any_setting_makes_a_topic_tiered",),
     ),
     Mutant(
         "a-tier-file-is-only-noted",

@@ -24,7 +24,7 @@ REPLACING = (
         "cleanerd/state/document.py",
         "validate_json(data, strict=True)",
         "validate_json(data)",
-        ("tests/state/test_document.py::test_what_cannot_be_used",),
+        ("tests/state/test_document.py::test_unusable_documents",),
     ),
     Mutant(
         "a-reading-from-before-the-lock-decides",

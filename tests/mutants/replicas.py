@@ -9,7 +9,7 @@ FACTS = "cleanerd/segments/cluster_metadata.py"
 BOUND = "tests/policy/test_replicas.py::test_the_bound"
 HISTORIES = "tests/policy/test_replicas.py::test_histories"
 FULL = "tests/segments/test_replica_history.py::test_the_last_full_isr"
-PEERS = "tests/policy/test_replicas.py::test_the_clean_points_of_peers"
+PEERS = "tests/policy/test_replicas.py::test_the_checkpoints_of_peers"
 WAITS_FOR_PEERS = "tests/cleaner/test_replicas.py::test_it_waits_for_less_clean_replicas"
 DAEMONS = "cleanerd/admin/peers.py"
 WAITS = "tests/cleaner/test_replicas.py::test_old_formats"
@@ -385,7 +385,7 @@ REPLICAS = (
         RULE,
         "(replicas.assigned | replicas.joining) - ignored",
         "replicas.assigned - ignored",
-        ("tests/policy/test_replicas.py::test_a_replica_of_the_last_minutes_has_a_clean_point",),
+        ("tests/policy/test_replicas.py::test_a_replica_of_the_last_minutes_has_a_checkpoint",),
     ),
     Mutant(
         "a-clone-shares-the-last-full-isr",
@@ -505,7 +505,7 @@ REPLICAS = (
         DAEMONS,
         "if not (0 <= offset <= _MOST_OFFSET and",
         "if not (offset <= _MOST_OFFSET and",
-        ("tests/admin/test_peers.py::test_an_answer_that_makes_no_sense",),
+        ("tests/admin/test_peers.py::test_an_invalid_answer",),
     ),
     Mutant(
         "a-peer-answers-as-much-as-it-wants",

@@ -98,7 +98,7 @@ STRATEGIES = (
         "cleanerd/config/strategy_keys.py",
         '{"compact", "delete"} <= values["cleanup.policy"]',
         '{"compact", "delete"} < values["cleanup.policy"]',
-        ("tests/config/test_topic_config.py::test_retention_of_a_winner",),
+        ("tests/config/test_topic_config.py::test_retention_of_a_retained_record",),
     ),
     Mutant(
         "published-map-of-the-dirty-part-alone",

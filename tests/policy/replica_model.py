@@ -1,6 +1,6 @@
 """A partition on two or three brokers in plain Python: random outages, leaders, additions and truncations.
 
-Each broker cleans its own log by the policy's bound. What a reader sees is compared with a dict of what was committed.
+Each broker cleans its own log by the policy's bound. A reader's view is compared with a dict of the committed records.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Entry:
 
 @dataclass
 class Broker:
-    """``log`` by offset; ``clean``: its clean point; ``skew``: how far its clock is off."""
+    """``log`` by offset; ``clean``: its checkpoint; ``skew``: the difference of its clock."""
 
     log: dict[int, Entry] = field(default_factory=dict)
     end: int = 0
@@ -48,8 +48,8 @@ class World:
     """One history. ``step`` does something at random; ``settle`` ends all outages and cleans until nothing waits.
 
     ``adds_often``: replicas are added while others are less clean, and the leader changes while they fetch.
-    ``asks_peers``: the clean points of the other brokers are known (U-79). ``clocks_are_set``: the clocks of brokers
-    are far behind at first, and are set right later (U-92); ``has_times``: the records' own times are right,
+    ``asks_peers``: the checkpoints of the other brokers are known (U-79). ``clocks_are_set``: the clocks of brokers are
+    far behind at first, and are set right later (U-92); ``has_times``: the records' own times are right,
     ``knows_newest``: the time of the metadata log is known.
     """
 
@@ -86,7 +86,7 @@ class World:
 
     # ---- the cluster
 
-    def tell(self) -> None:
+    def log_isr(self) -> None:
         self.changes.append((self.now, self.assigned, frozenset(self.isr)))
 
     def read_metadata(self, up_to: int) -> None:
@@ -115,7 +115,7 @@ class World:
         broker.end = max(broker.end, end)
         if number not in self.isr and broker.end == leader.end:
             self.isr.add(number)
-            self.tell()
+            self.log_isr()
         self.commit()
 
     def commit(self) -> None:
@@ -133,7 +133,7 @@ class World:
         self.isr = alive
         if self.leader not in alive:
             self.elect()
-        self.tell()
+        self.log_isr()
         self.commit()
 
     def elect(self) -> None:
@@ -145,7 +145,8 @@ class World:
         self.whole = {at: entry for at, entry in self.whole.items() if at < end}
         for (
             broker
-        ) in self.brokers.values():  # followers cut off what the new leader lacks, at their return at the latest
+            # followers truncate the offsets that the new leader lacks, at their return at the latest
+        ) in self.brokers.values():
             broker.log = {at: entry for at, entry in broker.log.items() if at < end}
             broker.end = min(broker.end, end)
             broker.clean = min(broker.clean, end)
@@ -158,7 +159,7 @@ class World:
             number = max(self.brokers) + 1
             self.brokers[number] = Broker(skew=self.dice.randint(-20, 20))
             self.assigned |= {number}
-            self.tell()
+            self.log_isr()
             self.fetch(number)
 
     # ---- producers
@@ -220,7 +221,7 @@ class World:
                 each.horizon = begin + RETENTION_MS
         broker.clean = max(broker.clean, stable)
 
-    # ---- what is true, and what is seen
+    # ---- the truth, and the view of a reader
 
     def step(self) -> None:
         self.now += self.dice.randint(1, 12)
@@ -274,12 +275,12 @@ class World:
 
     @property
     def truth(self) -> dict[str, int]:
-        """What a reader of committed records sees where nothing was ever cleaned."""
+        """The view of a read_committed reader if no broker ever cleaned."""
         return visible(self.whole)
 
 
 def visible(records: dict[int, Entry]) -> dict[str, int]:
-    """What a reader of committed records sees; a transaction whose marker is missing ends with the next marker."""
+    """The view of a read_committed reader; a transaction whose marker is missing ends with the next marker."""
     log = sorted(records.items())
     found: dict[str, int] = {}
     for at, each in log:

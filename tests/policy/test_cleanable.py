@@ -65,7 +65,7 @@ def test_bound(limits: dict[str, int], first: int, expected: int, by: str) -> No
 
 
 def test_bound_of_a_single_segment() -> None:
-    """C-16: a log with one segment has nothing below its bound."""
+    """C-16: a log with one segment has no offset below its first uncleanable one."""
     assert first_uncleanable_offset({"active": 7, "hw": 100}, [7], 7).offset == 7
 
 
@@ -109,7 +109,7 @@ def test_dirtiness(first: int, end: int, clean: int, cleanable: int) -> None:
 
 
 def test_ratio() -> None:
-    """C-09; an empty log has ratio 0 and no division by it."""
+    """C-09; an empty log has ratio 0, without a division by it."""
     assert Dirtiness(300, 100).ratio == 0.25
     assert Dirtiness(0, 0).ratio == 0.0
 

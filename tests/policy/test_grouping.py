@@ -24,7 +24,7 @@ LIMITS = GroupLimits(segment_bytes=1000, index_bytes=10_000, index_interval_byte
 
 
 def changed(base: int, size: int = 100, **facts: object) -> DecidedSegment:
-    """A segment of 10 offsets that is written anyway."""
+    """A segment of 10 offsets that is written again anyway."""
     plain = DecidedSegment(
         base, base + 9, size, 1, has_records=True, changed=True, min_timestamp_ms=-1, max_timestamp_ms=-1
     )
@@ -32,12 +32,12 @@ def changed(base: int, size: int = 100, **facts: object) -> DecidedSegment:
 
 
 def same(base: int, size: int = 100, **facts: object) -> DecidedSegment:
-    """One that would stay as it is."""
+    """A segment that would stay as it is."""
     return changed(base, size, changed=False, **facts)
 
 
 def empty(base: int, **facts: object) -> DecidedSegment:
-    """One of which a single header stays."""
+    """A segment of which a single header stays."""
     return changed(base, 61, has_records=False, **facts)
 
 
@@ -68,8 +68,8 @@ BIG = 2 * 2**31
         pytest.param([changed(0), same(10, 250)], [[0]], id="U-17: a quarter does not"),
         pytest.param([same(0, 249), changed(10)], [[0, 1]], id="also in front"),
         pytest.param([same(0, 1), same(10, 1), changed(20), same(30, 1)], [[0, 1, 2, 3]], id="and several"),
-        pytest.param([changed(0), same(10, 600), changed(20)], [[0], [2]], id="a large unchanged one stands between"),
-        pytest.param([empty(0), changed(10, 980)], [[0], [1]], id="record-less, but nobody has room"),
+        pytest.param([changed(0), same(10, 600), changed(20)], [[0], [2]], id="a large unchanged one is between"),
+        pytest.param([empty(0), changed(10, 980)], [[0], [1]], id="without a record, but no neighbour has space"),
         pytest.param([changed(0, 980), empty(10), changed(20, 900)], [[0], [1, 2]], id="D-02: the right one has room"),
         pytest.param([changed(0, 900), empty(10), changed(20, 980)], [[0, 1], [2]], id="D-02: the left one has"),
         pytest.param([empty(0), same(10, 600)], [[0]], id="U-17: a large unchanged one is not written for it"),
@@ -129,7 +129,7 @@ def test_index_limits() -> None:
 
 
 def test_time_span() -> None:
-    """U-17: with compact,delete a group spans at most a tenth of the retention, or nothing would ever expire."""
+    """U-17: with compact,delete a group spans at most a tenth of the retention, or no record would ever expire."""
     one = changed(0, min_timestamp_ms=1000, max_timestamp_ms=1500)
     two = changed(10, min_timestamp_ms=1400, max_timestamp_ms=2000)
     assert groups(one, two, limits=replace(LIMITS, max_span_ms=1000)) == [[0, 1]]
@@ -140,7 +140,7 @@ def test_time_span() -> None:
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_time_of_a_batch_without_records(swapped: bool) -> None:
-    """U-13, U-17: it counts only where it would become that of records that have none, and go by their file's time."""
+    """U-13, U-17: it only matters if records without a time would get it, which otherwise use their file's time."""
 
     def together(first: DecidedSegment, second: DecidedSegment, span_ms: int | None) -> bool:
         pair = (replace(second, base=0, last_offset=9), replace(first, base=10, last_offset=19))
@@ -153,7 +153,9 @@ def test_time_of_a_batch_without_records(swapped: bool) -> None:
     assert not together(of_its_file, idle, 2999)
     assert together(of_its_file, idle, 3000)
     assert together(of_its_file, idle, None)
-    assert together(of_its_file, empty(10, batch_time_ms=9000), 1000), "records stay longer, and none goes too early"
+    assert together(of_its_file, empty(10, batch_time_ms=9000), 1000), (
+        "records stay longer, and none is deleted too early"
+    )
     assert together(of_its_file, timeless, 0)
     assert together(of_its_records, idle, 0)
 
@@ -195,7 +197,7 @@ def all_limits(draw: st.DrawFn) -> GroupLimits:
 
 
 def fits(members: list[DecidedSegment], limits: GroupLimits) -> bool:
-    """The limits once more, in other words."""
+    """The same limits, computed in another way."""
     size = sum(outcome.output_bytes for outcome in members)
     batches = sum(outcome.output_batches for outcome in members)
     entries = min(batches, size // limits.index_interval_bytes if limits.index_interval_bytes else size)
@@ -224,12 +226,12 @@ def test_properties(outcomes: list[DecidedSegment], limits: GroupLimits) -> None
     for members in found:
         chosen = [outcomes[row] for row in members]
         record_less = sum(not outcome.has_records for outcome in chosen)
-        assert any(outcome.changed for outcome in chosen) or record_less > 1, "joining alone is no reason to write"
+        assert any(outcome.changed for outcome in chosen) or record_less > 1, "joining alone is not a reason to write"
         assert max(outcome.last_offset for outcome in chosen) >= 0, "D-03"
         if len(chosen) > 1:
             assert fits(chosen, limits)
             assert all(is_small(outcome, limits) for outcome in chosen)
-    assert {row for row, outcome in enumerate(outcomes) if outcome.changed} <= set(rows), "what changes is written"
+    assert {row for row, outcome in enumerate(outcomes) if outcome.changed} <= set(rows), "a changed segment is written"
     written = {row: members for members in found for row in members}
     starts = [row for row in range(len(outcomes)) if row not in written or row == written[row].start]
     units = [written.get(row, range(row, row + 1)) for row in starts]
@@ -247,7 +249,7 @@ def test_properties(outcomes: list[DecidedSegment], limits: GroupLimits) -> None
 @settings(max_examples=500, deadline=None)
 @given(outcomes=logs(), limits=all_limits())
 def test_fixed_point(outcomes: list[DecidedSegment], limits: GroupLimits) -> None:
-    """What was grouped and has not changed since is left alone."""
+    """A group that has not changed since is left alone."""
     found = {members.start: members for members in group(outcomes, limits)}
     inside = {row for members in found.values() for row in members[1:]}
     after = []
@@ -270,7 +272,7 @@ def test_fixed_point(outcomes: list[DecidedSegment], limits: GroupLimits) -> Non
 
 
 @pytest.mark.parametrize("count", [199, 200, 201, 450])
-def test_so_many_sources_at_most(count: int) -> None:
+def test_the_maximum_number_of_sources(count: int) -> None:
     """U-36: a swap renames the files of every source while a broker holds its lock, so a group ends at 200."""
     wide = replace(LIMITS, segment_bytes=10**9, index_bytes=10**9)
     segments = [changed(10 * row, 10) for row in range(count)]
@@ -281,15 +283,15 @@ def test_so_many_sources_at_most(count: int) -> None:
     )
 
 
-def test_record_less_ones_are_no_exception() -> None:
-    """U-36 over D-02: what would go to a neighbour stays where it is when that has its 200."""
+def test_recordless_sources_are_not_an_exception() -> None:
+    """U-36 over D-02: a source stays where it is if the neighbour's group has its 200."""
     wide = replace(LIMITS, segment_bytes=10**9, index_bytes=10**9)
     segments = [empty(10 * row) for row in range(201)]
     assert max(len(rows) for rows in groups(*segments, limits=wide)) == MAX_SOURCES == 200
 
 
 def outputs(has_records: list[bool], most: int) -> list[bool]:
-    """Whether the outputs hold records, where groups of 200 neighbours are cut by about ``most`` sources."""
+    """Whether the outputs hold records, if groups of 200 neighbours are cut by about ``most`` sources."""
     run = RecordlessRun(has_records)
     ends = [*range(MAX_SOURCES, len(has_records), MAX_SOURCES), len(has_records)]
     found: list[bool] = []
@@ -317,7 +319,7 @@ def test_cut_where_records_stay() -> None:
 
 @pytest.mark.parametrize("most", [25, 40, 60])
 @pytest.mark.parametrize("before", [0, 1, 10, 150, 199])
-def test_a_run_is_not_cut_into_a_run(before: int, most: int) -> None:
+def test_few_outputs_in_a_row_have_no_record(before: int, most: int) -> None:
     """D-02 over U-36: parts of sources that keep no record are larger the more of them there are; ten are an error."""
     for recordless in (1, 24, 30, 90, 199, 200, 201, 399, 500, 777, 1000, 1200, 1400):
         found = outputs([True] * before + [False] * recordless + [True] * 30, most)
@@ -327,13 +329,13 @@ def test_a_run_is_not_cut_into_a_run(before: int, most: int) -> None:
 
 
 def test_runs_with_a_record_between() -> None:
-    """D-02: seven outputs without a record, one with, and seven more are no run of fourteen."""
+    """D-02: seven outputs without a record, one with, and seven more do not count as a run of fourteen."""
     found = outputs(([False] * 180 + [True] + [False] * 180) * 3, most=25)
     assert longest_recordless(found) <= MOST_RECORDLESS
 
 
 def test_a_segment_that_stays_ends_a_run() -> None:
-    """D-02: what is counted is neighbours; rows of no group in between hold records."""
+    """D-02: neighbours are counted; rows of no group in between hold records."""
     run = RecordlessRun([False] * 40 + [True] * 2 + [False] * 160)
     for start in (0, 10, 20, 30):
         run.add(range(start, start + 10))

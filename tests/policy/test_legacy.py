@@ -1,4 +1,4 @@
-"""When tombstones of message formats v0 and v1 go, and what their batches become (C-30, C-35, C-51, U-18)."""
+"""The removal of tombstones of message formats v0 and v1, and their batches' format (C-30, C-35, C-51, U-18)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_age(mtime_ms: int, gone: bool) -> None:
 
 
 def test_form() -> None:
-    """C-51: all of them become v2, or only a wrapper around another magic is made anew (KAFKA-4298)."""
+    """C-51: all of them become v2, or only a wrapper around another magic is written again (KAFKA-4298)."""
     assert flags(mtime_ms=200, convert=True) == [BATCH_REBUILT] * 3 + [0]
     assert flags(mtime_ms=200, convert=False) == [BATCH_NO_HORIZON] * 2 + [BATCH_NO_HORIZON | BATCH_REBUILT, 0]
 

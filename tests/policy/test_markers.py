@@ -37,7 +37,7 @@ def by_hand(log: Sequence[Event]) -> tuple[set[int], set[int]]:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_any_log_cut_anywhere(seed: int) -> None:
-    """U-44: the same producers wherever segments end, also when their share comes as JSON."""
+    """U-44: the same producers wherever segments end, also if their share comes as JSON."""
     pick = random.Random(seed)
     kinds = [COMMITTED_DATA, ABORTED_DATA, COMMIT, ABORT]
     for _ in range(50):
@@ -52,7 +52,7 @@ def test_any_log_cut_anywhere(seed: int) -> None:
         assert set(check.suspects.tolist()) == wrong | left, log
 
 
-def test_data_that_decides_nothing() -> None:
+def test_data_without_effect() -> None:
     """U-44: batches without records, and those above the bound, are not compared; their markers count."""
     events = TransactionEvents(
         batch=np.array([0, 1, 2, 3, 4], dtype=np.uint32),

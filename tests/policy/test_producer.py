@@ -51,8 +51,8 @@ def test_protected(producers: list[int], last_offsets: list[int], wanted: list[i
     wanted=st.sets(st.integers(0, 65)),
     idle=st.sets(st.integers(0, 60)),
 )
-def test_last_records_equal_batch_by_batch_questions(offsets: set[int], wanted: set[int], idle: set[int]) -> None:
-    """C-39.1: whatever the chunk covers, the same as asking batch by batch."""
+def test_last_records_equal_those_of_single_queries(offsets: set[int], wanted: set[int], idle: set[int]) -> None:
+    """C-39.1: for any chunk, the same as one query per batch."""
     last_offsets = sorted(offsets)
     producers = [-1 if offset in idle else 3 for offset in last_offsets]
     expected = [offset in wanted and offset not in idle for offset in last_offsets]
@@ -60,7 +60,7 @@ def test_last_records_equal_batch_by_batch_questions(offsets: set[int], wanted: 
 
 
 def test_the_last_offset_of_a_longer_batch() -> None:
-    """T-07, C-39.1: an offset inside a batch is not its last; room behind the records counts as the batch's."""
+    """T-07, C-39.1: an offset inside a batch is not its last; free offsets behind the records belong to the batch."""
     of_producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     log = encode_batch([Record(b"k"), Record(b"k")], base_offset=4, last_offset_delta=5, **of_producer)  # type: ignore[arg-type]
     assert [ask(log, [offset]) for offset in (4, 5, 8, 9)] == [[False], [False], [False], [True]]

@@ -1,4 +1,4 @@
-"""What has to happen before a copy of a key is gone, and by when (U-85)."""
+"""The steps before a copy of a key is removed, and their times (U-85)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def missing_bounds(steps: tuple[Step, ...]) -> list[str]:
     return [step.setting for step in steps if step.wait_ms is None]
 
 
-def test_a_value_goes_with_the_cleaning_that_covers_its_tombstone() -> None:
+def test_a_value_is_removed_by_the_cleaning_that_covers_its_tombstone() -> None:
     steps = steps_of_value(FACTS, 3, 12)
     assert bound_of(steps) == CLEANED + MINUTE
     assert [step.setting for step in steps] == [
@@ -62,7 +62,7 @@ def test_without_a_tombstone_nothing_removes_a_value() -> None:
     assert bound_of((NO_TOMBSTONE,)) is None
 
 
-def test_a_tombstone_goes_after_its_horizon() -> None:
+def test_a_tombstone_is_removed_after_its_horizon() -> None:
     steps = steps_of_tombstone(FACTS, 12, None)
     assert bound_of(steps) == CLEANED + DAY + BY_DAEMON + MINUTE
     # A horizon that is set is never moved (C-49).
@@ -73,7 +73,7 @@ def test_a_tombstone_goes_after_its_horizon() -> None:
 
 
 def test_only_a_write_rolls_the_active_segment() -> None:
-    """No bound, and not before segment.ms; max.compaction.lag.ms shortens that, as in the broker."""
+    """No limit, and not before segment.ms; max.compaction.lag.ms shortens that, as in the broker."""
     facts = replace(FACTS, has_request=False)
     steps = steps_of_value(facts, 3, 25)
     assert (steps[0].by_ms, steps[0].wait_ms, steps[0].from_ms) == (None, None, NOW - 6 * HOUR + 7 * DAY)
@@ -136,7 +136,7 @@ def test_without_a_daemon_an_operator_cleans() -> None:
 
 
 def test_a_tombstone_waits_for_every_replica() -> None:
-    """U-70: a missing broker has no bound; a full ISR is shown with the metadata log's margin."""
+    """U-70: a missing broker has no limit; a full ISR is shown with the metadata log's margin."""
     missing = replace(FACTS, expiry=ExpiryBound(NOW - HOUR, missing=(2,), since_ms=NOW - HOUR))
     steps = steps_of_tombstone(missing, 12, None)
     assert bound_of(steps) is None
@@ -170,5 +170,5 @@ def test_kept_segments_outlive_the_cleaning() -> None:
 
 
 def test_a_cleaning_of_dirty_records_leaves_two_clean_ones() -> None:
-    """U-50: what Kafka's cleaner left twice below its checkpoint goes with --from-start only."""
+    """U-50: records that Kafka's cleaner left twice below its checkpoint are removed with --from-start only."""
     assert missing_bounds(steps_of_value(replace(FACTS, clean_offset=20), 3, 12)) == ["cleanerd clean --from-start"]

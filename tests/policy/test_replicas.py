@@ -39,7 +39,7 @@ def shown(*changes: tuple[int, set[int], set[int]]) -> Replicas:
 
 
 def bound_of(replicas: Replicas, *, as_of: int = 60, now: int = 61, ignored: int = 0, **facts: object) -> ExpiryBound:
-    """The bound at minute ``now`` of a metadata log that shows minute ``as_of``."""
+    """The bound at minute ``now`` of a metadata log up to minute ``as_of``."""
     as_of_ms = T0 + as_of * MINUTE_MS
     made = ReplicaFacts({}, **{"as_of_ms": as_of_ms, "newest_ms": as_of_ms, **facts})  # type: ignore[arg-type]
     brokers = frozenset({ignored} if ignored else ())
@@ -75,7 +75,7 @@ def test_never_full() -> None:
 
 
 def test_a_controller_that_is_dead() -> None:
-    """U-70: the copy goes on to say "full": only its own time counts."""
+    """U-70: the copy still says "full": only its own time counts."""
     assert minute(bound_of(shown((0, {1, 2}, {1, 2})), as_of=30, now=600)) == 30
 
 
@@ -89,7 +89,7 @@ def test_a_controllers_clock_that_is_ahead() -> None:
 
 
 def test_a_record_that_cannot_be_read() -> None:
-    """U-71: what follows it may be a shorter ISR, of a partition with one replica too."""
+    """U-71: a shorter ISR may follow, also of a partition with one replica."""
     for replicas in (shown((0, {1, 2}, {1, 2})), shown((0, {1}, {1}))):
         assert bound_of(replicas, unread="update cleanerd").at_ms == -1
 
@@ -99,7 +99,7 @@ def test_a_partition_that_the_log_does_not_show() -> None:
     assert made.bound(3, T0).at_ms == -1
 
 
-def test_what_is_remembered() -> None:
+def test_stored_times() -> None:
     """U-72: the later of both."""
     facts = ReplicaFacts({}, T0 + 60 * MINUTE_MS, T0 + 60 * MINUTE_MS)
     for full_at, remembered, expected in ((20, 30, 30), (20, 10, 20)):
@@ -127,7 +127,7 @@ def test_expiry() -> None:
 
 
 def test_a_topic_that_was_created_again() -> None:
-    """U-70: the replicas of an older topic of that name prove nothing, nor does what is remembered of them."""
+    """U-70: the replicas of an older topic of that name prove nothing, nor does their stored state."""
     alone = TopicReplicas(ReplicaFacts({}, T0, T0), {0: shown((0, {1}, {1}))}, {0: T0}, topic_id=ID)
     bounds = [alone.of_topic(topic_id).bound(0, T0).at_ms for topic_id in (None, ID, uuid.UUID(int=8))]
     assert bounds == [None, None, -1]
@@ -147,7 +147,7 @@ def test_words() -> None:
 
 
 def play(seed: int, **kind: bool) -> tuple[int, bool, bool]:
-    """One history: how many batches expired, whether a replica is wrong, and whether one holds a batch for nothing."""
+    """One history: the number of expired batches, and whether a replica is wrong or keeps a removable batch."""
     world = World(seed, **kind)
     for _ in range(world.dice.randint(20, 120)):
         world.step()
@@ -161,7 +161,7 @@ def play(seed: int, **kind: bool) -> tuple[int, bool, bool]:
 
 
 def test_histories() -> None:
-    """U-70: no key comes back, no aborted record is seen, and where all replicas have them no tombstone stays."""
+    """U-70: no key comes back, no aborted record is visible, and if all replicas have them no tombstone stays."""
     found = {seed: play(seed) for seed in range(at_length(2000))}
     assert [seed for seed, (_, is_wrong, holds) in found.items() if is_wrong or holds] == []
     assert sum(expired for expired, _, _ in found.values()) > at_length(2000)
@@ -174,21 +174,21 @@ def test_histories_with_added_replicas() -> None:
     assert sum(expired for expired, _, _ in found.values()) > at_length(2000)
 
 
-def test_added_replicas_without_the_clean_points() -> None:
-    """What U-79 is for: in these histories a key comes back."""
+def test_added_replicas_without_the_checkpoints() -> None:
+    """The reason for U-79: in these histories a key comes back."""
     assert any(play(seed, adds_often=True)[1] for seed in range(2000))
 
 
 @pytest.mark.parametrize("has_times", [True, False])
 def test_histories_with_clocks_that_were_behind(has_times: bool) -> None:
-    """U-92: the same where a clock was behind for longer than the retention, also where records have no times."""
+    """U-92: the same if a clock was behind for longer than the retention, also if records have no times."""
     found = {seed: play(seed, clocks_are_set=True, has_times=has_times) for seed in range(at_length(1000))}
     assert [seed for seed, (_, is_wrong, holds) in found.items() if is_wrong or holds] == []
     assert sum(expired for expired, _, _ in found.values()) > at_length(1000)
 
 
 def test_clocks_that_were_behind_by_the_clock_alone() -> None:
-    """What U-92 is for: in these histories a key comes back."""
+    """The reason for U-92: in these histories a key comes back."""
     assert any(play(seed, clocks_are_set=True, has_times=False, knows_newest=False)[1] for seed in range(1000))
 
 
@@ -199,7 +199,7 @@ DAY_MS = 24 * 60 * MINUTE_MS
 def bound_with(
     peers: dict[int, dict[int, int] | str] | None, isr: Iterable[int] = (1, 2, 3), ignored: int = 0
 ) -> ExpiryBound:
-    """The bound of broker 1, clean below ``OWN_POINT``, at minute 61; the metadata log shows minute 60."""
+    """The bound of broker 1, clean below ``OWN_POINT``, at minute 61; the metadata log reaches minute 60."""
     as_of_ms = T0 + 60 * MINUTE_MS
     made = TopicReplicas(
         ReplicaFacts({}, as_of_ms, as_of_ms), {0: shown((0, {1, 2, 3}, set(isr)))}, peers=peers, own_id=1
@@ -220,8 +220,8 @@ def bound_with(
         pytest.param({2: {0: MORE}, 3: {0: MORE}, 1: {0: 0}, 9: {0: 0}}, (), "", id="oneself and others do not count"),
     ],
 )  # fmt: skip
-def test_the_clean_points_of_peers(peers: dict[int, dict[int, int] | str], waits_for: tuple[int], held: str) -> None:
-    """U-79: no replica is less clean; the bound by the ISR counts as well."""
+def test_the_checkpoints_of_peers(peers: dict[int, dict[int, int] | str], waits_for: tuple[int], held: str) -> None:
+    """U-79: no replica is less clean; the bound by the ISR is used as well."""
     bound = bound_with(peers)
     now_ms = T0 + 61 * MINUTE_MS
     assert bound.peers == waits_for
@@ -229,7 +229,7 @@ def test_the_clean_points_of_peers(peers: dict[int, dict[int, int] | str], waits
     assert bound.at_ms == {"": T0 + 60 * MINUTE_MS - MARGIN_MS, "indefinitely": -1, "a day": now_ms - DAY_MS}[held]
 
 
-def test_a_replica_of_the_last_minutes_has_a_clean_point() -> None:
+def test_a_replica_of_the_last_minutes_has_a_checkpoint() -> None:
     """U-79: it may have the old value already, from a less clean replica."""
     as_of_ms = T0 + 60 * MINUTE_MS
     joined = replace(shown((0, {1, 2}, {1, 2})), joining=frozenset({3}))
@@ -248,7 +248,7 @@ def test_peers_that_do_not_matter() -> None:
 
 
 def test_peers_release_nothing_that_the_isr_holds() -> None:
-    """U-70, U-79: whichever holds more."""
+    """U-70, U-79: the stricter one applies."""
     assert bound_with({2: {0: MORE}, 3: {0: MORE}}, isr={1}).missing == (2, 3)
     assert bound_with({2: "silent", 3: {0: MORE}}, isr={1}).at_ms == -1
 

@@ -1,4 +1,4 @@
-"""THE decision (C-38..C-41, C-45..C-48, C-51, U-13), by hand and against a plain loop."""
+"""THE decision (C-38..C-41, C-45..C-48, C-51, U-13), by hand and compared with a plain loop."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def bits(words: np.ndarray, count: int) -> list[bool]:
 
 
 def evidence_of(text: str, *, cleaned: int | None = None, unjudged: int = 0, guarded: str = "") -> RecordEvidence:
-    """A letter a record.
+    """One letter per record.
 
-    ``v`` newest, ``o`` superseded, ``t`` newest and a tombstone, ``s`` a superseded tombstone, ``k`` keyless,
-    ``n`` keyless without a value. ``guarded``: as many digits, 1 for what may not go.
+    ``v`` newest, ``o`` superseded, ``t`` newest and a tombstone, ``s`` a superseded tombstone, ``k`` without a key,
+    ``n`` without a key and a value. ``guarded``: one digit per record, 1 if it may not be removed.
     """
     return RecordEvidence(
         keyed=bitmap([letter not in "kn" for letter in text]),
@@ -73,7 +73,7 @@ def firsts(batches: list[str]) -> np.ndarray:
 
 
 def decide(batches: list[str], flags: list[int] | None = None, **facts: object) -> Retention:
-    """Batches as words."""
+    """The decision as one word per batch."""
     evidence = evidence_of("".join(batches), **facts)  # type: ignore[arg-type]  # by name
     return retain(evidence, firsts(batches), np.array(flags or [0] * len(batches), dtype=np.uint8))
 
@@ -102,13 +102,13 @@ def dropped(found: Retention) -> int:
         pytest.param("k", BATCH_PROTECTED, "0", ACTION_EMPTY, id="C-41: whatever emptied it"),
         pytest.param("t", GONE | BATCH_PROTECTED, "0", ACTION_EMPTY, id="C-41: an expired tombstone too"),
         pytest.param("", BATCH_PROTECTED, "", ACTION_COPY, id="F-2.5: one that is empty already stays as it is"),
-        pytest.param("", 0, "", ACTION_DROP, id="C-43: empty and of nobody: it goes"),
+        pytest.param("", 0, "", ACTION_DROP, id="C-43: empty and without a producer: it is removed"),
         pytest.param("v", BATCH_PROTECTED, "1", ACTION_COPY, id="C-42: protected with survivors is ordinary"),
         pytest.param("vo", BATCH_PROTECTED, "10", ACTION_REBUILD, id="C-42"),
         pytest.param("vtk", BATCH_ABORTED, "000", ACTION_DROP, id="C-38: aborted data goes, newest or not"),
         pytest.param("vt", BATCH_ABORTED | BATCH_PROTECTED, "00", ACTION_EMPTY, id="C-39.1: emptied, no horizon"),
         pytest.param("", BATCH_ABORTED | BATCH_PROTECTED, "", ACTION_COPY, id="F-2.5: empty already"),
-        pytest.param("", BATCH_ABORTED, "", ACTION_DROP, id="C-43: an empty aborted batch of nobody"),
+        pytest.param("", BATCH_ABORTED, "", ACTION_DROP, id="C-43: an empty aborted batch without a producer"),
         pytest.param("o", BATCH_CONTROL, "1", ACTION_COPY, id="C-40: a marker is not looked up (KAFKA-14055)"),
         pytest.param("k", BATCH_CONTROL, "1", ACTION_COPY, id="C-40: nor is it keyless"),
         pytest.param("t", BATCH_CONTROL | BATCH_HAS_HORIZON, "1", ACTION_COPY, id="C-40: nor a tombstone"),
@@ -119,7 +119,7 @@ def dropped(found: Retention) -> int:
         pytest.param("o", FREE | GONE, "0", ACTION_DROP, id="C-38: spent"),
         pytest.param("o", FREE | GONE | BATCH_PROTECTED, "0", ACTION_EMPTY, id="C-39.1: the epoch hangs on it"),
         pytest.param("o", FREE | BATCH_PROTECTED, "1", HORIZON, id="C-42: protected, and its horizon starts"),
-        pytest.param("", FREE, "", ACTION_DROP, id="C-43: an emptied marker of nobody"),
+        pytest.param("", FREE, "", ACTION_DROP, id="C-43: an emptied marker without a producer"),
         pytest.param("", FREE | GONE, "", ACTION_DROP, id="C-43"),
         pytest.param("", FREE | BATCH_PROTECTED, "", ACTION_COPY, id="C-39.1, F-2.5: no horizon without a record"),
     ],
@@ -133,14 +133,14 @@ def test_one_batch(batch: str, flags: int, keep: str, action: int) -> None:
 
 
 def test_reasons() -> None:
-    """Every dropped record has exactly one reason; superseded comes before expired."""
+    """Every removed record has exactly one reason; superseded comes before expired."""
     found = decide(["voks", "tsn", "tt"], [0, GONE, GONE])
     assert (found.superseded, found.keyless, found.expired_tombstones) == (3, 2, 3)
     assert (found.aborted, found.markers) == (0, 0)
 
 
 def test_reasons_in_transactions() -> None:
-    """Aborted data is that and nothing else, however old its keys; a marker goes as a marker."""
+    """An aborted record has only that reason, however old its key; a marker counts as a marker."""
     found = decide(
         ["voks", "tsn", "vo", "k", "o", "t"],
         [BATCH_ABORTED, BATCH_ABORTED | GONE, 0, FREE | GONE, BATCH_CONTROL | GONE, FREE | GONE],
@@ -185,7 +185,7 @@ def test_end_of_range(batches: list[str], flags: list[int], cleaned: int, keep: 
     ],
 )
 def test_below_the_log_start(batch: str, flags: int, unjudged: int, keep: str, counts: tuple[int, int, int]) -> None:
-    """U-2: what lies below the log start is no candidate and stays as it is."""
+    """U-2: a record below the log start is not a candidate and stays as it is."""
     found = decide([batch], [flags], unjudged=unjudged)
     assert "".join(str(int(bit)) for bit in bits(found.keep, len(batch))) == keep
     assert (found.superseded, found.keyless, found.expired_tombstones) == counts
@@ -197,7 +197,7 @@ def test_below_the_log_start(batch: str, flags: int, unjudged: int, keep: str, c
         pytest.param("tt", GONE, "10", "10", (1, 1), id="U-1: one waits, the other goes"),
         pytest.param("tt", GONE, "00", "00", (2, 0), id="both are free to go"),
         pytest.param("ts", GONE, "11", "10", (0, 1), id="a superseded one goes, guarded or not"),
-        pytest.param("tv", BATCH_HAS_HORIZON, "11", "11", (0, 0), id="nobody waits before the horizon"),
+        pytest.param("tv", BATCH_HAS_HORIZON, "11", "11", (0, 0), id="no record waits before the horizon"),
     ],
 )
 def test_guarded(batch: str, flags: int, guarded: str, keep: str, counts: tuple[int, int]) -> None:
@@ -231,7 +231,7 @@ def test_expired_winners() -> None:
     ],
 )
 def test_end_of_group(actions: list[int], expected: int) -> None:
-    """U-13, S-09: only the last batch, and the decision itself is left as it was."""
+    """U-13, S-09: only the last batch, and the decision itself is unchanged."""
     before = np.array(actions, dtype=np.uint8)
     found = end_of_group(before, CLOSING)
     assert found.tolist() == [*actions[:-1], expected]
@@ -287,7 +287,7 @@ def test_bits_from(total: int) -> None:
     data=st.data(),
 )
 def test_retained_records_equal_a_loop(batches: list[str], flags: list[int], data: st.DataObject) -> None:
-    """C-38..C-51, record by record: word and batch edges do not matter."""
+    """C-38..C-51, record by record: edges of words and batches do not matter."""
     total = sum(map(len, batches))
     cleaned = data.draw(st.integers(0, total))
     found = decide(batches, flags[: len(batches)], cleaned=cleaned)

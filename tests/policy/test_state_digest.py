@@ -68,7 +68,7 @@ def test_the_sum_is_that_of_whole_numbers(numbers: list[int]) -> None:
 
 
 def answer(clean_offset: int | None, *digests: tuple[int, int, str], rules: str = "r") -> ReplicaDigests:
-    """A replica's; a digest is (begin, end, text)."""
+    """A replica's answer; a digest is (begin, end, text)."""
     return ReplicaDigests(clean_offset, rules, [StateDigest(begin, end, text, 1) for begin, end, text in digests])
 
 

@@ -1,4 +1,4 @@
-"""What ranks the records of a key (R280-2..R280-6)."""
+"""The ranking of the records of a key (R280-2..R280-6)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def with_version(value: bytes | None) -> Record:
 
 
 def test_registry() -> None:
-    """R280-2: the three names, each under its own; a fourth is a class and one line."""
+    """R280-2: the three names, each under its own; a fourth is one class and one line."""
     assert list(STRATEGIES) == ["offset", "timestamp", "header"]
     assert [(s.versioned, s.needs_header) for s in STRATEGIES.values()] == [(False, False), (True, False), (True, True)]
 
@@ -64,7 +64,7 @@ def test_header() -> None:
     ("rules", "versioned", "is_kafkas", "headers"),
     [
         pytest.param(Rules(), False, True, (None, None), id="R280-2: the default"),
-        pytest.param(Rules("offset", "v"), False, True, (None, None), id="a header that nobody asks for"),
+        pytest.param(Rules("offset", "v"), False, True, (None, None), id="a header without a use"),
         pytest.param(Rules("timestamp", "v"), True, False, (None, None), id="R280-4"),
         pytest.param(Rules("header", "v"), True, False, (b"v", None), id="R280-5"),
         pytest.param(Rules(tombstone_mode="flag", tombstone_header="t"), False, False, (None, None), id="R87-2"),
@@ -74,6 +74,6 @@ def test_header() -> None:
     ],
 )  # fmt: skip
 def test_rules(rules: Rules, versioned: bool, is_kafkas: bool, headers: tuple[bytes | None, bytes | None]) -> None:
-    """What is decoded for which rules: the offset strategy with null tombstones pays for no header."""
+    """The decoded fields by settings: the offset strategy with null tombstones decodes no header."""
     assert (rules.versioned, rules.is_kafkas) == (versioned, is_kafkas)
     assert (rules.version_header, rules.flag_header) == headers

@@ -13,7 +13,7 @@ HORIZON = 0x40
 
 
 def test_tombstones() -> None:
-    """C-45.4, C-48: no value, with or without a key; an empty value has FLAG_HAS_VALUE and is one."""
+    """C-45.4, C-48: no value, with or without a key; an empty value has FLAG_HAS_VALUE and is a value."""
     flags = np.array([FLAG_HAS_KEY, FLAG_HAS_KEY | FLAG_HAS_VALUE, FLAG_HAS_VALUE, 0], dtype=np.uint8)
     assert tombstones(flags).tolist() == [True, False, False, True]
 

@@ -1,4 +1,4 @@
-"""Aborted transactions and open ones, by hand and against a plain loop over batches (C-37, U-12)."""
+"""Aborted transactions and open ones, by hand and compared with a plain loop over batches (C-37, U-12)."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def test_u12_last_stable_offset_leaves_nothing_out() -> None:
     assert covers(aborted((1, 10, 100), stable=60), (1, 10, 10), (1, 55, 59), (2, 60, 61)) == [True, True, False]
 
 
-def test_covers_nothing() -> None:
-    """No batch asked about."""
+def test_no_batch() -> None:
+    """The query is about no batch."""
     empty = np.zeros(0, dtype=np.int64)
     assert aborted((1, 2, 3)).covers(empty, empty, empty).tolist() == []
 
 
 def test_entries_of_a_segment() -> None:
-    """F-8: an entry lies in the segment of its marker; unchanged, whatever its last stable offset."""
+    """F-8: an entry is in the segment of its marker; unchanged, whatever its last stable offset."""
     transactions = aborted((1, 10, 40), (2, 5, 20), (1, 60, 70), stable=77)
     assert len(transactions) == 3
     rows = transactions.entries
@@ -99,7 +99,7 @@ def test_bytes_as_they_were() -> None:
 
 
 def test_events() -> None:
-    """Which batches matter, in the order of the file, with the rows that they have in the segment."""
+    """The relevant batches, in the order of the file, with their rows in the segment."""
     of_producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
     log = b"".join([
         keyed_batch(0, [("plain", "1")]),
@@ -155,7 +155,7 @@ def test_ended(rows: list[tuple[int, int]], expected: list[int]) -> None:
     assert [carried.ended(events(row)).tolist()[0] for row in rows] == [bool(each) for each in expected]
 
 
-# ---- against a loop that takes one batch after the other ----
+# ---- compared with a loop that takes one batch after the other ----
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Step:
 
 
 def kafka_loop(steps: Iterable[Step], entries: Sequence[Entry]) -> tuple[list[bool], list[Entry]]:
-    """C-37 as it stands: ``canDiscard`` of each batch, and the entries that go into the cleaned index."""
+    """C-37 literally: ``canDiscard`` of every batch, and the entries that go into the cleaned index."""
     pending = sorted(entries, key=lambda entry: entry[1])
     in_progress: dict[int, tuple[Entry, bool]] = {}
     committed: set[int] = set()
@@ -198,10 +198,10 @@ def kafka_loop(steps: Iterable[Step], entries: Sequence[Entry]) -> tuple[list[bo
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[Step], list[Entry]]:
-    """What a log holds: transactions of a few producers, some batches cleaned away, and all index entries there are.
+    """A log's contents: transactions of a few producers, some batches cleaned away, and all index entries.
 
-    An entry is there for each abort marker that ended data, as a broker writes it, whether a cleaning has left the
-    data or not; Kafka and we drop it when the marker ends nothing any more.
+    There is an entry for each abort marker that ended data, as a broker writes it, whether a cleaning has left the data
+    or not; Kafka and we remove it when the marker ends nothing any more.
     """
     steps: list[Step] = []
     entries: list[Entry] = []

@@ -35,7 +35,7 @@ LONGS = st.integers(MIN_VERSION, MAX_VERSION)
         (bytes(9), None),
         (b"", None),
         (None, None),
-        (b"12345678", 0x3132333435363738),  # text is not looked through
+        (b"12345678", 0x3132333435363738),  # text is not parsed
     ],
 )
 def test_long(value: bytes | None, version: int | None) -> None:

@@ -30,7 +30,7 @@ def test_without_windows_it_is_always_open() -> None:
         ("22:00-06:00", MONDAY, "05:59", True),
         ("22:00-06:00", MONDAY, "06:00", False),
         ("22:00-06:00", MONDAY, "21:59", False),
-        # One that goes past midnight belongs to the day on which it begins.
+        # A window that goes past midnight belongs to the day on which it begins.
         ("Mon 22:00-06:00", MONDAY, "05:00", False),
         ("Mon 22:00-06:00", "2026-11-17", "05:00", True),
         ("Sun 22:00-06:00", MONDAY, "05:00", True),

@@ -1,4 +1,4 @@
-"""cleanerd's own clean point: what lowers it; its file can only cost work (U-6, U-10)."""
+"""cleanerd's own checkpoint: what lowers it; its file affects only the amount of work (U-6, U-10)."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ def test_every_mismatch_counts(
     assert reason is None if says is None else says in str(reason)
 
 
-def test_a_clean_point_of_a_log_whose_start_went_back(found: tuple[LogDir, PartitionLog]) -> None:
-    """U-10, U-2: for who judges too: of what nobody saw the log was not cleaned."""
+def test_a_checkpoint_of_a_log_whose_start_moved_back(found: tuple[LogDir, PartitionLog]) -> None:
+    """U-10, U-2: a check also treats the log as not cleaned, because it may contain records that no cleaning read."""
     assert may_be_about(replace(point_of(found[1]), log_start=0), found[1])
     assert not may_be_about(replace(point_of(found[1]), log_start=1), found[1])
 
 
 def test_epoch_of_the_last_clean_offset(found: tuple[LogDir, PartitionLog]) -> None:
-    """U-10: the epoch at ``offset - 1``, the last offset that was cleaned; the next one belongs to whoever comes."""
+    """U-10: the epoch at ``offset - 1``, the last cleaned offset; any leader may write the next one."""
     log = replace(found[1], leader_epochs=(EpochStart(0, 0), EpochStart(3, 5), EpochStart(4, 10)))
     assert still_valid(point_of(log), log, 10) is None
     again = replace(log, leader_epochs=(EpochStart(0, 0), EpochStart(4, 9)))
@@ -121,7 +121,7 @@ def test_epoch_of_the_last_clean_offset(found: tuple[LogDir, PartitionLog]) -> N
 
 
 def test_an_output_that_the_broker_deleted(found: tuple[LogDir, PartitionLog]) -> None:
-    """U-10: with the beginning of the log, as retention does; nothing was put back by that."""
+    """U-10: together with the beginning of the log, as retention does; this restores nothing."""
     point = replace(point_of(found[1]), last_output=LastSegment.of(found[1].segments[0]))
     assert still_valid(point, found[1], 10) is None
     log = replace(found[1], segments=found[1].segments[1:], log_start_offset=5)
@@ -146,7 +146,7 @@ def test_log_start_moved_past_it(found: tuple[LogDir, PartitionLog]) -> None:
 
 
 def test_round_trip(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
-    """By place and topic id."""
+    """By directory and topic id."""
     store = StateStore(tmp_path / "state")
     assert store.load(*found) is None
     store.save(*found, state_of(found[1]))
@@ -163,7 +163,7 @@ def test_round_trip(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
 
 @pytest.mark.parametrize("length", [1, 231, 232, 249])
 def test_a_topic_without_an_id_has_any_name(found: tuple[LogDir, PartitionLog], tmp_path: Path, length: int) -> None:
-    """U-6: as long as Kafka lets it be, with any number behind it: what a file is called may be shorter than that."""
+    """U-6: as long as Kafka allows, with any number behind it: file names have a lower limit."""
     log_dir, log = found
     store = StateStore(tmp_path / "state")
     states = {}
@@ -185,7 +185,7 @@ def test_a_topic_without_an_id_has_any_name(found: tuple[LogDir, PartitionLog], 
 
 
 def test_created_again(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
-    """S-51: a topic of the same name with another id starts anew; so does another directory."""
+    """S-51: a topic of the same name with another id starts from zero; so does another directory."""
     store = StateStore(tmp_path / "state")
     log_dir, log = found
     store.save(log_dir, log, state_of(log))
@@ -242,7 +242,7 @@ def point(**changes: object) -> dict[str, object]:
     ],
 )
 def test_damaged_file(tmp_path: Path, found: tuple[LogDir, PartitionLog], content: bytes) -> None:
-    """Set aside with a warning, counts as absent, and saving goes on."""
+    """Set aside with a warning, counts as absent, and saving continues."""
     store = StateStore(tmp_path / "state")
     path = store.path(*found)
     path.parent.mkdir(parents=True)
@@ -258,9 +258,9 @@ def test_damaged_file(tmp_path: Path, found: tuple[LogDir, PartitionLog], conten
 
 
 def test_a_newer_release_wrote_it(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
-    """U-6, U-10: after a step back to this release: named as that, its rules still told, and the next save replaces it.
+    """U-6, U-10: after a downgrade it is reported as such, its settings still count, and the next save replaces it.
 
-    Set aside as damaged, it would hide by which rules the topic was cleaned, and the topic would be refused.
+    Set aside as damaged, it would hide the settings of the topic's last cleaning, and the topic would be refused.
     """
     store = StateStore(tmp_path / "state")
     path = store.path(*found)
@@ -274,10 +274,10 @@ def test_a_newer_release_wrote_it(tmp_path: Path, found: tuple[LogDir, Partition
     assert not path.with_suffix(".damaged").exists()
     assert rules_of(store, *found, None) == json.loads(content)["clean_point"]["fingerprint"]
     store.recheck()
-    assert list(store.standing) == [path], "told once, not at each look, as long as it lies there"
+    assert list(store.standing) == [path], "reported once, not at every scan, as long as it exists"
     path.write_bytes(variant())
     assert store.load(*found) is not None
-    assert not store.standing, "the newer release is back, or somebody put the old file back"
+    assert not store.standing, "after an upgrade, or with the old file restored"
     path.write_bytes(content)
     assert store.load(*found) is None
     store.save(*found, state_of(found[1]))
@@ -304,7 +304,7 @@ def test_read_only_directory(tmp_path: Path, found: tuple[LogDir, PartitionLog])
 
 
 def test_a_directory_that_is_removed_beside_it_comes_back(found: tuple[LogDir, PartitionLog], tmp_path: Path) -> None:
-    """U-10: that it is there is looked up once; who empties the state directory loses what was in it, nothing later."""
+    """U-10: its existence is checked once; an emptied state directory loses its contents, and nothing later."""
     log_dir, log = found
     store = StateStore(tmp_path / "state")
     store.save(log_dir, log, state_of(log))
@@ -336,7 +336,7 @@ def test_the_state_directory_is_made_once(
 
 @needs_root
 def test_a_closed_directory_is_one_warning(found: tuple[LogDir, PartitionLog]) -> None:
-    """However many partitions it knows of; a single file that cannot be read is still told by its name."""
+    """However many partitions there are; a single unreadable file is still reported by its name."""
     log_dir, log = found
     logs = [replace(log, name=replace(log.name, partition=number)) for number in range(3)]
     with scratch() as root:
@@ -360,8 +360,8 @@ def test_a_closed_directory_is_one_warning(found: tuple[LogDir, PartitionLog]) -
         assert as_other_user(reported)[0] == f"{hidden}: cannot be read (Permission denied); ignored"
 
 
-def test_rules_remembered_by_another_process_count(found: tuple[LogDir, PartitionLog], tmp_path: Path) -> None:
-    """U-6: whoever began before anything was remembered learns of it, and goes on when all of it is removed."""
+def test_settings_stored_by_another_process_are_used(found: tuple[LogDir, PartitionLog], tmp_path: Path) -> None:
+    """U-6: a process that started before anything was stored sees it, and continues when all of it is removed."""
     root = tmp_path / "state"
     ours, theirs = StateStore(root), StateStore(root)
     for _ in range(2):

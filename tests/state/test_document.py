@@ -1,4 +1,4 @@
-"""U-10: the one mechanism of state files: what is in a file never has another effect than a warning."""
+"""U-10: the one mechanism of state files: their contents never have another effect than a warning."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ID = UUID(int=7)
 
 
 @pytest.mark.parametrize("path", ["/data/d1", "/data/\u00e4", os.fsdecode(b"/data/\xff"), "/data/\U0001f600"])
-def test_what_is_written_is_read(tmp_path: Path, path: str) -> None:
+def test_a_written_document_is_read(tmp_path: Path, path: str) -> None:
     """A path may be of any bytes; keys of numbers stay numbers."""
     body = Entries((Entry(path, ID, {5: 6}), Entry(path)))
     ENTRIES.write(tmp_path / "made", body)
@@ -70,8 +70,8 @@ def test_what_is_written_is_read(tmp_path: Path, path: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_used(tmp_path: Path, text: str, warning: str) -> None:
-    """It counts as absent, with one warning that says why; the same bytes twice say the same."""
+def test_unusable_documents(tmp_path: Path, text: str, warning: str) -> None:
+    """It counts as absent, with one warning that has the reason; the same bytes give the same warning."""
     (tmp_path / "entries.json").write_text(text)
     warnings: list[str] = []
     assert ENTRIES.load(tmp_path, warnings) is None
@@ -81,7 +81,7 @@ def test_what_cannot_be_used(tmp_path: Path, text: str, warning: str) -> None:
     assert warnings[0].endswith("; ignored")
 
 
-def test_what_is_missing_or_has_more(tmp_path: Path) -> None:
+def test_missing_and_additional_contents(tmp_path: Path) -> None:
     """No file is no warning; a field that another release added is ignored."""
     warnings: list[str] = []
     assert ENTRIES.load(tmp_path, warnings) is None

@@ -1,4 +1,4 @@
-"""cleanerd.state.gone_partitions: what is remembered goes with a partition, but for rules that still matter."""
+"""cleanerd.state.gone_partitions: stored state is removed with a partition, except settings that still matter."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Moves:
         return delete_gone_state(self.store, read_log_dir(self.dirs[number]), where)
 
     def rules(self, number: int) -> object:
-        """What a look at the partition finds remembered there."""
+        """The stored settings that a scan of the partition finds."""
         log_dir = read_log_dir(self.dirs[number])
         log = read_partition(log_dir, log_dir.partitions[0])
         return rules_of(self.store, log_dir, log, self.store.load(log_dir, log))
@@ -79,8 +79,8 @@ def moves(tmp_path: Path) -> Moves:
     return Moves(tmp_path)
 
 
-def test_a_partition_that_moved_keeps_its_rules(moves: Moves) -> None:
-    """U-6: the new directory knows nothing, so the old one's file stays: its rules, nothing of the log that is gone."""
+def test_a_partition_that_moved_keeps_its_settings(moves: Moves) -> None:
+    """U-6: the new directory has none, so the old one's file stays: its settings, nothing about the deleted log."""
     moves.put(1)
     assert moves.sweep() == SweepResult(kept=1)
     assert moves.rules(1) == HEADER
@@ -108,7 +108,7 @@ def unreadable(moves: Moves) -> None:
         pytest.param(lambda moves: moves.put(1, None), {}, id="its new place does not say its id yet"),
         pytest.param(lambda moves: moves.put(1, name=FUTURE), {}, id="on its way"),
         pytest.param(unreadable, {}, id="its new place cannot be read"),
-        pytest.param(lambda _: None, {"id_now": TOPIC_ID}, id="it left the broker, or went where nobody looks"),
+        pytest.param(lambda _: None, {"id_now": TOPIC_ID}, id="it left the broker, or moved to an unknown directory"),
         pytest.param(lambda _: None, {"all_seen": False}, id="a log directory is silent"),
     ],
 )
@@ -127,15 +127,15 @@ def test_the_topic_may_live_on(moves: Moves, where: Callable[[Moves], None], opt
         pytest.param(lambda moves: moves.put(1, OTHER_ID), {"id_now": OTHER_ID}, id="created again in another place"),
     ],
 )
-def test_a_topic_that_is_gone(moves: Moves, where: Callable[[Moves], None], options: dict[str, Any]) -> None:
+def test_a_deleted_topic(moves: Moves, where: Callable[[Moves], None], options: dict[str, Any]) -> None:
     """S-51: one of the same name with another id inherits nothing."""
     where(moves)
     assert moves.sweep(**options) == SweepResult(removed=1)
 
 
 @pytest.mark.parametrize("rules", [None, KAFKAS_FINGERPRINT])
-def test_kafkas_rules_need_no_memory(tmp_path: Path, rules: str | None) -> None:
-    """U-6: they are what everybody takes who knows of no others."""
+def test_kafkas_settings_need_no_storage(tmp_path: Path, rules: str | None) -> None:
+    """U-6: they are the default of every cleaning without stored settings."""
     moves = Moves(tmp_path)
     moves.put(1)
     (file,) = (moves.store.root / "partitions").rglob("*.json")
@@ -144,7 +144,7 @@ def test_kafkas_rules_need_no_memory(tmp_path: Path, rules: str | None) -> None:
 
 
 def test_a_topic_without_an_id(tmp_path: Path) -> None:
-    """S-51: by its name alone it cannot be told from one that is created after it."""
+    """S-51: by its name alone it cannot be distinguished from one that is created later."""
     moves = Moves(tmp_path)
     moves.put(1, None)
     (file,) = (moves.store.root / "partitions").rglob("*.json")
@@ -152,8 +152,8 @@ def test_a_topic_without_an_id(tmp_path: Path) -> None:
     assert moves.sweep() == SweepResult(removed=1)
 
 
-def test_rules_stay_until_the_new_directory_has_them(moves: Moves) -> None:
-    """U-6: a quarantine, or a file that cannot be read, tells no rules; a cleaning there does, whatever its rules."""
+def test_settings_stay_until_the_new_directory_has_them(moves: Moves) -> None:
+    """U-6: a quarantine, or an unreadable file, has no settings; a cleaning there stores them, whatever they are."""
     moves.put(1)
     file = moves.remember(1, PartitionState(None, "damaged", None))
     assert moves.sweep() == SweepResult(kept=1)
@@ -184,8 +184,8 @@ def test_a_damaged_file_stays(moves: Moves) -> None:
     assert file.exists()
 
 
-def test_what_a_disk_does_not_report_is_not_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Path.exists() as of Python 3.14 says of it that it is not there."""
+def test_a_path_that_a_disk_cannot_report_is_not_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Path.exists() of Python 3.14 returns False for it."""
     root = make_log_dir(tmp_path / "logs", {"here-0": Partition({0: b""})})
     log_dir, store = read_log_dir(root), StateStore(tmp_path / "state")
     store.save(log_dir, read_partition(log_dir, log_dir.partitions[0]), PartitionState(None, None, None))
@@ -204,7 +204,7 @@ def test_what_a_disk_does_not_report_is_not_gone(tmp_path: Path, monkeypatch: py
 
 
 def test_a_removed_partition_is_forgotten(tmp_path: Path) -> None:
-    """S-51: the directory is not there, or it is another topic's; whoever is there, or cannot be read, stays."""
+    """S-51: its directory is missing, or belongs to another topic; an existing or unreadable one keeps its state."""
     names = ("here-0", "here-1", "again-0", "gone-0", "gone-1", "bare-0")
     partitions = {name: Partition({0: b""}, topic_id=uuid.uuid4()) for name in names}
     partitions["bare-0"] = Partition({0: b""}, topic_id=None)
@@ -222,7 +222,7 @@ def test_a_removed_partition_is_forgotten(tmp_path: Path) -> None:
     (root / "here-1" / "partition.metadata").write_text("version: 7\n")
     damaged = paths["here-0"].with_name("damaged-0.json")
     damaged.write_text("{}")
-    # Of another log directory nothing is known: its disk may just be away.
+    # The other log directory is unknown: its disk may just be unavailable.
     other = paths["here-0"].parent.parent / "another" / "gone-0.json"
     other.parent.mkdir()
     other.write_bytes(paths["gone-0"].read_bytes())

@@ -1,4 +1,4 @@
-"""Marks of what is being worked on, and what is made of those that a killed process left (U-35)."""
+"""Notes about partitions in progress, and the treatment of those that a killed process left (U-35)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Scene:
         return {name: suspect.deaths for name, suspect in self.markers().suspects(self.log_dir).items()}
 
     def worker(self) -> subprocess.Popen[str]:
-        """A process that is at work."""
+        """A process with a partition in progress."""
         words = [sys.executable, "-c", _WORKER, str(self.state), str(self.path)]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
@@ -72,7 +72,7 @@ class Scene:
         return process
 
     def killed(self, number: int = signal.SIGKILL) -> None:
-        """One that is killed at work."""
+        """A process that is killed with a partition in progress."""
         process = self.worker()
         process.send_signal(number)
         process.wait()
@@ -85,12 +85,12 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
-    """One a test."""
+    """One scene per test."""
     return Scene(tmp_path)
 
 
 def test_a_live_process_leaves_no_marker(scene: Scene) -> None:
-    """Neither while it is at work, nor when it has ended, with an error or without."""
+    """Neither while it runs, nor when it has ended, with an error or without."""
     with scene.markers().working(scene.log_dir, NAME):
         assert scene.marker.exists()
         assert scene.suspects() == {}
@@ -101,7 +101,7 @@ def test_a_live_process_leaves_no_marker(scene: Scene) -> None:
 
 
 def test_a_killed_one_is_counted_once(scene: Scene) -> None:
-    """However often somebody looks, and whoever is at work on something else meanwhile."""
+    """However many scans there are, and whichever process has another partition in progress meanwhile."""
     scene.killed()
     assert [scene.suspects() for _ in range(3)] == [{NAME: 1}] * 3
     with scene.markers().working(scene.log_dir, OTHER):
@@ -115,8 +115,8 @@ def test_a_killed_one_is_counted_once(scene: Scene) -> None:
     assert abs(found.noticed_ms / 1000 - time.time()) < 60
 
 
-def test_one_that_is_alive_is_no_suspect(scene: Scene) -> None:
-    """Another cleanerd at work, as a process of its own, also where it tries a suspect again."""
+def test_a_live_process_is_not_a_suspect(scene: Scene) -> None:
+    """Another running cleanerd process, also if it tries a suspect again."""
     scene.killed()
     process = scene.worker()
     try:
@@ -127,8 +127,8 @@ def test_one_that_is_alive_is_no_suspect(scene: Scene) -> None:
     assert scene.suspects() == {NAME: 2}
 
 
-def test_a_good_end_forgets(scene: Scene) -> None:
-    """What killed it was not the partition."""
+def test_a_successful_end_clears_the_suspect(scene: Scene) -> None:
+    """The partition was not the cause of the kill."""
     scene.killed()
     assert scene.suspects() == {NAME: 1}
     with scene.markers().working(scene.log_dir, NAME):
@@ -136,8 +136,8 @@ def test_a_good_end_forgets(scene: Scene) -> None:
     assert scene.suspects() == {}
 
 
-def test_a_machine_that_went_down_is_not_counted(scene: Scene) -> None:
-    """A power cut, as told by the time of the last boot: any number of them puts nothing in quarantine."""
+def test_a_machine_that_lost_power_is_not_counted(scene: Scene) -> None:
+    """A power cut, as the time of the last boot shows: any number of them puts nothing in quarantine."""
     for _ in range(3):
         scene.killed()
         document = json.loads(scene.marker.read_text())
@@ -148,7 +148,7 @@ def test_a_machine_that_went_down_is_not_counted(scene: Scene) -> None:
 
 
 def test_a_requested_end_is_not_counted(scene: Scene) -> None:
-    """A daemon that is told to stop lets go of its marks; whoever kills it then kills nobody's partition."""
+    """A stopping daemon removes its notes; a kill after that is not counted for a partition."""
     markers = scene.markers()
     with markers.working(scene.log_dir, NAME):
         markers.begin_shutdown()
@@ -175,8 +175,8 @@ def test_forgiven_it_has_one_more_try(scene: Scene) -> None:
 
 
 @pytest.mark.long
-def test_a_death_after_the_work_says_nothing(scene: Scene) -> None:
-    """Nothing is left to do there: it is forgotten, unless somebody works on it again."""
+def test_a_death_after_the_cleaning_does_not_count(scene: Scene) -> None:
+    """Nothing is left to do there: it is forgotten, unless the partition is in progress again."""
     scene.killed()
     assert scene.suspects() == {NAME: 1}
     process = scene.worker()
@@ -195,8 +195,8 @@ def test_a_death_after_the_work_says_nothing(scene: Scene) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rubbish", [b"", b"{", b"[]", b'{"format": 2}', b'{"format": 1, "deaths": "x"}', b"\xff" * 9])
-def test_rubbish_is_nobody(scene: Scene, rubbish: bytes) -> None:
-    """A damaged mark costs what it said."""
+def test_rubbish_names_no_process(scene: Scene, rubbish: bytes) -> None:
+    """A damaged note loses only its content."""
     scene.killed()
     scene.marker.write_bytes(rubbish)
     assert scene.suspects() == {}
@@ -206,7 +206,7 @@ def test_rubbish_is_nobody(scene: Scene, rubbish: bytes) -> None:
 
 
 def test_names_are_hostile(scene: Scene, tmp_path: Path) -> None:
-    """U-33: what is planted at a mark's name is neither followed nor changed, and nobody waits for a pipe."""
+    """U-33: a planted file at a note's name is neither followed nor changed, and no process waits for a pipe."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
     for plant in (
@@ -229,7 +229,7 @@ def test_names_are_hostile(scene: Scene, tmp_path: Path) -> None:
 
 
 def test_a_state_directory_that_cannot_be_used_costs_no_cleaning(tmp_path: Path) -> None:
-    """Marks are advisory."""
+    """The notes are advisory."""
     scene = Scene(tmp_path)
     scene.state.write_text("a file")
     with scene.markers().working(scene.log_dir, NAME):
@@ -240,7 +240,7 @@ def test_a_state_directory_that_cannot_be_used_costs_no_cleaning(tmp_path: Path)
 @pytest.mark.slow
 @needs_root
 def test_a_marker_that_cannot_be_removed_blames_nothing() -> None:
-    """The state directory became read-only meanwhile: the mark was let go of, and a death at it counted later."""
+    """The state directory became read-only meanwhile: the note stayed, and a later death counted for the partition."""
     with scratch() as root:
         os.chown(root, OTHER_UID, OTHER_UID)
 
@@ -259,7 +259,7 @@ def test_a_marker_that_cannot_be_removed_blames_nothing() -> None:
 
 
 def test_half_a_marker_is_swept(scene: Scene) -> None:
-    """What a process left that was killed while it made one."""
+    """The leftover of a process that was killed while it created one."""
     scene.killed()
     (scene.marker.parent / "0123.tmp").write_text("half")
     assert scene.suspects() == {NAME: 1}

@@ -1,4 +1,4 @@
-"""What time it was when cleanerd last ran (U-42)."""
+"""The time of cleanerd's last run (U-42)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAY_MS = 86_400_000
 
 
 def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """U-42: who starts a day ahead of what was written down a moment ago does not believe it."""
+    """U-42: a process that starts a day ahead of a time stored just now does not trust its clock."""
     clock = read_clock(tmp_path, [])
     assert clock.read_ms()[1] == 0
     now = clock.last()
@@ -31,8 +31,8 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
         assert wall_ms() - read.now_ms() - (now.wall_ms - last.wall_ms) < 5000
 
 
-def test_the_machine_says_which_start_it_is(tmp_path: Path) -> None:
-    """And where it does not, that is no error: services are kept from most of /proc."""
+def test_the_boot_of_the_machine(tmp_path: Path) -> None:
+    """A missing value is not an error: most of /proc is hidden from services."""
     assert boot_id() == boot_id()
     assert boot_id(tmp_path / "none") == ""
 
@@ -51,7 +51,7 @@ def test_the_machine_says_which_start_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_file_counts_as_absent(tmp_path: Path, change: dict[str, object]) -> None:
-    """It is told, and the clock is believed."""
+    """It is reported, and the clock is trusted."""
     clock = read_clock(tmp_path, [])
     save_time(tmp_path, clock.last())
     path = tmp_path / FILE_NAME

@@ -1,4 +1,4 @@
-"""cleanerd.state.last_settings: what a topic's state files say, and how often a directory is listed."""
+"""cleanerd.state.last_settings: the settings in a topic's state files, and how often a directory is listed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIRECTORY = "disk"
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Where the state files of one log directory are."""
+    """The directory with the state files of one log directory."""
     found = tmp_path / PARTITIONS / DIRECTORY
     found.mkdir(parents=True)
     return found
@@ -32,11 +32,11 @@ def remember(place: Path, stem: str, rules: str | None) -> None:
 
 
 def settle(place: Path) -> None:
-    """Nothing in it changed for a while: only then its time tells that nothing did."""
+    """Nothing in it changed for a while: only then an unchanged time proves that."""
     os.utime(place, ns=(10**18, 10**18))
 
 
-def test_a_topic_is_not_one_whose_name_begins_alike(tmp_path: Path, place: Path) -> None:
+def test_a_topic_is_not_one_with_a_longer_name(tmp_path: Path, place: Path) -> None:
     """U-6: names have dashes and dots."""
     for stem, rules in {
         "name-a-0": "of a",
@@ -55,7 +55,7 @@ def test_a_topic_is_not_one_whose_name_begins_alike(tmp_path: Path, place: Path)
 def test_a_directory_is_listed_once_for_all_topics(
     tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A start asks of each topic that was never cleaned; a change is seen all the same."""
+    """A start needs it for every topic that was never cleaned; a change is seen nevertheless."""
     for number in range(50):
         remember(place, f"name-t{number}-0", "some")
     settle(place)
@@ -75,8 +75,8 @@ def test_a_directory_is_listed_once_for_all_topics(
     assert memory.of_topic(DIRECTORY, "name-t99") == "more"
 
 
-def test_topics_come_and_go_for_years(tmp_path: Path, place: Path) -> None:
-    """Each of them was asked for, and nothing was cleaned: what is kept of them does not grow, and is as it was."""
+def test_many_short_lived_topics(tmp_path: Path, place: Path) -> None:
+    """Each of them was looked up, and nothing was cleaned: the cache does not grow, and answers as before."""
     remember(place, "name-t7-0", "some")
     settle(place)
     memory = LastSettings(tmp_path, most_topics=100)
@@ -85,8 +85,8 @@ def test_topics_come_and_go_for_years(tmp_path: Path, place: Path) -> None:
     assert len(memory._rules) <= 100
 
 
-def test_where_nothing_was_ever_remembered(tmp_path: Path) -> None:
-    """U-6: only where there is nothing at all; what cannot be looked at may hold anything."""
+def test_an_empty_state_directory(tmp_path: Path) -> None:
+    """U-6: only if there is nothing at all; an unreadable directory may contain anything."""
     root = tmp_path / "state"
     memory = LastSettings(root)
     assert memory.is_empty()
@@ -99,7 +99,7 @@ def test_where_nothing_was_ever_remembered(tmp_path: Path) -> None:
     remember_in = root / PARTITIONS / DIRECTORY
     remember_in.mkdir(parents=True)
     remember(remember_in, "name-a-0", "some")
-    assert not memory.is_empty(), "somebody else has remembered something since"
+    assert not memory.is_empty(), "another process has stored something since"
     root.rename(tmp_path / "aside")
     root.touch()
     assert not memory.is_empty(), "no directory"

@@ -61,7 +61,7 @@ def store(tmp_path: Path) -> StateStore:
 
 
 def test_a_copy_does_not_share_the_originals_state(tmp_path: Path, store: StateStore) -> None:
-    """Neither finds what is remembered of the other, whichever was there first."""
+    """Neither finds the other's state, whichever was there first."""
     original = read(log_dir_at(tmp_path / "logs"))
     copied = read(copy(original[0].path, tmp_path / "copy"))
     store.save(*copied, cleaned(copied[1], VERSIONS))
@@ -73,8 +73,8 @@ def test_a_copy_does_not_share_the_originals_state(tmp_path: Path, store: StateS
 
 
 @pytest.mark.parametrize("partition", ["orders-0", "orders-1"])
-def test_a_trial_on_a_copy_says_nothing_of_the_original(tmp_path: Path, store: StateStore, partition: str) -> None:
-    """U-6 asks what other places know: the original is older than the trial, so it is no copy of its result."""
+def test_a_trial_on_a_copy_does_not_affect_the_original(tmp_path: Path, store: StateStore, partition: str) -> None:
+    """U-6 needs the other directories' state: the original is older than the trial, so it is not a copy of it."""
     original = log_dir_at(tmp_path / "logs")
     copied = read(copy(original, tmp_path / "copy"))
     wait_a_tick(tmp_path)
@@ -84,10 +84,10 @@ def test_a_trial_on_a_copy_says_nothing_of_the_original(tmp_path: Path, store: S
 
 @pytest.mark.parametrize("partition", ["orders-0", "orders-1"])
 @pytest.mark.parametrize("is_left", [True, False], ids=["the original is there", "the original is gone"])
-def test_a_copy_of_a_cleaned_log_has_its_rules(
+def test_a_copy_of_a_cleaned_log_has_its_settings(
     tmp_path: Path, store: StateStore, partition: str, is_left: bool
 ) -> None:
-    """U-6: a new disk, or a copy that goes into use, is as protected from forgotten settings as the original was."""
+    """U-6: a new disk, or a copy in use, is as protected from forgotten settings as the original was."""
     original = read(log_dir_at(tmp_path / "logs"))
     store.save(*original, cleaned(original[1], VERSIONS))
     copied = copy(original[0].path, tmp_path / "copy")
@@ -101,8 +101,8 @@ def test_a_copy_of_a_cleaned_log_has_its_rules(
     assert copied_point(again, *found) == expected
 
 
-def test_a_log_that_a_copy_does_not_resemble(tmp_path: Path, store: StateStore) -> None:
-    """Its last cleaned segment has another size: it was not made of what that cleaning left."""
+def test_a_log_that_differs_from_the_cleaned_one(tmp_path: Path, store: StateStore) -> None:
+    """Its last cleaned segment has another size: it does not come from that cleaning's result."""
     trial = read(log_dir_at(tmp_path / "trial"))
     point = cleaned(trial[1], VERSIONS).clean_point
     assert point is not None
@@ -113,7 +113,7 @@ def test_a_log_that_a_copy_does_not_resemble(tmp_path: Path, store: StateStore) 
 
 @pytest.mark.parametrize("how", ["renamed", "its files were moved"])
 def test_a_directory_that_was_moved_keeps_its_state(tmp_path: Path, store: StateStore, how: str) -> None:
-    """The inodes prove it; the place is described anew by the next write, and a copy in the old place starts anew."""
+    """The inodes prove it; the next write updates the description, and a copy in the old place starts from zero."""
     before = read(log_dir_at(tmp_path / "logs"))
     state = cleaned(before[1], VERSIONS)
     store.save(*before, state)
@@ -136,8 +136,8 @@ def test_a_directory_that_was_moved_keeps_its_state(tmp_path: Path, store: State
     assert StateStore(store.root).load(*after) == state
 
 
-def test_a_copy_in_the_place_of_the_original(tmp_path: Path, store: StateStore) -> None:
-    """The original was put aside for a trial, and comes back."""
+def test_a_copy_replaces_the_original(tmp_path: Path, store: StateStore) -> None:
+    """The original was moved away for a trial, and comes back."""
     path = log_dir_at(tmp_path / "logs")
     original = read(path)
     store.save(*original, cleaned(original[1], VERSIONS))
@@ -153,7 +153,7 @@ def test_a_copy_in_the_place_of_the_original(tmp_path: Path, store: StateStore) 
 
 
 def test_another_file_system_with_the_same_inode(tmp_path: Path, store: StateStore) -> None:
-    """A mount point has the same inode on every disk: only a segment that a cleaning left proves that it was moved."""
+    """A mount point has the same inode on every disk: only a segment that a cleaning left proves the move."""
     log_dir, log = read(log_dir_at(tmp_path / "logs"))
     store.save(log_dir, log, cleaned(log, VERSIONS))
     renumbered = replace(log_dir, place=replace(log_dir.place, file_system=log_dir.place.file_system + 1))
@@ -166,7 +166,7 @@ def test_another_file_system_with_the_same_inode(tmp_path: Path, store: StateSto
 
 
 def test_one_directory_under_two_paths(tmp_path: Path, store: StateStore) -> None:
-    """A link, as a bind mount, shows the same directory: it has one state."""
+    """A link, like a bind mount, shows the same directory: it has one state."""
     before = read(log_dir_at(tmp_path / "logs"))
     store.save(*before, cleaned(before[1], VERSIONS))
     (tmp_path / "link").symlink_to(before[0].path)
@@ -177,7 +177,7 @@ def test_one_directory_under_two_paths(tmp_path: Path, store: StateStore) -> Non
 
 @pytest.mark.parametrize("text", [None, "{", '{"format": 2}', '{"format": 1, "place": 7}'])
 def test_a_place_without_a_readable_description(tmp_path: Path, store: StateStore, text: str | None) -> None:
-    """Its own directory is found by its name; elsewhere it may be about this log, and tells its rules."""
+    """Its own directory is found by its name; in other directories it may be about this log, and its settings count."""
     before = read(log_dir_at(tmp_path / "logs"))
     store.save(*before, cleaned(before[1], VERSIONS))
     (described,) = store.root.rglob("place")
@@ -193,7 +193,7 @@ def test_a_place_without_a_readable_description(tmp_path: Path, store: StateStor
 
 
 def test_copies_of_another_directory(tmp_path: Path, store: StateStore) -> None:
-    """Of two places of one id the one that is there counts: a trial on a copy that was removed since does not."""
+    """Of two state directories with one id the existing one counts: that of a deleted trial copy does not."""
     one, two = (with_directory_id(log_dir_at(tmp_path / name), uuid.UUID(int=9)) for name in ("trial", "real"))
     trial, real = read(one), read(two)
     store.save(*trial, cleaned(trial[1], VERSIONS))
@@ -214,7 +214,7 @@ def test_a_broker_that_is_upgraded_gets_an_id(tmp_path: Path, store: StateStore)
 
 
 def test_a_place_has_its_first_time(tmp_path: Path, store: StateStore) -> None:
-    """A copy is told by the time of the first cleaning: the place keeps it when it is described anew."""
+    """A copy is identified by the time of the first cleaning: updates of the description keep it."""
     before = read(log_dir_at(tmp_path / "logs"))
     store.save(*before, cleaned(before[1], VERSIONS))
     (described,) = store.root.rglob("place")
@@ -228,7 +228,7 @@ def test_a_place_has_its_first_time(tmp_path: Path, store: StateStore) -> None:
 
 
 def test_a_clock_that_was_set_back(tmp_path: Path, store: StateStore) -> None:
-    """A first time that has not come yet says nothing: a copy counts as one."""
+    """A first time in the future is ignored: a copy counts as one."""
     original = read(log_dir_at(tmp_path / "logs"))
     store.save(*original, cleaned(original[1], VERSIONS))
     (described,) = store.root.rglob("place")
@@ -238,7 +238,7 @@ def test_a_clock_that_was_set_back(tmp_path: Path, store: StateStore) -> None:
 
 
 def wait_a_tick(tmp_path: Path) -> None:
-    """Until the clock of the file systems is past every change so far.
+    """Wait until the clock of the file systems is past every change so far.
 
     A kernel may give a changed file a finer, later time than that clock shows at the moment.
     """

@@ -52,7 +52,7 @@ ABOUT: dict[str, tuple[Callable[[Path], CleanerdError], int | None]] = {
 
 @pytest.mark.parametrize("what", ABOUT)
 def test_a_quarantine_ends_with_its_segment(log_dir: Path, what: str) -> None:
-    """It is outdated when that segment alone is another one, or is gone; what names none is never."""
+    """It is outdated when exactly that segment is another file, or is missing; one without a segment is never."""
     make, base = ABOUT[what]
     state = quarantined("bad", make(log_dir), read(log_dir), None)
     assert (None if state.quarantined_segment is None else state.quarantined_segment.base) == base
@@ -60,15 +60,15 @@ def test_a_quarantine_ends_with_its_segment(log_dir: Path, what: str) -> None:
     with segment(log_dir, 2).open("ab") as active:
         active.write(keyed_batch(3, [("b", "1")]))
     os.utime(segment(log_dir, 0), (1, 1))
-    assert not is_outdated(state, read(log_dir)), "others went on"
+    assert not is_outdated(state, read(log_dir)), "others continued"
     os.utime(segment(log_dir, 1), (1, 1))
     assert is_outdated(state, read(log_dir)) is (base == 1)
     segment(log_dir, 1).unlink()
     assert is_outdated(state, read(log_dir)) is (base == 1)
 
 
-def test_it_is_remembered_and_forgotten(log_dir: Path, tmp_path: Path) -> None:
-    """With its segment; the next failure is about another one; what an older release wrote is about none."""
+def test_the_segment_is_stored_and_cleared(log_dir: Path, tmp_path: Path) -> None:
+    """With its segment; the next failure is about another one; an older release's quarantine has none."""
     store, found, log = StateStore(tmp_path / "state"), read_log_dir(log_dir), read(log_dir)
     before = PartitionState(None, None, {"outcome": "cleaned"}, rules="r")
     state = quarantined("bad", CorruptionError("bad", where=str(segment(log_dir, 1))), log, before)
