@@ -9,7 +9,7 @@ from hypothesis.internal.conjecture import providers
 
 pytest_plugins = ["tests.kafka.fixtures", "tests.support.failing_files", "tests.support.order", "tests.support.budget"]
 
-# No deadline per example, because the machine may be busy: tests have a time limit (pyproject.toml). `make test` plays
+# No deadline per example, because the machine may be busy: tests have a time limit (pyproject.toml). `make test` runs
 # the same few examples each time, so that it judges the change. The rest of `make test-all` draws new ones.
 settings.register_profile("same", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("drawn", deadline=None)
@@ -26,9 +26,9 @@ def pytest_configure() -> None:
         providers._get_local_constants = providers.Constants
 
 
-# A shell has what it starts in the background ignore SIGINT, and what the tests start would inherit that.
+# A shell lets its background processes ignore SIGINT, and processes of the tests would inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What lies in a machine's /etc is no part of a test; processes that tests start inherit this.
+# Files in a machine's /etc are not part of a test; processes that tests start inherit this.
 os.environ["_CLEANERD_DEFAULT_CONFIG"] = ""

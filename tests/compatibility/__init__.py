@@ -1,1 +1,1 @@
-"""What cleanerd was tried on: ``make compatibility`` runs the matrix and writes docs/compatibility.md."""
+"""The tested combinations: ``make compatibility`` runs the matrix and writes docs/compatibility.md."""

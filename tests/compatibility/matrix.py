@@ -1,4 +1,4 @@
-"""The matrix: release x mode x what is run, each row some tests of this tree."""
+"""The matrix: release x mode x operation, each row some tests of this tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JVMS: Final = "tests/live/test_jvms.py"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row; ``tests`` are arguments of pytest. ``by``: who says that it is right."""
+    """One row; ``tests`` are arguments of pytest. ``by``: the judge of its result."""
 
     release: str
     mode: str
@@ -24,7 +24,7 @@ class Row:
 
     @property
     def key(self) -> str:
-        """What the row is found by in the results."""
+        """The key of the row in the results."""
         return f"{self.release} | {self.mode} | {self.what}"
 
 

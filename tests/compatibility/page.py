@@ -42,7 +42,7 @@ class Result:
 
 
 def read_results() -> dict[str, Result]:
-    """What is known of the rows, by their key."""
+    """The stored results of the rows, by their key."""
     document: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     return {key: Result(**result) for key, result in document.items()}
 

@@ -1,7 +1,7 @@
-"""``make compatibility``: run the matrix, remember how each row ended, write docs/compatibility.md.
+"""``make compatibility``: run the matrix, store the result of every row, write docs/compatibility.md.
 
-``COMPATIBILITY=quick`` leaves long tests out; ``COMPATIBILITY_ROWS=3.8`` runs the rows whose key holds that. A row that
-is not run keeps its last result and date. Exit code 1 when a row failed.
+``COMPATIBILITY=quick`` leaves long tests out; ``COMPATIBILITY_ROWS=3.8`` runs the rows whose key contains that. A row
+that is not run keeps its last result and date. Exit code 1 when a row failed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.compatibility.page import PAGE, RESULTS, TOP, Result, page, read_resu
 
 
 def run(row: Row, *, long: bool, python: str = sys.executable) -> Result | None:
-    """Run one row's tests by ``python``; None: all of them are long. A row of which nothing could be run has failed."""
+    """Run one row's tests by ``python``; None: all of them are long. A row without a test that ran has failed."""
     markers = "not bench" if long else "not bench and not long"
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
@@ -49,7 +49,7 @@ def main() -> int:
                 continue
             results = read_results() | {row.key: result}  # another run may have written meanwhile
             ended |= bool(result.failed)
-            # After each: whoever stops it keeps what is known.
+            # After each row, so that a stopped run keeps its results.
             kept = {each.key: asdict(results[each.key]) for each in ROWS if each.key in results}
             RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
             PAGE.write_text(page(results))

@@ -1,9 +1,9 @@
-"""``make spark-releases``: the quick tests that start Spark, by each release of it and each Python, and their table.
+"""``make spark-releases``: the quick tests that start Spark, by Spark release and Python, and their table.
 
-A Python gets a virtual environment of its own in ``.cache/spark``, with all that ``constraints.txt`` says but pyspark,
-which is put in anew for each release. ``SPARK_RELEASE=4.1`` and ``SPARK_PYTHON=3.12`` run a part. The table stands in
-docs/spark.md; a combination that is not run keeps its last result. ``SPARK_TESTS=few`` leaves out what takes longest.
-Exit code 1 when one failed.
+A Python gets a virtual environment of its own in ``.cache/spark``, with everything in ``constraints.txt`` except
+pyspark, which is installed again for every release. ``SPARK_RELEASE=4.1`` and ``SPARK_PYTHON=3.12`` run a part. The
+table is in docs/spark.md; a combination that is not run keeps its last result. ``SPARK_TESTS=few`` leaves out the
+slowest ones. Exit code 1 when one failed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SPARKS: Final = ("4.1.4", "4.2.1", "4.3.0")
-"""The newest of each line that ``cleanerd[spark]`` takes."""
+"""The newest release of every line that ``cleanerd[spark]`` accepts."""
 PYTHONS: Final = ("3.11", "3.12", "3.13")
 
 FEW: Final = tuple(
@@ -36,10 +36,10 @@ FEW: Final = tuple(
     for name in ("archive_tasks", "descriptions", "snapshot_files", "source_stream", "spark")
 )
 TESTS: Final = (*FEW, *(f"tests/spark/test_{name}.py" for name in ("api", "connect", "source_spark", "views")))
-"""What starts a session or a driver, and what Spark calls of ours."""
+"""Tests that start a session or a driver, or that Spark's calls reach."""
 
 LIMITS: Final = "tests/spark/test_source_stream_limits.py"
-"""What Spark 4.1 does not ask for."""
+"""Tests of calls that Spark 4.1 does not make."""
 
 ROWS: Final = tuple(
     Row(
@@ -59,7 +59,7 @@ _HOME: Final = TOP / ".cache" / "spark"
 
 
 def read_results() -> dict[str, Result]:
-    """What is known of the combinations, by their key."""
+    """The stored results of the combinations, by their key."""
     document = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     return {key: Result(**result) for key, result in document.items()}
 
@@ -88,7 +88,7 @@ def page(text: str, results: Mapping[str, Result]) -> str:
 
 
 def interpreter(minor: str) -> str | None:
-    """A Python of that line on this machine, by its name or in pyenv's place; None: there is none."""
+    """A Python of that line on this machine, by its name or in pyenv's directory; None: there is none."""
     places = (os.environ.get("PYENV_ROOT", ""), str(Path.home() / ".pyenv"))
     known = [found for place in places if place for found in Path(place).glob(f"versions/{minor}.*/bin/python")]
     for candidate in (*map(str, known), shutil.which(f"python{minor}")):
@@ -101,7 +101,10 @@ def interpreter(minor: str) -> str | None:
 
 
 def environment_of(minor: str, base: str) -> Path:
-    """A virtual environment with all but Spark, and this tree in it; its Python. Kept while as much is needed."""
+    """A virtual environment with everything but Spark, and this tree in it; returns its Python.
+
+    Kept while its needs match.
+    """
     home = _HOME / f"python-{minor}"
     python = home / "bin" / "python"
     needed = subprocess.run(

@@ -1,4 +1,4 @@
-"""The page about releases says what the matrix and its last run say."""
+"""The page about releases agrees with the matrix and its last run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_the_page_is_that_of_the_last_run() -> None:
     assert [key for key, result in results.items() if result.failed] == []
 
 
-def test_the_readme_names_the_releases_that_were_run() -> None:
+def test_the_readme_lists_the_tested_releases() -> None:
     """Its line about live cleaning goes from the oldest release with a live row that passed to the newest."""
     results = read_results()
     live = [row for row in ROWS if row.mode == "live" and row.key in results and not results[row.key].failed]
@@ -30,8 +30,8 @@ def test_rows_name_tests_that_are_there() -> None:
     assert [row.tests[0] for row in ROWS if not (TOP / row.tests[0]).exists()] == []
 
 
-def test_a_row_that_failed_says_so() -> None:
-    """And one that was never run is no success."""
+def test_a_row_that_failed_is_shown_as_failed() -> None:
+    """And one that was never run is not a success."""
     shown = page({ROWS[0].key: Result(tests=5, failed=2, date="2026-01-02", long=False)}).split("\n")
     assert sum("| Swaps, restart after a kill * (**2 of 5 failed**). " in line for line in shown) == 1
     assert sum(line.count("(**not run yet**)") for line in shown) == len(ROWS) - 1

@@ -1,4 +1,4 @@
-"""The table of Spark's releases says what the last run of each combination said."""
+"""The table of Spark's releases agrees with the last runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def test_the_table_is_that_of_the_last_run() -> None:
     assert [key for key, result in results.items() if result.failed] == []
 
 
-def test_what_is_claimed_is_what_was_run() -> None:
-    """The bounds of pyspark and of Python in the package end where the combinations end; the tests are there."""
+def test_the_claimed_combinations_were_run() -> None:
+    """The bounds of pyspark and of Python in the package end where the combinations end; the tests exist."""
     project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
     (bounds,) = [each for each in project["optional-dependencies"]["spark"] if each.startswith("pyspark")]
     lines = [tuple(map(int, each.split(".")[:2])) for each in SPARKS]
@@ -31,7 +31,7 @@ def test_what_is_claimed_is_what_was_run() -> None:
     assert [each for each in TESTS if not (TOP / each).exists()] == []
 
 
-def test_what_failed_and_what_was_not_run_says_so() -> None:
+def test_failed_and_missing_runs_are_shown_as_such() -> None:
     """Neither is a success."""
     shown = table({ROWS[0].key: Result(tests=5, failed=2, date="2026-01-02", long=False)})
     assert "| 4.1.4 | **2 of 5 failed** (few) | not run | not run |" in shown

@@ -1,7 +1,7 @@
-"""``make screenshots``: the pictures of the pages, from the demonstration's own data; the argument is where they go.
+"""``make screenshots``: the pictures of the pages, from the demonstration's own data, into the argument's directory.
 
 The live part of the demonstration runs - a broker with the agent, producers out of order, ``cleanerd run`` - until the
-daemon has cleaned for a while; then Chromium looks at its page. So a picture shows what the page is today.
+daemon has cleaned for a while; then Chromium opens its page. So a picture shows the current page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.daemon.browser import Page
 
 MOST_BYTES: Final = 200 * 1024
-"""A picture's size: the first page of the repository has to be there at once."""
+"""The limit of a picture's size: the first page of the repository has to load at once."""
 
 PICTURES: Final = {"status": "", "partition": f"partition/{BY_VERSION}-0"}
 """Name -> address on the page."""
@@ -31,18 +31,17 @@ _MOMENTS: Final = {
     "partition": "document.querySelector('.title')?.innerText.includes('idle')"
     " && document.querySelector('.verdict')?.innerText.includes('not cleaned now')",
 }
-"""Name -> what has to be true: a list with work, and a partition between two cleanings."""
+"""Name -> its condition: a list with dirty partitions, and a partition between two cleanings."""
 WIDTH, HEIGHT = 1280, 760
 _CLEANS: Final = 40
-"""So many make a page that has something to show."""
+"""This many cleanings fill a page."""
 
 
 def take(directory: Path, release: KafkaRelease) -> list[Path]:
-    """Every picture of :data:`PICTURES` into ``directory``; the paths.
+    """Write every picture of :data:`PICTURES` into ``directory``; returns the paths.
 
-    Raises:
-        AssertionError: the daemon did not clean in time, or a picture is too large.
-        CleanerdError: the demonstration could not be started.
+    Raises: AssertionError: the daemon did not clean in time, or a picture is too large. CleanerdError: the
+    demonstration could not be started.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with (

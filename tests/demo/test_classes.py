@@ -32,8 +32,8 @@ def test_the_archive_is_requested_by_its_path(libs: Path) -> None:
     assert with_classes(libs) == (f"-XX:SharedArchiveFile={archive_place(libs)}",)
 
 
-def test_other_jars_have_another(libs: Path) -> None:
-    """A JVM would leave it aside: a later jar, one more, and the same jars elsewhere."""
+def test_other_jars_have_another_archive(libs: Path) -> None:
+    """A JVM would ignore it: a later jar, one more, and the same jars elsewhere."""
     archive_place(libs).write_bytes(b"classes")
     os.utime(libs / "scala-library.jar", (2, 2))
     assert with_classes(libs) == ()

@@ -1,4 +1,4 @@
-"""The demonstration's comparison finds what a wrong cleaning would do."""
+"""The demonstration's comparison finds the errors of a wrong cleaning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cleanerd_lab.demo.traffic import AcknowledgedTopic
 WRITTEN = AcknowledgedTopic(
     "orders-none",
     "none",
-    # In the order of the delivery reports: several producers, so not that of the offsets.
+    # In the order of the delivery reports, which with several producers is not that of the offsets.
     {
         3: (b"b", b"b2"),
         0: (b"a", b"a1"),
@@ -37,8 +37,8 @@ def test_the_expected_records_compare_equal() -> None:
     assert (verdict.records, verdict.keys) == (4, 3)
 
 
-def test_a_deleted_key_may_be_gone_altogether() -> None:
-    """KIP-534: after delete.retention.ms the tombstone goes as well; readers see no difference."""
+def test_a_deleted_key_may_be_missing_altogether() -> None:
+    """KIP-534: after delete.retention.ms the tombstone is removed as well; readers see no difference."""
     records = {offset: record for offset, record in GOOD.items() if offset != 4}
     assert compare(WRITTEN, _read(records), CLEAN_OFFSET).good
 

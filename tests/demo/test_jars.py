@@ -1,4 +1,4 @@
-"""Where a Kafka release is looked for."""
+"""The places where a Kafka release is searched."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_option_is_stronger_than_the_environment(tmp_path: Path, monkeypatch
     assert find_kafka(_release(tmp_path / "b", "3.9.2")).version == "3.9.2"
 
 
-def test_without_jars_it_says_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_jars_it_shows_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KAFKA_LIBS", raising=False)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as raised:

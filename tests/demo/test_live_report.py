@@ -1,4 +1,4 @@
-"""What the live part of ``cleanerd demo`` says, and what it holds for wrong."""
+"""The output of the live part of ``cleanerd demo``, and the results that count as errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ URL = "http://127.0.0.1:7/"
 
 
 def _run(result: LiveResult) -> LiveDemo:
-    """A demonstration that did nothing and found ``result``."""
+    """A demonstration that did nothing and has ``result``."""
 
     def watch(_seconds: float | None) -> Iterator[LiveSample]:
         yield from [SAMPLE, SAMPLE]
@@ -53,7 +53,7 @@ def test_a_good_report(change: dict[str, Any], *, good: bool) -> None:
 
 
 def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where to look stands above the table that grows; then the sums, and the errors of clients by name."""
+    """The page's address is above the growing table; then the sums, and the errors of clients by name."""
     result = report_live(Page(Output()), _run(replace(RESULT, client_errors=("it broke",))), seconds=1, stay=False)
     printed = capsys.readouterr().out
     assert result.client_errors
@@ -63,6 +63,6 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Ctrl-C" not in printed
 
 
-def test_json_prints_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_prints_only_json(capsys: pytest.CaptureFixture[str]) -> None:
     report_live(Page(Output(as_json=True)), _run(RESULT), seconds=1, stay=False)
     assert capsys.readouterr().out == ""

@@ -1,4 +1,4 @@
-"""The load of the live part: the traffic is what it says, the model goes by the topic's rules."""
+"""The load of the live part: the described traffic, and a model that follows the topic's settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from cleanerd_lab.demo.strategies import STRATEGY
 
 
 def test_versions_arrive_out_of_order() -> None:
-    """Late ones, some without a version, deletes; the same seed gives the same ones; nothing is held up for ever."""
+    """Late ones, some without a version, deletes; the same seed gives the same ones.
+
+    No record is delayed indefinitely.
+    """
     updates = list(itertools.islice(endless(1, versioned=True), 30_000))
     assert updates == list(itertools.islice(endless(1, versioned=True), 30_000))
     versions = [update.version for update in updates if update.version is not None]
@@ -22,7 +25,7 @@ def test_versions_arrive_out_of_order() -> None:
     assert 0.05 < late / len(versions) < 0.2
     assert len(versions) == len(set(versions))
     numbers = {int(update.value.split(b":")[1].split(b",")[0]) for update in updates if update.value is not None}
-    # All but the few deletes without a version, which do not say who they are.
+    # All except the few deletes without a version, which cannot be identified.
     assert len(set(range(1, 30_000 - LATE_BY)) - numbers - set(versions)) < 60
     assert 100 < sum(update.version is None for update in updates) < 2_000
     assert 500 < sum(update.value is None for update in updates) < 3_000
@@ -54,7 +57,7 @@ def test_the_model_agrees_with_that_of_the_race(versioned: bool) -> None:
 
 
 def test_the_race_decides_wrongly_without_versions() -> None:
-    """Else there would be nothing to see: the last record is often not the one that should win."""
+    """Otherwise there would be nothing to see: the last record is often not the one to retain."""
     model = Model()
     for offset, update in enumerate((RaceUpdate(b"k", 7, b"new"), RaceUpdate(b"k", 3, b"old"))):
         model.take(update, offset)

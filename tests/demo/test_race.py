@@ -1,4 +1,4 @@
-"""The race of the demonstration: its traffic is what it says, and its model is right."""
+"""The race of the demonstration: its traffic has the promised properties, and its model is right."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_the_model_keeps_the_highest_version(
     assert raced.last_values() == {b"k": entries[-1][2]}
 
 
-def test_the_model_goes_by_offsets_not_by_delivery_reports() -> None:
+def test_the_model_uses_offsets_not_delivery_reports() -> None:
     raced = RaceResult({5: RaceUpdate(b"k", 1, b"second"), 2: RaceUpdate(b"k", 1, b"first")})
     assert raced.winners() == {b"k": 5}
     assert raced.last_values() == {b"k": b"second"}
 
 
-def test_what_a_race_holds_is_counted_in_the_order_of_the_log() -> None:
+def test_contents_of_a_race_are_counted_in_the_order_of_the_log() -> None:
     raced = _raced(
         (b"a", 2, b"x"), (b"a", 1, b"x"), (b"a", 2, b"x"), (b"a", None, b"x"), (b"b", 9, None), (b"b", 4, b"x")
     )
@@ -56,7 +56,7 @@ def test_what_a_race_holds_is_counted_in_the_order_of_the_log() -> None:
     )
 
 
-def test_the_traffic_has_everything_the_demonstration_promises() -> None:
+def test_the_traffic_has_all_promised_properties() -> None:
     """Late writes, equal versions, records without the header, deletes; and the order of arrival decides wrongly."""
     batch = updates(12_000, seed=1)
     assert batch == updates(12_000, seed=1)
@@ -70,7 +70,7 @@ def test_the_traffic_has_everything_the_demonstration_promises() -> None:
     assert counts.deletes > counts.deleted_keys > 10
     expected, last = raced.expected(), raced.last_values()
     assert sum(expected[key] != last[key] for key in expected) > 50
-    # Values tell records apart, or a wrong one could look right.
+    # Values identify records, or a wrong one could look right.
     values = [update.value for update in batch if update.value is not None]
     assert len(values) == len(set(values))
 
@@ -85,8 +85,8 @@ def test_late_writes_lose_and_reach_deleted_keys_too() -> None:
     assert raced.winners() == before
 
 
-def test_cleaner_and_clients_get_the_same_rules(tmp_path: Path) -> None:
-    """What is written to cleanerd.toml is what the producers and LatestState go by."""
+def test_cleaner_and_clients_get_the_same_settings(tmp_path: Path) -> None:
+    """The settings in cleanerd.toml are those of the producers and of LatestState."""
     path = tmp_path / "cleanerd.toml"
     path.write_text(CONFIG)
     overrides = load_settings((path,), ()).topic_overrides(TOPIC)

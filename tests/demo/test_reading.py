@@ -13,7 +13,7 @@ from cleanerd_lab.demo.broker import BrokerError
 
 
 class _Answers:
-    """A consumer that gives one prepared answer after the other, the last one for ever."""
+    """A consumer that returns one prepared answer after the other, the last one indefinitely."""
 
     def __init__(self, *answers: object) -> None:
         self.answers = list(answers)
@@ -41,8 +41,8 @@ def test_a_broker_that_does_not_lead_yet_is_queried_again() -> None:
     assert _end(60, not_leader, _error(KafkaError.LEADER_NOT_AVAILABLE), (3, 7)) == 7
 
 
-def test_not_for_ever_and_not_after_other_errors() -> None:
-    """What does not pass is a plain error that names the topic, not a KafkaException."""
+def test_not_indefinitely_and_not_after_other_errors() -> None:
+    """A lasting failure is a plain error that names the topic, not a KafkaException."""
     with pytest.raises(BrokerError, match="the end of t is not known"):
         _end(-1, _error(KafkaError.NOT_LEADER_FOR_PARTITION))
     with pytest.raises(BrokerError, match="the end of t is not known"):

@@ -30,7 +30,7 @@ def jars() -> KafkaJars:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory with a short path: the live part has sockets in it, and their addresses end at 107 bytes."""
+    """A directory with a short path: the live part has sockets in it, whose addresses are limited to 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="demo-") as path:
         yield Path(path)
 
@@ -66,9 +66,9 @@ def _java_in(directory: Path) -> list[int]:
 @pytest.mark.long
 @pytest.mark.broker
 def test_small_from_end_to_end(jars: KafkaJars, tmp_path: Path) -> None:
-    """Every codec is cleaned, both clients read what was acknowledged, Kafka's cleaner leaves the same records.
+    """Every codec is cleaned, both clients read the acknowledged records, Kafka's cleaner leaves the same records.
 
-    By versions Kafka's cleaner keeps wrong ones, cleanerd none (KIP-280), and LatestState said so before (R280-14).
+    By versions Kafka's cleaner keeps wrong ones, cleanerd none (KIP-280), and LatestState predicted it (R280-14).
     """
     demo = _start(["--only", "offline", "--records", "24000", "--json", "--kafka-libs", str(jars.libs)], tmp_path)
     stdout, stderr = demo.communicate(timeout=850)
@@ -115,7 +115,7 @@ def test_the_live_part(jars: KafkaJars, place: Path) -> None:
         assert topic["acknowledged"] > 10_000
         assert topic["left"] == topic["keys"]
         assert set(topic["wrong"].values()) == {0}
-    # Without versions the race decides: what is to be seen is there.
+    # Without versions the order of arrival decides: the effect is visible.
     assert set(by_offset["uncleaned"].values()) == {0}
     assert sum(by_version["uncleaned"].values()) > 10
     assert list(place.iterdir()) == []
@@ -124,7 +124,7 @@ def test_the_live_part(jars: KafkaJars, place: Path) -> None:
 @pytest.mark.long
 @pytest.mark.broker
 def test_stay_until_ctrl_c(jars: KafkaJars, place: Path) -> None:
-    """A terminal sends it to the whole group: broker and daemon must not take it for theirs."""
+    """A terminal sends it to the whole group: broker and daemon must ignore it."""
     arguments = ["--only", "live", "--seconds", "5", "--stay", "--kafka-libs", str(jars.libs)]
     demo = _start(arguments, place, own_group=True)
     assert demo.stdout is not None
@@ -204,7 +204,7 @@ def test_too_long_a_path_for_a_socket_is_reported_at_once(jars: KafkaJars, tmp_p
 
 
 @pytest.mark.long
-def test_keep_takes_no_directory_that_holds_something(jars: KafkaJars, tmp_path: Path) -> None:
+def test_keep_refuses_a_directory_that_is_not_empty(jars: KafkaJars, tmp_path: Path) -> None:
     keep = tmp_path / "keep"
     keep.mkdir()
     (keep / "mine").touch()

@@ -23,7 +23,7 @@ def _size(path: Path) -> tuple[int, int]:
 
 
 def test_every_picture_is_there_small_and_shown() -> None:
-    """No more and no less than `make screenshots` makes; each is on a page."""
+    """Exactly those that `make screenshots` makes; each is on a page."""
     pages = "".join(page.read_text() for page in (REPOSITORY / "README.md", *REPOSITORY.glob("docs/*.md")))
     assert {path.stem for path in IMAGES.iterdir()} == set(PICTURES)
     for name in PICTURES:

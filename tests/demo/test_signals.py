@@ -1,4 +1,4 @@
-"""cleanerd_lab.demo.signals: what was started is known before Ctrl-C ends the demonstration, or it would stay."""
+"""cleanerd_lab.demo.signals: started processes are known before Ctrl-C ends the demonstration, or they would stay."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_signal_waits(number: signal.Signals) -> None:
 
 
 def test_a_daemon_that_was_just_started_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The signal comes when the process is there and its object is not."""
+    """The signal comes when the process exists and its object does not."""
     started: list[subprocess.Popen[bytes]] = []
 
     class Slow(subprocess.Popen[bytes]):
@@ -55,7 +55,7 @@ def test_a_daemon_that_was_just_started_is_ended(tmp_path: Path, monkeypatch: py
     def stop(*_: object) -> NoReturn:
         raise Stopped
 
-    # The moment between the start of a process and the object that knows it.
+    # The moment between the start of a process and the creation of its object.
     monkeypatch.setattr(daemon.subprocess, "Popen", Slow)
     before = signal.signal(signal.SIGTERM, stop)
     made = Daemon(tmp_path, "")

@@ -1,4 +1,4 @@
-"""``cleanerd demo`` ends with exit code 1 when the topic with versions, or a DataFrame, is not what it should be."""
+"""``cleanerd demo`` ends with exit code 1 when the topic with versions, or a DataFrame, is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the system leaves to the process, and how it is shared out (U-35)."""
+"""The memory that the system leaves to the process, and its distribution (U-35)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _share(memory_bytes: int, threads: int = 1, **more: int | bool) -> MemorySha
 @pytest.mark.parametrize("memory_bytes", [512 * MIB, GIB, 2 * GIB, 24 * GIB])
 @pytest.mark.parametrize("inside", [False, True])
 def test_all_of_it_fits(memory_bytes: int, threads: int, *, inside: bool) -> None:
-    """U-35: map, read buffers and what all threads unpack come to no more than there is, or it is said that they do."""
+    """U-35: map, read buffers and the decompressed batches of all threads fit the memory, or a message says so."""
     found = _share(memory_bytes, threads, inside=inside)
     taken = found.map_bytes + threads * (COPIES * found.batch_bytes + 2 * 4 * MIB)
     assert taken < memory_bytes or not found.fits
@@ -40,7 +40,7 @@ def test_all_of_it_fits(memory_bytes: int, threads: int, *, inside: bool) -> Non
 
 
 def test_more_threads_and_less_memory_get_less() -> None:
-    """U-35: known beforehand, by nothing but memory, settings and threads."""
+    """U-35: known beforehand, from nothing but memory, settings and threads."""
     assert _share(GIB).batch_bytes > _share(GIB, 2).batch_bytes > _share(512 * MIB, 2).batch_bytes > 2 * MIB
     assert _share(512 * MIB).batch_bytes > 32 * MIB
     assert _share(512 * MIB).map_bytes < _share(GIB).map_bytes == 128 * MIB
@@ -48,8 +48,8 @@ def test_more_threads_and_less_memory_get_less() -> None:
     assert _share(GIB, 4, inside=False).batch_bytes > _share(GIB, 4).batch_bytes
 
 
-def test_the_setting_counts_where_it_is_the_lower_one() -> None:
-    """A machine with memory enough is not told that there is too little."""
+def test_the_setting_is_used_if_it_is_the_lower_one() -> None:
+    """A machine with enough memory gets no message about too little."""
     ample = _share(64 * GIB)
     assert (ample.batch_bytes, ample.fits) == (GIB, True)
     assert _share(GIB).batch_bytes < GIB
@@ -97,8 +97,8 @@ def test_the_cgroup_of_version_2(tmp_path: Path) -> None:
     assert proc.measure() == Memory(110 * MIB, "the memory that this machine has available")
 
 
-def test_others_in_the_same_cgroup_have_their_part(tmp_path: Path) -> None:
-    """What a broker in the same slice holds is not there; the page cache, and what we hold ourselves, is."""
+def test_other_processes_in_the_same_cgroup(tmp_path: Path) -> None:
+    """The memory of a broker in the same slice is not available; the page cache, and our own, is."""
     proc = _Proc(tmp_path, "0::/slice\n", _mount(tmp_path / "cg", "cgroup2"))
     proc.available(8 * GIB)
     proc.file("cg/slice/memory.max", f"{2 * GIB}\n")
@@ -108,7 +108,7 @@ def test_others_in_the_same_cgroup_have_their_part(tmp_path: Path) -> None:
 
 
 def test_the_cgroup_of_version_1(tmp_path: Path) -> None:
-    """The memory controller's own hierarchy; in a container its root is what is mounted."""
+    """The memory controller's own hierarchy; in a container its root is the mounted one."""
     groups = "9:name=systemd:/\n5:cpu,cpuacct:/docker/one\n4:memory:/docker/one\n0::/\n"
     mounts = _mount(tmp_path / "cpu", "cgroup", options="rw,cpu") + _mount(
         tmp_path / "mem", "cgroup", "/docker/one", "rw,memory"
@@ -124,7 +124,7 @@ def test_the_cgroup_of_version_1(tmp_path: Path) -> None:
 
 
 def test_memory_that_cannot_be_read(tmp_path: Path) -> None:
-    """``ProcSubset=pid`` hides meminfo: half of what the machine has; a cgroup's limit below that still counts."""
+    """``ProcSubset=pid`` hides meminfo: half of the machine's memory; a cgroup's limit below that still counts."""
     proc = _Proc(tmp_path, "0::/\n", _mount(tmp_path / "cg", "cgroup2"))
     assert proc.measure().origin == "half of this machine's memory"
     proc.file("cg/memory.max", f"{64 * MIB}\n")
@@ -133,13 +133,13 @@ def test_memory_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_the_memory_of_this_machine() -> None:
-    """On this machine, whatever it is: something, and below what there is."""
+    """On this machine, whatever it is: more than zero, and below the total."""
     found = measure()
     assert 0 < found.bytes < 2**50
 
 
 def test_queried_many_times_it_is_measured_once_a_second() -> None:
-    """Thousands of small partitions ask; a limit that is lowered counts a second later."""
+    """Thousands of small partitions query it; a limit that is lowered takes effect a second later."""
     now, limits = [100.0], [512 * MIB]
     requests: list[int] = []
 

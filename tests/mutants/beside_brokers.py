@@ -170,7 +170,7 @@ BESIDE_BROKERS = (
         "cleanerd/resolution/broker_facts.py",
         "properties = {**properties, **overrides_of(log_dir.path)}",
         "properties = {**overrides_of(log_dir.path), **properties}",
-        ("tests/resolution/test_command_line.py::test_it_wins_while_the_broker_runs",),
+        ("tests/resolution/test_command_line.py::test_they_apply_while_the_broker_runs",),
     ),
     Mutant(
         "kept-by-a-clock-that-is-behind",

@@ -66,7 +66,7 @@ SCANS = (
         "known.topics[name].queried_ms if name in known.topics else None for name in names",
         "known.queried_ms for name in names",
         (
-            "tests/resolution/test_secured_zookeeper_mode.py::test_each_log_directory_of_a_broker_asks_for_its_own_topics",
+            "tests/resolution/test_secured_zookeeper_mode.py::test_each_log_directory_of_a_broker_queries_its_own_topics",
         ),
     ),
     Mutant(
@@ -75,7 +75,7 @@ SCANS = (
         "cleanerd/state/zk_topics.py",
         "topics=kept | dict(topics_now.topics)",
         "topics=topics_now.topics",
-        ("tests/resolution/test_secured_zookeeper_mode.py::test_log_directories_that_ask_at_the_same_time",),
+        ("tests/resolution/test_secured_zookeeper_mode.py::test_log_directories_that_query_at_the_same_time",),
     ),
     Mutant(
         "an-answer-is-as-young-as-the-last-one",
@@ -147,7 +147,7 @@ SCANS = (
         "cleanerd/resolution/zk_config_cache.py",
         "_last_alive_ms(log_dir) - as_of_ms > UNQUERIED_MS",
         "as_of_ms < 0",
-        ("tests/resolution/test_secured_zookeeper_mode.py::test_a_metadata_log_that_was_left_behind",),
+        ("tests/resolution/test_secured_zookeeper_mode.py::test_an_old_metadata_log",),
     ),
     Mutant(
         "any-broker-is-asked",

@@ -1,1 +1,1 @@
-"""What is shipped around the program: units, images, examples, the wheel."""
+"""Everything shipped with the program: units, images, examples, the wheel."""

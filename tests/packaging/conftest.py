@@ -1,4 +1,4 @@
-"""Somebody who types, as for the command line's tests."""
+"""A user at a terminal, as for the command line's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An installed daemon, started and asked as an operator does."""
+"""An installed daemon, started and queried as by an operator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def try_daemon(program: Path, environment: dict[str, str], logs: Path, tmp_path: Path) -> None:
-    """The daemon, with its page and everything that the page asks for."""
+    """Start the daemon and load its page with all files that the page requests."""
     page = f"http://127.0.0.1:{(port := free_port())}"
     environment = {
         **environment,

@@ -1,4 +1,4 @@
-"""What the id of a rule looks like."""
+"""The form of a rule's id."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A command under what a systemd unit takes away: ``python -m tests.packaging.sandbox UNIT COMMAND...``.
+"""A command under the restrictions of a systemd unit: ``python -m tests.packaging.sandbox UNIT COMMAND...``.
 
-No systemd runs where tests do, so nothing would notice a unit that forbids what the program needs. This reads the unit,
-lays upon itself what a process can lay upon itself, and becomes the command: ``SystemCallFilter`` (EPERM for the rest),
-``MemoryDenyWriteExecute``, ``NoNewPrivileges``, an empty ``CapabilityBoundingSet`` and ``UMask``. The numbers of system
-calls are the C compiler's, what ``@system-service`` means is what systemd-analyze says.
+No systemd runs where tests do, so a unit that forbids needed calls would go unnoticed. This module reads the unit,
+applies all restrictions that a process can apply to itself, and becomes the command: ``SystemCallFilter`` (EPERM for
+the rest), ``MemoryDenyWriteExecute``, ``NoNewPrivileges``, an empty ``CapabilityBoundingSet`` and ``UMask``. The
+numbers of system calls come from the C compiler, the meaning of ``@system-service`` from systemd-analyze.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def settings_of(unit: Path) -> dict[str, list[str]]:
 
 
 def allowed_calls(filters: list[str]) -> set[str]:
-    """``SystemCallFilter`` lines, as systemd adds them up: the first one says that it is a list of what may be done."""
+    """``SystemCallFilter`` lines, combined as by systemd: the first one makes it a list of allowed calls."""
     allowed: set[str] = set()
     for line in filters:
         names = {name for word in line.lstrip("~").split() for name in _expanded(word)}
@@ -87,10 +87,9 @@ class _Program(ctypes.Structure):
 
 
 def restrict(unit: Path) -> None:
-    """Lay the unit's restrictions upon this process and all that it becomes.
+    """Apply the unit's restrictions to this process and all its children.
 
-    Raises:
-        OSError: the kernel refused one of them.
+    Raises: OSError: the kernel refused one of them.
     """
     settings = settings_of(unit)
     filters = program(allowed_calls(settings["SystemCallFilter"]))

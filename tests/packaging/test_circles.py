@@ -1,4 +1,4 @@
-"""No circle of files: neither of two needs the other to be understood first. Python's: ``lint-imports``."""
+"""No two files depend on each other. For Python, ``lint-imports`` checks it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TESTS = "#[cfg(test)]"
 
 
 def _used_by_file(sources: Path) -> dict[Path, set[Path]]:
-    """Every Rust file -> the files whose names it uses. That a folder's own file uses those in it is not counted."""
+    """Every Rust file -> the files whose names it uses. A folder's own file that uses those in it is not counted."""
     files = {file.relative_to(sources).with_suffix(""): file for file in sources.rglob("*.rs")}
     homes = {name.parent if name.name == "mod" else name: file for name, file in files.items()}
     used: dict[Path, set[Path]] = {}
@@ -36,12 +36,12 @@ def _deepest_first(base: Path, names: list[str]) -> list[Path]:
 @pytest.mark.parametrize("crate", ["kernel/src", "kernel/python/src"])
 def test_the_kernels_files_know_each_other_one_way(crate: str) -> None:
     used = _used_by_file(TOP / crate)
-    assert sum(map(len, used.values())) >= 5, "the pattern still finds what they use"
+    assert sum(map(len, used.values())) >= 5, "the pattern still finds uses"
     TopologicalSorter(used).prepare()
 
 
 def test_a_circle_of_two_files_is_found(tmp_path: Path) -> None:
-    """What ``header.rs`` and ``legacy.rs`` were to each other; and a folder's file that is used from inside of it."""
+    """As ``header.rs`` and ``legacy.rs`` once were; and a folder's file that is used from inside of it."""
     (tmp_path / "codec").mkdir()
     (tmp_path / "header.rs").write_text("use crate::legacy;\n")
     (tmp_path / "legacy.rs").write_text("use crate::{\n    error::Reason,\n};\nuse crate::header::{Header, NONE};\n")

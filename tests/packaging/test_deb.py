@@ -1,4 +1,4 @@
-"""The Debian package (`make deb`): what it asks for, and a life from its installation to its end in an empty root."""
+"""The Debian package (`make deb`): its requirements, and its life from installation to purge in an empty root."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SCRIPTS = REPOSITORY / "tools" / "debian"
 WHEEL = "cleanerd-1.2.3-cp311-abi3-manylinux_2_34_aarch64.whl"
 
 
-def test_it_asks_for_what_the_wheel_needs(tmp_path: Path) -> None:
-    """The glibc of the wheel's name, its machine in Debian's words, and the one Python its modules are compiled for."""
+def test_it_requires_the_needs_of_the_wheel(tmp_path: Path) -> None:
+    """The glibc of the wheel's name, its machine in Debian's terms, and the one Python its modules are compiled for."""
     assert tool.describe(tmp_path, Path(WHEEL)) == "cleanerd_1.2.3_arm64.deb"
     control = (tmp_path / "DEBIAN/control").read_text()
     depends = f"Depends: python3 (>= {tool.PYTHON}), python3 (<< {tool.NEXT_PYTHON}), libc6 (>= 2.34)\n"
@@ -38,21 +38,21 @@ def test_it_asks_for_what_the_wheel_needs(tmp_path: Path) -> None:
     assert all(os.access(tmp_path / "DEBIAN" / script.name, os.X_OK) for script in SCRIPTS.iterdir())
 
 
-def test_a_wheel_that_says_no_glibc_is_refused(tmp_path: Path) -> None:
+def test_a_wheel_without_a_glibc_in_its_name_is_refused(tmp_path: Path) -> None:
     """One of ``maturin develop`` runs on this machine and may run on no other."""
     with pytest.raises(SystemExit, match="make wheel"):
         tool.describe(tmp_path, Path("cleanerd-1.2.3-cp311-abi3-linux_x86_64.whl"))
 
 
-def test_it_takes_what_the_tree_has() -> None:
-    """Nothing is copied that is not there; the settings that it installs observe."""
+def test_it_has_the_files_of_the_tree() -> None:
+    """Only existing files are copied; the installed settings observe."""
     built = {"cleanerd/agent/cleanerd-agent.jar"}
     assert [source for source in tool.COPIES if source not in built and not (REPOSITORY / source).is_file()] == []
     assert '\n"cleanerd.mode" = "observe"\n' in (REPOSITORY / "config" / "cleanerd.toml").read_text()
 
 
 def test_installing_starts_nothing(tmp_path: Path) -> None:
-    """An operator names the log directories first; a service that runs already is restarted."""
+    """An operator configures the log directories first; a running service is restarted."""
     called = tmp_path / "called"
     for name in ("systemctl", "systemd-sysusers", "systemd-tmpfiles"):
         (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {called}\n')
@@ -72,12 +72,12 @@ def test_installing_starts_nothing(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Root:
-    """A system in a directory: this host's list of packages, and no file of them."""
+    """A system in a directory: this host's list of packages, and none of their files."""
 
     path: Path
 
     def dpkg(self, *words: str | Path) -> str:
-        """What it says, on both streams."""
+        """Run dpkg; returns its output on both streams."""
         database = self.path / "var/lib/dpkg"
         options = [f"--instdir={self.path}", f"--admindir={database}", "--force-script-chrootless", "--log=/dev/null"]
         # It gives files to their owners.
@@ -87,7 +87,7 @@ class Root:
         return done.stdout + done.stderr
 
     def run(self, *words: object) -> subprocess.CompletedProcess[str]:
-        """The program as it lies there; its own first line names /opt."""
+        """Run the installed program; its own first line names /opt."""
         program = self.path / "opt/cleanerd/bin"
         return subprocess.run(
             [program / "python3", "-sE", program / "cleanerd", *map(str, words)],
@@ -110,7 +110,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def system(tmp_path: Path) -> Root:
-    """A root with the host's own list of packages, so that what the package asks for is looked at."""
+    """A root with the host's own list of packages, so that the package's requirements are checked."""
     database = tmp_path / "root/var/lib/dpkg"
     for name in ("info", "updates", "triggers"):
         (database / name).mkdir(parents=True)
@@ -122,7 +122,7 @@ def system(tmp_path: Path) -> Root:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_installed_used_removed_purged(package: Path, system: Root, tmp_path: Path) -> None:
-    """Users, directories, units, completion; it cleans; what an operator wrote outlives a removal, nothing a purge."""
+    """Users, directories, units, completion; it cleans; an operator's files survive a removal, and no file a purge."""
     reported = system.dpkg("--install", package)
     assert "systemctl enable --now cleanerd" in reported
     assert {line.split(":")[0] for line in (system.path / "etc/passwd").open()} == {"kafka", "cleanerd"}

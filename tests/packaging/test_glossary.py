@@ -58,7 +58,7 @@ def test_forbidden_words_are_found_by_place(tmp_path: Path) -> None:
 
 
 def test_names_that_the_code_does_not_have_are_found(tmp_path: Path) -> None:
-    """After a rename: a docstring may only name what is in the code, in a string, or of others (``wait_for``)."""
+    """After a rename: a docstring may only name things in the code, in a string, or of others (``wait_for``)."""
     root = _tree(tmp_path)
     module = '"""As :func:`old_name` and ``new_name``, ``OldClass.run``, `NewClass`; not ``orders``, ``wait_for``."""\n'
     (root / "cleanerd/told.py").write_text(f"{module}\n\ndef new_name(): ...\n\n\nclass NewClass: ...\n")
@@ -73,8 +73,8 @@ def test_an_unknown_place_is_an_error(tmp_path: Path) -> None:
         check(_tree(tmp_path, PAGE.replace("names, text", "nowhere")))
 
 
-def test_the_glossary_names_words_to_hold() -> None:
-    """The page's table is read: a changed form would hold nothing."""
+def test_the_glossary_names_words_to_check() -> None:
+    """The page's table is read: with a changed form, no word would be checked."""
     words = forbidden((TOP / GLOSSARY).read_text())
     assert any("told" in word.words for word in words)
     assert all(word.words and word.use for word in words)

@@ -1,4 +1,4 @@
-"""The Helm chart, rendered by helm itself: Kubernetes' schemas, the alerts, what its settings mean to cleanerd."""
+"""The Helm chart, rendered by helm itself: Kubernetes' schemas, the alerts, and its settings as cleanerd reads them."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def _only(documents: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     return found
 
 
-def test_the_chart_takes_the_alerts_as_they_are() -> None:
-    """A link, no copy."""
+def test_the_chart_uses_the_alerts_unchanged() -> None:
+    """A link, not a copy."""
     assert (CHART / "files" / "cleanerd.rules.yml").resolve() == ALERTS.resolve()
 
 
 @needs_helm
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["claims", "hosts"])
-def test_kubernetes_takes_it(kind: str) -> None:
+def test_kubernetes_accepts_it(kind: str) -> None:
     """By its schemas, strictly; and the restricted profile: no user root, no capability, no privilege."""
     documents = _render("--set", f"kind={kind}", "--set", "claims.brokers=3")
     for document in documents:
@@ -85,7 +85,7 @@ def test_each_broker_has_its_own_pod_and_claim() -> None:
 
 @needs_helm
 @pytest.mark.slow
-def test_the_settings_are_read_as_they_were_given(tmp_path: Path) -> None:
+def test_the_settings_are_read_unchanged(tmp_path: Path) -> None:
     """Every type of value; Kubernetes shows a file of a ConfigMap through links."""
     given = ("cleanerd\\.mode=auto", "cleanerd\\.threads\\.per\\.log\\.dir=3", "cleanerd\\.topics\\.exclude={a,b*}")
     documents = _render(*(word for each in given for word in ("--set", f"settings.{each}")))
@@ -104,7 +104,7 @@ def test_the_settings_are_read_as_they_were_given(tmp_path: Path) -> None:
 @needs_helm
 @pytest.mark.slow
 def test_prometheus_gets_metrics_and_alerts() -> None:
-    """Each alert as it is in config/, and a job whose name the alerts look for."""
+    """Each alert as it is in config/, and a job with the name that the alerts use."""
     documents = _render("--set", "serviceMonitor.enabled=true", "--set", "prometheusRule.enabled=true")
     assert _only(documents, "PrometheusRule")["spec"] == yaml.safe_load(ALERTS.read_text())
     monitor, service = _only(documents, "ServiceMonitor"), _only(documents, "Service")
@@ -116,7 +116,7 @@ def test_prometheus_gets_metrics_and_alerts() -> None:
 @needs_helm
 @pytest.mark.slow
 def test_only_peers_reach_the_page() -> None:
-    """By default pods of the namespace, and cleanerd reaches nothing."""
+    """By default pods of the namespace, and cleanerd connects to nothing."""
     policy = _only(_render(), "NetworkPolicy")["spec"]
     assert policy["ingress"][0]["from"] == [{"podSelector": {}}]
     assert policy["egress"] == []

@@ -37,7 +37,7 @@ def _hook(root: Path, logs: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_what_was_staged_is_swapped_in(root: Path, shell: Shell) -> None:
+def test_a_staged_cleaning_is_swapped_in(root: Path, shell: Shell) -> None:
     logs = make(root)
     assert shell("stage", logs, "--force", "--quiet", "--now-ms", NOW, *COMPACT).code == 0
     done = _hook(root, logs)
@@ -46,7 +46,7 @@ def test_what_was_staged_is_swapped_in(root: Path, shell: Shell) -> None:
 
 
 @pytest.mark.long
-def test_without_a_plan_it_does_nothing(root: Path) -> None:
+def test_without_a_staged_cleaning_it_does_nothing(root: Path) -> None:
     logs = make(root)
     before = tree(logs, without=(".lock",))
     done = _hook(root, logs)
@@ -55,8 +55,8 @@ def test_without_a_plan_it_does_nothing(root: Path) -> None:
 
 
 @pytest.mark.long
-def test_beside_a_running_broker_it_gives_up(root: Path, shell: Shell) -> None:
-    """S-15: exit code 4, well before systemd's patience ends; the plan stays, and "-" lets the unit go on."""
+def test_it_gives_up_if_a_broker_runs(root: Path, shell: Shell) -> None:
+    """S-15: exit code 4, well before systemd's timeout; the staged cleaning stays, and with "-" the unit continues."""
     logs = make(root)
     assert shell("stage", logs, "--force", "--quiet", "--now-ms", NOW, *COMPACT).code == 0
     staged = tree(logs, without=(".lock",))

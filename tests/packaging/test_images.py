@@ -1,4 +1,4 @@
-"""Dockerfile and compose file: what can be known of them without an engine, and the build's steps done by hand."""
+"""Dockerfile and compose file, checked without an engine, and the build's steps done by hand."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def _stages() -> list[list[tuple[str, str]]]:
 
 
 def _from_context(stage: list[tuple[str, str]]) -> list[str]:
-    """What COPY takes from the repository."""
+    """The files that COPY takes from the repository."""
     copies = [argument.split() for name, argument in stage if name == "COPY" and not argument.startswith("--from")]
     return [source for words in copies for source in words[:-1]]
 
 
 def _ignored(path: str) -> bool:
-    """.dockerignore: the last pattern that matches the path, or a directory that it lies in, decides."""
+    """.dockerignore: the last pattern that matches the path, or a parent directory, decides."""
     ignored = False
     for line in (REPOSITORY / ".dockerignore").read_text().splitlines():
         if not line or line.startswith("#"):
@@ -63,7 +63,7 @@ def _ignored(path: str) -> bool:
 
 
 def test_bases_are_pinned() -> None:
-    """To a release and a digest: a tag may be moved. What is installed and what runs are the same Python."""
+    """To a release and a digest, because a tag may be moved. The installed Python and the running one are the same."""
     names = [stage[0][1].partition(" AS ")[2] for stage in _stages()]
     bases = [stage[0][1].split()[0] for stage in _stages()]
     assert names == ["build", "install", "spark", ""]
@@ -76,7 +76,7 @@ def test_bases_are_pinned() -> None:
 
 
 def test_the_image_runs_as_any_user_and_has_a_health_check() -> None:
-    """A user, a health check, no shell in between that would swallow SIGTERM; and state for any user."""
+    """A user, a health check, no shell in between that would swallow SIGTERM; and a state directory for any user."""
     final = dict(_stages()[-1])
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", final["USER"])
     assert json.loads(final["ENTRYPOINT"]) == ["cleanerd"]
@@ -89,7 +89,7 @@ def test_the_image_runs_as_any_user_and_has_a_health_check() -> None:
 
 
 def test_every_copied_file_exists() -> None:
-    """In the repository, and not kept back by .dockerignore."""
+    """In the repository, and not excluded by .dockerignore."""
     for stage in _stages():
         for source in _from_context(stage):
             assert (REPOSITORY / source).exists(), source
@@ -97,7 +97,7 @@ def test_every_copied_file_exists() -> None:
 
 
 def test_the_context_holds_sources_only() -> None:
-    """No build of this machine gets into the image: neither its kernel nor its agent, no caches, no history."""
+    """No build of this machine is in the image: neither its kernel nor its agent, no caches, no history."""
     builds = ["cleanerd/_kernel.abi3.so", "cleanerd/agent/cleanerd-agent.jar", "kernel/target/release", "target"]
     caches = [".git", ".venv", ".cache", "cleanerd/cli/__pycache__/x.pyc", "kernel/fuzz/Cargo.toml", "tests"]
     left_out = [*builds, *caches]
@@ -110,7 +110,7 @@ def test_the_context_holds_sources_only() -> None:
 
 @pytest.mark.long
 def test_the_build_stage_has_all_it_needs(tmp_path: Path) -> None:
-    """Its COPY and RUN steps on what .dockerignore lets through, in an empty directory: agent, kernel, wheel."""
+    """Its COPY and RUN steps on the files outside of .dockerignore, in an empty directory: agent, kernel, wheel."""
     context = tmp_path / "src"
     context.mkdir()
     for instruction, argument in _stages()[0]:
@@ -163,8 +163,8 @@ def test_compose_fits_together() -> None:
     assert services["agent"]["image"] == services["cleanerd"]["image"] == f"cleanerd:{__version__}"
 
 
-def test_compose_shares_what_broker_and_side_car_must_share() -> None:
-    """Log directory by the same path, the agent's jar, the user; nothing writable but these and the state."""
+def test_compose_shares_the_files_of_broker_and_side_car() -> None:
+    """Log directory by the same path, the agent's jar, the user; only these and the state are writable."""
     services = _compose()["services"]
     kafka, cleanerd = services["kafka"], services["cleanerd"]
     log_dir = kafka["environment"]["KAFKA_LOG_DIRS"]
@@ -178,11 +178,11 @@ def test_compose_shares_what_broker_and_side_car_must_share() -> None:
 
 
 def test_prometheus_and_grafana_find_it() -> None:
-    """The scrape's target is the service; the data source's id is the one that dashboards name."""
+    """The scrape's target is the service; the data source's id is the one in the dashboards."""
     scrape = yaml.safe_load((CONFIG / "prometheus/prometheus.yml").read_text())
     assert scrape["scrape_configs"][0]["static_configs"][0]["targets"] == ["cleanerd:10280"]
     hosts = _compose()["services"]["cleanerd"]["environment"]["CLEANERD_CLEANERD_HTTP_HOSTS"]
-    assert hosts == "cleanerd", "the name that Prometheus asks it by, or it is refused"
+    assert hosts == "cleanerd", "the name that Prometheus uses, or it is refused"
     (source,) = yaml.safe_load((CONFIG / "grafana/provisioning/datasources/prometheus.yml").read_text())["datasources"]
     assert source["url"] == "http://prometheus:9090"
     (provider,) = yaml.safe_load((CONFIG / "grafana/provisioning/dashboards/cleanerd.yml").read_text())["providers"]

@@ -1,4 +1,4 @@
-"""The examples for Kubernetes: its own schemas, strictly, and what a schema does not know."""
+"""The examples for Kubernetes: its own schemas, strictly, and rules that no schema has."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def test_the_manifests_fit_together(at: int) -> None:
             for kind in ("httpGet", "tcpSocket"):
                 if kind in container.get(probe, {}):
                     assert container[probe][kind]["port"] in ports
-        # A disk that cannot be read is no reason to start the daemon again and again.
+        # A disk that cannot be read is no reason to restart the daemon again and again.
         alive = container.get("livenessProbe", {}).get("httpGet")
         assert alive is None or alive["path"] == "/livez"
 
 
 @pytest.mark.parametrize("at", range(2))
-def test_nobody_may_do_more_than_needed(at: int) -> None:
+def test_no_more_rights_than_needed(at: int) -> None:
     """Kubernetes' restricted profile, and the one user that the agent answers (A-28)."""
     document = _sets()[at]
     pod = document["spec"]["template"]["spec"]
@@ -93,14 +93,14 @@ def test_nobody_may_do_more_than_needed(at: int) -> None:
 
 @pytest.mark.parametrize("at", range(2))
 def test_services_put_no_variables_into_the_pods(at: int) -> None:
-    """A Service named cleanerd would put CLEANERD_SERVICE_HOST into them, which is a warning at every start."""
+    """A Service named cleanerd would set CLEANERD_SERVICE_HOST in them, which is a warning at every start."""
     assert _sets()[at]["spec"]["template"]["spec"]["enableServiceLinks"] is False
     (reported,) = load_settings([], environ={"CLEANERD_SERVICE_HOST": "10.0.0.1"}).stray
-    assert "CLEANERD_SERVICE_HOST" in reported, "this is what it is for"
+    assert "CLEANERD_SERVICE_HOST" in reported, "this is its purpose"
 
 
 def test_side_car_and_broker_share_the_log_directory() -> None:
-    """By the same path; and the jar is where the broker looks for it."""
+    """By the same path; and the jar is where the broker expects it."""
     (document,) = (each for each in _documents("statefulset.yml") if each["kind"] == "StatefulSet")
     containers = {container["name"]: container for container in _containers(document)}
     variables = {
@@ -127,7 +127,7 @@ def test_side_car_and_broker_share_the_log_directory() -> None:
     assert containers["cleanerd"]["restartPolicy"] == "Always"
 
 
-def test_strimzi_gets_only_what_it_allows() -> None:
+def test_strimzi_gets_only_allowed_fields() -> None:
     """No container and no init container in the broker's pod; mounts below /mnt; no variable of Kafka's own."""
     pool, beside = _documents("strimzi.yml")
     template = pool["spec"]["template"]

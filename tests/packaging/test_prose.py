@@ -1,4 +1,4 @@
-"""What ``tools/prose.py`` finds on the users' pages: each of its rules, and exceptions that are not needed."""
+"""The findings of ``tools/prose.py`` on the users' pages: each of its rules, and unnecessary exceptions."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def rules(text: str) -> list[tuple[int, str]]:
     ],
 )
 def test_each_rule(text: str, expected: list[tuple[int, str]]) -> None:
-    """Only in text for readers: code has a width and nothing else, comments have nothing."""
+    """Only in text for readers: code has only a width, comments have no rules."""
     assert rules(text) == expected
 
 
 def test_exceptions() -> None:
-    """One silences its page and rule; one that silences nothing is reported with its reason."""
+    """An exception silences its page and rule; an unnecessary one is reported with its reason."""
     exception = {"page": "a", "rules": ["word"], "reason": "a name"}
     settings = {"exceptions": [exception]}
     assert prose.check({"a": "nobody"}, WORDS, settings) == []

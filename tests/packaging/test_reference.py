@@ -1,4 +1,4 @@
-"""The generated pages of the reference say what the program says."""
+"""The generated pages of the reference agree with the program."""
 
 from __future__ import annotations
 

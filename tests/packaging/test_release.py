@@ -1,4 +1,4 @@
-"""A release (`make release`): same bytes in every folder, what it lists, and a life from installation to removal."""
+"""A release (`make release`): same bytes in every folder, its lists, and its life from installation to removal."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ NAMES = {
 
 
 @pytest.mark.slow
-def test_licences_are_those_of_what_is_inside() -> None:
-    """Crates that are linked, and the C library inside one of them; none that only builds or tests."""
+def test_licences_are_those_of_the_contents() -> None:
+    """Linked crates, and the C library inside one of them; none that only builds or tests."""
     text = components.licences()
     named = set(re.findall(r"^={80}\n(\S+) \S+: \S", text, re.MULTILINE))
     assert {"lz4_flex", "pyo3", "zstd-sys", "zlib-rs"} <= named
@@ -51,7 +51,7 @@ def test_licences_are_those_of_what_is_inside() -> None:
 
 @pytest.mark.slow
 def test_the_list_of_components_is_complete() -> None:
-    """Crates, Python packages and what they require, the agent by its build; the same list each time."""
+    """Crates, Python packages and their requirements, the agent by its build; the same list each time."""
     agent = build_of_jar() or "none"
     text = components.sbom(__version__, PROJECT["dependencies"], agent, "2026-01-01T00:00:00Z")
     assert text == components.sbom(__version__, PROJECT["dependencies"], agent, "2026-01-01T00:00:00Z")
@@ -67,7 +67,7 @@ def test_the_list_of_components_is_complete() -> None:
 
 @pytest.mark.slow
 def test_each_command_has_a_man_page_with_its_options(tmp_path: Path) -> None:
-    """From the definitions; roff sees no control character in their words."""
+    """From the definitions; roff sees no control character in their text."""
     pages = dict(man.pages(cli, "cleanerd"))
     assert {"cleanerd", "cleanerd-plan", "cleanerd-config-check", "cleanerd-spark-audit"} <= pages.keys()
     plan = cli.get_command(click.Context(cli), "plan")
@@ -84,7 +84,7 @@ def test_each_command_has_a_man_page_with_its_options(tmp_path: Path) -> None:
 
 
 def _build(source: Path, clone: Path) -> Path:
-    """``make release`` in a clone of ``source``; what is not committed there counts, too."""
+    """``make release`` in a clone of ``source``, uncommitted changes included."""
     subprocess.run(["git", "clone", "--quiet", source, clone], check=True)
     difference = ["git", "diff", "HEAD", "--binary"]
     changed = subprocess.run(difference, cwd=source, check=True, capture_output=True).stdout
@@ -115,7 +115,7 @@ def test_the_same_bytes_in_another_folder(release: Path, tmp_path: Path) -> None
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_as_a_user_has_it(release: Path, tmp_path: Path) -> None:
+def test_a_users_installation(release: Path, tmp_path: Path) -> None:
     """Without an index: version, doctor, plan, a cleaning, the daemon; an uninstall leaves only state."""
     (wheel,) = release.glob("*.whl")
     environment, house = tmp_path / "venv", tmp_path / "wheels"

@@ -1,4 +1,4 @@
-"""docs/rules.md explains every id in the tree, none stands for two things, and what the pages point at exists."""
+"""docs/rules.md explains every id in the tree, no id has two meanings, and the targets of the pages exist."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POINTER = re.compile(r"`((?:[\w-]+/)+[\w-]+\.(?:py|rs|java|js|md|sh|service|pyi)
 
 @cache
 def _texts() -> dict[str, str]:
-    """Every text file that git knows, by its path."""
+    """Every text file in git, by its path."""
     listed = subprocess.run(["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=True).stdout
     suffixes = {".py", ".pyi", ".rs", ".java", ".md", ".toml", ".yml", ".yaml", ".service", ".sh", ".js", ".html"}
     names = [name for name in listed.split("\n") if Path(name).suffix in suffixes and (TOP / name).is_file()]
@@ -30,7 +30,7 @@ def _texts() -> dict[str, str]:
 
 @cache
 def _ids_by_file() -> dict[str, frozenset[str]]:
-    """The ids that each file names; of ``X-01 .. X-13`` the ends."""
+    """The ids in each file; of ``X-01 .. X-13`` the ends."""
     return {name: frozenset(ID.findall(text)) for name, text in _texts().items()}
 
 
@@ -40,7 +40,7 @@ def _rows() -> list[tuple[str, str]]:
 
 
 def test_every_id_in_the_tree_is_explained() -> None:
-    """Whoever has the repository alone has to understand every line of it."""
+    """The repository alone has to explain every line of it."""
     known = {rule for rule, _ in _rows()}
     assert len(known) > 200
     left_out = {"docs/rules.md", "tests/packaging/test_rules.py", "CHANGELOG.md"}
@@ -51,7 +51,7 @@ def test_every_id_in_the_tree_is_explained() -> None:
 
 
 def test_a_test_names_every_rule() -> None:
-    """By its id, or by a range such as ``C-37..C-52`` that it lies in."""
+    """By its id, or by a range that contains it, such as ``C-37..C-52``."""
     named: set[str] = set()
     for name, text in _texts().items():
         is_test = name.startswith(("tests/", "kernel/")) and name != "tests/packaging/test_rules.py"
@@ -70,8 +70,8 @@ def _between(family: str, first: str, last: str) -> set[str]:
     return {f"{family}-{head}.{number}" if head else f"{family}-{number}" for number in numbers}
 
 
-def test_no_id_stands_for_two_things() -> None:
-    """One row an id, ascending in its family, so that a second one is seen when it is written."""
+def test_no_id_has_two_meanings() -> None:
+    """One row per id, ascending in its family, so that a second one is noticed."""
     ids = [rule for rule, _ in _rows()]
     assert [rule for rule in ids if ids.count(rule) > 1] == []
 
@@ -82,8 +82,8 @@ def test_every_rule_has_a_sentence() -> None:
         assert len(rest.split("|")[0].split()) >= 2, rule
 
 
-def test_a_rule_points_at_the_module_that_holds_it() -> None:
-    """The path exists; where the product names the rule, the path is one of the places that do."""
+def test_a_rule_has_the_module_that_implements_it() -> None:
+    """The path exists; if the product names the rule, the path is one of these places."""
     for rule, rest in _rows():
         places = set(PATH.findall(rest))
         if rule.startswith("T-"):
@@ -99,7 +99,7 @@ def test_every_file_and_name_in_the_architecture_exists() -> None:
     """Every `file.py: name` of ARCHITECTURE.md and docs/where.md: the file is there, and the name is in it."""
     missing = []
     story, places = (TOP / "ARCHITECTURE.md").read_text(), (TOP / "docs" / "where.md").read_text()
-    assert len(story.split("\n")) <= 151, "a story; what leads to single modules stands in docs/where.md"
+    assert len(story.split("\n")) <= 151, "a story; docs/where.md leads to single modules"
     for path, name in POINTER.findall(story + places):
         homes = [home for home in (TOP / path, TOP / "cleanerd" / path) if home.exists()]
         if "/" not in path and not homes:

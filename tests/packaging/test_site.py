@@ -81,7 +81,7 @@ def test_nothing_is_requested_from_other_hosts() -> None:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The pages and what makes a site of them, to be changed."""
+    """A copy of the pages and of the site's build files, to be changed."""
     for name in ("docs", "tools", "examples"):
         shutil.copytree(REPOSITORY / name, tmp_path / "tree" / name)
     for name in ("mkdocs.yml", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "RELEASING.md"):
@@ -101,7 +101,7 @@ def _build(tree: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.long
 def test_it_is_built_without_a_network_and_loads_nothing(copy: Path) -> None:
-    """Every page is there; none of them names another host in what a browser loads by itself."""
+    """Every page exists; none of them makes a browser load a file from another host."""
     done = _build(copy)
     assert done.returncode == 0, done.stdout + done.stderr
     site = copy.parent / "site"
@@ -118,7 +118,7 @@ def test_it_is_built_without_a_network_and_loads_nothing(copy: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("page", "anchor"), [("nowhere", ""), ("faq", "#no-such-heading"), ("../NOWHERE", "")])
-def test_a_link_that_leads_nowhere_fails_the_build(copy: Path, page: str, anchor: str) -> None:
+def test_a_broken_link_fails_the_build(copy: Path, page: str, anchor: str) -> None:
     """A page, a heading, a file of the tree."""
     changed = copy / "docs" / "daemon.md"
     changed.write_text(f"{changed.read_text()}\n[more]({page}.md{anchor})\n")

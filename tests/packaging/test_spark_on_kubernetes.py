@@ -42,12 +42,12 @@ def _settings() -> dict[str, str]:
     words = _words()
     messages = [words[at + 1] for at, word in enumerate(words) if word == "--conf"]
     found = dict(each.split("=", 1) for each in messages)
-    assert len(found) == len(messages), "nothing is said twice"
+    assert len(found) == len(messages), "nothing is given twice"
     return found
 
 
 def _options_of_spark() -> str:
-    """All texts in the classes of Spark that read options."""
+    """All option names in the classes of Spark that read options."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     jars = Path(str(spec.origin)).parent / "jars"
@@ -76,7 +76,7 @@ def test_its_options_are_sparks() -> None:
 
 
 def test_its_command_is_cleanerds() -> None:
-    """Behind the driver's program stands a command line that cleanerd takes; the driver is what the image links."""
+    """A command line of cleanerd follows the driver's program, which is the one that the image links."""
     words = _words()
     assert words[0] == "spark-submit"
     assert words[words.index("--deploy-mode") + 1] == "cluster"
@@ -113,7 +113,7 @@ def test_the_manifests_fit_together() -> None:
 
 @pytest.mark.parametrize("release", ["1.29", "1.37"])
 def test_the_template_is_a_pod(release: str) -> None:
-    """By Kubernetes' schema, with the container that Spark is told of, for the image's user, restricted."""
+    """By Kubernetes' schema, with the container whose name Spark has, for the image's user, restricted."""
     (text,) = _documents()["ConfigMap"]["data"].values()
     template = yaml.safe_load(text)
     kubernetes_validate.validate({**template, "metadata": {"name": "x"}}, release, strict=True)
@@ -129,4 +129,4 @@ def test_the_template_is_a_pod(release: str) -> None:
     user = template["spec"]["securityContext"]
     stage = (TOP / "Dockerfile").read_text().partition(" AS spark\n")[2].partition("\nFROM ")[0]
     assert f"USER {user['runAsUser']}:{user['runAsGroup']}" in stage
-    assert f"useradd --uid {user['runAsUser']} " in stage, "Java asks for the name of its user"
+    assert f"useradd --uid {user['runAsUser']} " in stage, "Java needs the name of its user"

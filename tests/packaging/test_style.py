@@ -1,4 +1,4 @@
-"""What linters do not know: calls that nobody can read, docstrings that say nothing, and test files as libraries."""
+"""Checks that linters do not have: unreadable calls, empty docstrings, and test files used as libraries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHECKED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.
 
 @cache
 def _nodes() -> list[tuple[str, ast.AST]]:
-    """Every node of the packages' modules that is looked at here, with its place."""
+    """Every node of the checked modules, with its place."""
     return [
         (f"{name}:{getattr(node, 'lineno', 1)}", node)
         for package in ("cleanerd", "cleanerd_lab")
@@ -36,8 +36,8 @@ def _by_position(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 @pytest.mark.long
-def test_nobody_has_to_count_arguments() -> None:
-    """More than a few facts have names: keyword-only arguments, or a value object that is made by name."""
+def test_more_than_a_few_arguments_have_names() -> None:
+    """Keyword-only arguments, or a value object that is built with names."""
     many = [
         f"{place}: {node.name} takes {_by_position(node)}"
         for place, node in _nodes()
@@ -52,8 +52,8 @@ def test_nobody_has_to_count_arguments() -> None:
 
 
 @pytest.mark.slow
-def test_a_docstring_says_something() -> None:
-    """``Write and close.`` below ``def close`` says nothing that the name did not."""
+def test_a_docstring_adds_information() -> None:
+    """``Write and close.`` below ``def close`` only repeats the name."""
     short = [
         f"{place}: {text}"
         for place, node in _nodes()
@@ -65,7 +65,7 @@ def test_a_docstring_says_something() -> None:
 
 
 def _imports_of_test_modules(text: str) -> list[str]:
-    """The imports in ``text`` that take a test module, or a name out of one."""
+    """The imports in ``text`` of a test module, or of a name from one."""
     return [
         found[0].strip()
         for found in IMPORT.finditer(text)
@@ -85,7 +85,7 @@ def test_no_file_imports_a_test_module() -> None:
 
 
 def test_an_import_of_a_test_module_is_found() -> None:
-    """In every form, and no helper is taken for one."""
+    """In every form, and no helper is reported as one."""
     forms = (
         "from tests.cli.test_undo import DIRTY",
         "    from tests.cli.test_undo import (\n    DIRTY,\n)",

@@ -1,4 +1,4 @@
-"""The units: what systemd says of them, and that cleanerd works under what they forbid."""
+"""The units: systemd's verdict, and that cleanerd works under their restrictions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _copy(tmp_path: Path) -> Path:
 
 
 def _verify(unit: Path) -> str:
-    """What ``systemd-analyze verify`` has to say, and its exit code where that is not 0."""
+    """The output of ``systemd-analyze verify``, and its exit code if that is not 0."""
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", unit.name],
         cwd=unit.parent,
@@ -54,8 +54,8 @@ def _verify(unit: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cleanerd.service", "kafka.service"])
-def test_verify_has_nothing_to_say(tmp_path: Path, name: str) -> None:
-    """With every drop-in; /bin/true where the program will be."""
+def test_verify_reports_nothing(tmp_path: Path, name: str) -> None:
+    """With every drop-in; /bin/true replaces the program."""
     assert _verify(_copy(tmp_path) / name) == ""
 
 
@@ -69,7 +69,7 @@ def test_verify_reads_the_drop_ins(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("drop_in", [None, "log-dirs.conf", "observe-user.conf"])
 def test_exposure(tmp_path: Path, drop_in: str | None) -> None:
-    """What an attacker could do with the daemon, as systemd counts it: 0 nothing, 10 everything."""
+    """The damage that an attacker could do with the daemon, by systemd's scale: 0 none, 10 everything."""
     unit = tmp_path / "cleanerd.service"
     text = UNIT.read_text()
     if drop_in is not None:
@@ -90,7 +90,7 @@ def test_exposure(tmp_path: Path, drop_in: str | None) -> None:
 
 
 def test_the_daemon_is_the_broker_s_user_and_nothing_more() -> None:
-    """A-28, S-14, S-60: the owner of the segments, so that no capability is needed; nothing writable but its state."""
+    """A-28, S-14, S-60: the owner of the segments, so that no capability is needed; only its state is writable."""
     settings = settings_of(UNIT)
     assert settings["User"] == settings["Group"] == ["kafka"]
     assert settings["CapabilityBoundingSet"] == settings["AmbientCapabilities"] == [""]
@@ -100,7 +100,7 @@ def test_the_daemon_is_the_broker_s_user_and_nothing_more() -> None:
 
 
 def test_it_is_restarted_unless_its_settings_are_wrong() -> None:
-    """Exit codes 2 and 3 stay what they are, however often it is started."""
+    """Exit codes 2 and 3 stay the same, however often it is started."""
     settings = settings_of(UNIT)
     assert settings["Type"] == ["notify"]
     assert settings["Restart"] == ["always"]
@@ -125,7 +125,10 @@ def test_no_hook_keeps_the_broker_from_starting(tmp_path: Path) -> None:
 
 
 def test_the_broker_starts_without_the_agent_s_jar() -> None:
-    """A-01: a JVM whose -javaagent names a missing jar does not start. The option goes with the jar's directory."""
+    """A-01: a JVM whose -javaagent names a missing jar does not start.
+
+    The option is removed with the jar's directory.
+    """
     (line,) = settings_of(SYSTEMD / "kafka.service.d" / "20-cleanerd-agent.conf")["EnvironmentFile"]
     optional, path = line[0], Path(line[1:])
     assert optional == "-"
@@ -160,11 +163,11 @@ def test_the_agent_s_option_replaces_none_of_the_broker_s(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     assert "java.security.auth.login.config = /etc/kafka/jaas.conf" in done.stderr
     gone = _java({**unit, name: value.replace("/opt/cleanerd/agent", str(tmp_path))}, tmp_path)
-    assert gone.returncode != 0, "else the option was not read, and the agent was not there before either"
+    assert gone.returncode != 0, "otherwise the option was not read, and the agent was missing before, too"
 
 
 def test_users_and_directories(tmp_path: Path) -> None:
-    """The broker's user, one that only observes, and where settings and state lie."""
+    """The broker's user, one that only observes, and the places of settings and state."""
     (tmp_path / "etc").mkdir()
     for program, conf in (("systemd-sysusers", "sysusers.d"), ("systemd-tmpfiles", "tmpfiles.d")):
         options = ["--create"] if program == "systemd-tmpfiles" else []
@@ -206,15 +209,15 @@ def _in_sandbox(*command: str) -> subprocess.CompletedProcess[str]:
     ],
     ids=["file owners", "new code", "priorities", "reading"],
 )
-def test_the_sandbox_is_one(script: str, error: str) -> None:
-    """Else the test below would say nothing."""
+def test_the_sandbox_restricts(script: str, error: str) -> None:
+    """Otherwise the test below would prove nothing."""
     done = _in_sandbox(sys.executable, "-c", script)
     assert (error in done.stderr) if error else done.returncode == 0, done.stderr
 
 
 @pytest.mark.long
-def test_cleaning_needs_nothing_that_the_unit_forbids(tmp_path: Path) -> None:
-    """A clean with its lock, lease probe, threads and map under the unit's system calls, without a capability."""
+def test_cleaning_uses_nothing_that_the_unit_forbids(tmp_path: Path) -> None:
+    """A cleaning with its lock, lease probe, threads and map under the unit's system calls, without a capability."""
     logs = make(tmp_path)
     segment = logs / "orders-0" / f"{0:020d}.log"
     segment.chmod(0o640)
@@ -228,8 +231,8 @@ def test_cleaning_needs_nothing_that_the_unit_forbids(tmp_path: Path) -> None:
     assert stat.S_IMODE(segment.stat().st_mode) == 0o640
 
 
-def test_the_page_about_installing_knows_every_file() -> None:
-    """docs/install.md names what is shipped, and the unit names where the wheel puts that page."""
+def test_the_page_about_installing_lists_every_file() -> None:
+    """docs/install.md names every shipped file, and the unit has the path at which the wheel installs that page."""
     page = (REPOSITORY / "docs" / "install.md").read_text()
     for file in SYSTEMD.rglob("*"):
         if file.is_file():
@@ -241,7 +244,7 @@ def test_the_page_about_installing_knows_every_file() -> None:
 
 
 @pytest.mark.long
-def test_the_daemon_needs_nothing_that_the_unit_forbids(tmp_path: Path) -> None:
+def test_the_daemon_uses_nothing_that_the_unit_forbids(tmp_path: Path) -> None:
     """READY and WATCHDOG to the service manager, the page, SIGHUP, SIGTERM: all under the unit's system calls."""
     logs = make(tmp_path)
     state, runtime = tmp_path / "state", tmp_path / "run"

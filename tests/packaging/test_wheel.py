@@ -1,4 +1,4 @@
-"""The wheel: all of the package is in it, what operators need besides, and it runs where nothing else is installed."""
+"""The wheel: it has the whole package and the operators' files, and runs without any other installation."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_nothing_but_the_pipeline_needs_spark() -> None:
 
 
 def test_dependencies_are_pinned_and_listed() -> None:
-    """What the wheel asks for is what the constraints pin, or a build of today differs from one of tomorrow."""
+    """The wheel's requirements are those that the constraints pin, so that builds do not differ by their day."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     pinned = {line.split("==")[0].lower().replace("_", "-") for line in (REPOSITORY / "constraints.txt").open()}
     names = {entry.split(">")[0].split("<")[0].lower() for entry in project["dependencies"]}
@@ -64,7 +64,7 @@ def test_dependencies_are_pinned_and_listed() -> None:
 
 
 def test_every_file_has_the_version_of_pyproject(tmp_path: Path) -> None:
-    """Each place that names the version is seen, and set together with the others."""
+    """Every place with the version is found, and set together with the others."""
     assert versions.wanted() == __version__
     assert versions.differing(REPOSITORY, __version__) == []
     for name in versions.PLACES:
@@ -78,7 +78,7 @@ def test_every_file_has_the_version_of_pyproject(tmp_path: Path) -> None:
 
 
 def test_shared_files_are_added_and_listed(tmp_path: Path) -> None:
-    """The list of contents knows what was added, so that uninstalling takes it away; twice the same bytes."""
+    """The list of contents has the added files, so that uninstalling removes them; the same bytes each time."""
     plain = tmp_path / "cleanerd-1.0-py3-none-any.whl"
     with zipfile.ZipFile(plain, "w") as wheel:
         wheel.writestr("cleanerd/__init__.py", "")
@@ -118,7 +118,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.long
 def test_the_wheel_holds_all_of_the_package(built: Path) -> None:
-    """Kernel, agent, every tracked file of the package - the status page's too - and no more of it."""
+    """Kernel, agent, every tracked file of the package - the status page's too - and no more."""
     (path,) = built.glob("*.whl")
     assert path.name.startswith(f"cleanerd-{__version__}-cp311-abi3-manylinux")
     with zipfile.ZipFile(path) as wheel:
@@ -128,7 +128,7 @@ def test_the_wheel_holds_all_of_the_package(built: Path) -> None:
         )
         tops = ("cleanerd/", "cleanerd_lab/", "pyspark_kafka_segments/")
         package = {name for name in wheel.namelist() if name.startswith(tops)}
-    assert "pyspark_kafka_segments/__init__.py" in package, "where Spark looks for data sources"
+    assert "pyspark_kafka_segments/__init__.py" in package, "where Spark searches data sources"
     assert package == {
         *_tracked("cleanerd", "cleanerd_lab", "pyspark_kafka_segments"),
         "cleanerd/_kernel.abi3.so",
@@ -138,7 +138,7 @@ def test_the_wheel_holds_all_of_the_package(built: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_source_distribution_builds_what_it_says(built: Path) -> None:
+def test_the_source_distribution_can_be_built(built: Path) -> None:
     """All sources of package, kernel and agent; nothing of tests, caches, secrets."""
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
@@ -151,7 +151,7 @@ def test_the_source_distribution_builds_what_it_says(built: Path) -> None:
 
 @pytest.mark.long
 def test_it_runs_in_an_empty_environment(built: Path, tmp_path: Path) -> None:
-    """pip, the wheel and what it asks for; then from another directory, without this repository in sight."""
+    """pip, the wheel and its requirements; then from another directory, without access to this repository."""
     environment = tmp_path / "venv"
     venv.create(environment, with_pip=True)
     pip = [str(environment / "bin/pip"), "--disable-pip-version-check", "--quiet"]

@@ -1,4 +1,4 @@
-"""What users read has no ids of rules in it, and nobody is sent to a document that is not in the tree."""
+"""Texts for users have no ids of rules, and no references to documents outside of the tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TOP = Path(__file__).resolve().parents[2]
 CARRIERS = ("cleanerd/verify/kinds.py",)
-"""Modules whose strings hold ids: the finding's rule in ``verify --json``, beside its name."""
+"""Modules whose strings hold ids: the finding's rule in ``verify --json``, next to its name."""
 
 FOR_USERS = ("README.md", "docs", "config", "systemd", "examples", "Dockerfile", "cleanerd/daemon/http/page")
 QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
@@ -35,7 +35,7 @@ def _files(*places: str) -> list[Path]:
 
 
 def strings_of(source: str) -> Iterator[tuple[int, str]]:
-    """(line, text) of every string that is no docstring: messages, help texts, log events, metrics' help."""
+    """(line, text) of every string that is not a docstring: messages, help texts, log events, metrics' help."""
     tree = ast.parse(source)
     silent = {
         id(line.value)
@@ -57,7 +57,7 @@ def helps_of(source: str) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.long
 def test_no_message_names_a_rule() -> None:
-    """Python: every string that is no docstring, and the docstrings that are ``--help``."""
+    """Python: every string that is not a docstring, and the docstrings that are ``--help``."""
     found = []
     for path in _files("cleanerd/*.py"):
         name = str(path.relative_to(TOP))
@@ -68,7 +68,7 @@ def test_no_message_names_a_rule() -> None:
 
 
 def test_no_message_of_the_kernel_or_the_agent_names_a_rule() -> None:
-    """Rust and Java: every string in quotes, comments left out."""
+    """Rust and Java: every string in quotes, without comments."""
     found = []
     java = ("agent/src/*.java", "agent/unix/*.java", "agent/stub/*.java")
     for path in _files("kernel/src/*.rs", "kernel/python/src/*.rs", *java):
@@ -80,7 +80,7 @@ def test_no_message_of_the_kernel_or_the_agent_names_a_rule() -> None:
 
 
 def test_no_page_for_users_names_a_rule() -> None:
-    """README, docs (the two for developers apart), settings, units, examples, the status page without its comments."""
+    """README, docs (except the two for developers), settings, units, examples, the status page without its comments."""
     found = []
     for path in _files(*FOR_USERS):
         name = str(path.relative_to(TOP))
@@ -94,7 +94,7 @@ def test_no_page_for_users_names_a_rule() -> None:
 
 
 @pytest.mark.slow
-def test_nobody_is_sent_to_a_document_that_is_not_here() -> None:
+def test_every_referenced_document_is_in_the_tree() -> None:
     """Numbers of issues and sections of papers that readers do not have explain nothing."""
     suffixes = {".py", ".pyi", ".rs", ".java", ".md", ".toml", ".yml", ".js", ".sh", ".service"}
     tracked = {str(path.relative_to(TOP)) for path in _files(".")}
@@ -111,8 +111,8 @@ def test_nobody_is_sent_to_a_document_that_is_not_here() -> None:
     assert found == []
 
 
-def test_the_search_sees_what_it_searches() -> None:
-    """A message, a part of one, and a help text are seen; what only developers read is not."""
+def test_the_search_finds_its_targets() -> None:
+    """A message, a part of one, and a help text are found; text for developers is not."""
     source = '@click.command("x")\ndef f():\n    """Help (U-13)."""\n    raise E(f"no {x} (C-45)")\n'
     source += 'def g():\n    """S-09."""\n'
     assert [text for _, text in strings_of(source) if ID.search(text)] == [" (C-45)"]

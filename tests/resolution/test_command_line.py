@@ -1,4 +1,4 @@
-"""What a running broker was told on its command line wins over its server.properties (U-24)."""
+"""Settings on a running broker's command line override its server.properties (U-24)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_it_wins_while_the_broker_runs(tmp_path: Path) -> None:
+def test_they_apply_while_the_broker_runs(tmp_path: Path) -> None:
     """The last batch of a producer that the broker knows stays, and it may know it for longer than its file says."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": good()})
     properties = tmp_path / "server.properties"
@@ -51,5 +51,5 @@ def test_it_wins_while_the_broker_runs(tmp_path: Path) -> None:
     ],
 )
 def test_as_kafka_reads_it(words: list[str], found: dict[str, str]) -> None:
-    """Of two the later one; Kafka does not start with an option that has no setting."""
+    """Of two the later one; Kafka does not start with an option without a setting."""
     assert overrides_in(words) == found

@@ -1,4 +1,4 @@
-"""Who cleans a partition, and what limits that, for the date of an erasure (U-85)."""
+"""Which cleaner cleans a partition, and its limits, for the date of an erasure (U-85)."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def facts(
         pytest.param(None, "kafka", id="no daemon"),
     ],
 )
-def test_who_cleans(tmp_path: Path, daemon: dict[str, str] | None, expected: str) -> None:
+def test_the_cleaner_of_a_partition(tmp_path: Path, daemon: dict[str, str] | None, expected: str) -> None:
     """Only a daemon that swaps live keeps a date by itself."""
     assert facts(tmp_path, daemon).cleaned_by == expected
 
 
 def test_where_kafkas_cleaner_does_not_clean(tmp_path: Path) -> None:
-    """Another strategy, a topic that it is kept away from, and one whose configuration is not known."""
+    """Another strategy, a topic that it skips, and one whose configuration is unknown."""
     assert facts(tmp_path / "1", None, compaction_strategy="timestamp").cleaned_by == "operator"
     kept_away = {"min_cleanable_dirty_ratio": "1", "max_compaction_lag_ms": str(NO_LIMIT_MS)}
     assert facts(tmp_path / "2", None, **kept_away).cleaned_by == "operator"

@@ -1,4 +1,4 @@
-"""Which log directories the daemon looks after."""
+"""The log directories that the daemon manages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def settings(tmp_path: Path, *more: str) -> Any:
 
 @pytest.mark.parametrize("key", ["log.dirs", "log.dir"])
 def test_log_directories_of_the_broker(tmp_path: Path, key: str) -> None:
-    """Ours, else the broker's; each once; never with the state directory inside."""
+    """Ours, otherwise the broker's; each once; never with the state directory inside."""
     properties = tmp_path / "server.properties"
     properties.write_text(f"{key}={tmp_path}/a, {tmp_path}/b,{tmp_path}/a\n")
     reported = f"cleanerd.broker.properties={properties}"
@@ -36,10 +36,10 @@ def test_log_directories_of_the_broker(tmp_path: Path, key: str) -> None:
 
 
 @pytest.mark.parametrize("named", ["data", "./data,{0}/b", "{0}/b, data"])
-def test_log_directories_that_depend_on_where_the_broker_was_started(
+def test_log_directories_relative_to_the_brokers_start_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
-    """Whatever lies there by the same name: cleanerd is started elsewhere."""
+    """Whatever has the same name here: cleanerd is started elsewhere."""
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path)
     properties = tmp_path / "server.properties"
@@ -50,8 +50,8 @@ def test_log_directories_that_depend_on_where_the_broker_was_started(
     assert log_dirs_of(settings(tmp_path, reported, f"cleanerd.log.dirs={tmp_path}/c")) == (tmp_path / "c",)
 
 
-def test_a_directory_that_has_two_names(tmp_path: Path) -> None:
-    """By the first one: the daemon refused to start, because "cleanerd run" - it itself - had the directory already."""
+def test_a_directory_with_two_names(tmp_path: Path) -> None:
+    """By the first one: the daemon refused to start, because "cleanerd run" - itself - already had the directory."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "link").symlink_to("a")
@@ -62,8 +62,8 @@ def test_a_directory_that_has_two_names(tmp_path: Path) -> None:
     assert log_dirs_of(found, known=(tmp_path / "a",)) == (first, second, third), "a reload that adds the link"
 
 
-def test_a_file_of_the_broker_that_is_none(tmp_path: Path) -> None:
-    """It was damage, exit code 5, as of a log."""
+def test_a_broken_file_of_the_broker(tmp_path: Path) -> None:
+    """It was reported as damage, exit code 5, as of a log."""
     properties = tmp_path / "server.properties"
     properties.write_text("# ours\nlog.dirs=\\uZZZZ\n")
     with pytest.raises(ConfigError) as raised:

@@ -1,4 +1,4 @@
-"""What keeps a partition from being cleaned is kept for all of its topic, and holds no memory of who met it (U-35)."""
+"""An error that concerns a whole topic is cached for it, and holds no memory of the callers that met it (U-35)."""
 
 from __future__ import annotations
 

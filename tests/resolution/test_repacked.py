@@ -34,7 +34,7 @@ def _printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[in
 
 @pytest.mark.parametrize("grows", [True, False])
 def test_every_report_names_it(capsys: pytest.CaptureFixture[str], tmp_path: Path, grows: bool) -> None:
-    """OP-23: ``plan``, ``explain`` and ``spark profile``; a log that packs as well as before is not named."""
+    """OP-23: ``plan``, ``explain`` and ``spark profile``; a log that compresses as well as before is not named."""
     logs = well_packed_log(3)
     if not grows:
         value = random.Random(4).randbytes(9000).hex().encode()
@@ -55,7 +55,7 @@ def test_an_exact_plan_refuses_as_the_cleaning_does(capsys: pytest.CaptureFixtur
     assert _printed(capsys, "plan", "--exact", "--force", path, *OPTIONS)[0] == 0
 
 
-def test_what_shows_nothing(tmp_path: Path) -> None:
+def test_logs_without_a_result(tmp_path: Path) -> None:
     """Batches without compression, a damaged segment, none at all, and one batch larger than the sample."""
     file = tmp_path / "a.log"
     packed = packed_better(0, [(b"k", b"v" * 90)])

@@ -1,4 +1,4 @@
-"""ZooKeeper mode behind TLS and a login: how the running broker is asked, without a broker."""
+"""ZooKeeper mode with TLS and a login: the query to the running broker, without a broker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule require
 
 
 class Requested:
-    """In the place of a connection."""
+    """Replaces a connection."""
 
     def __init__(self, servers: str, client: Any, *, connect_seconds: float) -> None:
         assert connect_seconds > 0
@@ -80,10 +80,10 @@ def settings(tmp_path: Path, text: str, *more: str) -> Settings:
     return load_settings([], words, environ={})
 
 
-def test_a_metadata_log_that_was_left_behind(tmp_path: Path, log_dir: LogDir) -> None:
-    """U-40: the cluster had begun to move to KRaft and went back: its topics go by ZooKeeper, whatever stands there.
+def test_an_old_metadata_log(tmp_path: Path, log_dir: LogDir) -> None:
+    """U-40: the cluster had begun to move to KRaft and went back: ZooKeeper has its topics, whatever the log contains.
 
-    While it moves its controllers write to that log twice a second.
+    During a move, its controllers write to that log twice a second.
     """
     directory = write_metadata(log_dir.path, topics={"orders": {"cleanup.policy": "delete"}})
     none = load_settings([], [f"cleanerd.state.dir={tmp_path / 'none'}"], environ={})
@@ -99,7 +99,7 @@ def test_a_metadata_log_that_was_left_behind(tmp_path: Path, log_dir: LogDir) ->
 
 
 def test_the_broker_is_queried_with_the_login_of_the_file(tmp_path: Path, log_dir: LogDir) -> None:
-    """U-40: the file names the brokers and the login; bootstrap.servers of the settings counts before it."""
+    """U-40: the file has the brokers and the login; bootstrap.servers of the settings overrides it."""
     reported = cached_topics(settings(tmp_path, LOGIN), log_dir, running=True)
     assert (reported.topics["orders"].values, reported.warnings) == ({"cleanup.policy": "compact"}, ())
     assert Requested.by == ("kafka-1:9093", "SASL_PLAINTEXT", "hunter2")
@@ -119,7 +119,7 @@ def test_the_broker_is_queried_with_the_login_of_the_file(tmp_path: Path, log_di
 def test_an_obstacle_is_a_warning_without_the_password(
     tmp_path: Path, log_dir: LogDir, text: str, message: str
 ) -> None:
-    """The daemon goes on, and no password is in its log."""
+    """The daemon continues, and no password is in its log."""
     reported = cached_topics(settings(tmp_path, text), log_dir, running=True)
     assert reported.topics == {}
     (warning,) = reported.warnings
@@ -127,8 +127,8 @@ def test_an_obstacle_is_a_warning_without_the_password(
     assert "hunter2" not in warning
 
 
-def test_each_log_directory_of_a_broker_asks_for_its_own_topics(tmp_path: Path, log_dir: LogDir) -> None:
-    """U-40, U-46: what another one, or a copy, asked a moment ago says nothing of it, and is not forgotten."""
+def test_each_log_directory_of_a_broker_queries_its_own_topics(tmp_path: Path, log_dir: LogDir) -> None:
+    """U-40, U-46: a recent answer for another directory, or a copy, does not apply to it, and is not forgotten."""
     path = make_log_dir(tmp_path / "d2", {"users-0": two_groups()})
     (path / "meta.properties").write_text((log_dir.path / "meta.properties").read_text())
     reported = settings(tmp_path, LOGIN)
@@ -141,7 +141,7 @@ def test_each_log_directory_of_a_broker_asks_for_its_own_topics(tmp_path: Path, 
 
 
 def test_the_age_of_an_answer_counts_by_topic(tmp_path: Path, log_dir: LogDir) -> None:
-    """U-40: the broker ran on for hours in which only its other log directory asked; a policy may have changed."""
+    """U-40: for hours only its other log directory was queried; a policy may have changed."""
     path = make_log_dir(tmp_path / "d2", {"users-0": two_groups()})
     (path / "meta.properties").write_text((log_dir.path / "meta.properties").read_text())
     reported, users = settings(tmp_path, LOGIN), read_log_dir(path)
@@ -157,8 +157,8 @@ def test_the_age_of_an_answer_counts_by_topic(tmp_path: Path, log_dir: LogDir) -
     assert set(found.topics) == {"orders"}
 
 
-def test_log_directories_that_ask_at_the_same_time(tmp_path: Path, log_dir: LogDir) -> None:
-    """U-40: each look thread asks for its own; who writes last keeps what the other one was told."""
+def test_log_directories_that_query_at_the_same_time(tmp_path: Path, log_dir: LogDir) -> None:
+    """U-40: every scan thread queries for its own; the last one to store keeps the answers of the other."""
     path = make_log_dir(tmp_path / "d2", {"users-0": two_groups()})
     (path / "meta.properties").write_text((log_dir.path / "meta.properties").read_text())
     reported = settings(tmp_path, LOGIN)

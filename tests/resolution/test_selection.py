@@ -1,4 +1,4 @@
-"""Which partitions an operator's words mean: one place for every verb and the daemon."""
+"""The partitions that an operator's arguments select: one function for all commands and the daemon."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ def chosen(*words: str, partial: bool = False) -> PartitionSelection:
     ],
 )
 def test_words(words: list[str], expected: list[str]) -> None:
-    """A partition, else a topic, else a pattern for either."""
+    """A partition, otherwise a topic, otherwise a pattern for either."""
     assert sorted(map(str, chosen(*words))) == sorted(expected)
 
 
-def test_what_a_pattern_finds_is_not_named() -> None:
-    """A pattern means what would be worked on anyway; who names a topic means it, compacted or not."""
+def test_partitions_of_a_pattern_are_not_explicit() -> None:
+    """A pattern selects compacted partitions; a topic's own name selects it, compacted or not."""
     both = chosen("orders-*", "carts")
     assert [str(name) for name in both.named] == ["carts-0"]
     assert TopicPartition("orders-eu", 0) in both
 
 
 def test_all_or_nothing() -> None:
-    """Every unknown word is named, with what is near; a known one beside them selects nothing."""
+    """Every unknown name is reported, with similar ones; a known one next to them selects nothing."""
     with pytest.raises(ConfigError) as caught:
         chosen("orders-0", "nope-0", "cart", "x*")
     assert str(caught.value) == "nope-0, cart, x*: no such partition (did you mean carts? in /logs)"
 
 
-def test_many_names_that_mean_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is near is found all the same.
+def test_many_unknown_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Similar names are found nevertheless.
 
-    The daemon's loop waits for it: beside 13,000 partitions each word took a second, and a list of another host's names
-    was the end of it by systemd's watchdog.
+    The daemon's loop waits for it: with 13,000 partitions each name took a second, and a list of another host's names
+    let systemd's watchdog end the daemon.
     """
     known = [TopicPartition(f"service-{topic}.events", number) for topic in range(1000) for number in range(10)]
     compared: list[str] = []
@@ -70,7 +70,7 @@ def test_many_names_that_mean_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         compared.extend(names)
         return nearest(word, names, **more)
 
-    # How much is compared shows nowhere else but in the time.
+    # The number of comparisons shows nowhere else but in the time.
     monkeypatch.setattr(difflib, "get_close_matches", counting)
     words = ["service-777.event-7", *(f"nope-{number}" for number in range(499))]
     with pytest.raises(ConfigError) as caught:
@@ -81,8 +81,8 @@ def test_many_names_that_mean_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(compared) <= 3 * 500
 
 
-def test_words_that_mean_nothing_are_not_everything() -> None:
-    """Where a directory cannot be read its partitions are unknown: the other directories are not cleaned instead."""
+def test_unknown_names_do_not_select_everything() -> None:
+    """The partitions of an unreadable directory are unknown: the other directories are not cleaned instead."""
     nothing = chosen("payments-0", partial=True)
     assert nothing
     assert len(nothing) == 0
@@ -91,6 +91,6 @@ def test_words_that_mean_nothing_are_not_everything() -> None:
 
 
 @pytest.mark.parametrize("word", ["__cluster_metadata", "__cluster_metadata-0"])
-def test_the_metadata_log_is_nobodys(word: str) -> None:
+def test_the_metadata_log_cannot_be_selected(word: str) -> None:
     with pytest.raises(RefusedError, match="never cleaned"):
         chosen(word)

@@ -39,7 +39,7 @@ def test_the_lower_one(
     ends: tuple[tuple[int, int] | None, tuple[int, int] | None],
     expected: int,
 ) -> None:
-    """The lower of two offsets; none where the log became shorter in between."""
+    """The lower of two offsets; none if the log became shorter in between."""
     log_dir = read_log_dir(make_log_dir(tmp_path / "logs", {"orders-0": dirty()}))
     first = replace(log_dir, high_watermarks={NAME: early, OTHER: 9}, recovery_points={NAME: late})
     second = replace(log_dir, high_watermarks={NAME: late}, recovery_points={NAME: early, OTHER: 9})
@@ -52,7 +52,7 @@ def test_the_lower_one(
 
 
 def test_another_directory_in_its_place(tmp_path: Path) -> None:
-    """What was read of a disk that was replaced is no earlier reading of the new one."""
+    """A reading of a disk that was replaced is not an earlier reading of the new one."""
     path, readings = make_log_dir(tmp_path / "logs", {"orders-0": dirty()}), CheckpointPairs(settle_seconds=0.0)
     ends = {NAME: (0, 0)}
     for _ in range(2):
@@ -66,7 +66,7 @@ def test_another_directory_in_its_place(tmp_path: Path) -> None:
 
 
 def test_where_logs_end(tmp_path: Path) -> None:
-    """Base and size of the active segment; what cannot be read is left out."""
+    """Base and size of the active segment; an unreadable partition is left out."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": dirty(), "good-0": good()})
     (path / "good-0" / "leader-epoch-checkpoint").write_text("x")
     size = (path / "orders-0" / f"{6:020d}.log").stat().st_size

@@ -1,4 +1,4 @@
-"""What is too young in the metadata log, by a clock that may have jumped (U-23, U-42)."""
+"""Entries of the metadata log that are too recent, by a clock that may have jumped (U-23, U-42)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DAY_MS = 86_400_000
 
 @pytest.mark.parametrize("ahead_ms", [0, DAY_MS])
 def test_a_clock_that_jumped_ahead(tmp_path: Path, ahead_ms: int) -> None:
-    """By the new time nothing would be young any more, and what was never committed would count."""
+    """By the new time no entry would be too recent any more, and uncommitted ones would be used."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": good()})
     log = write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}}) / f"{0:020d}.log"
     now = wall_ms() - ahead_ms
@@ -76,7 +76,7 @@ def test_tombstones_of_a_topic_of_the_last_minutes(
     ],
 )
 def test_a_metadata_log_that_is_not_found(tmp_path: Path, running: bool, is_found: bool, waits: bool | None) -> None:
-    """U-70: a running broker in KRaft mode has one, in a directory that is not named here or does not answer."""
+    """U-70: a running broker in KRaft mode has one, in a directory that is not configured here or does not answer."""
     second = make_log_dir(tmp_path / "second", {"orders-0": good()})
     first = make_log_dir(tmp_path / "first", {})
     log = write_metadata(first, topics={"orders": {"cleanup.policy": "compact"}}) / f"{0:020d}.log"

@@ -1,4 +1,4 @@
-"""Brokers in ZooKeeper mode: topics' configuration by the broker's word, kept for when it is down."""
+"""Brokers in ZooKeeper mode: the broker reports its topics' configuration, which is stored for when it is stopped."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def broker() -> Iterator[ZooKeeperBroker]:
 
 
 def fill(broker: ZooKeeperBroker) -> dict[bytes, bytes]:
-    """Three keys again and again, in several segments; returns what is the latest of each."""
+    """Three keys again and again, in several segments; returns the latest value by key."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
     latest = {}
     for row in range(60):
@@ -94,7 +94,7 @@ def facts(directory: Path, state: Path, *servers: str, running: bool) -> BrokerF
 
 
 def set_queried(file: Path, queried_ms: int) -> None:
-    """Set the time of a broker's last report, and of each topic in it."""
+    """Set the time of a broker's last report, and that of its topics."""
     memory = json.loads(file.read_text())
     (broker,) = memory["brokers"]
     for report in (broker, *broker["topics"].values()):
@@ -102,10 +102,10 @@ def set_queried(file: Path, queried_ms: int) -> None:
     file.write_text(json.dumps(memory))
 
 
-def test_queried_while_it_runs_and_believed_when_it_does_not(
+def test_queried_while_it_runs_and_stored_for_when_it_does_not(
     broker: ZooKeeperBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """U-40, U-24, U-18: without the broker's word no topic of ZooKeeper mode is known to be compacted."""
+    """U-40, U-24, U-18: without the broker's report no topic of ZooKeeper mode is known to be compacted."""
     (directory,), state = broker.log_dirs, tmp_path / "state"
     latest = fill(broker)
     assert not facts(directory, state, running=True).topic_config("orders").policy_known
@@ -142,8 +142,8 @@ def test_queried_while_it_runs_and_believed_when_it_does_not(
     assert len(left) < 60
 
 
-def test_another_cluster_is_not_believed(broker: ZooKeeperBroker, tmp_path: Path) -> None:
-    """U-40: the log directory of one cluster and the address of another: nothing is kept of what it says."""
+def test_another_cluster_is_not_trusted(broker: ZooKeeperBroker, tmp_path: Path) -> None:
+    """U-40: the log directory of one cluster and the address of another: none of its answer is stored."""
     copied = tmp_path / "copy"
     copied.mkdir()
     text = (broker.log_dirs[0] / "meta.properties").read_text()
@@ -168,9 +168,9 @@ class SecondBroker(ZooKeeperBroker):
 
 
 def test_the_broker_itself_is_queried(broker: ZooKeeperBroker, tmp_path: Path) -> None:
-    """U-40, U-24: any broker of a cluster answers, each by its own server.properties. Whichever is named as server.
+    """U-40, U-24: any broker answers, each by its own server.properties, whichever is configured as server.
 
-    It comes last: for a while the cluster goes on naming the second broker, which is gone.
+    It comes last: for a while the cluster still lists the second broker, which is stopped.
     """
     if not broker.running:
         broker.start()
@@ -197,7 +197,7 @@ def test_the_broker_itself_is_queried(broker: ZooKeeperBroker, tmp_path: Path) -
 
 
 def test_zookeeper_mode_keeps_old_formats() -> None:
-    """U-18: no release after 3.9 has ZooKeeper, whatever else is unknown; the operator's word is stronger."""
+    """U-18: no release after 3.9 has ZooKeeper, whatever else is unknown; the operator's setting overrides it."""
     assert converts(None, None, None, zookeeper=True)[0] is False
     assert converts(None, None, None)[0] is True
     assert converts((4, 0), None, None, zookeeper=True)[0] is True

@@ -1,1 +1,1 @@
-"""What several rooms of the tests share: encoders, log directories, the kernel's twin."""
+"""Helpers of several test directories: encoders, log directories, the kernel's reference."""

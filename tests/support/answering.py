@@ -1,4 +1,4 @@
-"""A server on 127.0.0.1 that answers every GET as a test says."""
+"""A server on 127.0.0.1 that answers every GET with the test's response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """Serve ``answer``; gives host and port."""
+    """Serve ``answer``; yields host and port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -14,9 +14,9 @@ _PIECE_BYTES: Final = 16 << 20
 
 
 def zeros_batch(base_offset: int, value_bytes: int, *, key: bytes = b"k") -> bytes:
-    """Two records of ``key``, so that the first is superseded; the second has so many zeros for a value.
+    """Two records of ``key``, so that the first is superseded; the second has a value of this many zeros.
 
-    zstd, in frames of 16 MiB each: what makes it needs no more memory than that.
+    zstd, in frames of 16 MiB each, so that making it needs no more memory than that.
     """
     first = record(0, key, b"old")
     head = bytes((0,)) + varint(0) + varint(1) + varint(len(key)) + key + varint(value_bytes)
@@ -27,7 +27,7 @@ def zeros_batch(base_offset: int, value_bytes: int, *, key: bytes = b"k") -> byt
 
 
 def crowded_batch(base_offset: int, records: int) -> bytes:
-    """So many records of a key, as small as a keyed record can be."""
+    """This many records of a key, as small as a keyed record can be."""
     return _sealed(base_offset, records, _packed(b"".join(record(delta, b"k", b"") for delta in range(records))))
 
 

@@ -1,4 +1,4 @@
-"""A plugin of pytest: stop after a time, and write down how each test ended.
+"""A plugin of pytest: stop after a time, and store the outcome of every test.
 
 ``--until`` stops the run at a moment: a test that has not begun by then is not run and is counted. ``--outcomes`` names
 a file that gets the counts and the node ids of the failed tests as JSON.
@@ -30,7 +30,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
 
 
 class Recorder:
-    """Keeps the worst outcome of each test (set-up, call, clean-up), and the number of collected tests."""
+    """Keeps the worst outcome per test (set-up, call, clean-up), and the number of collected tests."""
 
     def __init__(self) -> None:
         self._outcomes: dict[str, str] = {}

@@ -15,9 +15,10 @@ _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Files in ``place``: ``ca.pem`` trusts; ``NAME.pem`` is a key and its chain, ``NAME.p12`` and ``NAME.jks`` too.
+    """Files in ``place``.
 
-    NAME is ``server`` (127.0.0.1 and localhost), ``client``, ``stranger`` (of an authority of its own).
+    ``ca.pem`` is the authority; ``NAME.pem`` is a key and its chain, ``NAME.p12`` and ``NAME.jks`` too. NAME is
+    ``server`` (127.0.0.1 and localhost), ``client``, ``stranger`` (of another authority).
     """
 
     place: Path

@@ -1,4 +1,4 @@
-"""A fault injector at the seam of `apply`: the i-th change of a file fails, or ends everything (U-29)."""
+"""A fault injector below `apply`: the i-th change of a file fails, or ends the process (U-29)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 class FailingFiles(PartitionFiles):
-    """The real thing, whose change number ``failing`` (from 0; -1: none) fails with ``errno`` and is not done.
+    """Changes files, except that change number ``failing`` (from 0; -1: none) fails with ``errno`` and is not done.
 
-    ``done`` lists what was done. ``lasting``: every later change fails as well, like a disk that has gone read-only.
+    ``done`` has the completed changes. ``lasting``: every later change fails as well, as on a disk that became
+    read-only.
     """
 
     def __init__(self, path: Path, failing: int = -1, errno: int = 0, *, lasting: bool = False) -> None:
@@ -37,11 +38,11 @@ class FailingFiles(PartitionFiles):
 
 
 class Killed(BaseException):
-    """The process is gone: not even its own tidying up happens."""
+    """The process is killed: not even its own cleanup happens."""
 
 
 class Injector:
-    """Lets so many changes of files pass; the next one fails, once, or it and all later ones never happen."""
+    """Lets this many changes of files pass; then the next one fails, or it and all later ones never happen."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = -1
@@ -59,7 +60,7 @@ class Injector:
             self.left -= self.left > 0
             real(files, operation)
 
-        # The one seam for changes of a broker's files, far below what a test calls.
+        # The one interface for changes of a broker's files, far below the functions that a test calls.
         monkeypatch.setattr(PartitionFiles, "_system_call", call)
 
     def arm(self, after: int, *, kills: bool) -> None:
@@ -73,5 +74,5 @@ class Injector:
 
 @pytest.fixture
 def injector(monkeypatch: pytest.MonkeyPatch) -> Injector:
-    """Not armed."""
+    """An injector that is not armed."""
     return Injector(monkeypatch)

@@ -1,7 +1,7 @@
-"""A stand-in for the agent in a broker's JVM: its socket and its protocol, over the files of a directory (U-29).
+"""A fake of the agent in a broker's JVM: its socket and its protocol, over the files of a directory (U-29).
 
-It does with renames what a broker does with its own methods, so that what is asked of it can be seen; and it can be
-told to misbehave. Real brokers are asked by ``tests/brokers/``.
+It does with renames what a broker does with its own methods, so that tests see the requests; and it can misbehave.
+``tests/brokers/`` use real brokers.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class HangUp(Exception):  # noqa: N818
 class FakeAgent:
     """Serves ``log_dir`` on ``socket_path``. Use it as a context manager.
 
-    ``faults``: by operation a queue of functions; the first is taken for the next request of that operation. It gets
-    the agent and the request, and may return raw bytes to send, return None to go on as usual, or raise
-    :class:`Refusal` or :class:`HangUp`.
+    ``faults``: by operation a queue of functions; the first is used for the next request of that operation. It gets the
+    agent and the request, and may return raw bytes to send, return None for the usual answer, or raise :class:`Refusal`
+    or :class:`HangUp`.
     """
 
     log_dir: Path
@@ -85,7 +85,7 @@ class FakeAgent:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        # What was asked for last writes the checkpoint, also when who asked is gone: its directory must still be there.
+        # The last request writes the checkpoint, even if its client has disconnected: its directory must still exist.
         with self._lock:
             serving = list(self._serving)
         for thread in serving:
@@ -101,7 +101,7 @@ class FakeAgent:
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
     def stop(self) -> None:
-        """Be gone, as a broker that was killed is: the socket's name stays."""
+        """Stop as a killed broker does: the socket's name stays."""
         if self._listener is not None:
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
@@ -112,18 +112,18 @@ class FakeAgent:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def forget(self) -> None:
-        """As after a start of the broker: what was swapped is not remembered."""
+        """As after a restart of the broker: it forgets earlier swaps."""
         self._done.clear()
         self._witnesses.clear()
 
     def busy(self) -> bool:
-        """Whether somebody is being served, also one who is dead meanwhile."""
+        """Whether a client is being served, also one that has died meanwhile."""
         return bool(self._connections)
 
     def wait_until_left(self) -> None:
-        """Until nobody is served: what a client asked for that was killed is done all the same, as by a broker."""
+        """Wait until no client is served: a killed client's request is completed nevertheless, as by a broker."""
         with socket.socket(socket.AF_UNIX) as last, last.makefile("rb") as answer:
-            last.connect(str(self.socket_path))  # who came before is let in before
+            last.connect(str(self.socket_path))  # earlier clients are accepted first
             last.sendall(b'{"id": 0, "op": "info"}\n')
             assert answer.readline()
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -152,15 +152,15 @@ class FakeAgent:
             self._connections.add(connection)
             self.most_connections = max(self.most_connections, len(self._connections))
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
-            with self._lock:  # nobody waits for one that is not started yet
+            with self._lock:  # no client waits for an agent that is not started yet
                 thread.start()
                 self._serving.append(thread)
 
     def _serve(self, connection: socket.socket) -> None:
-        # An error of ours: the test is over and its directory gone.
+        # The test is over and its directory deleted, so this is an error of ours.
         with connection, contextlib.suppress(OSError, HangUp, CleanerdError), connection.makefile("rb") as lines:
             for line in lines:
-                if line.endswith(b"\n"):  # who is killed may have sent a part of one
+                if line.endswith(b"\n"):  # a killed client may have sent a part of a request
                     connection.sendall(self._answer(json.loads(line)))
         self._connections.discard(connection)
 
@@ -181,7 +181,7 @@ class FakeAgent:
     # -- operations ---------------------------------------------------------------------------------------------------
 
     def do_info(self, _request: dict[str, Any]) -> dict[str, Any]:
-        """A broker that is fine, but for ``info``."""
+        """A healthy broker, except for ``info``."""
         meta = read_log_dir(self.log_dir).meta
         return {
             "protocol": 1,
@@ -233,7 +233,7 @@ class FakeAgent:
         }
 
     def do_log(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What the checkpoint files say, but for ``facts``."""
+        """The values of the checkpoint files, except for ``facts``."""
         log_dir = read_log_dir(self.log_dir)
         name = next((each for each in log_dir.partitions if _is(each, request)), None)
         if name is None:
@@ -261,7 +261,7 @@ class FakeAgent:
         }
 
     def do_producers(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Those of ``producers`` that are asked for."""
+        """The requested ones of ``producers``."""
         return {"active": [row for row in self.producers if row[0] in request["ids"]]}
 
     def do_swap(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -290,7 +290,7 @@ class FakeAgent:
         return self._done[identity]
 
     def do_checkpoint(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Remember it, and write it where the broker's cleaner does; not if another segment lies below it."""
+        """Store it, and write it where the broker's cleaner does; not if another segment is below it."""
         facts, clean = self.do_log(request), request.get("clean")
         below = [segment for segment in facts["segments"] if segment[0] < request["offset"]]
         if clean is not None and not facts["compares_clean"]:
@@ -344,7 +344,7 @@ class FakeAgent:
 
 
 def _digest_of_aborted(path: Path, below: int) -> str:
-    """U-32: of the entries of all transaction indexes, in the order of the log (F-8)."""
+    """U-32: a digest of the entries of all transaction indexes, in the order of the log (F-8)."""
     digest = hashlib.sha256()
     for index in sorted(path.glob("*.txnindex")):
         for _, *numbers, _ in struct.iter_unpack(">hqqqq", index.read_bytes()):
@@ -375,13 +375,13 @@ def hang_up(_agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
 
 
 def do_and_hang_up(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
-    """Carry it out; the answer is lost."""
+    """Carry out the request; the answer is lost."""
     getattr(agent, f"do_{request['op']}")(request)
     raise HangUp
 
 
 def do_and_forget(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
-    """Carry it out; the answer is lost, and the broker starts anew and remembers nothing."""
+    """Carry out the request; the answer is lost, and the broker restarts and forgets it."""
     getattr(agent, f"do_{request['op']}")(request)
     agent.forget()
     raise HangUp

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def refusal(call: Callable[..., object], *arguments: object) -> CorruptionError | None:
-    """The CorruptionError of ``call(*arguments)``, None when it gives an answer; any other exception goes through."""
+    """The CorruptionError of ``call(*arguments)``, None if it returns; any other exception passes through."""
     try:
         call(*arguments)
     except CorruptionError as error:
@@ -23,7 +23,7 @@ def refusal(call: Callable[..., object], *arguments: object) -> CorruptionError 
 
 
 def label(value: object) -> str:
-    """Test ids: what is expected, not the bytes."""
+    """Test ids: the expected result, not the bytes."""
     return "" if isinstance(value, bytes) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""Somebody who owns a directory and plants names in it, and a file and a directory of somebody else (U-33)."""
+"""Hostile names in another user's directory, and a file and a directory of root as their targets (U-33)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Victim:
         return cls(file, directory)
 
     def state(self) -> list[tuple[Any, ...]]:
-        """All that must not change; a hard link changes the number of names, and nothing else."""
+        """Everything that must not change; a hard link changes only the number of names."""
         found: list[tuple[Any, ...]] = []
         for path in (self.file, self.directory, *sorted(self.directory.rglob("*"))):
             status = path.lstat()
@@ -56,7 +56,7 @@ class Victim:
 
 
 def plant(path: Path, what: str, victim: Victim) -> bool:
-    """Put ``what`` at ``path`` in the place of what is there; False where that makes no difference."""
+    """Put ``what`` at ``path``, replacing the file there; False if that makes no difference."""
     if path.is_dir() and not path.is_symlink():
         if what in {"directory", "hard link"}:
             return False
@@ -98,10 +98,10 @@ def give_all(root: Path, uid: int = OWNER) -> None:
 
 
 class Recorder:
-    """Every name below ``root`` that this process opens, makes, or gives to something.
+    """Every name below ``root`` that this process opens, makes, or passes to a function.
 
-    The functions of ``os`` say which directory a name is relative to; an audit hook sees what does not go through
-    them, and nothing may escape both.
+    The functions of ``os`` show which directory a name is relative to; an audit hook sees the other calls, so that none
+    is missed.
     """
 
     _FUNCTIONS: Final = ("open", "mkdir", "rename", "link", "unlink", "rmdir", "chown", "utime", "chmod", "replace")
@@ -164,8 +164,8 @@ class Recorder:
             self._unseen.add(path.rpartition("/")[2])
 
 
-def plants_for_ever(target: Path, names: list[Path]) -> None:
-    """What the other process does."""
+def plant_endlessly(target: Path, names: list[Path]) -> None:
+    """The work of the other process."""
     while True:
         for name in names:
             planted = f"{name}.planted"
@@ -187,7 +187,7 @@ def planter(target: Path, names: list[Path]) -> Iterator[None]:
             os.setgroups([])
             os.setgid(OWNER)
             os.setuid(OWNER)
-            plants_for_ever(target, names)
+            plant_endlessly(target, names)
         finally:
             os._exit(1)
     try:

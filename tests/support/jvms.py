@@ -36,7 +36,7 @@ def fetch_jvm(release: str) -> Path:
 
 
 def image(folder: Path, *more: str) -> Path:
-    """``java`` of an image with what Kafka needs and the modules ``more``, made by jlink of the JDK here."""
+    """``java`` of an image with Kafka's modules and ``more``, made by jlink of the local JDK."""
     assert shutil.which("jlink"), "jlink is missing: install the Debian package openjdk-17-jdk-headless"
     modules = (
         "java.base", "java.logging", "java.management", "java.naming", "java.security.jgss", "java.security.sasl",

@@ -6,7 +6,7 @@ import os
 from typing import Final
 
 LENGTH: Final = float(os.environ.get("LENGTH", "1"))
-"""So many times as many histories, states and kills."""
+"""The factor for the number of histories, states and kills."""
 
 
 def at_length(count: int) -> int:
@@ -15,5 +15,5 @@ def at_length(count: int) -> int:
 
 
 def one_in(count: int) -> int:
-    """Of what a long test cannot play all, it plays one in so many; all, where it is to be long enough."""
+    """A test that is too long for all cases runs one in this many; all, if LENGTH is large enough."""
     return max(1, round(count / LENGTH))

@@ -1,7 +1,7 @@
-"""Whole log directories for tests: what a stopped broker leaves, made from the bytes of batches.
+"""Whole log directories for tests: the files of a stopped broker, made from the bytes of batches.
 
-The index entries are placed by a few lines of this module's own (F-6/7.1), so that they check the kernel's and are not
-checked by it. ``tests/support/logs.py`` makes the batches.
+A few lines of this module compute the index entries (F-6/7.1), so that they check the kernel's and are not checked by
+it. ``tests/support/logs.py`` makes the batches.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Producer:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What a partition directory holds. The segment with the highest base is the active one.
+    """The contents of a partition directory. The segment with the highest base is the active one.
 
-    ``aborted``: entries of the transaction indexes by segment: producer id, first, last and last stable offset.
-    What is None follows from the batches: high watermark and recovery point are the log end offset, there is no entry
-    in the cleaner's checkpoint and none for the log start offset.
+    ``aborted``: entries of the transaction indexes by segment: producer id, first, last and last stable offset. Fields
+    with None follow from the batches: high watermark and recovery point are the log end offset, there is no entry in
+    the cleaner's checkpoint and none for the log start offset.
     """
 
     segments: Mapping[int, bytes]
@@ -72,7 +72,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A batch as it lies in a segment, decoded in plain Python."""
+    """A batch of a segment, decoded in plain Python."""
 
     header: BatchHeader
     records: tuple[Record, ...]
@@ -154,7 +154,7 @@ def write_segment(path: Path, base: int, data: bytes, *, indexes: bool = True, i
 
 
 def write_aborted(path: Path, base: int, entries: Sequence[tuple[int, int, int, int]]) -> None:
-    """The transaction index of a segment: producer id, first, last and last stable offset of each."""
+    """The transaction index of a segment: (producer id, first, last, last stable offset) per entry."""
     rows = np.array([(0, 0, *entry) for entry in entries], dtype=TXN_ENTRY)
     (path / f"{base:020d}.txnindex").write_bytes(rows.tobytes())
 
@@ -228,9 +228,9 @@ def read_segments(path: Path) -> dict[int, list[StoredBatch]]:
 
 
 def tree(path: Path, *, without: Sequence[str] = (".lock",)) -> dict[str, tuple[object, ...]]:
-    """Everything under ``path`` but the names in ``without``: mode, owner, inode, modification time, and the bytes.
+    """Everything under ``path`` except the names in ``without``: mode, owner, inode, modification time, and the bytes.
 
-    A directory's own time is left out: whoever makes and removes a staging directory moves it.
+    A directory's own time is left out, because a staging directory changes it.
     """
     found: dict[str, tuple[object, ...]] = {}
     for entry in sorted(path.rglob("*")):

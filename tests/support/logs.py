@@ -1,4 +1,4 @@
-"""Encoder for test logs: v2 batches field by field, so that a test can also say what no broker would write.
+"""Encoder for test logs: v2 batches field by field, so that a test can also write what no broker would.
 
 Only the codecs and the CRC come from the kernel; the layout (F-2) is written out here on its own.
 """
@@ -40,7 +40,7 @@ HAS_DELETE_HORIZON = 0x40
 
 LZ4 = 3
 LZ4_CHECKSUM_V0 = b"\x1a"
-"""What magic 0 has in place of 0x82, the right one, in the frames that Kafka writes (KAFKA-3160)."""
+"""The value of magic 0 instead of 0x82, the right one, in the frames that Kafka writes (KAFKA-3160)."""
 
 BASE_TIMESTAMP_MS = 1_700_000_000_000
 
@@ -85,7 +85,7 @@ def encode_record(record: Record, *, offset_delta: int, timestamp_delta: int) ->
 
 
 def seal(batch: bytes) -> bytes:
-    """Put the length and the CRC of a v2 batch right: for tests that damage what lies behind them."""
+    """Correct the length and the CRC of a v2 batch: for tests that damage other bytes."""
     sealed = bytearray(batch)
     sealed[8:12] = struct.pack(">i", len(sealed) - 12)
     sealed[17:21] = struct.pack(">I", _kernel.crc32c(np.frombuffer(bytes(sealed[21:]), np.uint8)))
@@ -115,8 +115,8 @@ def encode_batch(
     """Encode a v2 batch with right length and CRC.
 
     ``log_append_time``: the append time in ms, sets the timestamp type too. ``delete_horizon``: sets bit 6.
-    ``attributes`` replaces all bits, ``payload`` the (packed) records. Everything that is not given follows from the
-    records, as a producer would write it; an empty batch gets base and maximum timestamp -1.
+    ``attributes`` replaces all bits, ``payload`` the (compressed) records. Other fields follow from the records, as a
+    producer would write them; an empty batch gets base and maximum timestamp -1.
     """
     deltas: list[int] = []
     for record in records:
@@ -218,7 +218,7 @@ def encode_legacy(
 def encode_wrapper(
     offset: int, inner: bytes, *, magic: int = 1, codec: int = 1, timestamp: int = -1, append_time: bool = False
 ) -> bytes:
-    """Encode a compressed wrapper (F-3.1) around ``inner``: messages from :func:`encode_legacy`, one behind the other.
+    """Encode a compressed wrapper (F-3.1) around ``inner``: messages from :func:`encode_legacy`, one after the other.
 
     ``offset`` is that of the last message; in magic 1 those inside are relative.
     """

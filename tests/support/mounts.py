@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def mounted(place: Path, *how: str) -> Iterator[Path]:
-    """``place``, which comes into being if need be, with something mounted there by the words of ``mount``."""
+    """``place``, created if necessary, with a file system mounted by the arguments of ``mount``."""
     place.mkdir(parents=True, exist_ok=True)
     mount = ["mount", *how, str(place)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:

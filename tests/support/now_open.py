@@ -1,7 +1,7 @@
-"""What this process has open of files: for tests that nothing is left.
+"""The open files of this process, for tests that nothing is left.
 
-Compare by ``<=``: what an earlier test left to the garbage collector may go meanwhile. Sockets and pipes are left out:
-a client of Kafka's that an earlier test left goes on to look for its broker, and opens both again and again.
+Compare by ``<=``: leftovers of an earlier test may be collected meanwhile. Sockets and pipes are left out: a Kafka
+client of an earlier test keeps looking for its broker, and opens both again and again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def open_descriptors() -> set[str]:
-    """Their numbers, with what they are of."""
+    """The descriptors with their targets."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # that of the listing itself

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def other_process(path: Path, what: str, *, user: int = 0) -> Iterator[int]:
-    """A process that runs ``what`` with a log directory ``path``, and then waits; gives its id."""
+    """A process that runs ``what`` with a log directory ``path``, and then waits; yields its id."""
     code = (
         "import os, sys\nfrom pathlib import Path\n"
         "from cleanerd.fsio.held_file import DAEMON_FILE, HeldFile\nfrom cleanerd.swap.lock import LogDirLock\n"

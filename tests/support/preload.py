@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def compiled(source: Path, name: str) -> Path:
-    """The library made of ``source``; compiled when what lies there was made of another text."""
+    """The library made of ``source``; compiled if the existing one was made of another text."""
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
     target = Path(tempfile.gettempdir()) / f"cleanerd-{name}-{os.getuid()}-{digest}.so"
     if not target.exists():
@@ -28,7 +28,7 @@ def compiled(source: Path, name: str) -> Path:
 
 @contextmanager
 def preloading(library: Path, **reported: Path) -> Iterator[None]:
-    """What is started in the block has ``library``, and ``told`` in its environment."""
+    """Processes started in the block have ``library``, and ``reported`` in their environment."""
     names = {"LD_PRELOAD": str(library), **{name: str(value) for name, value in reported.items()}}
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(names)

@@ -1,6 +1,6 @@
-"""Batches and records read in plain Python, and refused where the format says so (F-1, F-2): half of the kernel's twin.
+"""Batches and records read in plain Python, and refused as the format says (F-1, F-2): half of the reference kernel.
 
-zstd is unpacked by the kernel: the standard library has none.
+The kernel decompresses zstd: the standard library cannot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SMALLEST_SIZE = (14, 22, 49)
 
 
 class CorruptError(Exception):
-    """What the kernel's CorruptLogError says, without the reason."""
+    """The attributes of the kernel's CorruptLogError, without the reason."""
 
     def __init__(self, position: int, base_offset: int, record: int = -1) -> None:
         super().__init__(position, base_offset, record)
@@ -126,7 +126,7 @@ def _parse_record(body: bytes, index: int, header: Header) -> Parsed:
 def records_of(
     header: Header, payload: bytes, wanted: Callable[[int], bool] = lambda _index: True
 ) -> Iterator[tuple[int, Parsed]]:
-    """The records that are ``wanted``, each with its number; of the others only the length is looked at."""
+    """The records that are ``wanted``, each with its number; of the others only the length is read."""
     if header.record_count > len(payload) // 7:
         raise BadBatchError
     whole = _Cursor(payload, -1)
@@ -141,7 +141,7 @@ def records_of(
 
 
 def control_type(header: Header, batch: bytes) -> int:
-    """The type of a control batch by its first record's key (F-2.7); -1: no control batch, or an emptied one."""
+    """The type of a control batch by its first record's key (F-2.7); -1: not a control batch, or an emptied one."""
     if header.magic < 2 or not header.attributes & 0x20 or header.record_count == 0:
         return -1
     if header.attributes & 7:
@@ -157,7 +157,7 @@ def control_type(header: Header, batch: bytes) -> int:
 
 
 def decompress(codec: int, data: bytes, limit: int) -> bytes:
-    """Unpack a payload; DamagedError."""
+    """Decompress a payload; DamagedError."""
     if codec != 4:
         return unpack(codec, data, limit)
     try:

@@ -1,6 +1,6 @@
-"""Checksums, the key hash and unpacking in plain Python: slow, exact, no line shared with the kernel.
+"""Checksums, the key hash and decompression in plain Python: slow, exact, no line shared with the kernel.
 
-zstd alone is missing (the standard library of Python 3.11 has none); the caller has to unpack it some other way.
+Only zstd is missing (the standard library of Python 3.11 has none); the caller has to decompress it in another way.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _gunzip(data: bytes, limit: int) -> bytes:
 
 
 def _gzip_header(data: bytes) -> int | None:
-    """Where the deflated bytes of a member begin; None where none begins: what follows a member then means nothing."""
+    """The start of a member's deflated bytes; None if no member begins: bytes after a member then mean nothing."""
     if len(data) < 10 or data[:3] != b"\x1f\x8b\x08":
         return None
     flags, at = data[3], 10

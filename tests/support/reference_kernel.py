@@ -1,8 +1,8 @@
-"""The kernel's twin: every call of ``cleanerd/_kernel.pyi`` in plain Python. Slow, exact. The map is in reference_map.
+"""The reference kernel: every call of ``cleanerd/_kernel.pyi`` in plain Python, slow and exact.
 
-Columns are lists. The twin raises its own ``CorruptError`` with the kernel's attributes except the reason, and
-ValueError where the kernel does. Packing is the kernel's own: packed bytes depend on the library, and that they unpack
-to the right thing is tested against ``reference_codecs``.
+``reference_map`` has the map. Columns are lists. The reference raises its own ``CorruptError`` with the kernel's
+attributes except the reason, and ValueError where the kernel does. Compression is the kernel's own: compressed bytes
+depend on the library, and ``reference_codecs`` tests that they decompress to the right bytes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Chunk:
 
 
 def scan_headers(data: bytes, position: int, *, verify_crc: bool = False) -> Batches:
-    """Twin of ``scan_headers``."""
+    """Reference of ``scan_headers``."""
     walk, table = Walk(data, position), Batches()
     while front := walk.peek():
         header, batch = front
@@ -102,7 +102,7 @@ def read_version(value: bytes | None, encoding: str) -> int | None:
 
 
 def header_facts(record: Parsed, version: bytes | None, encoding: str, tombstone: bytes | None) -> tuple[int, int]:
-    """Version, and the flags from 4 on, of a record: of each header name the last one counts."""
+    """Version, and the flags from 4 on, of a record: of repeated header names the last one counts."""
     last = dict(record.headers)
     number, flags = 0, 4 * (record.attributes >> 5 & 1)
     if version in last:
@@ -125,7 +125,7 @@ def decode_chunk(
     verify_crc: bool = True,
     max_unpacked: int = 1 << 30,
 ) -> Chunk:
-    """Twin of ``decode_chunk``."""
+    """Reference of ``decode_chunk``."""
     walk, chunk, unpacked = Walk(data, position), Chunk(), 0
     while len(chunk.flags) < MANY_RECORDS and unpacked <= MANY_BYTES and (front := walk.peek()):
         header, batch = front
@@ -184,7 +184,7 @@ class Written:
     records_read: int = 0
 
     def add(self, header: Header, batch: bytes) -> None:
-        """One more written batch."""
+        """Add one more written batch."""
         self.position.append(len(self.data))
         self.size.append(len(batch))
         self.last_offset.append(header.last_offset)
@@ -204,7 +204,7 @@ def _encode(header: Header, payload: bytes) -> bytes:
 
 
 def _check_producer(header: Header) -> None:
-    """Refuse what C-54 refuses."""
+    """Refuse the batches that C-54 refuses."""
     transactional, control = header.attributes & 0x10, header.attributes & 0x20
     if header.producer_id == -1:
         bad = bool(transactional)
@@ -291,7 +291,7 @@ def rewrite_chunk(
     verify_crc: bool = True,
     max_unpacked: int = 1 << 30,
 ) -> Written:
-    """Twin of ``rewrite_chunk``; ``keep`` are the bits one by one."""
+    """Reference of ``rewrite_chunk``; ``keep`` are the bits one by one."""
     walk, written = Walk(data, position), Written()
     while len(written.data) < MANY_BYTES and (front := walk.peek()):
         header, batch = front
@@ -338,7 +338,7 @@ def rewrite_chunk(
 
 
 class IndexBuilder:
-    """Twin of ``IndexBuilder``: F-6/7.1 per batch."""
+    """Reference of ``IndexBuilder``: F-6/7.1 per batch."""
 
     def __init__(self, base: int, interval: int, *, max_offset_entries: int, max_time_entries: int) -> None:
         if min(base, interval, max_offset_entries, max_time_entries) < 0:
@@ -351,7 +351,7 @@ class IndexBuilder:
         self.latest, self.latest_offset, self.last_offset = -1, base, -1
 
     def append(self, batches: list[tuple[int, int, int]]) -> None:
-        """Append (size, last offset, max timestamp) of each batch."""
+        """Append (size, last offset, max timestamp) per batch."""
         for _, last_offset, _ in batches:
             if not 0 <= last_offset - self.base < 1 << 31:
                 raise ValueError(last_offset)
@@ -377,6 +377,6 @@ class IndexBuilder:
         return self.times
 
     def finish(self) -> tuple[bytes, bytes]:
-        """Twin of ``finish``."""
+        """Reference of ``finish``."""
         offsets = b"".join(struct.pack(">ii", *entry) for entry in self.offsets)
         return offsets, b"".join(struct.pack(">qi", *entry) for entry in self._with_time())

@@ -1,4 +1,4 @@
-"""Batches of magic 0 and 1 read and written in plain Python (F-3): the old half of the kernel's twin."""
+"""Batches of magic 0 and 1 read and written in plain Python (F-3): the old half of the reference kernel."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Opened:
 
 
 def open_legacy(header: Header, batch: bytes, *, verify_crc: bool, limit: int) -> Opened:
-    """Unpack as far as the frames inside; BadBatchError."""
+    """Decompress as far as the frames inside; BadBatchError."""
     outer = _parse(batch, -1, verify_crc=verify_crc)
     codec = header.attributes & 7
     if codec == 0:

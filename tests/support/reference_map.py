@@ -1,4 +1,4 @@
-"""The kernel's twin, the map: a dict."""
+"""The map of the reference kernel: a dict."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ MAX_ORDINAL = (1 << 39) - 2
 
 
 class OffsetMap:
-    """Twin of ``OffsetMap``: a dict with a capacity, from key to (has version, version, ordinal)."""
+    """Reference of ``OffsetMap``: a dict with a capacity, from key to (has version, version, ordinal)."""
 
     def __init__(self, memory_bytes: int, *, load: float = 0.85, versions: bool = False) -> None:
         line_bytes = 96 if versions else 64
@@ -40,7 +40,7 @@ class OffsetMap:
         self, key_hash: list[int], first_ordinal: int, mask: list[bool], *,
         version: list[int] | None = None, has_version: list[bool] | None = None, shard: int = 0, shards: int = 1,
     ) -> int:  # fmt: skip
-        """Twin of ``put_max``."""
+        """Reference of ``put_max``."""
         ranks = self._ranks(first_ordinal, mask, version, has_version)
         for row, key in self._rows(key_hash, mask, shard, shards):
             if key not in self.entries and len(self.entries) == self.capacity:
@@ -52,7 +52,7 @@ class OffsetMap:
         self, key_hash: list[int], first_ordinal: int, mask: list[bool], *,
         version: list[int], has_version: list[bool], shard: int = 0, shards: int = 1,
     ) -> list[bool]:  # fmt: skip
-        """Twin of ``update_existing``."""
+        """Reference of ``update_existing``."""
         ranks = self._ranks(first_ordinal, mask, version, has_version)
         found = [False] * len(mask)
         for row, key in self._rows(key_hash, mask, shard, shards):
@@ -62,7 +62,7 @@ class OffsetMap:
         return found
 
     def contains(self, key_hash: list[int], mask: list[bool], shard: int = 0, shards: int = 1) -> list[bool]:
-        """Twin of ``contains``."""
+        """Reference of ``contains``."""
         found = [False] * len(mask)
         for row, key in self._rows(key_hash, mask, shard, shards):
             found[row] = key in self.entries

@@ -34,12 +34,12 @@ READS_THE_LAST_ONES: Final[Mapping[str, Change]] = {
         "or found not in (self._version - 1, self._version):\n",
     ),
 }
-"""A release reads what the one before it wrote (docs/install.md)."""
+"""A release reads the files of the one before it (docs/install.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """An installed cleanerd. ``site`` is where its packages lie."""
+    """An installed cleanerd. ``site`` is the directory of its packages."""
 
     version: str
     site: Path
@@ -51,7 +51,7 @@ class Release:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process runs with that is to be this release, and not the tree's."""
+        """The environment of a process that uses this release, and not the tree's."""
         return {**os.environ, "PYTHONPATH": str(self.site), "PYTHONSAFEPATH": "1"}
 
     def command(self, *words: object) -> list[str]:
@@ -82,7 +82,7 @@ def this_release(folder: Path) -> Release:
 
 
 def next_release(folder: Path, more: Sequence[tuple[str, Change]] = (), jar: Path | None = None) -> Release:
-    """One that writes newer formats and reads those of today; ``more``: what else it does otherwise, by file.
+    """A release that writes newer formats and reads those of today; ``more``: its further changes, by file.
 
     ``jar``: its agent, if that is another build.
     """

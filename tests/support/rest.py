@@ -29,7 +29,7 @@ MOST_RETRIES: Final = 10
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the rest; the exit code."""
+    """Run the rest; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.rest")
     parser.add_argument("--minutes", type=float, help="begin no test after so many minutes")
     options = parser.parse_args(arguments)
@@ -69,7 +69,7 @@ def run_tests(outcomes: Path, until: float | None) -> dict[str, Any]:
 
 
 def passes_alone(name: str) -> bool:
-    """Whether one test passes with nothing beside it."""
+    """Whether one test passes when no other runs."""
     write(f"once more, alone: {name}\n")
     return subprocess.run([*PYTEST, name], check=False).returncode == 0
 

@@ -1,4 +1,4 @@
-"""Tests about two users: one owns the files, and somebody else comes along. Only root can be both."""
+"""Tests with two users: one owns the files, and the other accesses them. Only root can be both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ needs_root: Final = pytest.mark.skipif(
 )
 
 OTHER_UID: Final = 65534
-"""A user who owns nothing else."""
+"""A user without files of its own."""
 
 
 REPOSITORY = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""System calls that fail, or come back with less, when a test wants it."""
+"""System calls that fail, or return less, at a test's request."""
 
 from __future__ import annotations
 

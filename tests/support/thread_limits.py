@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def no_more_threads(monkeypatch: pytest.MonkeyPatch, prefix: str, *, after: int) -> None:
-    """From now on the system starts ``after`` threads whose name begins with ``prefix``, and no more."""
+    """From now on the system starts only ``after`` threads whose name begins with ``prefix``."""
     start, starts = threading.Thread.start, itertools.count()
 
     def limited(thread: threading.Thread) -> None:

@@ -66,7 +66,7 @@ class ZooKeeperBroker(Broker):
         }
 
     def _format(self) -> None:
-        """A broker in this mode makes its directories itself."""
+        """A broker in this mode creates its directories itself."""
 
     def _wait_until_it_serves(self) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
