@@ -262,7 +262,7 @@ def test_read_errors_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     output.close()
 
 
-def test_past_the_page_cache_where_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_direct_io_if_it_is_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-30: whole blocks directly, only the file's end through the cache."""
     real = os.write
     seen: list[tuple[bool, int]] = []

@@ -276,7 +276,7 @@ def test_unseen_bounds_hold_for_every_mixture(mixture: dict[int, float], chance:
     assert wide[1] >= high - 1e-6
 
 
-def test_unseen_bounds_meet_where_much_was_seen() -> None:
+def test_bounds_of_unsampled_keys_meet_with_a_large_sample() -> None:
     """Half of the keys come twice, and half of the log was read."""
     shares = np.zeros(MOST_MATCHES + 1)
     shares[:2] = 0.75, 0.25

@@ -156,7 +156,7 @@ def test_a_topic_that_was_created_again(tmp_path: Path, shown: int, goes: bool) 
     assert result.removed.tombstone == int(goes)
 
 
-def test_nothing_else_waits(tmp_path: Path) -> None:
+def test_no_other_removal_waits(tmp_path: Path) -> None:
     """U-70: superseded records are removed, lags and new horizons use the clock."""
     batches = encode_batch([Record(b"k", b"1", T0)], base_offset=0) + encode_batch(
         [Record(b"k", None, T0)], base_offset=1

@@ -243,7 +243,7 @@ def test_horizon_is_not_moved(root: Path) -> None:
     assert stored.header.delete_horizon_ms == NOW + 1000, "kept by a rewrite without tombstones"
 
 
-def test_clean_part_is_compared_with_the_dirty_part(root: Path) -> None:
+def test_clean_section_is_compared_with_the_dirty_section(root: Path) -> None:
     """C-45.3: clean records lose against dirty ones and never among themselves (R280-11)."""
     logs = {0: batch(0, ("a", "1"), ("a", "2"), ("b", "1")), 3: batch(3, ("b", "2"), ("c", "1")), 5: b""}
     make_log_dir(root, {NAME: Partition(logs, cleaner_offset=3)})

@@ -103,7 +103,7 @@ def test_a_batch_over_the_border(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert sorted(read_segments(root / NAME)) == [0, SPAN - 1, 2 * SPAN, END]
 
 
-def test_nothing_fits_the_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_batch_fits_the_first_piece(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The base stays, even as an empty segment: a loader that finishes the swap searches the old file from there."""
     log = keyed(SPAN + 5, ("a", "1")) + keyed(SPAN + 7, ("a", "2"))
     make_log_dir(root, {NAME: Partition({0: log, END: b""})})

@@ -307,7 +307,7 @@ def test_every_segment_that_decides_has_a_witness(tmp_path: Path) -> None:
     assert offsets(log_dir / NAME, 4) == [0, 2, 3]
 
 
-def test_a_staged_plan_moves_our_clean_point_alone(tmp_path: Path) -> None:
+def test_a_staged_cleaning_moves_only_our_checkpoint(tmp_path: Path) -> None:
     """U-10: on-start as offline."""
     log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("k", 1)), 2: b""})
     staged(log_dir)

@@ -121,7 +121,7 @@ LOGS: Final = [_partition(seed, cleaner_offset=offset) for seed, offset in ((11,
     load=st.floats(0.03, 0.85),
     topic=st.sampled_from([{}, {"compaction_strategy": "timestamp"}]),
 )
-def test_several_threads_write_what_one_thread_writes(
+def test_several_threads_and_one_thread_write_the_same(
     partition: Partition, workers: int, chunk_bytes: int, load: float, topic: dict[str, object]
 ) -> None:
     """OP-2, U-20: however the log is cut, and wherever the map becomes full."""

@@ -179,7 +179,7 @@ def test_with_append_time_the_records_keep_theirs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("convert", "outcome"), [(True, "cleaned"), (False, "refused")])
-def test_v1_takes_over_a_time_as_v2_only(tmp_path: Path, convert: bool, outcome: str) -> None:
+def test_v1_takes_over_a_time_only_as_v2(tmp_path: Path, convert: bool, outcome: str) -> None:
     """U-65: a batch of v1 has no time besides its records'. If it stays v1 nothing is cleaned, and that is reported."""
     old = encode_legacy(0, b"k", b"v", timestamp=T + 10)
     log_dir = log_of(tmp_path, {0: old, 1: encode_batch([rec("k", at=5), rec("y", at=700)], base_offset=1), 3: b""})

@@ -290,7 +290,7 @@ def is_claimed(scene: Scene) -> None:
     fcntl.flock(claim, fcntl.LOCK_EX)
 
 
-def is_open_elsewhere(scene: Scene) -> None:
+def is_open_in_another_process(scene: Scene) -> None:
     """As by a broker that holds no lock; with a running broker, every segment is open."""
     active = str(scene.partition / f"{6:020d}.log")
     _beside(scene, f"import sys; file = open({active!r}, 'ab'); print(flush=True); sys.stdin.read()")

@@ -41,7 +41,7 @@ def test_several_directories(root: Path, shell: Shell) -> None:
     assert shell.clean(root / "nowhere", "--json").code == 3
 
 
-def test_a_pattern_cleans_what_is_compacted(root: Path, shell: Shell) -> None:
+def test_a_pattern_cleans_compacted_topics(root: Path, shell: Shell) -> None:
     """A topic by name is cleaned whatever it is; a pattern skips topics that are not compacted."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty(), "orders.raw-0": dirty()})
     raw = ("--set", "topics.orders.raw.cleanup.policy=delete")

@@ -227,7 +227,7 @@ def test_targets_of_prometheus(tmp_path: Path, shell: Shell) -> None:
         ("https://proxy/kafka-1/", "https://proxy/kafka-1/status"),
     ],
 )
-def test_where_a_daemon_is_queried(target: str, url: str) -> None:
+def test_the_address_of_a_daemon(target: str, url: str) -> None:
     assert status_url(target) == url
 
 
@@ -270,7 +270,7 @@ def test_a_daemon_of_another_cluster(expected: str | None) -> None:
     assert found.exit_code == 4
 
 
-def test_what_cleaning_would_save_in_the_whole_cluster() -> None:
+def test_reclaimable_bytes_of_the_whole_cluster() -> None:
     """OP-26: all replicas, the largest saving first; excluded topics do not count, unknown ones are listed."""
     sure = {"reclaimable_bytes": 100, "reclaimable_low_bytes": 90, "reclaimable_high_bytes": 120, "size_bytes": 1000}
     none = {"reclaimable_bytes": None, "reclaimable_low_bytes": None, "reclaimable_high_bytes": None}

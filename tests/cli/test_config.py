@@ -119,7 +119,7 @@ def test_check_warns_of_strategies(capsys: pytest.CaptureFixture[str]) -> None:
     assert "warning: delete.retention.ms" in capsys.readouterr().err
 
 
-def test_check_finds_what_does_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_finds_contradictions(capsys: pytest.CaptureFixture[str]) -> None:
     """R87-4: a tombstone header without a name; also contradicting lags of one topic."""
     code, (problem,), _ = checked(capsys, "topics.orders.tombstone.mode=header")
     assert (code, "tombstone.header is blank" in problem) == (3, True)

@@ -85,7 +85,7 @@ def test_settings_come_first(root: Path, shell: Shell) -> None:
     assert "does not exist" in findings(missing, "settings")[0][1]
 
 
-def test_where_replaced_segments_are_kept(root: Path, shell: Shell) -> None:
+def test_the_directory_for_replaced_segments(root: Path, shell: Shell) -> None:
     """S-40: without a usable directory for replaced segments the daemon cleans nothing: reported before it runs."""
     path = make(root)
     (root / "kept").mkdir()

@@ -26,7 +26,7 @@ def owner_findings(path: Path, process: Process, *, writable: bool) -> list[Chec
     return found.all
 
 
-def test_who_may_write(root: Path) -> None:
+def test_users_that_may_write(root: Path) -> None:
     """S-60: a user that is neither the broker's nor allowed to give files away cannot stage here."""
     path = make(root)
     uid = os.stat(path).st_uid

@@ -65,7 +65,7 @@ def test_complete(cluster: Cluster) -> None:
     assert [(each["broker"], each["proven"]) for each in document["replicas"]] == [(1, True), (2, True)]
 
 
-def test_the_statement_lists_what_was_searched(cluster: Cluster) -> None:
+def test_the_statement_lists_the_searched_files(cluster: Cluster) -> None:
     """Ids, offsets, files with size and digest; a hash of the key, and the key itself in no place."""
     assert cluster.certify(1).code == 0
     data = cluster.certificate(1).read_bytes()

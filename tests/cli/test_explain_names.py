@@ -57,7 +57,7 @@ def test_a_topic_too_young_to_be_known_is_reported_as_such(root: Path, shell: Sh
         ("__cluster_metadata-0", 4, "never cleaned"),
     ],
 )
-def test_what_cannot_be_explained(root: Path, shell: Shell, partition: str, code: int, says: str) -> None:
+def test_names_that_cannot_be_explained(root: Path, shell: Shell, partition: str, code: int, says: str) -> None:
     """Exit codes as everywhere."""
     answer = shell("explain", partition, make(root), *COMPACT)
     assert answer.code == code

@@ -160,7 +160,7 @@ def test_a_place_to_keep_in_that_is_none(root: Path, shell: Shell, place: str) -
 
 
 @needs_root
-def test_apply_keeps_nothing_where_only_the_staged_cleaning_says_so(root: Path, shell: Shell) -> None:
+def test_apply_keeps_nothing_in_a_directory_that_only_the_staged_cleaning_names(root: Path, shell: Shell) -> None:
     """The partition's owner wrote into ready.json where root is to create directories and links: refused."""
     path = staged(shell)
     victim = Victim.under(root)
@@ -175,7 +175,7 @@ def test_apply_keeps_nothing_where_only_the_staged_cleaning_says_so(root: Path, 
 
 
 @needs_root
-def test_apply_keeps_where_the_owner_could_or_the_operator_configures(root: Path, shell: Shell) -> None:
+def test_apply_keeps_in_directories_of_the_owner_or_the_operators_choice(root: Path, shell: Shell) -> None:
     """A directory of the broker's user; and any other that is named on the command line."""
     os.chown(root / "kept", OWNER, OWNER)
     path = make(root)

@@ -157,7 +157,7 @@ def test_the_offline_mode(shell: Shell, tmp_path: Path) -> None:
     assert (entry["mode"], entry["reason"]) == ("offline", "no broker runs on it")
 
 
-def test_plan_by_the_brokers_figures(shell: Shell, agent: FakeAgent) -> None:
+def test_plan_uses_the_brokers_offsets_and_settings(shell: Shell, agent: FakeAgent) -> None:
     """As ``clean --live`` would see it: the broker's offsets and settings; nothing is written."""
     agent.facts = {"lso": 5}
     before = tree(agent.log_dir)

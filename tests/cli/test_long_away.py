@@ -234,7 +234,7 @@ def test_a_running_broker(root: Path, shell: Shell) -> None:
     assert (path / "orders-0").exists()
 
 
-def test_where_to(root: Path, shell: Shell) -> None:
+def test_the_target_directory(root: Path, shell: Shell) -> None:
     """U-77: never into a log directory, where the broker would take it for a partition."""
     path = broker_1(root, *STOPPED)
     assert shell("move-aside", path, "--yes", "--to", path).code == 4
@@ -245,7 +245,7 @@ def test_where_to(root: Path, shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_an_erased_key_in_what_was_moved(root: Path, shell: Shell, named: bool) -> None:
+def test_an_erased_key_in_a_moved_replica(root: Path, shell: Shell, named: bool) -> None:
     """U-47: the replica is searched in its new place, by default and with --to."""
     path, place = broker_1(root, *STOPPED), root / ("here" if named else "logs.aside")
     place.mkdir(mode=0o700)

@@ -56,7 +56,7 @@ def test_help_lists_the_commands_without_loading_them() -> None:
 
 
 @pytest.mark.long
-def test_no_commands_help_loads_what_the_command_works_with() -> None:
+def test_no_commands_help_loads_the_modules_of_its_work() -> None:
     """``clean --help`` is as fast as ``--help``: modules for logs, settings or a cluster are loaded when it runs.
 
     Except the commands of the lab and of Spark, which start JVMs.
@@ -77,7 +77,7 @@ def test_no_commands_help_loads_what_the_command_works_with() -> None:
 
 
 @pytest.mark.long
-def test_commands_that_ask_the_daemon_import_neither_numpy_nor_asyncio(tmp_path: Path) -> None:
+def test_commands_that_query_the_daemon_import_neither_numpy_nor_asyncio(tmp_path: Path) -> None:
     """``status`` and similar commands start often: they load settings and output, and nothing for cleanings."""
     code = (
         "import sys; from cleanerd.cli.main import run;"

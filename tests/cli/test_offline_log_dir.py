@@ -48,7 +48,7 @@ def test_a_log_directory_that_the_broker_has_dropped(root: Path, shell: Shell) -
     assert findings(shell("doctor", one, two, "--json"), "lock") == [("ok", "is free")] * 2
 
 
-def test_a_broker_that_takes_its_locks_one_after_the_other(root: Path) -> None:
+def test_a_broker_that_acquires_its_locks_one_after_the_other(root: Path) -> None:
     """U-31: while it starts, a directory that it has not locked yet does not count as dropped."""
     one, two = make(root / "one"), make(root / "two")
     with_directory_id(two, uuid.UUID(int=2))

@@ -78,7 +78,7 @@ class Facts:
     count: np.int64
 
 
-def test_json_takes_what_commands_have(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_accepts_the_values_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
     facts = Facts(Path("/log"), np.int64(5))
     Output(as_json=True).json({"facts": facts, "ratio": np.float64(0.5), "policy": frozenset({"delete", "compact"})})
     assert json.loads(capsys.readouterr().out) == {

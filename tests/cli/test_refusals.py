@@ -50,7 +50,7 @@ from tests.cli.refused_states import (
     is_in_use,
     is_moved,
     is_not_compacted,
-    is_open_elsewhere,
+    is_open_in_another_process,
     is_tiered,
     lost_delegations_of_others,
     lost_its_delegation,
@@ -248,7 +248,7 @@ CASES: Final = (
     Case("U-33: a file where ours go", has_no_directory_for_replaced_segments, everywhere(".kstage"), unseen=True),
     Case("S-23: another cleanerd", is_claimed, everywhere("another cleanerd works on this partition"), unseen=True),
     Case("U-39: another verb of cleanerd", is_in_use, {"offline": "is held by cleanerd"}, unseen=True),
-    Case("S-14: a process has it open", is_open_elsewhere, {"offline": "open for writing"}, unseen=True),
+    Case("S-14: a process has it open", is_open_in_another_process, {"offline": "open for writing"}, unseen=True),
 )
 EXPECTED: Final = {"offline": "cleaned", "on-start": "staged", "live": "cleaned"}
 

@@ -107,7 +107,7 @@ def _clean(number: int, outcome: str, ended_ms: int, **result: object) -> CleanV
     return CleanView("orders", number, ended_ms - 5000, ended_ms, "ratio", entry)
 
 
-def test_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
+def test_partitions_that_need_attention(capsys: pytest.CaptureFixture[str]) -> None:
     """OP-17: as text the content of the page's first tile, and more: which partitions, and the command for them."""
     failed = _clean(4, "failed", NOW_MS, reason="not enough free space")
     made = view(

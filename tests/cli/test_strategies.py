@@ -57,7 +57,7 @@ def test_one_refused_topic_stops_no_other(root: Path, shell: Shell) -> None:
     assert [entry["outcome"] for entry in answer.json["partitions"]] == ["cleaned", "refused"]
 
 
-def test_plan_and_explain_say_why_and_how(root: Path, shell: Shell) -> None:
+def test_plan_and_explain_show_reason_and_solution(root: Path, shell: Shell) -> None:
     """U-8: the verdict is the first thing that speaks against it."""
     path = make(root)
     write_metadata(path, topics={"orders": {**DELEGATED, "min.cleanable.dirty.ratio": "0.9"}})
@@ -224,7 +224,7 @@ def test_explain_shows_that_the_settings_changed(root: Path, shell: Shell) -> No
     assert shell("explain", "orders-0", path, "--json", *QUIET, *TIMESTAMP).json["notes"] == []
 
 
-def test_exact_counts_what_the_header_strategy_did_not_expect(root: Path, shell: Shell) -> None:
+def test_exact_counts_unexpected_headers(root: Path, shell: Shell) -> None:
     """R280-6: absent, malformed, right; the active segment is not read."""
     sealed = versioned(0, "a", 1) + versioned(1, "b", None) + versioned(2, "c", b"short") + versioned(3, "a", 0)
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: sealed, 4: versioned(4, "z", None)})})

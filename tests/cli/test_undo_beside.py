@@ -75,7 +75,7 @@ def test_the_reason_of_a_later_quarantine_after_an_undo(root: Path, shell: Shell
     assert "The segment that this is about was replaced or deleted since" in reported
 
 
-def test_a_disk_that_was_mounted_elsewhere(root: Path, shell: Shell) -> None:
+def test_a_disk_with_another_mount_point(root: Path, shell: Shell) -> None:
     """The log directory is known by its id.
 
     Undo finds the kept segments if their directory is named, and leaves none.

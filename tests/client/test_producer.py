@@ -65,7 +65,7 @@ def has_sequences(stub: StubBroker) -> list[bool]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["requested", "required", None])
-def test_idempotence_where_it_is_supported(mode: str | None) -> None:
+def test_idempotence_if_it_is_supported(mode: str | None) -> None:
     """R192-5: on; the default is ``requested``."""
     with StubBroker(Answers()) as stub:
         requested = {} if mode is None else {"enable.idempotence": mode}

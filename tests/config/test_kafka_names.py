@@ -96,7 +96,7 @@ def test_a_block_of_server_properties_can_be_pasted(toml: Path) -> None:
     assert unused_note(load("log.segment.bytes=300")) is None
 
 
-def test_names_of_kafka_elsewhere(toml: Path) -> None:
+def test_names_of_kafka_in_other_sources(toml: Path) -> None:
     """The environment and --set accept them too; a topic's key is cut where Kafka's own name begins."""
     settings = load("topics.a.b.local.retention.ms=5", environ={"CLEANERD_LOG_CLEANER_ENABLE": "true"})
     assert [each.key for each in settings.unused] == ["log.cleaner.enable", "topics.a.b.local.retention.ms"]

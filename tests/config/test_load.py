@@ -174,7 +174,7 @@ def test_longest_literal_match_wins_key_by_key(toml: Path) -> None:
     assert settings.topic_overrides("payments")["segment.bytes"] == (4000, '--set topics."*"')
 
 
-def test_of_equally_long_matches_the_last_mentioned_wins() -> None:
+def test_the_last_of_equally_long_matches_wins() -> None:
     settings = load("topics.a*.segment.bytes=100", "topics.*b.segment.bytes=200")
     assert settings.topic_overrides("ab")["segment.bytes"][0] == 200
     again = load("topics.a*.segment.bytes=100", "topics.*b.segment.bytes=200", "topics.a*.segment.bytes=300")
@@ -324,7 +324,7 @@ EDGES += [str(2**31 - 1), str(2**31), str(2**63 - 1), str(2**63)]
 
 
 @pytest.mark.parametrize("key", sorted(TOPIC_FIELDS))
-def test_both_sides_agree_on_what_a_topic_key_takes(key: str) -> None:
+def test_both_tables_agree_on_the_values_of_a_topic_key(key: str) -> None:
     """The settings accept units, and otherwise the topic configuration's values: both read one table."""
     rule = TOPIC_RULES[key]
     names = {synonym.name: synonym.value for synonym in rule.synonyms if synonym.name in DAEMON_FIELDS}

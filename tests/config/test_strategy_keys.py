@@ -63,7 +63,7 @@ def test_the_topic_level_is_stronger_than_the_daemons_key_by_key() -> None:
     assert (config.compaction_strategy, config.compaction_strategy_header) == ("header", "own")
 
 
-def test_an_empty_strategy_is_offset_even_where_the_default_is_another() -> None:
+def test_an_empty_strategy_is_offset_even_with_another_default() -> None:
     """R280-2: empty means offset; it was set for this topic, so the daemon's level does not apply."""
     config = resolve(overrides=message(compaction_strategy=" "), settings_defaults=by_default("timestamp"))
     assert config.compaction_strategy == "offset"
@@ -209,7 +209,7 @@ def test_an_excluded_topic_without_any_default_has_kafkas_origin() -> None:
     assert resolve("_schemas").origins["compaction.strategy"] == "Kafka default"
 
 
-def test_the_fingerprint_of_kafkas_rules_is_what_earlier_releases_wrote() -> None:
+def test_the_fingerprint_of_kafkas_settings_equals_that_of_earlier_releases() -> None:
     """U-6: another text would report a change again on every partition that was ever cleaned."""
     assert fingerprint(resolve()) == "strategy=offset;tombstone.mode=null"
 
@@ -252,7 +252,7 @@ def test_no_header_name_can_forge_another_fingerprint() -> None:
     assert all(text.count(";") == 3 for text in prints)
 
 
-def test_differences_of_fingerprints_name_what_changed() -> None:
+def test_differences_of_fingerprints_name_the_changed_settings() -> None:
     """U-6: `explain` shows what differs from the last cleaning."""
     before = "strategy=offset;tombstone.mode=null"
     after = "strategy=header;header=a=b;encoding=long;tombstone.mode=null"

@@ -99,7 +99,7 @@ def broker_stopped(site: Site) -> Iterator[None]:
 
 
 @contextmanager
-def agent_gone(site: Site) -> Iterator[None]:
+def agent_missing(site: Site) -> Iterator[None]:
     """The agent is removed from the broker's unit, and put back at the end."""
     with without_agent(site.broker):
         site.broker.stop()
@@ -112,11 +112,11 @@ def agent_gone(site: Site) -> Iterator[None]:
 
 
 @contextmanager
-def agent_gone_for_long(site: Site) -> Iterator[None]:
-    """As `agent_gone`, with much to clean at that time."""
+def agent_missing_for_long(site: Site) -> Iterator[None]:
+    """As `agent_missing`, with much to clean at that time."""
     site.daemon.ask("pause")
     site.write(site.hurt, site.other)
-    with agent_gone(site):
+    with agent_missing(site):
         site.daemon.ask("resume")
         yield
 
@@ -275,7 +275,7 @@ FAILURES: Final = (
     ),
     Failure(
         "agent gone",
-        agent_gone,
+        agent_missing,
         state="idle",
         # Topics that are younger than five minutes are not known from the metadata log of a running broker (U-23).
         settings=("topics.agent-gone.cleanup.policy=compact",),
@@ -283,7 +283,7 @@ FAILURES: Final = (
     ),
     Failure(
         "agent gone for long",
-        agent_gone_for_long,
+        agent_missing_for_long,
         state="staged",
         settings=("topics.agent-gone-for-long.cleanup.policy=compact",),
         long=True,

@@ -359,7 +359,7 @@ def test_hostile_clients_do_not_disturb(root: Path) -> None:
         serve(assignments(root), story)
 
 
-def test_plan_and_explain_ask_the_daemon(root: Path) -> None:
+def test_plan_and_explain_query_the_daemon(root: Path) -> None:
     """D-17: they show what a running daemon does with the partition, if it manages that directory."""
     sets = [f"cleanerd.control.socket={root.parent / 'control.sock'}", f"cleanerd.state.dir={root.parent / 'verbs'}"]
     words = [word for each in (*sets, "topics.orders.cleanup.policy=compact") for word in ("--set", each)]

@@ -54,7 +54,7 @@ def test_threads_share_two_heaps() -> None:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc: it is about that library's heaps")
 @pytest.mark.parametrize(("name", "value"), [("MALLOC_ARENA_MAX", "5"), ("GLIBC_TUNABLES", "glibc.malloc.arena_max=5")])
-def test_the_operators_allocator_settings_count(name: str, value: str) -> None:
+def test_the_operators_allocator_settings_are_used(name: str, value: str) -> None:
     assert heaps(**{name: value}) == (False, 5)
 
 

@@ -202,8 +202,8 @@ def test_clients_that_hold_the_oldest_body_are_disconnected() -> None:
         served.stage.shown = replace(shown, made_ms=shown.made_ms + 1)
         new = _asks(served, "/status", window_bytes=1 << 18)
         assert new.recv(8) == b"HTTP/1.1"
-        assert [_taken_bytes(client) < size for client in old] == [True, True]
-        assert _taken_bytes(new) > size
+        assert [_received_bytes(client) < size for client in old] == [True, True]
+        assert _received_bytes(new) > size
 
 
 def test_a_large_body_arrives_whole_and_a_head_without_it(served: Served) -> None:
@@ -276,7 +276,7 @@ def _until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def _taken_bytes(client: socket.socket) -> int:
+def _received_bytes(client: socket.socket) -> int:
     """The bytes that the client reads until its connection ends."""
     taken = 0
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # from now on it reads quickly

@@ -212,7 +212,7 @@ def test_a_partition_holds_no_reference_to_others(root: Path, running: str) -> N
 
 
 @pytest.mark.long
-def test_an_agent_that_hangs_is_waited_for_once_a_round(root: Path) -> None:
+def test_an_agent_that_hangs_is_waited_for_once_per_scan(root: Path) -> None:
     """2,000 partitions, each with its own time limit, would hold up all other directories for hours."""
     with broker(root, 60) as agent:
         agent.fail("log", *[wait(3.0)] * 120)

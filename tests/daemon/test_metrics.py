@@ -120,7 +120,7 @@ def test_the_state_of_kafkas_own_cleaner() -> None:
     assert found(None, {**well, "ready": False}) == [None] * 4
 
 
-def test_both_formats_say_the_same() -> None:
+def test_both_formats_have_the_same_samples() -> None:
     shown = busy(40)
     assert samples(shown) == samples(shown, accept="application/openmetrics-text; version=1.0.0")
 
@@ -138,7 +138,7 @@ def test_promtool_only_complains_about_kafkas_names_of_kafkas_metrics() -> None:
     assert all(line.startswith("kafka_log_") for line in message.splitlines() if line)
 
 
-def test_kafkas_names_mean_what_kafka_means() -> None:
+def test_kafkas_metrics_have_kafkas_meaning() -> None:
     """The values that existing alerts compare with their limits."""
     held = QuarantineView("torn", NOW_MS - HOUR_MS, 2, None)
     moved = {"bytes_read": 400, "bytes_written": 100}
@@ -279,7 +279,7 @@ def test_a_directory_that_cannot_be_read_has_no_free_space_metric() -> None:
     assert value(found, "cleanerd_log_dir_online", log_dir=gone.path) == 0
 
 
-def test_counters_begin_with_zeros() -> None:
+def test_counters_start_at_zero() -> None:
     """``increase()`` does not see the first failure when the series begins with it."""
     found = samples(view())
     assert value(found, "cleanerd_cleanings_total", outcome="failed") == 0

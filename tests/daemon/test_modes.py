@@ -63,7 +63,7 @@ def choice(mode: str) -> ModeChoice:
         ("observe", "offline", 10**9, ("observe", "observe")),
     ],
 )
-def test_what_is_done_in_a_directory_by_mode(
+def test_the_operations_of_a_mode(
     configured: Configured, found: str, away_ms: int, expected: tuple[str, str | None]
 ) -> None:
     """OP-6: a file that a broker may have open is never changed from outside, so it has no offline cleanings."""
@@ -235,7 +235,7 @@ def test_a_log_that_became_shorter_a_moment_ago(root: Path, second: str, between
         assert bound_a_while_later() == 5
 
 
-def test_the_lock_is_never_taken(root: Path) -> None:
+def test_the_lock_is_never_acquired(root: Path) -> None:
     """A broker that starts while the lock is held dies; so without a broker the daemon stages, after a while."""
     make_log_dir(root, {"orders-0": two_groups()})
     passed_ms: list[int] = []

@@ -65,14 +65,14 @@ def test_a_log_directory_fails(broker: Broker, tmp_path: Path) -> None:
         assert not is_offline_log_dir(requested.info(), facts)
         away = failing.rename(failing.with_suffix(".away"))
 
-        def is_gone() -> bool:
+        def is_missing() -> bool:
             try:
                 requested.log(name)
             except AgentRefusalError as error:
                 return error.code == NO_LOG
             return False
 
-        wait_until("the broker lets go of it", is_gone)
+        wait_until("the broker lets go of it", is_missing)
         assert is_offline_log_dir(requested.info(), facts)
         away.rename(failing)
         message = re.compile(f"no broker runs on it, but it runs on {kept}: .*it has given this directory up")

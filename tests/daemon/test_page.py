@@ -151,7 +151,7 @@ def test_open_erasures_have_a_tile(page: Page) -> None:
 
 
 @pytest.mark.long
-def test_the_cluster_page_is_linked_where_peers_are_configured(page: Page) -> None:
+def test_the_cluster_page_is_linked_if_peers_are_configured(page: Page) -> None:
     link = "[...document.querySelectorAll('#tabs a')].filter(each => !each.hidden && each.innerText === 'Cluster')"
     with serving(view(has_peers=True)) as served:
         page.open(f"{served.url}/")

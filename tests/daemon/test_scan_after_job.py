@@ -122,7 +122,7 @@ def test_the_scan_of_a_job_equals_a_full_scan(root: Path) -> None:
         assert done.after.seen.settled
 
 
-def test_a_segment_that_came_since_is_scanned(root: Path) -> None:
+def test_a_segment_created_since_is_scanned(root: Path) -> None:
     """The directory is listed after the log was read: files that are not in both are unknown."""
     make_log_dir(root, {"orders-0": two_groups()})
     known = scan_context(root)

@@ -78,7 +78,7 @@ def test_a_scan_from_before_a_job_ended_starts_nothing() -> None:
         assert triggers(registry) == ["ratio"], "new records"
 
 
-def test_what_is_left_after_a_job_waits_for_a_scan() -> None:
+def test_remaining_dirty_records_wait_for_a_scan() -> None:
     registry = registry_with(partition_scan(leftover=True, **CLEAN))
     registry.begun(KEY, "tombstone_removal")
     registry.died(KEY, "killed", NOW)

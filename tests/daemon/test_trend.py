@@ -56,7 +56,7 @@ def test_events_are_in_the_point_of_their_ten_minutes(tmp_path: Path) -> None:
     assert set(found.cleans[:-2]) == {None}
 
 
-def test_a_restart_keeps_the_day_and_counts_on(tmp_path: Path) -> None:
+def test_a_restart_keeps_the_day_and_continues_to_count(tmp_path: Path) -> None:
     """The new daemon's counters start at zero, and nothing is counted twice or lost; the time between is a gap."""
     first = Day(tmp_path)
     first.at(1, saved=100)

@@ -22,7 +22,7 @@ def test_no_port_of_the_kernels_own_range() -> None:
     assert not [port for port in (free_port() for _ in range(50)) if low <= port <= high]
 
 
-def test_no_two_processes_get_the_same() -> None:
+def test_no_two_processes_get_the_same_port() -> None:
     """Though no process listens on it yet; when the other one has ended it is free again."""
     arguments = [sys.executable, "-c", _ASK]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:

@@ -202,7 +202,7 @@ def test_another_machine_that_has_run_for_longer() -> None:
     assert clock.observe() == ""
 
 
-def test_a_steady_clock_that_went_back_is_another_start() -> None:
+def test_a_steady_clock_that_went_back_shows_another_start() -> None:
     machine = Machine()
     last = replace(machine.clock().last(), steady_ms=machine.steady + 1)
     machine.wall += DAY_MS // 2

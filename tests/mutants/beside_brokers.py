@@ -389,7 +389,7 @@ BESIDE_BROKERS = (
         "cleanerd/broker/mode.py",
         "        if time.monotonic() - began >= (",
         "        if time.monotonic() >= (",
-        ("tests/cli/test_offline_log_dir.py::test_a_broker_that_takes_its_locks_one_after_the_other",),
+        ("tests/cli/test_offline_log_dir.py::test_a_broker_that_acquires_its_locks_one_after_the_other",),
     ),
     Mutant(
         "an-answer-that-is-too-large-is-a-lost-one",

@@ -41,7 +41,7 @@ CLEANING = (
         "cleanerd/cleaner/clean_part.py",
         "clean = ~evidence.superseded.words()",
         "clean = ~(evidence.superseded.words() & np.uint64(0))",
-        ("tests/cleaner/test_segments.py::test_clean_part_is_compared_with_the_dirty_part",),
+        ("tests/cleaner/test_segments.py::test_clean_section_is_compared_with_the_dirty_section",),
     ),
     Mutant(
         "null-key-is-a-key",
@@ -467,7 +467,7 @@ CLEANING = (
         "cleanerd/cli/plan.py",
         "            cleaning.refuse_growth()\n",
         "",
-        ("tests/resolution/test_repacked.py::test_an_exact_plan_refuses_as_the_cleaning_does",),
+        ("tests/resolution/test_repacked.py::test_an_exact_plan_refuses_like_the_cleaning",),
     ),
     Mutant(
         "an-older-agent-gets-a-corrected-index",

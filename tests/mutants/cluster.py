@@ -59,7 +59,7 @@ CLUSTER = (
         "cleanerd/admin/cluster_compare.py",
         'if entry["state"] != "excluded":',
         'if entry["state"]:',
-        ("tests/cli/test_cluster.py::test_what_cleaning_would_save_in_the_whole_cluster",),
+        ("tests/cli/test_cluster.py::test_reclaimable_bytes_of_the_whole_cluster",),
     ),
     Mutant(
         "a-late-status-is-waited-for",

@@ -103,7 +103,7 @@ COPIES = (
         "    str(_of_moves)",
         (
             "tests/verify/test_record_places.py::test_what_was_moved_aside",
-            "tests/cli/test_long_away.py::test_an_erased_key_in_what_was_moved",
+            "tests/cli/test_long_away.py::test_an_erased_key_in_a_moved_replica",
         ),
     ),
     Mutant(
@@ -112,7 +112,7 @@ COPIES = (
         "cleanerd/cli/move_aside.py",
         "            if self.to is not None:",
         "            if self.to is not None and not self.paths:",
-        ("tests/cli/test_long_away.py::test_an_erased_key_in_what_was_moved",),
+        ("tests/cli/test_long_away.py::test_an_erased_key_in_a_moved_replica",),
     ),
     Mutant(
         "a-damaged-entry-kept-nothing",

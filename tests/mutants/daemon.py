@@ -19,7 +19,7 @@ DAEMON = (
         "cleanerd/daemon/control_client.py",
         "os.path.exists(each) and os.path.samefile(each, log_dir)",
         "os.path.exists(each)",
-        ("tests/daemon/test_control.py::test_plan_and_explain_ask_the_daemon",),
+        ("tests/daemon/test_control.py::test_plan_and_explain_query_the_daemon",),
     ),
     Mutant(
         "a-removal-begins-before-the-high-watermark-is-known",
@@ -590,7 +590,7 @@ DAEMON = (
         "cleanerd/daemon/work/run_job.py",
         "if found is None or not matches_listing(found, reading.log):",
         "if found is None:",
-        ("tests/daemon/test_scan_after_job.py::test_a_segment_that_came_since_is_scanned",),
+        ("tests/daemon/test_scan_after_job.py::test_a_segment_created_since_is_scanned",),
     ),
     Mutant(
         "a-change-in-the-same-moment",
@@ -614,7 +614,7 @@ DAEMON = (
         "cleanerd/cli/status.py",
         'last["outcome"] == "failed"',
         'last["outcome"] == "quarantined"',
-        ("tests/cli/test_status.py::test_what_needs_attention",),
+        ("tests/cli/test_status.py::test_partitions_that_need_attention",),
     ),
     Mutant(
         "a-table-keeps-its-spare-columns",

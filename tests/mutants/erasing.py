@@ -48,7 +48,7 @@ ERASING = (
         "cleanerd/resolution/erasure_plan.py",
         "found.config.is_kafkas and not found.config.may_be_kept_away",
         "found.config.is_kafkas",
-        ("tests/resolution/test_erasure_plan.py::test_where_kafkas_cleaner_does_not_clean",),
+        ("tests/resolution/test_erasure_plan.py::test_topics_that_kafkas_cleaner_skips",),
     ),
     Mutant(
         "a-stale-metadata-log-shows-all-replicas-soon",

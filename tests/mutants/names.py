@@ -73,7 +73,9 @@ NAMES = (
         "cleanerd/swap/apply_staged.py",
         "        require = partial(_require_theirs, files) if named is None else None",
         "        require = None",
-        ("tests/cli/test_hostile_records.py::test_apply_keeps_nothing_where_only_the_staged_cleaning_says_so",),
+        (
+            "tests/cli/test_hostile_records.py::test_apply_keeps_nothing_in_a_directory_that_only_the_staged_cleaning_names",
+        ),
     ),
     Mutant(
         "no-access-list",

@@ -186,7 +186,7 @@ REPLACING = (
         SPLIT,
         "                yield piece\n                piece =",
         "                if piece.records:\n                    yield piece\n                piece =",
-        ("tests/cleaner/test_split.py::test_nothing_fits_the_first",),
+        ("tests/cleaner/test_split.py::test_no_batch_fits_the_first_piece",),
     ),
     Mutant(
         "all-large-batches-are-oversized",

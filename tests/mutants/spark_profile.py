@@ -36,7 +36,7 @@ SPARK_PROFILE = (
         COUNTS,
         '    between = keys["version"][several].view(np.uint64) - keys["least"][several].view(np.uint64)\n',
         '    between = np.maximum(keys["version"][several] - keys["least"][several], 0).astype(np.uint64)\n',
-        (f"{TESTS}::test_versions_as_far_apart_as_numbers_go",),
+        (f"{TESTS}::test_the_largest_difference_of_versions",),
     ),
     Mutant(
         "profile-takes-no-timestamp-for-1970",

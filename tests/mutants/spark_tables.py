@@ -43,7 +43,7 @@ SPARK_TABLES = (
         REFUSALS,
         "    if missing > 0 and",
         "    if missing < 0 and",
-        (f"{REFUSED}::test_tombstones_that_came_and_went",),
+        (f"{REFUSED}::test_tombstones_written_and_removed_between_two_merges",),
     ),
     Mutant(
         "table-refuses-whatever-is-old",
@@ -51,7 +51,7 @@ SPARK_TABLES = (
         REFUSALS,
         "    if missing > 0 and",
         "    if",
-        (f"{REFUSED}::test_tombstones_that_came_and_went",),
+        (f"{REFUSED}::test_tombstones_written_and_removed_between_two_merges",),
     ),
     Mutant(
         "table-goes-past-an-open-transaction",

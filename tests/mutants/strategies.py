@@ -74,7 +74,7 @@ STRATEGIES = (
         "cleanerd/cleaner/evidence.py",
         "if (flags[rising] & BATCH_NO_HORIZON).any():",
         "if (flags[rising] & BATCH_NO_HORIZON).all() and not rising.any():",
-        (f"{WRITE_TIMES}::test_v1_takes_over_a_time_as_v2_only",),
+        (f"{WRITE_TIMES}::test_v1_takes_over_a_time_only_as_v2",),
     ),
     Mutant(
         "append-time-of-records-rises",

@@ -155,7 +155,7 @@ def test_a_users_installation(release: Path, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_the_rpm_installs_what_the_debian_package_does(release: Path, tmp_path: Path) -> None:
+def test_the_rpm_installs_the_files_of_the_debian_package(release: Path, tmp_path: Path) -> None:
     """The same files below /opt; other programs' folders by RHEL's names; its settings file is kept."""
     (package,) = release.glob("*.rpm")
     (other,) = release.glob("*.deb")

@@ -311,7 +311,7 @@ def longest_recordless(found: list[bool]) -> int:
     return max(len(each) for each in "".join(" x"[not has] for has in found).split(" "))
 
 
-def test_cut_where_records_stay() -> None:
+def test_a_cut_next_to_retained_records() -> None:
     """U-36: as many sources as are wanted, wherever the next record is not far."""
     assert len(outputs([row % 25 == 0 for row in range(400)], most=40)) == 10
     assert len(outputs([True] * 400, most=25)) == 16

@@ -133,7 +133,7 @@ def test_a_topic_that_was_created_again() -> None:
     assert bounds == [None, None, -1]
 
 
-def test_words() -> None:
+def test_the_text_of_a_bound() -> None:
     bound = bound_of(shown((0, {1, 2}, {1, 2}), (20, {1, 2}, {1})))
     assert held_in_words(bound, 1200) == (
         "1,200 tombstones or markers wait for broker 2, out of the ISR since 2023-11-14T22:33:20Z"
@@ -253,7 +253,7 @@ def test_peers_release_nothing_that_the_isr_holds() -> None:
     assert bound_with({2: "silent", 3: {0: MORE}}, isr={1}).at_ms == -1
 
 
-def test_words_about_peers() -> None:
+def test_the_text_about_peers() -> None:
     assert held_in_words(bound_with({2: {0: LESS}, 3: {0: MORE}}), 3) == (
         "3 tombstones or markers past their delete horizon wait: broker 2 is clean below offset 4, this one below 5"
     )

@@ -65,7 +65,7 @@ def test_covers(entries: list[Entry], batch: tuple[int, int, int], expected: boo
     assert covers(aborted(*entries), batch) == [expected]
 
 
-def test_u12_last_stable_offset_leaves_nothing_out() -> None:
+def test_u12_the_last_stable_offset_excludes_no_aborted_data() -> None:
     """U-12: data at 10, another transaction open from 60, abort marker at 100: LSO 60, and the data is aborted."""
     assert covers(aborted((1, 10, 100), stable=60), (1, 10, 10), (1, 55, 59), (2, 60, 61)) == [True, True, False]
 

@@ -59,7 +59,7 @@ def test_the_cleaner_of_a_partition(tmp_path: Path, daemon: dict[str, str] | Non
     assert facts(tmp_path, daemon).cleaned_by == expected
 
 
-def test_where_kafkas_cleaner_does_not_clean(tmp_path: Path) -> None:
+def test_topics_that_kafkas_cleaner_skips(tmp_path: Path) -> None:
     """Another strategy, a topic that it skips, and one whose configuration is unknown."""
     assert facts(tmp_path / "1", None, compaction_strategy="timestamp").cleaned_by == "operator"
     kept_away = {"min_cleanable_dirty_ratio": "1", "max_compaction_lag_ms": str(NO_LIMIT_MS)}

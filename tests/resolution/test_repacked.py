@@ -45,7 +45,7 @@ def test_every_report_names_it(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         assert (GROWS in message) == grows, message
 
 
-def test_an_exact_plan_refuses_as_the_cleaning_does(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_exact_plan_refuses_like_the_cleaning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """U-54: a cleaning that only makes the log larger; unless it is forced."""
     path = make_log_dir(tmp_path / "logs", {NAME: Partition(well_packed_log())})
     refused, message = _printed(capsys, "plan", "--exact", path, *OPTIONS)

@@ -37,7 +37,7 @@ def chosen(*words: str, partial: bool = False) -> PartitionSelection:
         (["orders-1", "orders-1"], ["orders-1"]),
     ],
 )
-def test_words(words: list[str], expected: list[str]) -> None:
+def test_the_forms_of_a_name(words: list[str], expected: list[str]) -> None:
     """A partition, otherwise a topic, otherwise a pattern for either."""
     assert sorted(map(str, chosen(*words))) == sorted(expected)
 

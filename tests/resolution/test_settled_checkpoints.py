@@ -65,7 +65,7 @@ def test_another_directory_in_its_place(tmp_path: Path) -> None:
     assert readings.earlier(ends).knows(NAME)
 
 
-def test_where_logs_end(tmp_path: Path) -> None:
+def test_the_ends_of_logs(tmp_path: Path) -> None:
     """Base and size of the active segment; an unreadable partition is left out."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": dirty(), "good-0": good()})
     (path / "good-0" / "leader-epoch-checkpoint").write_text("x")

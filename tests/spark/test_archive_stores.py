@@ -271,7 +271,7 @@ def test_refused(store: Store, url: str, capsys: Capsys, state: Path) -> None:
 
 
 @pytest.mark.long
-def test_objects_of_a_killed_run_are_named_and_stay(
+def test_objects_of_a_killed_run_are_reported_and_stay(
     store: Store, url: str, tmp_path: Path, capsys: Capsys, state: Path
 ) -> None:
     """It is reported and stays: it may belong to another run that has not ended."""

@@ -109,7 +109,7 @@ def missing(records: list[tuple[int, int, int, int, int]]) -> int | None:
     return 1 << (count.bit_length() - 1) if count > 0 else 0
 
 
-def test_versions_as_far_apart_as_numbers_go() -> None:
+def test_the_largest_difference_of_versions() -> None:
     """A difference of two versions need not fit in a signed 64-bit number."""
     for versions in ([-(2**63), 2**63 - 1], [5, 9, 7], [1, 2, 3], [4, 4, 4], [0, 2**62]):
         tally = KeyTally(0)

@@ -209,7 +209,7 @@ def test_a_staged_cleaning_of_another_release() -> None:
         plan_of(pickle.dumps(("0.0.1", b"")))
 
 
-def test_a_task_that_cannot_go_on_reports_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_cannot_continue_reports_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of ours keeps its type, whatever Spark makes of it; the partition is refused, the log complete."""
 
     def refuse(*_arguments: object) -> None:

@@ -183,7 +183,7 @@ def test_the_second_of_two_merges_changes_nothing(tables: Tables, tmp_path: Path
 
 
 @pytest.mark.long
-def test_tasks_write_what_this_process_writes(spark: SparkSession, delta: Tables, tmp_path: Path) -> None:
+def test_tasks_and_this_process_write_the_same(spark: SparkSession, delta: Tables, tmp_path: Path) -> None:
     """A session's tasks and this process write the same."""
     by_tasks(spark, delta, tmp_path)
 

@@ -94,7 +94,7 @@ def test_a_copy_without_its_topic_id(delta: Tables, tmp_path: Path) -> None:
         merged(delta, other_topic(log, logs))
 
 
-def test_tombstones_that_came_and_went(delta: Tables, tmp_path: Path) -> None:
+def test_tombstones_written_and_removed_between_two_merges(delta: Tables, tmp_path: Path) -> None:
     """A gap above the mark shows a cleaning: the table must be younger than delete.retention.ms, or it may be old."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1", b="1", c="1", d="1")

@@ -341,7 +341,7 @@ def test_keys_and_values(registry: RegistryServer, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_tasks_write_what_this_process_writes(
+def test_tasks_and_this_process_write_the_same(
     spark: SparkSession, delta: Tables, registry: RegistryServer, log: Growing
 ) -> None:
     """A session's tasks and this process write the same: one task per partition, and many for a large one."""

@@ -303,7 +303,7 @@ def test_read_only_directory(tmp_path: Path, found: tuple[LogDir, PartitionLog])
     assert any("cannot be written" in warning for warning in store.warnings)
 
 
-def test_a_directory_that_is_removed_beside_it_comes_back(found: tuple[LogDir, PartitionLog], tmp_path: Path) -> None:
+def test_a_removed_directory_is_created_again(found: tuple[LogDir, PartitionLog], tmp_path: Path) -> None:
     """U-10: its existence is checked once; an emptied state directory loses its contents, and nothing later."""
     log_dir, log = found
     store = StateStore(tmp_path / "state")

@@ -62,7 +62,7 @@ def test_a_damaged_file_counts_as_absent(tmp_path: Path, change: dict[str, objec
     assert str(path) in warnings[0]
 
 
-def test_where_nothing_can_be_written_it_is_reported(tmp_path: Path) -> None:
+def test_an_unwritable_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     reported = save_time(tmp_path / "file" / "below", read_clock(tmp_path, []).last())
     assert "cannot be written" in reported

@@ -175,7 +175,7 @@ class FakeAgent:
                     return raw
                 answer |= {"ok": True, "result": getattr(self, f"do_{request['op']}")(request)}
         except Refusal as refusal:
-            answer |= {"ok": False, "code": refusal.code, "error": "as told", "done": list(refusal.done)}
+            answer |= {"ok": False, "code": refusal.code, "error": "refused by the test", "done": list(refusal.done)}
         return json.dumps(answer).encode() + b"\n"
 
     # -- operations ---------------------------------------------------------------------------------------------------
