@@ -220,7 +220,7 @@ def _write_until(broker: Broker, done: Any) -> None:
 
 
 def _cleaned(broker: Broker, topic: str) -> bool:
-    """The broker's own cleaner has cleaned the partition: it says so in its checkpoint."""
+    """The broker's own cleaner has cleaned the partition, as its checkpoint shows."""
     (log_dir,) = broker.log_dirs
     path = log_dir / "cleaner-offset-checkpoint"
     rows = [line.split() for line in path.read_text().splitlines()[2:]] if path.exists() else []

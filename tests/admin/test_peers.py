@@ -90,7 +90,7 @@ def test_a_daemon() -> None:
             id="of another cluster",
         ),
         pytest.param(
-            status(entry(), cluster_id=None), f"its daemon reports the cluster None, not {CLUSTER}", id="of none"
+            status(entry(), cluster_id=None), f"its daemon reports the cluster None, not {CLUSTER}", id="of no cluster"
         ),
     ],
 )

@@ -361,10 +361,10 @@ class World:
             return
         # U-4: fixed strategy, nothing expired: the same as one pass over everything that was ever written.
         kept = [self.written[offset] for offset in after]
-        assert wrong_keys(kept, self.written.values(), self.clean_to) == ([], []), "it depends on the rounds"
+        assert wrong_keys(kept, self.written.values(), self.clean_to) == ([], []), "it depends on the cleanings"
 
     def _check_start(self, step: Clean, result: CleaningResult) -> None:
-        """U-10: it began where the rounds before it had come to."""
+        """U-10: it began where the earlier cleanings ended."""
         if self.start:
             self.is_exact = False  # a retained record may be below the log start now
         if step.first_dirty is not None and not step.from_start:

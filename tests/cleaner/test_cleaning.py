@@ -1,4 +1,4 @@
-"""The whole cleaner against the model: random logs and ranges, several rounds, the real kernel, the real swap."""
+"""The whole cleaner compared with the model: random logs and ranges, several cleanings, the real kernel and swap."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_rounds_on_a_disk(tmp_path: Path, seed: int) -> None:
 
 
 def run_rounds(root: Path, seed: int, segments: int, batches: int, rounds: int) -> None:
-    """Clean and grow by turns."""
+    """Clean and grow in turns."""
     world = GrowingLog(root, seed, segments, batches)
     clean_to = 0
     for _ in range(rounds):

@@ -91,10 +91,10 @@ def test_alone_at_the_end(root: Path) -> None:
     ("record_ms", "closed_ms", "expected_ms"),
     [
         pytest.param(-1, 0, -1, id="the only time there is"),
-        pytest.param(OLD, 0, 0, id="beside times it does no harm"),
+        pytest.param(OLD, 0, 0, id="next to times it does no harm"),
         pytest.param(OLD, OLD, OLD, id="nor that of a record"),
         pytest.param(OLD, OLD + 1, -1, id="later than the records: times between find nothing"),
-        pytest.param(-1, OLD, -1, id="any time beside none"),
+        pytest.param(-1, OLD, -1, id="any time next to none"),
         pytest.param(-1, -1, -1, id="nothing to fix"),
     ],
 )

@@ -59,7 +59,7 @@ def test_merge(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> Non
 
 @pytest.mark.parametrize("count", [64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1, 300_000])
 def test_growth(count: int) -> None:
-    """Past the room of the beginning, at once and bit by bit."""
+    """Past the initial size, at once and bit by bit."""
     filled = BitColumn()
     filled.append(np.ones(7, dtype=np.bool_))
     filled.append(np.ones(count, dtype=np.bool_))

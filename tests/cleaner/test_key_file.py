@@ -104,7 +104,7 @@ def _in_passes(plan: CleaningPlan, place: Path | str, why: str, sizing: MapSizin
 def test_the_same_decision(
     superseded: float, versions: bool, keeps_times: bool, codec: int, first_dirty: int, workers: int
 ) -> None:
-    """OP-2, U-43: one walk decides as many passes do, with a clean part, versions and write times (U-65) too."""
+    """OP-2, U-43: one walk decides as many passes do, with a clean section, versions and write times (U-65) too."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as path:
         shape = LogShape("", "", 128, 16, superseded, codec=codec, versions=versions)
         plan = _plan(Path(path), 512 * 1024, shape=shape)

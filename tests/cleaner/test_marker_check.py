@@ -346,7 +346,7 @@ def test_an_older_agent(root: Path, name: str) -> None:
 
 
 def test_an_index_that_stays_wrong(root: Path) -> None:
-    """U-44: the marker is in a segment that is not cleaned, so the index there is not written, and a note says so."""
+    """U-44: the marker is in a segment that is not cleaned, so that index is not written, and a note reports it."""
     segments = {0: K + data(1, "new"), 2: data(2, "open", producer=9), 4: end(4) + plain(5, "z", "z"), 6: b""}
     result = outcome(root, State(segments, {}, [0]))
     assert offsets_of(root) == [0, 2]

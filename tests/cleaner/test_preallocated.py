@@ -1,4 +1,4 @@
-"""The end of a log in the proof that tombstones may go: room that is set aside, and damage of a torn log (U-1, F-1)."""
+"""The end of a log in the proof for tombstone removal: preallocated space, and damage of a torn log (U-1, F-1)."""
 
 from __future__ import annotations
 

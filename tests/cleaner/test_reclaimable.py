@@ -192,8 +192,8 @@ def test_tombstones_that_a_guard_for_versions_keeps_by_offset_too(tmp_path: Path
     assert all(0 < each.low <= truth <= each.high for each in [_drawn(plan, 3, draw) for draw in range(2)])
 
 
-def test_clean_records_beat_each_other_by_version(tmp_path: Path) -> None:
-    """U-41, R280-10: where the clean part holds several records of a key that was written again."""
+def test_clean_records_supersede_each_other_by_version(tmp_path: Path) -> None:
+    """U-41, R280-10: if the clean section has several records of a key that was written again."""
     dice = np.random.default_rng(1)
     log = Written(dice.integers(0, 1000, RECORDS), BATCH, SMALL, versions=dice.integers(0, 10**9, RECORDS))
     plan, truth = _plan_and_truth(tmp_path, log, 0.9)

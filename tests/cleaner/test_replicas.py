@@ -187,7 +187,7 @@ def test_an_idle_log(tmp_path: Path) -> None:
     [
         pytest.param(ExpiryBound(HORIZON - 1), 1, id="waits"),
         pytest.param(ExpiryBound(HORIZON), 0, id="may go"),
-        pytest.param(ExpiryBound(HORIZON, below_offset=0), 1, id="above the clean point"),
+        pytest.param(ExpiryBound(HORIZON, below_offset=0), 1, id="above the checkpoint"),
     ],
 )
 def test_the_number_of_waiting_records(
@@ -235,7 +235,7 @@ def test_the_upper_bound_of_waiting_records(tmp_path: Path) -> None:
     store.save(
         directory, log_then, replace(known, removal_known_below=8)
     )  # as the daemon after it has read the horizons
-    assert message(9).startswith("tombstones or markers wait"), "another cleaner moved the clean point"
+    assert message(9).startswith("tombstones or markers wait"), "another cleaner moved the checkpoint"
     assert message(9).startswith("up to 3 tombstones or markers wait"), "and the last segment's"
 
 
@@ -258,14 +258,14 @@ def beside(topic: TopicConfig, peer_point: int | str) -> TopicConfig:
 @pytest.mark.parametrize(
     ("peer_point", "removed"),
     [
-        pytest.param(2, {"tombstone": 1, "marker": 1}, id="as clean: but only below the clean point"),
+        pytest.param(2, {"tombstone": 1, "marker": 1}, id="as clean: but only below the checkpoint"),
         pytest.param(9, {"tombstone": 1, "marker": 1}, id="cleaner"),
         pytest.param(1, {"tombstone": 0, "marker": 0}, id="less clean"),
         pytest.param("silent", {"tombstone": 1, "marker": 1}, id="silent for longer than a day"),
     ],
 )
 def test_it_waits_for_less_clean_replicas(tmp_path: Path, peer_point: int | str, removed: dict[str, int]) -> None:
-    """U-79: below its own clean point, if no replica is less clean. Batches above it may have come with a horizon."""
+    """U-79: below its own checkpoint, if no replica is less clean. Batches above it may have come with a horizon."""
     horizon = NOW - 2 * 24 * 60 * 60_000
     tombstone, marker = (
         lambda at: encode_batch([Record(b"k%d" % at, None, horizon)], base_offset=at, delete_horizon=horizon),

@@ -193,9 +193,9 @@ def test_by_kafkas_rule(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("snapshot", "log_ms", "clock_ms"),
     [
-        pytest.param(False, None, 0, id="the log goes on"),
+        pytest.param(False, None, 0, id="the log continues"),
         pytest.param(True, None, 0, id="a snapshot without history"),
-        pytest.param(False, 7000, 0, id="the controller is dead: the log says full for ever"),
+        pytest.param(False, 7000, 0, id="the controller is dead: the log always shows a full ISR"),
         pytest.param(False, None, 1500, id="the leader's clock is ahead by less than the margin"),
         pytest.param(False, None, -1500, id="behind by less than the margin"),
         pytest.param(False, None, -60_000, id="behind by a minute"),

@@ -190,7 +190,7 @@ def test_only_hollow_segments(root: Path) -> None:
 
 
 def test_gap_at_a_segment_end(root: Path) -> None:
-    """C-23, KAFKA-8764: the clean point is the bound, not the last offset that exists."""
+    """C-23, KAFKA-8764: the checkpoint is the bound, not the last offset that exists."""
     make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1")), 100: batch(100, ("a", "2")), 200: b""})})
     assert clean_all(root, NOW).end_offset == 200
     assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 200}

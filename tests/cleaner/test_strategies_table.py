@@ -110,7 +110,7 @@ STRATEGY = {
     "below the log start in the clean part": one(
         rec("k", 9), rec("k", 1), rec("k", 2), log_start=1, first_dirty=2, stays=[0, 2], wrong=[0]
     ),
-    # the clean part
+    # the clean section
     "a winner in the clean part, a dirty loser": one(rec("k", 9), rec("k", 1), first_dirty=1, stays=[0], wrong=[0, 1]),
     "a loser in the clean part, a dirty winner": one(rec("k", 1), rec("k", 9), first_dirty=1, stays=[1], wrong=[0]),
     "equal versions in both parts": one(rec("k", 5), rec("k", 5), first_dirty=1, stays=[1], wrong=[0]),
@@ -195,7 +195,7 @@ def late(*records: object, **facts: object) -> Case:
 
 
 TOMBSTONES = {
-    # KIP-87: what is a tombstone
+    # KIP-87: the forms of a tombstone
     "null: no value": late(rec("a", value=None), rec("b"), topic={}, stays=[1], wrong=[0, 1]),
     "null: an empty value is one": late(rec("a", value=""), rec("b"), topic={}, stays=[0, 1], wrong=[1]),
     "null: the bit means nothing": late(rec("a", flag=True), rec("b"), topic={}, stays=[0, 1], wrong=[1]),

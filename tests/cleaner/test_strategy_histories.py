@@ -72,7 +72,7 @@ def test_many_histories(
 
 
 def published(entries: Sequence[Entry], first_dirty: int, end: int) -> list[Entry]:
-    """KIP-280 as it was published: the map from the dirty part alone, every record then held against it."""
+    """KIP-280 as it was published: the map of the dirty section alone, which decides every record."""
     found = newest(entry for entry in entries if first_dirty <= entry.offset < end)
     return [
         entry
@@ -83,7 +83,7 @@ def published(entries: Sequence[Entry], first_dirty: int, end: int) -> list[Entr
 
 
 def ours(entries: Sequence[Entry], first_dirty: int, end: int) -> list[Entry]:
-    """The same with the clean part in it: of a key that is dirty one record stays."""
+    """The same with the clean section in it: of a key that is dirty one record stays."""
     found = newest(entry for entry in entries if entry.offset < end)
     dirty = {entry.key for entry in entries if first_dirty <= entry.offset < end and entry.visible}
     return [
@@ -97,7 +97,10 @@ def ours(entries: Sequence[Entry], first_dirty: int, end: int) -> list[Entry]:
 @pytest.mark.slow
 @pytest.mark.parametrize("histories", [PUBLISHED_HISTORIES, pytest.param(2000, marks=pytest.mark.long)])
 def test_the_published_algorithm_fails(histories: int) -> None:
-    """R280-10: a winner in the clean part and a late loser: KIP-280's own algorithm keeps both. Its rate is printed."""
+    """R280-10: a retained record in the clean section and a late superseded one: KIP-280's own algorithm keeps both.
+
+    Its rate is printed.
+    """
     shape = Shape("header")
     outcomes: Counter[str] = Counter()
     for seed in range(histories):

@@ -61,7 +61,7 @@ def log_of(root: Path, segments: dict[int, bytes], **facts: Any) -> Path:
 
 
 def next_round(log_dir: Path, now_ms: int = NOW, topic: TopicConfig = BY_VERSION) -> CleaningResult:
-    """From the clean point on."""
+    """A cleaning from the checkpoint on."""
     result = clean(log_dir, CleaningOptions(now_ms=now_ms, force=True), topic)
     assert result.error is None, result.reason
     return result

@@ -127,7 +127,7 @@ def test_nothing_changed() -> None:
         pytest.param(decided(records=lambda n: n - 1), "records", id="a record too many"),
         pytest.param(decided(last_offset=lambda n: n + 1), "last offset", id="U-13: the end"),
         pytest.param(on_disk(lambda data: data[: -first_batch_bytes(data)]), "", id="cut"),
-        pytest.param(on_disk(lambda data: data[first_batch_bytes(data) :]), "bytes", id="the first batch is gone"),
+        pytest.param(on_disk(lambda data: data[first_batch_bytes(data) :]), "bytes", id="the first batch is missing"),
         pytest.param(on_disk(lambda data: data + data[: first_batch_bytes(data)]), "ascend", id="a batch twice"),
         pytest.param(on_disk(lambda data: data[:-1] + bytes([data[-1] ^ 1])), "CRC", id="a flipped bit in a batch"),
         pytest.param(on_disk(lambda data: data[:20] + b"\x00" + data[21:]), "CRC", id="a flipped CRC"),

@@ -1,4 +1,4 @@
-"""Verbs that exist for tests only: each ends in its own way."""
+"""Commands that exist for tests only: each ends in its own way."""
 
 from __future__ import annotations
 

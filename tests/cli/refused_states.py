@@ -136,7 +136,7 @@ def has_an_open_transaction() -> Partition:
     return Partition({0: data, 1: batch(1, ("a", "2")), 2: b""})
 
 
-def the_broker_reports_no_high_watermark_either(scene: Scene) -> None:
+def the_broker_reports_the_open_transaction(scene: Scene) -> None:
     scene.broker_says(lso=0)
 
 
@@ -279,7 +279,7 @@ def holds_a_bomb() -> Partition:
     return Partition({0: zeros_batch(0, 4 * MIB), 1: batch(1, ("a", "9")), 2: b""})
 
 
-def has_no_directory_for_replaced_segments(scene: Scene) -> None:
+def has_a_file_named_like_the_staging_directory(scene: Scene) -> None:
     (scene.partition / ".kstage").write_text("what is this?")
 
 

@@ -1,4 +1,4 @@
-"""Batches that unpack to very much, at the command line: refused and named, others are cleaned (U-35)."""
+"""Batches that decompress to a very large size, on the command line: refused and named, others are cleaned (U-35)."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ KEY = re.compile(r'[`"](cleanerd(?:\.[a-z]+){2,})[`"=]')
 
 
 def commands() -> dict[str, set[str]]:
-    """Verb, or group and verb -> its options."""
+    """Command, or group and command -> its options."""
     found: dict[str, click.Command] = {}
     for subcommand, (place, _) in COMMANDS.items():
         module, name = place.split(":")

@@ -1,4 +1,4 @@
-"""``cleanerd doctor``: room on the disk, also where not all partitions need the same."""
+"""``cleanerd doctor``: free space on the disk, also if not all partitions need the same."""
 
 from __future__ import annotations
 

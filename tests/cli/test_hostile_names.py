@@ -36,7 +36,7 @@ _numbers = itertools.count()
 def _plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that names are the same in every run."""
     for module in (planning, split, undo):
-        # The planted names have to be known beforehand.
+        # The planted names have to be known in advance.
         monkeypatch.setattr(module, "new_plan_id", lambda: f"20260101t000000-{next(_numbers):08x}")
 
 

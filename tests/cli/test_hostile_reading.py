@@ -71,7 +71,7 @@ def in_time(what: str) -> Iterator[None]:
 
 
 def read_by(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names that the verb opens below the log directory and does not make."""
+    """The names that the command opens below the log directory and does not create."""
     with scratch() as root:
         make(root)
         recorder = Recorder(root)
@@ -145,7 +145,7 @@ def test_links_planted_while_reading_are_not_read(
         (OWNER, 0o600, (OWNER, 0o755), 2, True),  # a backup gave it a second name
         (0, 0o600, (OWNER, 0o755), 1, False),  # the other name was deleted: it was a link nevertheless
         (0, 0o600, (OWNER, 0o755), 2, False),
-        (0, 0o644, (OWNER, 0o755), 2, True),  # everybody may read it
+        (0, 0o644, (OWNER, 0o755), 2, True),  # all users may read it
         (4321, 0o640, (OWNER, 0o755), 1, True),  # by the group of both
         (OWNER, 0o600, (0, 0o755), 2, True),  # only root could plant a file there
         (0, 0o600, (0, 0o775), 2, False),  # others write to root's directory

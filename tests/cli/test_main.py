@@ -1,4 +1,4 @@
-"""The command line's frame: verbs on demand, exit codes, signals, channels."""
+"""The command line's frame: commands on demand, exit codes, signals, channels."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def test_a_reader_that_closes_the_pipe_is_not_an_error(arguments: list[str]) -> 
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        process.stdout.close()  # before the verb writes: it waits for the end of its input
+        process.stdout.close()  # before the command writes: it waits for the end of its input
         process.stdin.close()
         assert process.wait(PATIENCE_SECONDS) == 141
         assert process.stderr.read() == b""

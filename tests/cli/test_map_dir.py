@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NOW_MS = 1_800_000_000_000
 SMALL_MAP = ("log.cleaner.dedupe.buffer.size=1048577", "log.cleaner.io.buffer.load.factor=0.1")
-"""Room for 6,500 keys."""
+"""Space for 6,500 keys."""
 
 
 def test_the_same_bytes(root: Path, shell: Shell) -> None:

@@ -381,7 +381,7 @@ def test_a_bad_partition_stops_no_other_one(root: Path, shell: Shell) -> None:
 
 
 def test_clean_up_to(root: Path, shell: Shell) -> None:
-    """--first-dirty leaves out a part: the clean point does not move (as for clean)."""
+    """--first-dirty skips a range: the checkpoint does not move (as for clean)."""
     path = make(root)
     stage(shell, path, "--first-dirty", 4)
     assert entry(apply(shell, path))["outcome"] == "cleaned"

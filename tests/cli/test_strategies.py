@@ -260,7 +260,7 @@ def test_exact_counts_timestamps_of_the_far_future(root: Path, shell: Shell) -> 
 
 
 def winners(records: list[tuple[str, int, int | None]], strategy: str) -> dict[str, int]:
-    """Offsets of the winners by a dict: records are (key, timestamp, version) in offset order (R280-3..R280-6)."""
+    """Offsets of the retained records by a dict; records are (key, timestamp, version) in offset order (R280-3..6)."""
     found: dict[str, tuple[tuple[bool, int], int]] = {}
     for offset, (key, timestamp, version) in enumerate(records):
         rank = {

@@ -117,7 +117,7 @@ def test_list(root: Path, shell: Shell) -> None:
     assert kept.keys() == {"topic", "partition", "log_dir", "plan", "cleaned_ms", "kept_bytes", "kept"}
     assert kept["kept_bytes"] == sum(file.stat().st_size for file in (root / "kept").rglob("*") if file.is_file())
     assert "orders-0" in shell("undo", path, "--list").out
-    assert shell("undo", path, "--list", "--partition", "good-0").code == 3, "an unknown name is one in every verb"
+    assert shell("undo", path, "--list", "--partition", "good-0").code == 3, "an unknown name is one in every command"
     assert tree(root, without=()) == before
 
 

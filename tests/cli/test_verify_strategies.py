@@ -99,7 +99,7 @@ def verify(shell: Shell, path: Path, copy: Path, clean_below: int, *options: str
 def test_a_cleaned_log_passes_verification(
     root: Path, shell: Shell, strategy: tuple[str, ...], mode: str, seed: int
 ) -> None:
-    """R280-3 to R280-6, R87-2 to R87-4: two rounds, the second after the horizons."""
+    """R280-3 to R280-6, R87-2 to R87-4: two cleanings, the second after the horizons."""
     rules = (*strategy, *MODES[mode], *KNOWN)
     path = make_log_dir(root / "logs", {"orders-0": log_of(seed)}) / "orders-0"
     shutil.copytree(path, root / "copy")

@@ -1,4 +1,4 @@
-"""The latest-state view: the same winners as the cleaner, whatever the order (R280-4..6, R280-14)."""
+"""The latest-state view: the same retained records as the cleaner, in any order (R280-4..6, R280-14)."""
 
 from __future__ import annotations
 

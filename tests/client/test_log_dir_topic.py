@@ -148,7 +148,7 @@ def test_a_transaction_index_that_is_written_again(tmp_path: Path) -> None:
     log = Partition({0: keyed_batch(0, [("k", "good")]) + bad}, aborted={0: []}, recovery_point=0)
     assert offsets(one(tmp_path, log, clean_shutdown=False)) == [0]
     (tmp_path / "d" / ".kafka_cleanshutdown").touch()
-    assert offsets(tmp_path / "d") == [0, 1], "U-26: it is the index that says so otherwise"
+    assert offsets(tmp_path / "d") == [0, 1], "U-26: otherwise the index decides"
 
 
 def test_damage(tmp_path: Path) -> None:

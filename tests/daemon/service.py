@@ -106,7 +106,7 @@ async def rounds(service: Service, count: int = 2) -> None:
     """Wait for this many full scans: a cleaning that they did not start does not start at all."""
     for _ in range(count):
         before = service.view().last_scan_ms
-        await until("a round", lambda before=before: service.view().last_scan_ms != before)  # type: ignore[misc]
+        await until("a scan", lambda before=before: service.view().last_scan_ms != before)  # type: ignore[misc]
 
 
 def partition(view: DaemonView, name: str = "orders-0") -> PartitionView:

@@ -109,7 +109,7 @@ class Site:
         """Wait until the daemon has scanned everything this many times."""
         for _ in range(count):
             before = self.daemon.ask("status")["last_scan_ms"]
-            self.daemon.until("a round", lambda view, before=before: view["last_scan_ms"] != before)
+            self.daemon.until("a scan", lambda view, before=before: view["last_scan_ms"] != before)
 
     # -- observations ------------------------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ def run_under_load(
     load.check()
     # The writers have ended: everything but the active segments gets cleaned.
     with Daemon(settings_of(broker, base), base) as daemon:
-        daemon.until("the backlog is gone", lambda view: view["ready"] and all(
+        daemon.until("the backlog is empty", lambda view: view["ready"] and all(
             p["dirty_ratio"] <= 0.3 for p in view["partitions"] if p["state"] != "excluded"
         ))  # fmt: skip
         assert daemon.end(signal.SIGTERM) == 143

@@ -31,8 +31,8 @@ def waited(closed_hours: int, open_hours: int) -> int:
     return last.waiting_ms
 
 
-def test_only_the_hours_in_which_a_turn_can_come_are_waited() -> None:
-    """Those of all windows together: also a short one lets everybody have a turn in the end."""
+def test_only_open_hours_count_as_waiting() -> None:
+    """The open hours of all windows together: even with a short window every partition has its turn in the end."""
     assert waited(16, 1) <= HOUR_MS + 15_000
     assert waited(16, 1) >= HOUR_MS - 15_000
     assert waited(0, 2) >= 2 * HOUR_MS - 15_000

@@ -1,4 +1,4 @@
-"""The control socket, from outside as the verbs use it."""
+"""The control socket as the commands use it, from outside."""
 
 from __future__ import annotations
 

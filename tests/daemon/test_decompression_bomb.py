@@ -80,7 +80,7 @@ def test_a_kill_from_outside_keeps_nothing_in_quarantine(tmp_path: Path) -> None
         daemon = Daemon(assignments(tmp_path / "logs", cleanerd_retry_backoff_ms="500"), tmp_path)
         with daemon:
             for _ in range(3):
-                daemon.until("it looks", lambda view: bool(view["partitions"]))
+                daemon.until("it scans", lambda view: bool(view["partitions"]))
                 daemon.process.kill()
                 daemon.process.wait()
                 daemon.start()

@@ -175,7 +175,7 @@ def test_in_a_daemon(root: Path, percent: int) -> None:
     async def story(service: Service) -> None:
         await until("ready", lambda: service.view().ready)
         rounds = service.view().last_scan_ms
-        await until("looked again", lambda: service.view().last_scan_ms != rounds)
+        await until("scanned again", lambda: service.view().last_scan_ms != rounds)
         if percent:
             names = ("orders-0", "orders-1")
             await until("digested", lambda: all(partition(service.view(), name).digests for name in names))

@@ -291,9 +291,9 @@ def test_estimates_take_a_share_of_the_time(root: Path) -> None:
         raise MemoryError
 
     async def story(service: Service) -> None:
-        await until("asked", lambda: bool(requests))
+        await until("requested", lambda: bool(requests))
         rounds = service.view().last_scan_ms
-        await until("looked again", lambda: service.view().last_scan_ms != rounds)
+        await until("scanned again", lambda: service.view().last_scan_ms != rounds)
         assert len(requests) == 1
         assert {each.reclaimable_method for each in service.view().partitions} == {"guess"}
         assert {each.phase for each in service.view().partitions} == {"idle"}

@@ -179,7 +179,7 @@ def logged(site: Site, pattern: str) -> list[str]:
 
 
 def filled(site: Site, pattern: str) -> str:
-    """Names of the case in the place of ``{hurt}`` and the like."""
+    """The names of the case instead of ``{hurt}`` and the like."""
     names = {
         "{hurt}": site.broker.log_dirs[1],
         "{hurt_dir}": site.directory(site.hurt),
@@ -277,7 +277,7 @@ def test_a_clock_that_jumps_deletes_nothing_too_early(broker: Broker, tmp_path: 
         used = seconds_of_cpu(daemon.process.pid) - busy
         assert used < 0.7 * (time.monotonic() - began)
         site.clock.set(0)
-        daemon.until("they are gone", lambda _view: dropped_tombstones(site) == 24)
+        daemon.until("they are removed", lambda _view: dropped_tombstones(site) == 24)
         assert now_ms() >= due_ms
         site.rounds(ROUNDS)
         assert dropped_tombstones(site) == 24
@@ -303,7 +303,7 @@ def test_a_clock_that_is_ahead_at_the_start_deletes_nothing_too_early(broker: Br
         site.rounds(ROUNDS)
         gone = dropped_tombstones(site)
         assert gone == 0 or now_ms() >= due_ms
-        daemon.until("they are gone", lambda _view: dropped_tombstones(site) == 24)
+        daemon.until("they are removed", lambda _view: dropped_tombstones(site) == 24)
         assert now_ms() >= due_ms
         daemon.end(signal.SIGTERM)
 

@@ -81,7 +81,7 @@ def test_nothing_is_replaced_if_it_cannot_be_kept(root: Path, kept: Path) -> Non
 
 
 def test_more_than_the_limit_is_not_kept(root: Path, kept: Path) -> None:
-    """It is cleaned all the same, and its result says so."""
+    """It is cleaned nevertheless, and its result reports it."""
     with broker(root):
 
         async def story(service: Service) -> None:
@@ -96,8 +96,8 @@ def test_more_than_the_limit_is_not_kept(root: Path, kept: Path) -> None:
     assert list(kept.iterdir()) == []
 
 
-def test_the_oldest_makes_room(root: Path, kept: Path) -> None:
-    """Four partitions that replace as much each, and room for two."""
+def test_the_oldest_is_deleted_first(root: Path, kept: Path) -> None:
+    """Four partitions that replace the same size, and space for two."""
     size = sum(len(path.read_bytes()) for path in _made(root))
     with service.held(root), service.FakeAgent(root, root / ".cleanerd-agent.sock"):
 
@@ -130,7 +130,7 @@ def test_kept_segments_that_are_too_old_are_removed(root: Path, kept: Path) -> N
         assert entries(root) == ["orders-0"]
 
         async def swept(_service: Service) -> None:
-            await until("it is gone", lambda: not entries(root))
+            await until("it is deleted", lambda: not entries(root))
 
         serve([*settings, "cleanerd.keep.replaced.retention.ms=0"], swept)
     assert list(kept.iterdir()) == []

@@ -211,8 +211,8 @@ def test_a_daemon_stays_ready_during_a_reload(root: Path) -> None:
                 readiness.append(service.view().ready)
                 return service.view().last_scan_ms != rounds
 
-            # The backoff is an hour: only the reload makes a whole round of it.
-            await until("everything was looked at", scanned)
+            # The backoff is an hour: only the reload starts a full scan.
+            await until("everything was scanned", scanned)
             assert set(readiness) == {True}
             assert service.view().settings_generation == 2
 
@@ -337,7 +337,7 @@ def test_the_disk_reserve_is_kept(root: Path) -> None:
 
 
 def test_a_damaged_state_directory_costs_work_only(root: Path) -> None:
-    """Set aside with a warning; the daemon goes on."""
+    """Set aside with a warning; the daemon continues."""
     with broker(root):
 
         async def cleans(service: Service) -> None:
@@ -362,7 +362,7 @@ def test_leftovers_of_a_killed_daemon_are_removed(root: Path) -> None:
             plan = root / "orders-0" / ".kstage" / "20260101t000000-0000abcd"
             plan.mkdir(parents=True)
             (plan / "plan.json").write_text("{}")
-            await until("it is gone", lambda: not (root / "orders-0" / ".kstage").exists())
+            await until("it is deleted", lambda: not (root / "orders-0" / ".kstage").exists())
             assert content(root)
 
         serve(assignments(root), story)

@@ -17,7 +17,7 @@ from tests.swap.live_round import held
 
 pytestmark = pytest.mark.long
 
-# Room for 6,500 keys.
+# Space for 6,500 keys.
 SMALL_MAP = '"log.cleaner.dedupe.buffer.size" = 1048577\n"log.cleaner.io.buffer.load.factor" = 0.1\n'
 CONFIG = f'"cleanerd.map.max.bytes" = 0\n{SMALL_MAP}'
 

@@ -183,7 +183,7 @@ def test_nothing_is_staged_on_one_reading(root: Path) -> None:
     make_log_dir(root, {"orders-0": two_groups()})
 
     async def story(service: Service) -> None:
-        await until("looked at", lambda: partition(service.view()).bound_offset is not None)
+        await until("scanned", lambda: partition(service.view()).bound_offset is not None)
         await rounds(service)
         assert partition(service.view()).bound_offset == 0
         assert not (root / "orders-0" / ".kstage").exists()
@@ -249,7 +249,7 @@ def test_the_lock_is_never_acquired(root: Path) -> None:
             taken = taken or is_held(root) or (root / ".lock").exists()
             return partition(service.view()).phase == "staged"
 
-        await until("looked at", lambda: service.view().ready)
+        await until("scanned", lambda: service.view().ready)
         assert "it may be about to start" in service.view().log_dirs[0].mode_reason
         passed_ms.append(OFFLINE_GRACE_MS)  # it is over
         await until("staged", staged)
@@ -264,7 +264,7 @@ def test_a_topic_of_a_strategy_is_refused_until_it_is_delegated(root: Path) -> N
     with broker(root) as agent:
 
         async def story(service: Service) -> None:
-            await until("looked at", lambda: partition(service.view()).delegated is False)
+            await until("scanned", lambda: partition(service.view()).delegated is False)
             found = partition(service.view())
             assert found.strategy == "timestamp"
             assert found.fingerprint == "strategy=timestamp;tombstone.mode=null"

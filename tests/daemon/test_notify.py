@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_a_notification_that_systemd_did_not_take_is_sent_again(tmp_path: Path, *, abstract: bool) -> None:
-    """Systemd reads nothing during a daemon-reload, and its queue is short. A start that it never heard of is ended."""
+def test_a_notification_that_systemd_did_not_accept_is_sent_again(tmp_path: Path, *, abstract: bool) -> None:
+    """Systemd reads nothing during a daemon-reload, and its queue is short. It ends a start that never notified it."""
     name = f"@cleanerd-{secrets.token_hex(8)}" if abstract else str(tmp_path / "notify")
     address = "\0" + name[1:] if abstract else name
     with (

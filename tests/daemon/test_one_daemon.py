@@ -159,7 +159,7 @@ def test_a_running_scan_does_not_lock_it_again(root: Path) -> None:
 
 @pytest.mark.slow
 def test_a_command_in_progress_is_not_a_broker(root: Path) -> None:
-    """U-39: while ``clean`` holds Kafka's lock the daemon says so, and begins nothing."""
+    """U-39: while ``clean`` holds Kafka's lock the daemon reports it, and starts nothing."""
     make_log_dir(root, {"orders-0": two_groups()})
     with other_process(root, "lock = LogDirLock.acquire(path)") as pid:
 

@@ -75,7 +75,7 @@ def test_the_latest_operations_are_kept(tmp_path: Path) -> None:
         "[" * 100_000,
         "[]",
     ],
-    ids=["a word for a time", "an infinite time", "depth", "a list"],
+    ids=["a word as a time", "an infinite time", "depth", "a list"],
 )
 def test_a_damaged_journal_is_replaced(tmp_path: Path, text: str) -> None:
     """Whatever it contains, no operation fails because of it."""

@@ -1,4 +1,4 @@
-"""The status page for everybody: keyboard, screen readers, phones, thousands of partitions, trouble and attackers."""
+"""The status page for all users: keyboard, screen readers, phones, thousands of partitions, failures and attackers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.browser
 EVIL = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>\'"&amp;'
 
 
-# ---- for everybody ----
+# ---- accessibility ----
 
 
 @pytest.mark.long
@@ -128,7 +128,10 @@ def test_reasons_are_readable_without_pointing_at_them(page: Page, width: int) -
     "width", [360, 820, 1400, *(pytest.param(width, marks=pytest.mark.long) for width in (390, 800, 1000, 1200, 1600))]
 )
 def test_nothing_is_too_wide_or_squeezed(page: Page, busy_daemon: Served, width: int) -> None:
-    """No window scrolls sideways; numbers and states are never cut off, and the name of a partition has room."""
+    """No window scrolls sideways.
+
+    Numbers and states are never cut off, and the name of a partition has enough space.
+    """
     busy_daemon.stage.change(
         lambda v: replace(
             v,
@@ -153,7 +156,7 @@ def test_nothing_is_too_wide_or_squeezed(page: Page, busy_daemon: Served, width:
         assert page.run(narrow) == 0, path
 
 
-# ---- thousands, and trouble ----
+# ---- thousands of partitions, and failures ----
 
 
 @pytest.mark.long

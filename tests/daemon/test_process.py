@@ -40,7 +40,7 @@ def test_a_signal_during_a_cleaning(root: Path, number: signal.Signals, code: in
         assert not leftovers(root)
         assert not (root.parent / "control.sock").exists()
         with Daemon(assignments(root), root.parent) as daemon:
-            daemon.until("it goes on", lambda view: view["totals"]["cleans"].get("cleaned", 0) == 1)
+            daemon.until("it continues", lambda view: view["totals"]["cleans"].get("cleaned", 0) == 1)
         assert newest(root, "orders-0") == before
         assert len(content(root)) == len(before)
 
@@ -192,7 +192,7 @@ class Done:
 
 
 def command(root: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> Done:
-    """Any other verb, beside the daemon."""
+    """Any other command, while the daemon runs."""
     code = main.run([*arguments, *(word for each in assignments(root) for word in ("--set", each))])
     output = capsys.readouterr()
     return Done(code, output.out, output.err)

@@ -54,7 +54,7 @@ def test_an_unnamed_change_of_rules_is_refused(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("the good one is clean", lambda: service.view().totals.cleans.get("cleaned") == 1)
-            await until("all were looked at", lambda: all(p.reason for p in service.view().partitions))
+            await until("all were scanned", lambda: all(p.reason for p in service.view().partitions))
             reported = partition(service.view(), "orders-0")
             assert reported.reason.startswith(
                 "refused: orders was last cleaned by header:version; these settings say off"

@@ -92,7 +92,7 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert view.healthy
             assert any(f"{bad}: did not answer within" in text for text in view.warnings)
             rounds = view.last_scan_ms
-            await until("rounds go on", lambda: service.view().last_scan_ms != rounds)
+            await until("scans continue", lambda: service.view().last_scan_ms != rounds)
             assert disk.scans == 1
             assert not any(bad in each for each in followed), "inotify would hang, and the daemon with it"
             realpath = os.path.realpath
@@ -136,7 +136,7 @@ def test_a_disk_that_starts_to_hang_stops_no_other(root: Path) -> None:
                 assert disk.scans == before, "it is not queried again before it answers"
             finally:
                 disk.works.set()
-            await until("it is looked at again", lambda: disk.scans > before)
+            await until("it is scanned again", lambda: disk.scans > before)
 
         serve(assignments(root, bad), story, scanner=disk.scanner)
 

@@ -100,6 +100,6 @@ def test_a_directory_is_given_up_between_the_request_and_the_scan(root: Path) ->
             answering.silent = silent  # type: ignore[method-assign]
             await until("given up", lambda: [each.path for each in service.view().log_dirs] == [str(root)])
             rounds = service.view().last_scan_ms
-            await until("rounds go on", lambda: service.view().last_scan_ms != rounds)
+            await until("scans continue", lambda: service.view().last_scan_ms != rounds)
 
         serve(assignments(root, other), story)

@@ -186,7 +186,7 @@ def test_a_full_scan_surveys_partitions_of_running_jobs(root: Path) -> None:
     with broker(root, 1):
 
         async def story(service: Service) -> None:
-            await until("the job has worked, a look hangs", hung.is_set)
+            await until("the job is done, a scan hangs", hung.is_set)
             await until("late", lambda: not service.view().log_dirs[0].online)
             say_so.set()
             await until("the job ended", lambda: bool(service.registry.stale))

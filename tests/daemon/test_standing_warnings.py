@@ -1,4 +1,4 @@
-"""Trouble with the state directory is shown, however short it lasts (OP-10)."""
+"""A failure of the state directory is shown, however short it lasts (OP-10)."""
 
 from __future__ import annotations
 

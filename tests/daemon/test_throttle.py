@@ -104,7 +104,7 @@ def test_a_wait_for_the_rate_can_be_stopped() -> None:
 
 
 def test_progress_shows_the_phases() -> None:
-    """Index while the dirty part is read, then decide, then rewrite, and swap when all is rewritten."""
+    """Index while the dirty section is read, then decide, then rewrite, and swap when all is rewritten."""
     progress = JobProgress(Throttle(Rates()), dirty_bytes=100)
     phases = [progress.current]
     progress.phase("index and decide", 300)

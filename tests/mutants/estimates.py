@@ -23,7 +23,7 @@ ESTIMATES = (
         RECLAIMABLE,
         "by_any = _SampledRecords.of(sample, versioned=True, cleans_too=True)",
         "by_any = by_dirty",
-        ("tests/cleaner/test_reclaimable.py::test_clean_records_beat_each_other_by_version",),
+        ("tests/cleaner/test_reclaimable.py::test_clean_records_supersede_each_other_by_version",),
     ),
     Mutant(
         "tombstones-past-their-horizon-stay-in-a-sample",

@@ -83,7 +83,7 @@ SPARK_TABLES = (
         REFUSALS,
         "and epoch != watermark.leader_epoch:",
         "and epoch < watermark.leader_epoch:",
-        (f"{STATES}::test_cut_and_grown_again",),
+        (f"{STATES}::test_truncated_and_grown_again",),
     ),
     Mutant(
         "table-with-rows-of-another-writer",

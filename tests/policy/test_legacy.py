@@ -28,7 +28,7 @@ def flags(*, mtime_ms: int, convert: bool) -> list[int]:
 
 
 def test_horizon() -> None:
-    """C-30: by the last segment of the clean part, 0 without one."""
+    """C-30: by the last segment of the clean section, 0 without one."""
     assert horizon_ms([500, 90], 40) == 50
     assert horizon_ms([], 40) == 0
     assert horizon_ms([5], 2**63 - 1) < 0

@@ -35,7 +35,7 @@ def ask_data(producers: list[int], last_offsets: list[int], wanted: list[int]) -
         pytest.param([7, 7], [4, 9], [9], [False, True], id="the last offset of the batch"),
         pytest.param([7, 7], [4, 9], [8], [False, False], id="an offset that is no batch's last"),
         pytest.param([-1, 7], [4, 9], [4, 9], [False, True], id="C-39.1: only batches with a producer id"),
-        pytest.param([7, 8], [4, 9], [4, 9, 100], [True, True], id="two, and one that lies elsewhere"),
+        pytest.param([7, 8], [4, 9], [4, 9, 100], [True, True], id="two, and an offset of no batch"),
         pytest.param([7, 7], [4, 9], [], [False, False], id="no active producer"),
         pytest.param([], [], [9], [], id="no batch"),
         pytest.param([0], [4], [4], [True], id="0 is a producer id"),

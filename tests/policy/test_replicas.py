@@ -143,7 +143,7 @@ def test_the_text_of_a_bound() -> None:
         "1 tombstone or marker waits for broker 2, out of the ISR since 2023-11-14T22:33:20Z; in the ISR again, "
         "confirmed after 5 minutes"
     )
-    assert bound_of(back) == bound, "it only says so"
+    assert bound_of(back) == bound, "it only reports it"
 
 
 def play(seed: int, **kind: bool) -> tuple[int, bool, bool]:

@@ -83,8 +83,8 @@ def answer(clean_offset: int | None, *digests: tuple[int, int, str], rules: str 
             None,
             id="equal at the highest",
         ),
-        pytest.param({"1": answer(9, (0, 8, "a")), "2": answer(0, (0, 8, "b"))}, None, id="below a clean point"),
-        pytest.param({"1": answer(8, (0, 8, "a")), "2": answer(None, (0, 8, "b"))}, 8, id="at a clean point"),
+        pytest.param({"1": answer(9, (0, 8, "a")), "2": answer(0, (0, 8, "b"))}, None, id="below a checkpoint"),
+        pytest.param({"1": answer(8, (0, 8, "a")), "2": answer(None, (0, 8, "b"))}, 8, id="at a checkpoint"),
         pytest.param(
             {"1": answer(0, (0, 8, "a")), "2": answer(0, (0, 8, "b")), "3": answer(9)}, None, id="below that of a third"
         ),
@@ -98,6 +98,6 @@ def answer(clean_offset: int | None, *digests: tuple[int, int, str], rules: str 
     ],
 )
 def test_which_states_are_compared(answers: dict[str, ReplicaDigests], end_offset: int | None) -> None:
-    """U-90: each pair by the highest state that both have, at or above every replica's clean point."""
+    """U-90: every pair by the highest state that both have, at or above every replica's checkpoint."""
     found = first_difference(answers)
     assert (None if found is None else found.end_offset) == end_offset

@@ -36,7 +36,7 @@ def test_offset() -> None:
     [
         pytest.param({}, [9, 3], id="the record's"),
         pytest.param({"log_append_time": 77}, [77, 77], id="LogAppendTime: the batch's"),
-        pytest.param({"delete_horizon": 10**12}, [9, 3], id="R534-1: a horizon moves none"),
+        pytest.param({"delete_horizon": 10**12}, [9, 3], id="R534-1: a horizon changes no time"),
         pytest.param({"base_timestamp": -5}, [9, 3], id="nor does another base"),
     ],
 )

@@ -50,7 +50,7 @@ def test_modes(flags: int, legacy: bool, null: bool, flag: bool, header: bool, b
     ("attributes", "base_timestamp", "gone"),
     [
         pytest.param(HORIZON, NOW + 1, False, id="before the horizon"),
-        pytest.param(HORIZON, NOW, True, id="R534-2: AT the horizon it goes (tried on 4.3.1)"),
+        pytest.param(HORIZON, NOW, True, id="R534-2: AT the horizon it is removed (tried on 4.3.1)"),
         pytest.param(HORIZON, NOW - 1, True, id="after"),
         pytest.param(0, NOW - 10**9, False, id="T-02: without the bit the base timestamp is no horizon"),
         pytest.param(HORIZON | 0x3F, NOW, True, id="among other bits"),

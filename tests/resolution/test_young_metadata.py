@@ -70,7 +70,7 @@ def test_tombstones_of_a_topic_of_the_last_minutes(
 @pytest.mark.parametrize(
     ("running", "is_found", "waits"),
     [
-        pytest.param(True, False, True, id="beside a broker"),
+        pytest.param(True, False, True, id="with a running broker"),
         pytest.param(True, True, False, id="where it is named"),
         pytest.param(False, False, None, id="of a copy"),
     ],

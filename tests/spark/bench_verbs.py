@@ -252,7 +252,7 @@ def _warm(scene: Scene, mb: float, commands: Sequence[str]) -> list[Spent]:
 
 
 def in_session(scene: Scene, commands: Sequence[str]) -> list[tuple[str, float, float, float]]:
-    """Each verb, after some calls of it, by a session as a notebook has one."""
+    """All commands, after some calls, in a session as a notebook has one."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "OPENBLAS_NUM_THREADS": "1"}

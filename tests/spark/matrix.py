@@ -85,7 +85,7 @@ def check(session: SparkSession, cell: Cell, place: Path) -> Dropped:
     )
     try:
         path = log.write(place / "logs", 2, 30)
-        # Half of them with a clean part, which only competes.
+        # Half of them with a clean section, whose records only compete.
         first = log.offset // 2 if cell.number % 4 > 1 else 0
         options = all_dirty(NOW_MS, from_start=not first, first_dirty_offset=first or None)
         local = stage_locally(path, options, topic)

@@ -59,7 +59,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.long
 def test_read_and_latest(spark: SparkSession, path: Path, tmp_path: Path) -> None:
-    """The DataFrame and the Parquet hold the same winners, by each topic's strategy."""
+    """The DataFrame and the Parquet hold the same retained records, by the topics' strategies."""
     logs = Logs(spark, path, STRATEGY)
     assert logs.read().count() == len(read_rows(path)) == 24
     assert logs.read(view="raw", columns="offset").columns == ["offset"]

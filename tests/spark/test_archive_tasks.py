@@ -38,7 +38,7 @@ Capsys = pytest.CaptureFixture[str]
 def archive_by(
     session: SparkSession | None, source: Path, output: Path, state: Path, clean: CleansOne = clean_one
 ) -> Archive:
-    """As the verb, with all that is dirty."""
+    """As the command, with a dirty log."""
     messages = [word for word in settings(state) if word != "--set"]
     options = CleaningOptions(now_ms=NOW_MS, force=True, from_start=True)
     return clean_archive(session, [source], output, load_settings((), messages), EVERYTHING, options, clean=clean)

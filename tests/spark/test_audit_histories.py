@@ -66,7 +66,7 @@ def test_many_pairs(spark: SparkSession) -> None:
 
 
 class AuditedWorld(World):
-    """Keeps every round's log from before and after it, for one audit of all."""
+    """Keeps the log from before and after every cleaning, for one audit of all."""
 
     rounds_of: list[tuple[AuditQuestion, int]]
     kept: Path
@@ -91,7 +91,7 @@ class AuditedWorld(World):
 
 
 def audited(spark: SparkSession, seeds: range) -> int:
-    """Rounds of the histories ``seeds``, each of them judged right."""
+    """Cleanings of the histories ``seeds``, all of which the audit finds right."""
     with scratch() as root:
         AuditedWorld.kept, AuditedWorld.rounds_of = root, []
         for seed in seeds:

@@ -119,7 +119,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def reported(spark: SparkSession) -> dict[str, Divergence]:
-    """All cases in one job, and right cleanings of random logs, both ways round."""
+    """All cases in one job, and right cleanings of random logs, in both orders."""
     pairs = {f"pair {seed}": Pair(seed).case() for seed in range(120)}
     cases = dict(CASES)
     for name, case in pairs.items():

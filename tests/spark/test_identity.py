@@ -73,7 +73,7 @@ def test_an_index_that_leaves_a_doubt(way: str) -> None:
 
 @pytest.mark.parametrize(("strategy", "mode", "transactions"), list(product(STRATEGIES, MODES, (False, True))))
 def test_rules(strategy: str, mode: str, transactions: bool) -> None:
-    """OP-2, U-1 for every strategy and kind of tombstone: with any codec, number of shards, dirty part of the log."""
+    """OP-2, U-1 for every strategy and kind of tombstone: with any codec, number of shards and dirty section."""
     topic = config(**STRATEGIES[strategy], **MODES[mode], segment_bytes=4000, delete_retention_ms=100)
     dropped: dict[str, int] = {"superseded": 0, "tombstone": 0, "aborted": 0}
     for seed in (0, 1, 2, 4, 7):

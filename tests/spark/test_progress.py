@@ -83,7 +83,7 @@ def test_outside_of_a_block(spark: SparkSession) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("command", ["profile", "audit", "snapshot", "find", "clean"])
 def test_all_is_reported_in_the_end(spark: SparkSession, tmp_path: Path, command: str) -> None:
-    """As many bytes as the bar has, whatever the verb reads how often."""
+    """As many bytes as the bar has, whatever the command reads how often."""
     path = RichLog(3).write(tmp_path / "logs", 4, 20)
     before = shutil.copytree(path, tmp_path / "before")
     reported: list[int] = []

@@ -130,7 +130,7 @@ def test_every_column(spark: SparkSession, path: Path) -> None:
 
 @pytest.mark.parametrize("strategy", ["offset", "timestamp", "header:version"])
 def test_latest_is_the_snapshot(spark: SparkSession, tmp_path: Path, path: Path, strategy: str) -> None:
-    """R280-14: the map's winners are those of the SQL query."""
+    """R280-14: the map's records are those of the SQL query."""
     name, _, header = strategy.partition(":")
     rules = KeyRules(strategy=name, header=header.encode() or None)
     write_snapshot(spark, find_logs([path], (), lambda _: rules), (tmp_path / "out").as_uri())

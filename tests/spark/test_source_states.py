@@ -185,7 +185,7 @@ def test_a_segment_deleted_while_it_was_read(tmp_path: Path) -> None:
 
 
 def test_a_time_index_that_was_not_finished(tmp_path: Path) -> None:
-    """Copied while its segment was written, with room for more entries: it does not know the last times there."""
+    """Copied while its segment was written, with space for more entries: it does not have the last times."""
     segments = {
         base: b"".join(
             encode_batch([Record(b"k", b"v" * 2000, timestamp=1000 + at)], base_offset=at)

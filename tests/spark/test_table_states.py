@@ -138,8 +138,8 @@ def test_killed_in_the_first_commit(delta: Tables, tmp_path: Path, left: tuple[s
     assert values(delta) == {"orders-0": {"a": "1"}}
 
 
-def test_cut_and_grown_again(tables: Tables, tmp_path: Path) -> None:
-    """An unclean leader: offsets that the table has are other records now. Only the leader epochs say so."""
+def test_truncated_and_grown_again(tables: Tables, tmp_path: Path) -> None:
+    """An unclean leader: offsets that the table has are other records now. Only the leader epochs show it."""
     log = Growing(tmp_path, "orders-0", "orders-1")
     log.put("orders-0", a="1", b="1", c="1")
     log.put("orders-1", a="1")

@@ -1,4 +1,4 @@
-"""Decoded keys and values in the data source, in snapshots as Parquet, in Delta and Iceberg, and by the verb."""
+"""Decoded keys and values in the data source, in snapshots as Parquet, in Delta and Iceberg, and by the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark on a real YARN: the verbs in client mode, their driver in cluster mode."""
+"""Spark on a real YARN: the commands in client mode, their driver in cluster mode."""
 
 from __future__ import annotations
 

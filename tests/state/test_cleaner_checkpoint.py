@@ -232,8 +232,8 @@ def point(**changes: object) -> dict[str, object]:
         pytest.param(b"[" * 100_000, id="deep"),
         pytest.param(b"{}", id="nothing in it"),
         pytest.param(variant(format=0), id="a format that never was"),
-        pytest.param(variant(clean_point=7), id="no clean point"),
-        pytest.param(variant(clean_point=point(offset="x")), id="a word for a number"),
+        pytest.param(variant(clean_point=7), id="no checkpoint"),
+        pytest.param(variant(clean_point=point(offset="x")), id="a word as a number"),
         pytest.param(variant(clean_point=point(offset=None)), id="null for a number"),
         pytest.param(variant(clean_point=point(offset=float("inf"))), id="infinity"),
         pytest.param(variant(clean_point=point(last_segment=[])), id="a list for the segment"),
@@ -286,7 +286,7 @@ def test_a_newer_release_wrote_it(tmp_path: Path, found: tuple[LogDir, Partition
 
 
 def test_unusable_directory(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
-    """Offline verbs work without a writable state directory."""
+    """Offline commands work without a writable state directory."""
     (tmp_path / "state").write_text("a file, not a directory")
     store = StateStore(tmp_path / "state" / "below")
     assert store.load(*found) is None

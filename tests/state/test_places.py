@@ -83,7 +83,7 @@ def test_a_trial_on_a_copy_does_not_affect_the_original(tmp_path: Path, store: S
 
 
 @pytest.mark.parametrize("partition", ["orders-0", "orders-1"])
-@pytest.mark.parametrize("is_left", [True, False], ids=["the original is there", "the original is gone"])
+@pytest.mark.parametrize("is_left", [True, False], ids=["the original is there", "the original is missing"])
 def test_a_copy_of_a_cleaned_log_has_its_settings(
     tmp_path: Path, store: StateStore, partition: str, is_left: bool
 ) -> None:

@@ -92,7 +92,7 @@ def batch(
     base_sequence: int = -1,
     leader_epoch: int = 0,
 ) -> bytes:
-    """A v2 batch; attribute bit 0 alone packs the records with gzip, other codecs are left to the caller."""
+    """A v2 batch; attribute bit 0 alone compresses the records with gzip, other codecs are left to the caller."""
     records = list(records)
     payload = b"".join(records)
     if attributes & 7 == 1:

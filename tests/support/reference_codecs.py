@@ -15,7 +15,7 @@ _U32 = 0xFFFF_FFFF
 
 
 class DamagedError(Exception):
-    """The packed bytes are damaged, or unpack to more than the limit."""
+    """The compressed bytes are damaged, or decompress to more than the limit."""
 
 
 def _crc_table() -> list[int]:
@@ -274,10 +274,9 @@ def _unlz4(data: bytes, limit: int) -> bytes:
 
 
 def unpack(codec: int, data: bytes, limit: int) -> bytes:
-    """Unpack codec 0 to 3 (F-4).
+    """Decompress codec 0 to 3 (F-4).
 
-    Raises:
-        DamagedError: damaged data or more than ``limit`` bytes.
+    Raises: DamagedError: damaged data or more than ``limit`` bytes.
     """
     if codec == 0:
         if len(data) > limit:

@@ -59,7 +59,7 @@ class Release:
         return [sys.executable, "-m", "cleanerd", *map(str, words)]
 
     def run(self, *words: object) -> Ran:
-        """Run a verb with ``--json`` to its end."""
+        """Run a command with ``--json`` to its end."""
         done = subprocess.run(
             self.command(*words, "--json"), env=self.environment, cwd=self.site, capture_output=True, text=True,
             check=False, timeout=PATIENCE_SECONDS,
@@ -69,7 +69,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a verb ended."""
+    """The result of a command."""
 
     code: int
     document: Any
