@@ -16,7 +16,7 @@ from tests.agent.log_changes import NO_LAST_NAME, released, requested, swap_with
 from tests.agent.raw_client import RefusedError
 from tests.agent.stopping import Stopping, stopping_broker
 from tests.brokers.node import wait_until
-from tests.live.shared_broker import alter, ask
+from tests.live.shared_broker import admin_request, alter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +129,7 @@ def test_a_topic_of_its_name(stopping: Stopping) -> None:
     half_way(stopping, topic, "timeindex")
     assert kept(stopping, topic) == ("paused", [f"{topic.name}-0"])
     directory = topic.directory
-    ask(topic.broker, "delete_topics", [topic.name])
+    admin_request(topic.broker, "delete_topics", [topic.name])
     wait_until("it is gone", lambda: not list(directory.parent.glob(f"{directory.name}*")))
     stopping.live.topic(topic.name, transactions=False)
     wait_until("it is free", lambda: kept(stopping, topic)[1] == [] and kept(stopping, topic)[0] != "paused")

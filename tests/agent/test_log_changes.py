@@ -16,7 +16,7 @@ from tests.agent.log_changes import FOLLOWS_ITS_CONFIGURATION, MOVED_ON, cut, re
 from tests.agent.raw_client import RefusedError
 from tests.agent.stopping import Stopping, stopping_broker
 from tests.brokers.node import error_lines, names_ending, wait_until
-from tests.live.shared_broker import ask, move, read, set_topic
+from tests.live.shared_broker import admin_request, move, read, set_topic
 from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def at_moments(events: Sequence[object], moments: Sequence[str]) -> list[Any]:
 def recreate(_stopping: Stopping, topic: Topic, ratio: str = "0") -> None:
     """A topic of the same name; the broker's cleaner is eager to clean it, unless another ratio says so."""
     log_dirs = topic.broker.log_dirs
-    ask(topic.broker, "delete_topics", [topic.name])
+    admin_request(topic.broker, "delete_topics", [topic.name])
     wait_until("it is gone", lambda: not [path for each in log_dirs for path in each.glob(f"{topic.name}-0*")])
     topic.latest = (
         Live(topic.broker).topic(topic.name, transactions=False, **{"min.cleanable.dirty.ratio": ratio}).latest
@@ -157,7 +157,7 @@ def test_records_are_deleted_below_a_group(stopping: Stopping) -> None:
     group = manifest.groups[1]
     start = group.base + (group.end - group.base) // 2
     with stopping.at("opened", topic.request(manifest)) as swap:
-        ask(topic.broker, "delete_records", [TopicPartition(topic.name, 0, start)])
+        admin_request(topic.broker, "delete_records", [TopicPartition(topic.name, 0, start)])
         before = read(topic.broker, topic.name)
     assert isinstance(swap.answer, dict)
     assert swap.answer["done"] == [group.base for group in manifest.groups]

@@ -1,6 +1,6 @@
-"""Two brokers under load, a daemon beside each, and everything that befalls a cluster, drawn by a seed.
+"""Random events on two loaded brokers with a daemon beside each; a seed fixes their order.
 
-What a broker does while the agent is inside a swap is the point: the agent of these brokers stops at named moments.
+The tests aim at broker events during a swap: the agents of these brokers pause at named points of the swap.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.live.two_brokers import (
     replicas,
     rows,
     two_brokers,
-    write_in_vain,
+    write_lost_records,
 )
 from tests.support.log_dirs import read_checkpoint
 from tests.support.patience import PATIENCE_SECONDS
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 
 PARTITIONS: Final = 2
 CUT: Final = "cut"
-"""The topic whose records are deleted from its beginning."""
+"""The test calls DeleteRecords on this topic."""
 NATIVE: Final = "native"
-"""The topic that Kafka's cleaner cleans as well."""
+"""Kafka's own cleaner cleans this topic as well."""
 WRITINGS: Final = (
     Writing("plain", "plain", "none"),
     Writing("idempotent", "idempotent", "lz4"),
@@ -68,20 +68,22 @@ WRITINGS: Final = (
     Writing(CUT, "idempotent", "snappy"),
 )
 PASSING: Final = "passing"
-"""The topic that is deleted, and comes again under its name."""
+"""The test deletes this topic and creates it again under the same name."""
 MOMENTS: Final = ("validated", "locked", "opened", "named", "moved", "swapped", "checkpoint")
 NOT_OF_LOGS: Final = (*OF_MOVES, "kafka.server.ControllerApis")
-"""Errors of brokers that die: the controller, as it starts or ends, also refuses what a former broker asked."""
+"""Expected errors of stopping brokers: a starting or stopping controller also refuses requests of a previous broker
+process.
+"""
 LEAST_SWAPS: Final = 21
-"""Of each broker: fewer show nothing (U-26)."""
+"""Per broker: a run with fewer swaps shows too little (U-26)."""
 SLOW_SECONDS: Final = 900
 INSIDE_SECONDS: Final = 0.7
-"""So long a swap stands still while something else happens, unless that ends before."""
+"""Longest pause inside a swap while the other event happens."""
 
 
 @dataclass
 class Chaos:
-    """Both brokers, a daemon beside each, and what befell them."""
+    """Both brokers, a daemon beside each, and the events so far."""
 
     nodes: tuple[Broker, Broker]
     proxies: list[Proxy]
@@ -102,7 +104,7 @@ class Chaos:
 
     @property
     def events(self) -> dict[str, Callable[[], None]]:
-        """What may happen, by name."""
+        """All events, by name."""
         return {
             "a replica moves to the other log directory": self.move_directory,
             "another broker leads": self.lead_elsewhere,
@@ -120,9 +122,9 @@ class Chaos:
         }
 
     def play(self, seconds: float) -> None:
-        """Events one after the other, each kind before one comes again; each ends with both replicas in sync.
+        """Run events one after the other, every kind once before any repeats; after each, both replicas are in sync.
 
-        A slow machine goes on until each agent has made ``LEAST_SWAPS``.
+        On a slow machine it goes on until each agent has made ``LEAST_SWAPS``.
         """
         deadline = time.monotonic() + seconds
         waiting: list[str] = []
@@ -140,7 +142,7 @@ class Chaos:
                 assert daemon.process.poll() is None, daemon.log.read_text()[-3000:]
 
     def wait_until_in_sync(self) -> None:
-        """Both replicas of each partition are."""
+        """Wait until both replicas of every partition are in sync."""
 
         def reached() -> bool:
             try:
@@ -151,23 +153,23 @@ class Chaos:
         wait_until("both are in sync", reached)
 
     def a_place(self, topic: str = "") -> tuple[str, int]:
-        """A partition, of any topic or of this one."""
+        """A random partition, of any topic or of the named one."""
         return topic or self.dice.choice(WRITINGS).topic, self.dice.randrange(PARTITIONS)
 
     # -- what a cluster does ------------------------------------------------------------------------------------------
 
     def move_directory(self) -> None:
-        """Of one replica, while the daemon is at work."""
+        """Move one replica to another log directory while the daemon is running."""
         number = self.dice.randrange(2)
         move(self.nodes[number], number + 1, *self.a_place())
 
     def lead_elsewhere(self) -> None:
-        """A controlled election."""
+        """Run a controlled leader election."""
         topic, partition = self.a_place()
         lead(self.nodes, topic, partition, 3 - leader(self.nodes[0], topic, partition))
 
     def new_replica(self) -> None:
-        """One of both goes with its files and fetches what the other has cleaned."""
+        """Delete a replica with its files; it then fetches the log that the other broker has cleaned."""
         topic, partition = self.a_place()
         stays = self.dice.choice((1, 2))
         reassign(self.nodes, topic, partition, stays)
@@ -179,7 +181,7 @@ class Chaos:
         wait_until("it is made again", lambda: replicas(self.nodes[0], topic, partition) == [1, 2])
 
     def topic_comes_and_goes(self) -> None:
-        """It is written, perhaps cleaned, read and deleted: nothing of the one before is in it."""
+        """Write, perhaps clean, read and delete a topic; it must contain no records of its predecessor."""
         self.create(PASSING, 1, min_cleanable_dirty_ratio="0.01")
         latest = write(self.nodes[0], PASSING)
         time.sleep(self.dice.uniform(0, 3))
@@ -190,7 +192,7 @@ class Chaos:
         )
 
     def delete_records(self) -> None:
-        """Up to an offset that may be in the middle of a batch."""
+        """Delete records up to an offset that may be in the middle of a batch."""
         topic, partition = self.a_place(CUT)
         (place,) = (each for each in self.load.places if each == (topic, partition))
         known = sorted(self.load.ledger.expected(place).values())
@@ -209,15 +211,15 @@ class Chaos:
                 finally:
                     admin.close()
             except KafkaError:
-                return False  # the leader moves
+                return False  # the leader is moving
             return True
 
         wait_until("records are deleted", deleted)
 
-    # -- while something is swapped -----------------------------------------------------------------------------------
+    # -- during a swap ------------------------------------------------------------------------------------------------
 
     def at_a_swap(self, number: signal.Signals) -> None:
-        """The signal arrives a few milliseconds after the agent was asked for a swap."""
+        """Send the signal a few milliseconds after the agent received a swap request."""
         which = self.dice.randrange(2)
         broker, proxy = self.nodes[which], self.proxies[which]
         strike = Strike(lambda: os.kill(broker.pid, number), self.dice.uniform(0, 0.008))
@@ -228,11 +230,11 @@ class Chaos:
         broker.start()
 
     def end(self, broker: Broker, number: signal.Signals) -> None:
-        """Wait until it ended."""
+        """Wait until it ends."""
         (broker.kill if number == signal.SIGKILL else broker.stop)()
 
     def inside_a_swap(self, what: str) -> None:
-        """It stands still at one of the moments meanwhile."""
+        """Run the event while a swap is paused at one of its named points."""
         which, moment = self.dice.randrange(2), self.dice.choice(MOMENTS)
         broker, place = self.nodes[which], self.moments[which]
         jobs: dict[str, Callable[[], None]] = {
@@ -266,15 +268,15 @@ class Chaos:
             broker.start()
 
     def truncate(self) -> None:
-        """An epoch ends with records that no other replica has; the broker has to cut them off (A-14)."""
+        """End an epoch with records that only one replica has; that broker must truncate them (A-14)."""
         topic = self.dice.choice(("idempotent", "transactional"))
         lead(self.nodes, topic, 0, 2)
         self.wait_until_in_sync()
-        write_in_vain(self.nodes, topic)
+        write_lost_records(self.nodes, topic)
         self.nodes[1].start()
 
     def kill_daemon(self) -> None:
-        """It is started again."""
+        """Kill the daemon and start it again."""
         which = self.dice.randrange(2)
         daemon = self.daemons[which]
         strike = Strike(daemon.process.kill, self.dice.uniform(0, 0.008))
@@ -287,7 +289,7 @@ class Chaos:
     # -- before and after ---------------------------------------------------------------------------------------------
 
     def create(self, topic: str, partitions: int, **more: str) -> None:
-        """On both brokers, and wait until they are in sync."""
+        """Create the topics on both brokers, and wait until their replicas are in sync."""
         admin = AdminClient({"bootstrap.servers": self.nodes[0].bootstrap})
         config = topic_config(self.nodes[0], 10_000, delete_retention_ms="2000", **more)
         assigned = [[1 + number % 2, 2 - number % 2] for number in range(partitions)]
@@ -297,7 +299,7 @@ class Chaos:
         future.result(PATIENCE_SECONDS)
 
     def check(self) -> None:
-        """What both readers find is what the model says, both replicas have it, and ``verify`` has no objection."""
+        """Both readers find the state of the model, both replicas agree, and ``verify`` finds no problem."""
         self.load.check()
         for daemon in self.daemons:
             view = daemon.until("it looked", lambda view: view["ready"])
@@ -328,14 +330,14 @@ class Chaos:
 
 
 def clean_points(node: Broker) -> dict[str, int]:
-    """By partition, from the checkpoints of its log directories."""
+    """First dirty offset per partition, from the checkpoints of its log directories."""
     paths = [log_dir / "cleaner-offset-checkpoint" for log_dir in node.log_dirs]
     return {name: point for path in paths if path.exists() for name, point in read_checkpoint(path).items()}
 
 
 @contextmanager
 def chaos(work_dir: Path, dice: random.Random) -> Iterator[Chaos]:
-    """The brokers, their topics and the daemons; the load does not run yet."""
+    """The brokers, their topics and the daemons, without load."""
     moments = [work_dir / "moments1", work_dir / "moments2"]
     for place in moments:
         place.mkdir()

@@ -1,4 +1,4 @@
-"""A broker of 4.3 with the agent in it for all tests that leave it as they found it."""
+"""A shared broker of 4.3 with the agent, for all tests that leave it unchanged."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 PROPERTIES: Final = {
     "log.segment.delete.delay.ms": "500",
     "log.retention.check.interval.ms": "500",
-    # A log directory move in small steps, so that it can be slowed down.
+    # Move log directories in small steps, so that the test can slow a move down.
     "replica.fetch.max.bytes": "5000",
 }
 
 
 @pytest.fixture(scope="package")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker with two log directories for all cases."""
+    """One broker with two log directories, shared by all cases."""
     for start in brokers("4.3"):
         yield start(log_dirs=2, jvm_args=with_agent(), properties=PROPERTIES)
 

@@ -1,4 +1,4 @@
-"""Two brokers under load for a while, a cleaner beside each, and what may befall them."""
+"""Two brokers under load for a while with a cleaner beside each, and the events of that time."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 WRITINGS: Final = (Writing("idempotent", "idempotent", "lz4"), Writing("transactional", "transactional", "zstd"))
 ASSIGNED: Final = {"idempotent": [[2], [1], [1]], "transactional": [[1, 2], [2, 1], [1, 2]]}
-"""By partition; what moves is the only copy."""
+"""By partition; the partitions that move have one replica only."""
 
 
 OF_MOVES: Final = ("it was missing. Creating", "AssignmentsManager")
-"""What a broker calls an error when it gets a replica that is new to it, and when the controller answers late."""
+"""Errors that a broker logs when it gets a new replica and the controller answers late."""
 
 
 @dataclass
 class Day:
-    """Both brokers, a cleaner beside each, and what befell them."""
+    """Both brokers, a cleaner beside each, and the events so far."""
 
     nodes: tuple[Broker, Broker]
     proxies: tuple[Proxy, Proxy]
@@ -58,25 +58,25 @@ class Day:
 
     @property
     def swaps(self) -> int:
-        """How many groups were swapped live, those of the cleaners that were killed not counted."""
+        """Number of groups swapped live, without those of killed cleaners."""
         return sum(len(rounds.swaps) for rounds in self.both)
 
     def clean(self) -> None:
-        """A round at each broker; nobody has anything to complain about."""
+        """Clean once at each broker; no broker reports a problem."""
         for rounds in self.both:
             rounds.clean()
         assert not self.load.ledger.problems, self.load.ledger.problems[:5]
         time.sleep(0.3)
 
     def clean_until(self, what: str, reached: Callable[[], bool]) -> None:
-        """Rounds until then."""
+        """Clean until the condition holds."""
         deadline = time.monotonic() + 2 * PATIENCE_SECONDS
         while not reached():
             assert time.monotonic() < deadline, (what, self.swaps)
             self.clean()
 
     def clean_meanwhile(self, job: Callable[[], None]) -> None:
-        """Rounds while something happens, and one more."""
+        """Clean while the action runs, and once more afterwards."""
         failed: list[BaseException] = []
 
         def guarded() -> None:
@@ -92,9 +92,9 @@ class Day:
         self.clean()
 
     def strike(self, number: int, victims: str, name: str) -> None:
-        """``kill -9`` of the broker, of a cleaner beside it, or of both, while the agent has a swap of ``name`` to do.
+        """``kill -9`` the broker, a cleaner beside it, or both, while the agent has a swap of ``name`` to do.
 
-        A partition in which nothing is left to do is waited for: it is written all the time.
+        If the partition is clean, wait: a writer always adds records.
         """
         broker, proxy = self.nodes[number], self.proxies[number]
         struck = threading.Event()
@@ -139,7 +139,7 @@ class Day:
 
 @contextmanager
 def a_day(release: str, segment_bytes: int = 20_000, **more: str) -> Iterator[Day]:
-    """Two brokers of ``release``, topics on both, a cleaner beside each. ``more``: of the topics' configuration."""
+    """Two brokers of ``release`` with topics on both and a cleaner beside each. ``more``: further topic settings."""
     work_dir = Path(tempfile.mkdtemp(prefix=f"day-{release}-"))
     jars = fetch_jars(release)
     try:
@@ -158,13 +158,13 @@ def a_day(release: str, segment_bytes: int = 20_000, **more: str) -> Iterator[Da
         shutil.rmtree(work_dir)
 
 
-def without_clean_point(day: Day) -> list[str]:
-    """Replicas that no cleaning has reached: one that has just moved may have an active segment only."""
-    return [path.name for node in day.nodes for path in replicas_on(node) if path.name not in clean_points(path.parent)]
+def without_checkpoint(day: Day) -> list[str]:
+    """Replicas without any cleaning yet: a replica that has just moved may have only an active segment."""
+    return [path.name for node in day.nodes for path in replicas_on(node) if path.name not in checkpoints(path.parent)]
 
 
 def create(nodes: tuple[Broker, Broker], config: Mapping[str, str]) -> None:
-    """The topics, and every replica of them."""
+    """Create the topics and wait for every replica."""
     admin = AdminClient({"bootstrap.servers": nodes[0].bootstrap})
     topics = [
         NewTopic(topic, len(places), replica_assignment=places, config=dict(config))
@@ -176,12 +176,12 @@ def create(nodes: tuple[Broker, Broker], config: Mapping[str, str]) -> None:
 
 
 def replicas_on(broker: Broker) -> list[Path]:
-    """The directories of our topics' partitions."""
+    """Directories of the test's partitions."""
     return [path for log_dir in broker.log_dirs for topic in ASSIGNED for path in log_dir.glob(f"{topic}-?")]
 
 
 def check(day: Day) -> None:
-    """Everything acknowledged is there, nothing of a swap is left, and no clean point is too high (D-08, S-50)."""
+    """Every acknowledged record exists, no swap left files, and no checkpoint is too high (D-08, S-50)."""
     day.clean()
     day.load.check()
     assert {result.outcome for rounds in day.both for result in rounds.results} <= {
@@ -197,17 +197,17 @@ def check(day: Day) -> None:
         reported = [kind for kind in errors(node.log_text()) if not any(name in kind for name in OF_MOVES)]
         assert reported == [], (reported, error_lines(node.log_text()))
         node.stop()
-        points = {name: point for d in node.log_dirs for name, point in clean_points(d).items()}
+        points = {name: point for d in node.log_dirs for name, point in checkpoints(d).items()}
         places = {path.name: path for path in replicas_on(node)}
         assert places.keys() <= points.keys()
         verified = cleanerd("verify", node.log_dirs, rounds.state_dir)
         assert verified.exit_code == 0, (verified.document, verified.stderr)
-        # U-26: a clean point that is too high would be found.
+        # U-26: this check would find a checkpoint that is too high
         ended = [cleanerd("verify", [path], rounds.state_dir, "--clean-below", "9" * 12) for path in places.values()]
         assert 5 in {each.exit_code for each in ended}, [each.exit_code for each in ended]
 
 
-def clean_points(log_dir: Path) -> dict[str, int]:
-    """By partition, from the checkpoint of the broker's own cleaner."""
+def checkpoints(log_dir: Path) -> dict[str, int]:
+    """First dirty offset per partition, from the checkpoint of the broker's own cleaner."""
     path = log_dir / "cleaner-offset-checkpoint"
     return read_checkpoint(path) if path.exists() else {}

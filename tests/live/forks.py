@@ -1,6 +1,6 @@
-"""Verbs of cleanerd as forks of a process that has imported it: each costs half a second of CPU less.
+"""Commands of cleanerd as forks of a process that has imported it, which saves half a second of CPU each.
 
-A fork is killed, and ends, as a process that is started for its verb does; `killing.py` starts some of those as well.
+A fork ends, and can be killed, like a process of its own; `killing.py` also starts some real processes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _WARMED: Final = (("run", "--set", "cleanerd.nothing=1"), ("clean", "--live", "--yes", "/nonexistent"))
-"""Refused both, but not before everything is imported."""
+"""Both limits are exceeded only after everything is imported."""
 
 
 class Fork:
-    """What of ``subprocess.Popen`` who kills needs."""
+    """The part of ``subprocess.Popen`` that the killing tests use."""
 
     def __init__(self, server: ForkServer, pid: int) -> None:
         self._server = server
@@ -43,7 +43,7 @@ class Fork:
         return self.returncode
 
     def wait(self, timeout: float = PATIENCE_SECONDS) -> int:
-        """The exit code, negative of one that was killed."""
+        """The exit code; negative for a signal."""
         deadline = time.monotonic() + timeout
         while (code := self.poll()) is None:
             if time.monotonic() > deadline:
@@ -56,13 +56,13 @@ class Fork:
         self.send_signal(signal.SIGKILL)
 
     def send_signal(self, number: int) -> None:
-        """To one that nobody has waited for: until then its number is its own."""
+        """Send a signal to a child that was not waited for yet: until then its process id cannot be reused."""
         if self.returncode is None:
             os.kill(self.pid, number)
 
 
 class ForkServer:
-    """A process that forks; it ends with the block."""
+    """A process that forks commands; it ends with the block."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -81,11 +81,11 @@ class ForkServer:
         self._process.wait(PATIENCE_SECONDS)
 
     def start(self, arguments: Sequence[str], reported: Path) -> Fork:
-        """``cleanerd ARGUMENTS``; what it says is added to ``reported``."""
+        """Fork ``cleanerd ARGUMENTS``; its output is added to ``reported``."""
         return Fork(self, self.ask(arguments=list(arguments), reported=str(reported)))
 
     def ask(self, **request: Any) -> Any:
-        """An answer of the server."""
+        """Send a request and return the server's answer."""
         with self._lock:
             assert self._process.stdin is not None
             assert self._process.stdout is not None
@@ -104,13 +104,13 @@ class ForkedDaemon(Daemon):
     forks: ForkServer | None = None
 
     def start(self) -> None:
-        """Begin, and do not wait."""
+        """Start it without waiting."""
         assert self.forks is not None
         words = [word for each in self.settings for word in ("--set", each)]
         self.process = cast("subprocess.Popen[bytes]", self.forks.start(["run", *words], self.log))
 
     def end_however_it_is(self) -> None:
-        """It may never have been started."""
+        """End it in any state, also if it never started."""
         process: Cleaner | None = getattr(self, "process", None)
         if process is not None and process.poll() is None:
             process.kill()
@@ -118,7 +118,7 @@ class ForkedDaemon(Daemon):
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
+    """Serve requests until the connection closes."""
     from cleanerd.cli.main import run  # noqa: PLC0415 - the other side needs none of it
 
     reported = os.dup(2)

@@ -1,4 +1,4 @@
-"""What must be so after any kill around a live swap, read from the disk and from consumers, by code of its own."""
+"""Checks after a kill around a live swap, read from the disk and from consumers by independent code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OURS: Final = (".tmp", ".damaged")
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A swap request: the records of its group before and after, by what lay on the disk then."""
+    """A swap request: the records of its group before and after, by the files on the disk at that time."""
 
     directory: Path
     plan: str
@@ -42,7 +42,7 @@ class Requested:
 
     @classmethod
     def of(cls, request: dict[str, Any], directory: Path) -> Requested | None:
-        """None: it is the repeat of a request that was carried out."""
+        """None if it repeats a request that was carried out."""
         (group,) = request["groups"]
         staged = directory / STAGING / request["plan"] / group["files"]["log"]
         try:
@@ -54,12 +54,12 @@ class Requested:
         return cls(directory, request["plan"], group["base"], group["end"], old, new)
 
     def is_on_the_disk(self) -> bool:
-        """Whether its files wait to be swapped, or have half of their names."""
+        """Whether its files wait for the swap, or some have their new names already."""
         staged = any((self.directory / STAGING / self.plan).glob("*.log"))
         return staged or any(path.name.endswith(_SWAP_FILES) for path in self.directory.iterdir())
 
     def outcome(self) -> str | None:
-        """``old`` or ``new``; None: a mixture (K-1 .. K-8)."""
+        """``old`` or ``new``; None for a mixture (K-1 .. K-8)."""
         found = [each for each in records(now_loaded(self.directory)) if self.base <= each[0] < self.end]
         if found == self.new:
             return "new"
@@ -67,7 +67,7 @@ class Requested:
 
 
 def now_loaded(directory: Path) -> Segments:
-    """What a start would make of the directory as it is at one moment, though a broker may be at work there."""
+    """What a broker start would load from the directory at this moment, even while a broker is running."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -78,11 +78,11 @@ def now_loaded(directory: Path) -> Segments:
             continue
         if before == after:
             return found
-    raise AssertionError(f"{directory} never stands still")
+    raise AssertionError(f"{directory} never stops changing")
 
 
 def clean_points(log_dir: Path, state: Path) -> list[tuple[str, str, int]]:
-    """Whose, of which partition, how far: Kafka's checkpoint and our state files."""
+    """First dirty offsets by checkpoint and partition: Kafka's checkpoint and cleanerd's state files."""
     checkpoint = log_dir / CLEANER_CHECKPOINT
     found = [("Kafka's", name, at) for name, at in (read_checkpoint(checkpoint) if checkpoint.exists() else {}).items()]
     for path in state.glob("partitions/*/*.json"):
@@ -94,7 +94,7 @@ def clean_points(log_dir: Path, state: Path) -> list[tuple[str, str, int]]:
 
 
 def too_high(log_dir: Path, state: Path, writers: Writers) -> list[str]:
-    """Clean points that promise too much: below one each key is there once, and nothing of an aborted transaction."""
+    """Checkpoints that are too high: below one, each key is unique and no aborted record exists."""
     wrong: list[str] = []
     points = clean_points(log_dir, state)
     loaded = {name: records(now_loaded(log_dir / name)) for name in {name for _, name, _ in points}}
@@ -116,7 +116,7 @@ def too_high(log_dir: Path, state: Path, writers: Writers) -> list[str]:
 
 @dataclass
 class Readers:
-    """Consumers of both kinds that begin at the start again and again, and what they saw the time before."""
+    """Consumers of both isolation levels that read from the start repeatedly, and their previous results."""
 
     load: Load
     writers: Writers
@@ -125,22 +125,22 @@ class Readers:
     _up_to: dict[tuple[str, Place], int] = field(default_factory=dict)
 
     def read(self) -> list[str]:
-        """What is wrong: something lost, back, twice or out of order, or of a transaction that did not commit."""
+        """Problems found: a record lost, back, twice, out of order, or of a transaction that did not commit."""
         wrong: list[str] = []
         for isolation in ISOLATION:
             found = self.load.read_all(isolation)
             self.reads += 1
             for place, each in found.items():
-                wrong += [f"{isolation}: {place}: {reported}" for reported in self._judged(isolation, place, each)]
+                wrong += [f"{isolation}: {place}: {reported}" for reported in self._problems_of(isolation, place, each)]
             if isolation == ISOLATION[0]:
                 wrong += self._placed(found)
                 self._forget(found)
         wrong += self.load.ledger.problems
         return wrong
 
-    def _judged(self, isolation: str, place: Place, found: dict[int, tuple[bytes, bytes | None]]) -> list[str]:
+    def _problems_of(self, isolation: str, place: Place, found: dict[int, tuple[bytes, bytes | None]]) -> list[str]:
         wrong = []
-        # A plain producer may write a batch again that is there already: its acknowledgement tells which one counts.
+        # A plain producer may write a batch a second time: the offset in its acknowledgement is the valid one.
         counted = self.load.ledger.places(place) if place.topic == PLAIN.topic else found
         numbers = {at: number for at, (_, value) in found.items() if (number := number_of(value)) is not None}
         acknowledged = [(at, number) for at, number in numbers.items() if at in counted]
@@ -154,13 +154,13 @@ class Readers:
         back = [offset for offset in found if offset <= up_to and offset not in seen]
         if back:
             wrong.append(f"back: {back[:5]}")
-        # A transaction may hold this read up where the last one was not.
+        # An open transaction may end this read earlier than the previous one.
         self._seen[which] = set(found) | {offset for offset in seen if offset > last}
         self._up_to[which] = max(up_to, last)
         return wrong
 
     def _placed(self, found: dict[Place, dict[int, tuple[bytes, bytes | None]]]) -> list[str]:
-        """Records of which the broker did not say where they are: they are there, too."""
+        """Records that were acknowledged without an offset must exist, too."""
         places = {place: {value: at for at, (_, value) in each.items()} for place, each in found.items()}
         wrong = []
         for place, record in self.writers.unplaced:
@@ -175,17 +175,17 @@ class Readers:
         return wrong
 
     def _forget(self, found: dict[Place, dict[int, tuple[bytes, bytes | None]]]) -> None:
-        """What was cleaned away is not looked up again; that it does not come back is known by its offset."""
+        """Forget removed records: they need no lookup, and their offset shows whether they come back."""
         for place, each in found.items():
             self.load.ledger.forget(place, max(each, default=-1), each.keys())
 
 
 def leftovers(broker: Broker) -> list[str]:
-    """What an interrupted swap could leave."""
+    """Files that an interrupted swap could leave."""
     return names_ending(broker.log_dirs, STAGING, *_SWAP_FILES)
 
 
 def left_behind(broker: Broker, state: Path) -> list[str]:
-    """Of a swap that was cut short, of one that was not, of work: nothing is left when all is over."""
+    """Files left by interrupted swaps, completed swaps and other work: none may remain at the end."""
     markers = [str(path) for path in (state / "in-progress").rglob("*") if path.is_file()]
     return [*leftovers(broker), *names_ending(broker.log_dirs, ".deleted"), *markers, *names_ending([state], *_OURS)]

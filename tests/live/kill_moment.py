@@ -1,4 +1,4 @@
-"""When somebody is killed."""
+"""The moment of a kill."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Strike:
-    """A SIGKILL that comes once, whoever comes first to say that it is time."""
+    """A single SIGKILL; the first of several triggers fires it."""
 
     def __init__(self, kill: Callable[[], None], delay_seconds: float) -> None:
         self._kill = kill

@@ -1,4 +1,4 @@
-"""Producers of three kinds that live through the kills of their broker, and what must be read of them afterwards."""
+"""Producers of three kinds that survive kills of their broker, and the records that consumers must then find."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ WRITTEN: Final = (PLAIN, IDEMPOTENT, TRANSACTIONAL)
 KEYS: Final = 60
 TOMBSTONES: Final = 0.05
 RECORDS: Final = 300
-"""Of each partition between two kills, or some more."""
+"""Per partition between two kills, at least."""
 A_TRANSACTION: Final = 60
 LEFT_OPEN: Final = 20
 FATES: Final = ("committed", "aborted", "fenced")
 _SILENT: Final = logging.getLogger("tests.live.kill_writers")
-"""That a broker is away, and who was fenced, nobody wants to read."""
+"""Suppress messages about an absent broker or a fenced producer."""
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 _SILENT.setLevel(logging.CRITICAL + 1)
@@ -40,7 +40,7 @@ _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, Kafk
 
 @dataclass
 class _Transaction:
-    """One that goes on: what was acknowledged of it, what failed, and every number that was sent."""
+    """An open transaction: its acknowledged records, its failed ones, and all numbers sent."""
 
     acknowledged: list[tuple[Place, int, Written]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -49,10 +49,10 @@ class _Transaction:
 
 
 class Writers:
-    """A producer of each kind; what they write is numbered, ascending in each partition, each number once.
+    """One producer of every kind; values carry a number that ascends per partition and is used once.
 
-    ``doomed``: numbers of aborted and fenced transactions. ``unplaced``: acknowledged records of which the broker did
-    not say where they are, as it does of one that was sent again after it had it already.
+    ``doomed``: numbers of aborted and fenced transactions. ``unplaced``: records acknowledged without an offset, as for
+    a retry of a batch that the broker had already stored.
     """
 
     def __init__(self, load: Load, dice: random.Random) -> None:
@@ -72,20 +72,21 @@ class Writers:
                 self._load.on_error(error)
 
         servers = {"bootstrap.servers": self._load.broker.bootstrap, "error_cb": on_error}
-        # A broker that starts again is asked soon. One batch after the other: what is sent again keeps its place.
+        # Retry soon after the broker starts. One batch in flight, so that retries keep the order.
         own = {"reconnect.backoff.max.ms": 500, **({"max.in.flight": 1} if writing is PLAIN else {})}
         return Producer({**servers, **own, **writing.properties()}, logger=_SILENT)
 
     def _transactional_producer(self) -> Producer:
-        """A new one; it ends what the one before had open, and fences it."""
+        """A new transactional producer; it ends and fences the previous one's open transaction."""
         producer = self._producer(TRANSACTIONAL)
         producer.init_transactions(PATIENCE_SECONDS)
         return producer
 
     def write(self, records: int = RECORDS) -> None:
-        """So many to each partition, all acknowledged; of transactions some are aborted. One may be left open.
+        """Write ``count`` records to each partition, all acknowledged.
 
-        One that was left open ends first: a daemon that has nothing to do gets more to do before it is killed.
+        Some transactions are aborted, one may stay open. A transaction left open ends first, so that an idle daemon
+        gets work before its kill.
         """
         self.settle()
         partitions = self._load.partitions
@@ -100,7 +101,7 @@ class Writers:
         self.flush()
 
     def in_flight(self) -> None:
-        """Some that nobody waits for, of the idempotent producer, and of the transaction that is open."""
+        """Send records without waiting, by the idempotent producer and in the open transaction."""
         for each in range(20):
             self._send(self._idempotent, Place(IDEMPOTENT.topic, each % self._load.partitions))
             if self._open is not None:
@@ -108,19 +109,19 @@ class Writers:
         self._idempotent.poll(0)
 
     def flush(self) -> None:
-        """Everything but what is in a transaction is acknowledged."""
+        """Wait until every record outside of the open transaction is acknowledged."""
         for producer in (self._plain, self._idempotent):
             if producer.flush(PATIENCE_SECONDS):
                 self._load.ledger.complain("a producer could not send what it had")
 
     def settle(self) -> None:
-        """Nothing is on its way, and the transaction that was open has ended in one of three ways."""
+        """Flush everything and end the open transaction in one of three ways."""
         self.flush()
         if self._open is not None:
             self._end(self.dice.choice(FATES))
 
     def open_from(self, place: Place) -> int | None:
-        """Where the transaction that is open begins in a partition, as far as that is acknowledged."""
+        """First acknowledged offset of the open transaction in a partition."""
         return None if self._open is None else self._open.first.get(place)
 
     def _begin(self, records: int) -> None:
@@ -131,7 +132,7 @@ class Writers:
         self._load.flush(self._transactional, self._open.failed)
 
     def _end(self, fate: str) -> None:
-        """``fenced``: another producer of its name comes; whoever it had open must not be able to commit."""
+        """``fenced``: a new producer of the same id takes over, and the old transaction must not commit."""
         transaction = self._open
         assert transaction is not None
         if fate == "fenced":
@@ -143,7 +144,7 @@ class Writers:
                     self._load.ledger.complain(f"fenced, and told {error}")
             else:
                 self._load.ledger.complain("a producer that was fenced could commit")
-            # What it still has is not flushed: a client that was fenced may lose its way when it tells of that.
+            # Do not flush its remaining records: a fenced client may crash when it reports them.
             with suppress(KafkaException):
                 former.purge(blocking=False)
             aborted = True
@@ -175,7 +176,7 @@ class Writers:
         self._send(self._transactional, place, acknowledged, transaction.failed.append)
 
     def _send(self, producer: Producer, place: Place, acknowledged: Any = None, complain: Any = None) -> None:
-        """A tombstone now and then; a value begins with its number."""
+        """Every so often a tombstone; a value begins with its number."""
         key = b"k%d" % self.dice.randrange(KEYS)
         value = None if self.dice.random() < TOMBSTONES else b"%d:" % self._number + os.urandom(60).hex().encode()
         self._number += 1
@@ -184,7 +185,7 @@ class Writers:
             if error is not None:
                 (complain or self._load.ledger.complain)(f"not delivered: {error}")
                 return
-            # None: the broker had it already, and does not know any more where.
+            # None: a retry of a batch whose offset the broker no longer knows
             offset = -1 if message.offset() is None else message.offset()
             record = Written(key, value, message.timestamp()[1])
             if acknowledged is not None:
@@ -198,5 +199,5 @@ class Writers:
 
 
 def number_of(value: bytes | None) -> int | None:
-    """The number that a value begins with; None of a tombstone."""
+    """The number at the beginning of a value; None for a tombstone."""
     return None if value is None else int(value.partition(b":")[0])

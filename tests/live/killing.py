@@ -1,7 +1,7 @@
-"""A broker whose logs are cleaned live, and SIGKILLs of cleanerd, of the broker, of both, mostly while a swap goes on.
+"""A broker whose logs are cleaned live, and SIGKILLs of cleanerd, the broker or both, mostly during a swap.
 
-After each: every group is exactly old or exactly new, no clean point is too high; consumers of both kinds find nothing
-lost, back, twice or out of order. In the end nothing is left behind.
+After each kill: every group is exactly old or exactly new, and no checkpoint is too high. Consumers of both kinds find
+no record lost, back, twice or out of order. At the end no files are left.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ VICTIMS: Final = ("cleanerd", "daemon", "broker beside cleanerd", "broker beside
 DAEMON: Final = "daemon"
 OFTEN: Final = 0.05
 STOPPED: Final = 128 + signal.SIGTERM
-"""How a daemon ends that was asked to."""
-# A broker that was killed may come back when the controller takes the one before for dead: 9 s if nobody says less.
+"""Exit code of a daemon after SIGTERM."""
+# A killed broker may return once the controller's session timeout has expired: 9 s by default.
 _PROPERTIES: Final = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
 AT_ONCE: Final = 6
-"""So many kills of cleanerd share what is written before them and read after them."""
+"""Number of kills of cleanerd that share one write before and one read after them."""
 
 
 @dataclass
 class Killing:
-    """The field: six partitions, writers of three kinds, two kinds of readers."""
+    """Six partitions, writers of three kinds, and readers of two kinds."""
 
     broker: Broker
     work: Path
@@ -82,18 +82,18 @@ class Killing:
 
     @property
     def kills(self) -> int:
-        """So far; one of both counts once."""
+        """Kills so far; one of both processes counts once."""
         return self.moments["kills"]
 
     def with_dice(self, dice: random.Random) -> None:
-        """From now on these."""
+        """Replace the random generator."""
         self.dice = self.writers.dice = dice
 
     def kill(self, victims: str, times: int = 1) -> None:
-        """One of ``VICTIMS``, so often; then all is looked at."""
+        """Kill one of ``VICTIMS`` ``count`` times, then check everything."""
         if victims == "cleanerd":
             while times:
-                times -= self._kill_cleanerd(min(times, AT_ONCE))
+                times -= self._kill_cleanings(min(times, AT_ONCE))
         elif victims == "daemon":
             self._kill_daemon(times)
         else:
@@ -102,8 +102,8 @@ class Killing:
 
     # -- cleanerd alone -------------------------------------------------------------------------------------------
 
-    def _kill_cleanerd(self, count: int) -> int:
-        """So many rounds at once, each at a partition of its own, and each is struck."""
+    def _kill_cleanings(self, count: int) -> int:
+        """Run cleanings in parallel, each of its own partition, and kill each of them."""
         self.writers.write()
         strikes: list[tuple[Cleaner, Strike]] = []
         for name in self.dice.sample(self._names(), count):
@@ -123,11 +123,11 @@ class Killing:
         return struck
 
     def _kill_daemon(self, times: int) -> None:
-        """It is started again each time, and goes on: in the end every partition is clean."""
+        """Kill and restart the daemon repeatedly; at the end every partition is clean."""
         self.writers.write()
         for _ in range(times):
             strike = self._strike_daemon()
-            # What nobody can do, because all is clean, is not waited for.
+            # do not wait for a swap if every partition is clean
             wait_until("the daemon swaps", lambda strike=strike: strike.done.is_set() or self._is_idle())  # type: ignore[misc]
             if not strike.done.is_set():
                 self.writers.write()
@@ -138,14 +138,14 @@ class Killing:
         self._read_all()
 
     def _strike_daemon(self) -> Strike:
-        """A daemon that is struck as soon as it asks for a swap."""
+        """A daemon that is killed as soon as it requests a swap."""
         self.daemon.start()
         strike = Strike(self._killer(self.daemon.process, DAEMON), self._delay_seconds())
         self._arm(DAEMON, strike)
         return strike
 
     def _let_the_daemon_end(self) -> None:
-        """All is clean, whoever was left alone is tried again; SIGTERM."""
+        """Wait until everything is clean, including partitions to retry, then send SIGTERM."""
         self._disarm()
         if self.daemon.process.poll() is not None:
             self.daemon.start()
@@ -160,7 +160,7 @@ class Killing:
             self.wrong.append(f"the daemon ended with {code}")
 
     def _is_idle(self) -> bool:
-        """Whether the daemon has nothing to do; one that was left alone after two deaths is tried again."""
+        """Whether the daemon has no work left; partitions skipped after two deaths are retried first."""
         try:
             reported = self.daemon.ask("status")["partitions"]
             partitions = [each for each in reported if each["state"] != "excluded"]
@@ -169,14 +169,14 @@ class Killing:
                 self.daemon.ask("retry")
                 return False
         except CleanerdError:
-            return False  # it does not listen yet, or no more
+            return False  # the socket is not open yet, or closed again
         idle = [each for each in partitions if each["state"] == "idle" and each["dirty_ratio"] < OFTEN]
         return len(idle) == len(partitions) == len(self._names())
 
     # -- with the broker --------------------------------------------------------------------------------------------
 
     def _kill_broker(self, *, both: bool, beside_daemon: bool) -> None:
-        """It dies, alone or with who cleans beside it; sometimes once more while it recovers."""
+        """Kill the broker alone or with the cleaner beside it, sometimes once more during recovery."""
         self.writers.write()
         cleaners: list[tuple[str, Cleaner]]
         if beside_daemon:
@@ -214,7 +214,7 @@ class Killing:
         self._read_all()
 
     def _start_broker(self) -> None:
-        """Half of the time it is killed once more while it starts, with whatever the first kill left."""
+        """Start the broker; half of the time kill it once more while it starts, with the state of the first kill."""
         if self.dice.random() < 0.5:
             once_more = threading.Timer(self.dice.uniform(0.4, 1.6), lambda: os.kill(self.broker.pid, signal.SIGKILL))
             once_more.start()
@@ -226,7 +226,7 @@ class Killing:
             self._read_disk()
         self.broker.start()
 
-    # -- what strikes -----------------------------------------------------------------------------------------------
+    # -- triggers of a kill -------------------------------------------------------------------------------------------
 
     def _killer(self, process: Cleaner, name: str) -> Callable[[], None]:
         def kill() -> None:
@@ -238,9 +238,9 @@ class Killing:
         return kill
 
     def _count(self, *names: str, what: str, on_disk: bool = False) -> None:
-        """A kill, and its moment. ``on_disk``: a swap was there right before it; otherwise one may be right after it.
+        """Count a kill by its moment. ``on_disk``: a swap was on the disk right before; another may follow right after.
 
-        Of who cleans beside the broker: the agent goes on, and may be quicker than who looks.
+        When cleanerd alone is killed, the agent goes on, perhaps faster than this check.
         """
         self.moments["kills"] += 1
         self.moments[f"of {what}"] += 1
@@ -255,11 +255,11 @@ class Killing:
         )
 
     def _delay_seconds(self) -> float:
-        """From the request to the kill: half of the time none."""
+        """Delay from the request to the kill; zero half of the time."""
         return self.dice.choice((0, self.dice.uniform(0, 0.008)))
 
     def _arm(self, name: str, strike: Strike) -> None:
-        """At its next swap; one of ten at any time."""
+        """Arm the kill for the next swap, or in one of ten cases for a random time."""
         if self.dice.random() < 0.9:
             self.proxies[name].after_swap = strike
             return
@@ -295,9 +295,9 @@ class Killing:
         return [*common, *(often if proxy == DAEMON else ())]
 
     def _clean(self, name: str) -> Cleaner:
-        """A round through its proxy, one of ten in a process that is started for it.
+        """Clean through the proxy; one of ten in a process of its own.
 
-        A partition that is named is never left alone, however often cleanerd was killed at it.
+        A named partition is always cleaned, however often cleanerd was killed at it.
         """
         words = [word for each in self._settings(name) for word in ("--set", each)]
         words = ["clean", "--live", "--yes", "--force", "--quiet", "--partition", name, *words]
@@ -308,11 +308,11 @@ class Killing:
         with reported.open("ab") as log:
             return subprocess.Popen([sys.executable, "-m", "cleanerd", *words], stdout=log, stderr=log)
 
-    # -- looks ------------------------------------------------------------------------------------------------------
+    # -- checks -------------------------------------------------------------------------------------------------------
 
     def _read_disk(self) -> None:
-        """Groups that were asked for are old or new, and clean points hold: nobody has gone on yet but the agent."""
-        for requests in list(self.requested.values()):  # another thread may be writing down the last requests
+        """Requested groups are old or new and checkpoints are right, before any process but the agent goes on."""
+        for requests in list(self.requested.values()):  # another thread may still append the last requests
             found = requests.outcome()
             self.outcomes[f"groups found {found or 'mixed'}"] += 1
             if found is None:
@@ -330,7 +330,7 @@ class Killing:
         self.wrong += self.readers.read()
 
     def finish(self) -> None:
-        """Rounds that nobody disturbs, and then nothing is left, every key is right, and ``verify`` agrees."""
+        """Clean without kills; then no files are left, every key is right, and ``verify`` finds no problem."""
         self._disarm()
         self.writers.write()
         self.writers.settle()
@@ -351,25 +351,25 @@ class Killing:
         assert not self.wrong, self.wrong[:20]
 
     def _held(self, process: int, what: str = "") -> list[str]:
-        """Files of partitions that a process has open, and maps."""
+        """Files of partitions that the process has open or mapped."""
         names = tuple(f"/{name}/" for name in self._names())
         maps = Path(f"/proc/{process}/maps").read_text().splitlines()
         return [each for each in (*open_files(process), *maps) if what in each and any(n in each for n in names)]
 
     def _collect_garbage(self) -> None:
-        """3.3 unmaps indexes that it has removed when it collects, those that its own cleaner replaced as well."""
+        """Kafka 3.3 unmaps removed indexes only during garbage collection, also those replaced by its own cleaner."""
         subprocess.run(["jcmd", str(self.broker.pid), "GC.run"], check=True, stdout=subprocess.DEVNULL)
 
     @property
     def reported(self) -> Counter[str]:
-        """Kills by moments and by whom, what became of groups and processes, how transactions ended."""
+        """Kills by moment and victim, results of groups and processes, and how transactions ended."""
         ended = {f"transactions {fate}": count for fate, count in self.writers.ended.items()}
         return self.moments + self.outcomes + Counter(ended) + Counter({"reads": self.readers.reads})
 
 
 @contextmanager
 def killing_field(profile: str, dice: random.Random) -> Iterator[Killing]:
-    """A broker of that release for as many kills as one likes; what is left in the end is looked at."""
+    """A broker of that release to kill repeatedly; at its end the leftovers are checked."""
     work = Path(tempfile.mkdtemp(prefix=f"kills-{profile}-"))
     jars = fetch_jars(profile)
     broker = Broker(jars.libs, work / "broker", version=jars.version, properties=_PROPERTIES, jvm_args=with_agent())
@@ -393,6 +393,6 @@ def killing_field(profile: str, dice: random.Random) -> Iterator[Killing]:
 
 
 def kill_all(killing: Killing, kinds: Sequence[str] = VICTIMS, at_once: int = AT_ONCE) -> None:
-    """Each kind in turn; of cleanerd alone, whose kills cost least, several."""
+    """Kill each victim in turn; cleanerd alone, the cheapest, several times."""
     for victims in kinds:
         killing.kill(victims, at_once if victims in {"cleanerd", "daemon"} else 1)

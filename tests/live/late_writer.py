@@ -1,4 +1,4 @@
-"""A writer whose records come late: versions older than what their key has already, and a reader of the winners."""
+"""A writer of late records, with versions older than their key already has, and a reader of the retained ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Rank = tuple[int, int]
 
 
 class LateWriter:
-    """Writes until it is stopped: a third of its records are older than what their key has already."""
+    """Writes until it is stopped; a third of its records have an older version than their key."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -46,7 +46,7 @@ class LateWriter:
         self._thread.join(PATIENCE_SECONDS)
 
     def winners(self) -> dict[bytes, tuple[Rank, bytes | None]]:
-        """By key, of what was acknowledged so far."""
+        """The retained record by key, of the acknowledged ones."""
         with self._lock:
             return dict(self._winners)
 
@@ -87,7 +87,7 @@ class LateWriter:
 def read_winners(
     broker: Broker, expected: dict[bytes, tuple[Rank, bytes | None]]
 ) -> dict[bytes, tuple[Rank, bytes | None]]:
-    """Read from the beginning until every key has the expected version or a later one; the winners of what was read."""
+    """Read from the beginning until every key has the expected version or a later one; returns the retained records."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "v", "enable.auto.commit": False})
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
     found: dict[bytes, tuple[Rank, bytes | None]] = {}

@@ -1,4 +1,4 @@
-"""What brokers acknowledged to the writers of a live test, and what may and must be read of it."""
+"""The acknowledged records of a live test, and which of them consumers may and must find."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Written(NamedTuple):
 class Ledger:
     """Shared by writers and readers; every method takes the lock.
 
-    ``starts``: below it DeleteRecords removed everything. ``unplaced``: keys with an acknowledged record of which the
-    broker did not say where it is, as it does of one that was sent again after it had it already.
+    ``starts``: DeleteRecords removed everything below. ``unplaced``: keys with a record acknowledged without an offset,
+    as for a retry of a batch that the broker had already stored.
     """
 
     records: dict[Place, dict[int, Written]] = field(default_factory=lambda: defaultdict(dict))
@@ -43,7 +43,7 @@ class Ledger:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, place: Place, offset: int | None, record: Written, *, aborted: bool = False) -> None:
-        """It was acknowledged, in a transaction together with its end."""
+        """Add an acknowledged record, of a transaction together with its end."""
         with self._lock:
             if offset is None or offset < 0:
                 self.unplaced[place].add(record.key)
@@ -55,7 +55,7 @@ class Ledger:
                 self.newest[place][record.key] = offset
 
     def cut(self, place: Place, start: int) -> None:
-        """DeleteRecords is about to remove everything below: none of it has to be readable any more."""
+        """DeleteRecords is about to remove everything below: these records may be missing from now on."""
         with self._lock:
             self.starts[place] = start
             newest = self.newest[place].items()
@@ -67,17 +67,17 @@ class Ledger:
             return offset < self.starts.get(place, 0)
 
     def expected(self, place: Place) -> dict[bytes, int]:
-        """By key the newest committed offset so far: it, or a later one, must be readable from now on (D-08)."""
+        """The latest committed offset by key: it, or a later one, must be readable from now on (D-08)."""
         with self._lock:
             return dict(self.newest[place])
 
     def at(self, place: Place, offset: int) -> Written | None:
-        """What was acknowledged there."""
+        """The record acknowledged at this offset."""
         with self._lock:
             return self.records[place].get(offset)
 
     def forget(self, place: Place, below: int, kept: Collection[int]) -> None:
-        """Of those below an offset only ``kept`` and each key's newest are looked up from now on."""
+        """Below an offset, look up only ``kept`` and the latest record of every key from now on."""
         with self._lock:
             newest = set(self.newest[place].values())
             records = self.records[place].items()
@@ -89,12 +89,12 @@ class Ledger:
             return frozenset(self.records[place])
 
     def complain(self, problem: str) -> None:
-        """Something that must not happen happened."""
+        """Record a violation."""
         with self._lock:
             self.problems.append(problem)
 
     @property
     def count(self) -> int:
-        """Acknowledged records."""
+        """Number of acknowledged records."""
         with self._lock:
             return sum(map(len, self.records.values()))

@@ -1,4 +1,4 @@
-"""Writers and readers that go on while a broker's logs are cleaned."""
+"""Writers and readers that run while a broker's logs are cleaned."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 KEYS: Final = 40
 ABORTED_SHARE: Final = 0.3
 _CONNECTIONS: Final = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
-# What who asks for times hears while leadership moves; librdkafka does not ask again by itself.
+# Errors of offset queries by time while leadership moves; librdkafka does not retry these.
 _LEADERSHIP: Final = frozenset({
     KafkaError.FENCED_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.LEADER_NOT_AVAILABLE, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError._TIMED_OUT,
@@ -39,18 +39,18 @@ _FLUSH_SECONDS: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """A topic and how it is written."""
+    """A topic and its way of writing."""
 
     topic: str
     kind: str
     codec: str
 
     def properties(self) -> dict[str, Any]:
-        """Of its producer."""
+        """Properties of the producer."""
         own: dict[str, Any] = {
             "plain": {"acks": "all"},
             "idempotent": {"enable.idempotence": True},
-            # It is the time limit of a message as well, and a broker may be away for that long.
+            # This is also the delivery timeout of a message, and a broker may be away for that long.
             "transactional": {"transactional.id": f"id-{self.topic}", "transaction.timeout.ms": 300_000},
         }[self.kind]
         return {"compression.type": self.codec, "linger.ms": 5, "batch.size": 3000, **own}
@@ -66,7 +66,7 @@ WRITINGS: Final = (
 
 
 def topic_config(broker: Broker, segment_bytes: int = 20_000, **more: str) -> dict[str, str]:
-    """Of a compacted topic that only cleanerd cleans (its dirty ratio is 1), with small segments."""
+    """Settings of a compacted topic with small segments that only cleanerd cleans (the broker's dirty ratio is 1)."""
     key = "segment.bytes" if broker.version.startswith("3.") else "internal.segment.bytes"
     return {
         "cleanup.policy": "compact",
@@ -82,22 +82,22 @@ def topic_config(broker: Broker, segment_bytes: int = 20_000, **more: str) -> di
 def create_topics(
     broker: Broker, topics: Sequence[str], *, partitions: int = 1, segment_bytes: int = 20_000, **more: str
 ) -> None:
-    """Compacted topics that only cleanerd cleans (their dirty ratio is 1), with small segments."""
+    """Create compacted topics with small segments that only cleanerd cleans (the broker's dirty ratio is 1)."""
     config = topic_config(broker, segment_bytes, **more)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.create_topics([NewTopic(t, partitions, 1, config=config) for t in topics]).values():
         future.result()
-    # The answer comes before the broker has made the directories.
+    # the response arrives before the broker has created the directories
     names = [f"{topic}-{number}" for topic in topics for number in range(partitions)]
     wait_until("the partitions are there", lambda: all(any((d / n).is_dir() for d in broker.log_dirs) for n in names))
 
 
 @dataclass
 class Load:
-    """Threads that write and read until the block ends; a block that ends well flushes and stops in order.
+    """Threads that write and read until the block ends; without an error they flush and stop in order.
 
-    ``to_the_end``: who reads everything goes on when every winner was seen, as far as its isolation lets it.
-    ``tombstones``: the share of records without a value; such a key may be gone.
+    ``to_the_end``: full reads continue after the last retained record, as far as their isolation level allows.
+    ``tombstones``: the share of records without a value; such a key may be missing.
     """
 
     broker: Broker
@@ -141,7 +141,7 @@ class Load:
 
     def on_error(self, error: KafkaError) -> None:
         if self.brokers_come_and_go and error.code() in {*_CONNECTIONS, KafkaError.INVALID_TXN_STATE}:
-            return  # what a producer is told of its transaction, `_write` looks up
+            return  # `_write` handles transaction errors itself
         self.ledger.complain(f"client error: {error}")
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Load:
             except KafkaException as error:
                 if not self.brokers_come_and_go or error.args[0].code() != KafkaError.INVALID_TXN_STATE:
                     raise
-                # The answer to the first try was lost with a broker. A new producer ends what may still be open.
+                # A broker died before it answered the first try. A new producer ends any open transaction.
                 producer = self._producer(writing)
                 aborted = not batch or not self._is_committed(*batch[-1][:2])
             if failed and not aborted:
@@ -198,7 +198,10 @@ class Load:
         })  # fmt: skip
 
     def _is_committed(self, place: Place, offset: int) -> bool:
-        """Whether who reads committed records sees this one: the last of its transaction, so no cleaning removed it."""
+        """Whether a read_committed consumer sees this record.
+
+        It is the last of its transaction, so no cleaning removed it.
+        """
         consumer = self._consumer("read_committed", to_the_end=True)
         deadline = time.monotonic() + PATIENCE_SECONDS
         try:
@@ -215,10 +218,11 @@ class Load:
         raise TimeoutError(f"{place} at {offset}: neither committed nor aborted")
 
     def flush(self, producer: Producer, failed: list[str]) -> None:
-        """Until the transaction's records are sent. Where brokers come and go it may fail; what waits then never is.
+        """Wait until the transaction's records are sent.
 
-        A leader that cannot ask a coordinator that died refuses records, and librdkafka, which has counted them by
-        then, lets the next transaction wait for an abort (3.6, and less often 3.3).
+        While brokers stop and start it may fail; no record is pending then. A leader that cannot reach a dead
+        coordinator refuses records. librdkafka has counted them already, and the next transaction waits for an abort
+        (3.6, less often 3.3).
         """
         if not self.brokers_come_and_go:
             producer.flush(PATIENCE_SECONDS)
@@ -228,7 +232,7 @@ class Load:
                 return
 
     def end(self, producer: Producer, *, aborted: bool) -> bool:
-        """End the transaction; where brokers come and go, as long as that takes. Whether it was aborted."""
+        """End the transaction, with retries while brokers stop and start. Returns whether it was aborted."""
         limit = 30 if self.brokers_come_and_go else PATIENCE_SECONDS
         while True:
             try:
@@ -277,7 +281,7 @@ class Load:
             self.full_reads += 1
 
     def read_all(self, isolation: str) -> dict[Place, dict[int, tuple[bytes, bytes | None]]]:
-        """Everything from the beginning, at least up to what is acknowledged now; every winner must turn up."""
+        """Read from the beginning at least to the last acknowledged offset; every retained record must appear."""
         consumer = self._consumer(isolation, to_the_end=self.to_the_end)
         try:
             return self._read_until_found(consumer, isolation)
@@ -374,7 +378,7 @@ class Load:
     # -- at the end ---------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """After the block: nothing went wrong on the way, and by the end every key has the value it should have."""
+        """After the block: no error occurred, and every key finally has the right value."""
         assert not self.ledger.problems, self.ledger.problems[:10]
         for isolation in ("read_committed", "read_uncommitted"):
             found = self.read_all(isolation)
@@ -385,7 +389,7 @@ class Load:
         assert not self.ledger.problems, self.ledger.problems[:10]
 
     def check_winners(self, place: Place, found: Mapping[int, tuple[bytes | None, bytes | None]], whose: str) -> None:
-        """Of each key the newest committed record is there; of a tombstone, it or none of its key."""
+        """The latest committed record of every key exists; for a tombstone, it or no record of its key."""
         last: dict[bytes, tuple[int, bytes | None]] = {}
         for offset in sorted(found):
             key, value = found[offset]

@@ -1,4 +1,4 @@
-"""What a running broker says of its own log cleaner and log directories, read through JMX."""
+"""JMX metrics of a running broker about its log cleaner and log directories."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from cleanerd_lab.demo.broker import Broker
 
 PROGRAM: Final = Path(__file__).with_name("BrokerMetrics.java")
-# The cleaner of a test's broker looks for work every second (log.cleaner.backoff.ms); the rest is for a busy machine.
+# The broker's cleaner scans every second (log.cleaner.backoff.ms); the rest is allowance for a busy machine.
 IDLE: Final = "time-since-last-run-ms"
 IDLE_MS: Final = 5_000
-# For the broker's start: where a client finds what JMX exports. The rest can be told a running JVM.
+# For the broker's start: where a client finds the JMX exports. Everything else can be set at run time.
 JVM_ARG: Final = "-Djava.rmi.server.hostname=127.0.0.1"
 
 
 class Jmx:
-    """JMX of a running broker that was started with ``JVM_ARG``, from now on and on 127.0.0.1 alone."""
+    """JMX of a running broker that was started with ``JVM_ARG``, enabled now and on 127.0.0.1 only."""
 
     def __init__(self, broker: Broker) -> None:
         self.port = free_port()
         self._log_dirs = broker.log_dirs
-        # As options of the start they would open a port of the JVM's choice on all addresses, too.
+        # As start options these would open a random port on all addresses, too.
         options = {
             "host": "127.0.0.1", "port": self.port, "rmi.port": self.port, "authenticate": "false", "ssl": "false",
         }  # fmt: skip
@@ -47,7 +47,7 @@ class Jmx:
         return gauges
 
     def unhealthy(self) -> dict[str, dict[str, int]]:
-        """Those gauges that say: a dead or idle cleaner thread, a partition or a directory that was given up."""
+        """Gauges that show a dead or idle cleaner thread, an uncleanable partition, or an offline directory."""
         gauges = self.read()
         nowhere = {str(log_dir): 0 for log_dir in self._log_dirs}
         wanted = {
@@ -59,7 +59,7 @@ class Jmx:
         }
         found = {name: gauges[name] for name, values in wanted.items() if gauges[name] != values}
         idle_ms = gauges[IDLE][""]
-        if idle_ms >= IDLE_MS:  # it may have stood still for a moment, as all of the machine: has it run meanwhile?
+        if idle_ms >= IDLE_MS:  # the whole machine may have paused for a moment: did the cleaner run since?
             time.sleep(2)
             idle_ms = max(0, self.read()[IDLE][""])
         return found if idle_ms < IDLE_MS else {**found, IDLE: {"": idle_ms}}
@@ -67,7 +67,10 @@ class Jmx:
 
 @cache
 def _classes() -> TemporaryDirectory[str]:
-    """The program, compiled once a run: a class more among the judges' would have all compiled in every checkout."""
+    """The program, compiled once per run.
+
+    As a class of the other test programs it would be recompiled in every checkout.
+    """
     directory: TemporaryDirectory[str] = TemporaryDirectory(prefix="metrics-")
     _run(["javac", "-d", directory.name, str(PROGRAM)])
     return directory

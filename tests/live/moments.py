@@ -1,4 +1,4 @@
-"""Lets something happen to a log at a chosen moment of a round: while it is indexed, decided, staged or swapped."""
+"""Triggers an event at a chosen step of a cleaning: index, decide, stage or swap."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MOMENTS: Final = ("index", "decide", "stage", "swap")
 
 
 def happens_once(monkeypatch: pytest.MonkeyPatch, rounds: Rounds, moment: str, action: Callable[[], None]) -> None:
-    """At the first ``moment``, ``action``.
+    """Run ``action`` at the first ``moment``.
 
-    index: before the first dirty segment is read; decide: when all has been read; stage: when the first group lies in
-    the staging directory, before it is verified and synced; swap: right before its request.
+    index: before the first dirty segment is read; decide: after all are read; stage: when the first group is in the
+    staging directory, before its verification and sync; swap: right before its request.
     """
     waiting = [action]
 
@@ -43,5 +43,5 @@ def happens_once(monkeypatch: pytest.MonkeyPatch, rounds: Rounds, moment: str, a
         now()
         return real(*arguments, **more)
 
-    # Between two steps of one cleaning, where nothing outside of it can tell how far it is.
+    # Between two steps of one cleaning, whose progress is not visible from outside.
     monkeypatch.setattr(place, name, first)

@@ -1,4 +1,4 @@
-"""A man in the middle of cleanerd and the agent: sees every request, and may end somebody's life at a chosen moment."""
+"""A proxy between cleanerd and the agent that sees every request and can trigger a kill at a chosen moment."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Proxy:
-    """Listens on ``path`` and talks to the agent at ``upstream``.
+    """Listens on ``path`` and forwards to the agent at ``upstream``.
 
-    ``before_swap`` is called with each swap request before the agent gets it, ``after_swap`` when it has got it.
-    ``requested_at`` and ``answered_at``: when the last swap request was handed on, and its answer came (0: not yet).
+    ``before_swap`` is called with each swap request before it reaches the agent, ``after_swap`` afterwards.
+    ``requested_at`` and ``answered_at``: times of the last forwarded swap request and its response (0: none yet).
     """
 
     def __init__(self, path: Path, upstream: Path) -> None:

@@ -1,7 +1,7 @@
-"""The scene of a deleted key that comes back: a replica returns after ``delete.retention.ms``, and leads (U-70).
+"""A replica returns after ``delete.retention.ms`` and becomes leader: does the deleted key come back (U-70)?
 
-Broker 1 is the controller. Each topic has one partition on brokers 2 and 3, and one way of being cleaned. Broker 3 is
-away while the key ``k`` is deleted and the transaction that wrote ``a`` is aborted.
+Broker 1 is the controller. Each topic has one partition on brokers 2 and 3, and one way of being cleaned. While broker
+3 is stopped, the key ``k`` is deleted and the transaction that wrote ``a`` is aborted.
 """
 
 from __future__ import annotations
@@ -33,25 +33,27 @@ if TYPE_CHECKING:
     from tests.support.log_dirs import StoredBatch
 
 AGE_MS: Final = 2000
-"""What cleanerd lets clocks differ by here, and how long the end of the metadata log counts as uncommitted."""
+"""The clock difference that cleanerd allows in this test, and how long it treats the end of the metadata log as
+uncommitted.
+"""
 
 RETENTION_MS: Final = 1000
 WAITING: Final = ("live", "offline", "on-start", "spark")
 TOPICS: Final = ("kafka", "ignoring", *WAITING)
-"""By who cleans: ``ignoring`` is cleanerd with ``cleanerd.tombstone.replicated=ignore``."""
+"""By cleaner: ``ignoring`` is cleanerd with ``cleanerd.tombstone.replicated=ignore``."""
 
 PROPERTIES: Final = {
     "log.cleaner.backoff.ms": "300",
     "replica.lag.time.max.ms": "3000",
     "broker.session.timeout.ms": "6000",
-    # A snapshot of a short ISR has no history, and holds what could expire (tests/cleaner/test_returning_replica.py).
+    # A snapshot of a short ISR has no history, and keeps expired tombstones (tests/cleaner/test_returning_replica.py).
     "metadata.log.max.snapshot.interval.ms": "0",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What a replica has on its disk: ``k``'s value and tombstone, the aborted record and the ABORT marker."""
+class OnDisk:
+    """The records on a replica's disk: ``k``'s value and tombstone, the aborted record and the ABORT marker."""
 
     value: bool
     tombstone: bool
@@ -60,22 +62,22 @@ class Kept:
 
 
 @dataclass
-class Seen:
-    """What the scene showed, by topic.
+class Results:
+    """The results by topic.
 
-    ``away``: broker 2's disk while broker 3 was away. ``returned``: broker 3's disk when it was in the ISR again.
-    ``consumed``: what a consumer of committed records got with broker 3 as the leader, of the keys k, a and b.
-    ``after``: broker 2's disk, cleaned after the return.
+    ``away``: broker 2's disk while broker 3 was stopped. ``returned``: broker 3's disk once it was in the ISR again.
+    ``consumed``: the values of k, a and b for a read_committed consumer with broker 3 as leader. ``after``: broker 2's
+    disk, cleaned after the return.
     """
 
-    away: dict[str, Kept] = field(default_factory=dict)
-    returned: dict[str, Kept] = field(default_factory=dict)
+    away: dict[str, OnDisk] = field(default_factory=dict)
+    returned: dict[str, OnDisk] = field(default_factory=dict)
     consumed: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
-    after: dict[str, Kept] = field(default_factory=dict)
+    after: dict[str, OnDisk] = field(default_factory=dict)
 
 
-class Scene:
-    """The brokers, and what is done with them; ``play`` does it all."""
+class Scenario:
+    """The brokers and the steps of the scenario; ``play`` runs them all."""
 
     def __init__(self, jars: KafkaJars, work_dir: Path) -> None:
         shared: dict[str, Any] = {"version": jars.version, "properties": PROPERTIES}
@@ -86,7 +88,7 @@ class Scene:
         self.state_dir = work_dir / "state"
         self.state_dir.mkdir(parents=True)
         self.dice = random.Random(1)
-        self.seen = Seen()
+        self.seen = Results()
 
     def __enter__(self) -> Self:
         return self
@@ -95,8 +97,8 @@ class Scene:
         for node in (self.follower, self.leader, self.controller):
             node.kill()
 
-    def play(self) -> Seen:
-        """All of it, with five starts of a broker."""
+    def play(self) -> Results:
+        """Run all steps, with five broker starts."""
         self._begin()
         self.follower.stop()
         self._wait_for_isr(2)
@@ -105,7 +107,7 @@ class Scene:
         self.leader.start()
         self.follower.start()
         self._wait_for_isr(2, 3)
-        # From here on the topic may be cleaned of them; the metadata log has to show that first.
+        # The ISR is complete from now on; the metadata log has to show that before a cleaning may use it.
         wait_until("the live cleaning removes the tombstone", self._cleaned_live)
         self.seen.returned = {topic: kept(self.follower, topic) for topic in TOPICS}
         self.leader.stop()
@@ -123,7 +125,7 @@ class Scene:
         self.transactional = Producer(
             {"bootstrap.servers": self.controller.bootstrap, "transactional.id": "one", "acks": "all"}
         )
-        self.transactional.init_transactions(PATIENCE_SECONDS)  # the transactions' own topic is here, and stays
+        self.transactional.init_transactions(PATIENCE_SECONDS)  # the transactions' own topic is created by this, too
         self.leader.start()
         self.follower.start()
         admin = AdminClient({"bootstrap.servers": self.controller.bootstrap})
@@ -177,7 +179,7 @@ class Scene:
         self.seen.away = {topic: kept(self.leader, topic) for topic in TOPICS}
 
     def _clean_stopped(self, topics: Sequence[str]) -> None:
-        """Each by its way, with the leader stopped."""
+        """Clean each topic in its own way, with the leader stopped."""
         for topic in topics:
             if topic == "offline":
                 self._clean(topic=topic)
@@ -191,7 +193,7 @@ class Scene:
             assert run.exit_code == 0, run.stderr
 
     def _stage_by_spark(self, topic: str) -> None:
-        """With a driver of its own, as ``cleanerd spark clean`` would start one that knows nothing of ``AGE_MS``."""
+        """With a Spark driver of its own: the one that ``cleanerd spark clean`` starts does not know ``AGE_MS``."""
         driver = self.state_dir.parent / "driver.py"
         driver.write_text(f"import os\nos.environ[{DRIVER_VARIABLE!r}] = '1'\n{aged(AGE_MS)[1]}\n")
         words = ["spark", "clean", *map(str, self.leader.log_dirs), "--force", "--from-start", "--partition", topic]
@@ -208,7 +210,7 @@ class Scene:
         assert done.returncode == 0, done.stderr
 
     def _cleaned_by_kafka(self) -> bool:
-        self._fill(("kafka",))  # Kafka's cleaner leaves idle logs alone
+        self._fill(("kafka",))  # Kafka's cleaner skips idle logs
         found = kept(self.leader, "kafka")
         return not (found.tombstone or found.marker)
 
@@ -238,8 +240,8 @@ class Scene:
         wait_until(f"the ISR is {brokers}", is_so)
 
 
-def kept(node: Broker, topic: str) -> Kept:
-    """What the disk of a broker has of the topic's partition; a running broker may replace segments meanwhile."""
+def kept(node: Broker, topic: str) -> OnDisk:
+    """The records of the topic's partition on a broker's disk; a running broker may swap segments during the read."""
     directory = node.log_dirs[0] / f"{topic}-0"
     while True:
         try:
@@ -247,7 +249,7 @@ def kept(node: Broker, topic: str) -> Kept:
         except FileNotFoundError:
             continue
         data = {(r.key, r.value) for batch in batches if not batch.header.is_control for r in batch.records}
-        return Kept(
+        return OnDisk(
             (b"k", b"v") in data, (b"k", None) in data, (b"a", b"aborted") in data, any(map(_is_abort, batches))
         )
 
@@ -257,7 +259,7 @@ def _is_abort(batch: StoredBatch) -> bool:
 
 
 def consume(node: Broker, topic: str) -> dict[bytes, bytes]:
-    """The newest committed values of k, a and b as a consumer gets them."""
+    """The latest committed values of k, a and b for a consumer."""
     consumer = Consumer(
         {
             "bootstrap.servers": node.bootstrap,

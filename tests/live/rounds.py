@@ -1,4 +1,4 @@
-"""Rounds of ``cleanerd clean --live`` in this process, with a note of every swap that was asked for."""
+"""Repeated ``cleanerd clean --live`` in this process that records every requested swap."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Swap:
 
     @property
     def is_merge(self) -> bool:
-        """Several segments became one."""
+        """Whether it merged several segments into one."""
         return self.sources > 1
 
 
 @dataclass
 class Rounds:
-    """Cleans the log directories of ``broker`` again and again."""
+    """Cleans the log directories of ``broker`` repeatedly."""
 
     broker: Broker
     state_dir: Path
@@ -63,20 +63,20 @@ class Rounds:
 
     @property
     def dropping(self) -> list[Swap]:
-        """Those of which records went. The others gave markers their delete horizon (C-48), or joined segments."""
+        """The swaps that removed records. The others set a marker's delete horizon (C-48), or merged segments."""
         return [swap for swap in self.swaps if swap.records_after < swap.records_before]
 
     @property
     def refused_for_good(self) -> list[str]:
-        """The agent's codes without ``busy``, after which a swap is asked for again.
+        """The agent's refusal codes except ``busy``, after which cleanerd retries.
 
-        In each of its rounds the broker's cleaner has every compacted log for a moment, to look for segments that
-        retention has passed (``LogCleanerManager.deletableLogs``), so that a swap may meet it at any time.
+        In each of its passes the broker's cleaner holds every compacted log for a moment, to find segments past
+        retention (``LogCleanerManager.deletableLogs``). A swap may meet it at any time.
         """
         return [code for code in self.refused if code != "busy"]
 
     def note_swaps(self) -> None:
-        """From now on ``swaps`` fills up, ``refused`` gets the agent's codes, and ``before_swap`` is called."""
+        """From now on, record requests in ``swaps`` and the agent's codes in ``refused``, and call ``before_swap``."""
         rounds = self
 
         class Noting(SwappingBroker):
@@ -103,7 +103,7 @@ class Rounds:
         self.connect = Noting
 
     def clean(self, *names: TopicPartition, **options: Any) -> list[CleaningResult]:
-        """One round over all directories, or over some partitions."""
+        """Clean all directories, or some partitions, once."""
         settings = load_settings(
             [],
             [
@@ -125,7 +125,7 @@ class Rounds:
 
 
 def count(path: Path) -> int:
-    """Records in a segment, control records included; 0 when somebody took it away."""
+    """Number of records in a segment, control records included; 0 if the file is deleted."""
     if not path.exists():
         return 0
     return sum(len(batch.records) for batch in batches_of(path.read_bytes()))

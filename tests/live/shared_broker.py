@@ -1,4 +1,4 @@
-"""One broker that many live tests share, and what they do with it."""
+"""One broker that many live tests share, and helpers for it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ KEYS: Final = 20
 def write(
     broker: Broker, topic: str, count: int = 600, keys: int = KEYS, seen_by: Broker | None = None
 ) -> dict[bytes, bytes]:
-    """``count`` records of few keys; the last value of each. ``seen_by``: the broker that flushes them, if another."""
-    # One request at a time: a batch that is sent again, as just after a restart, would come behind later ones.
+    """Write ``count`` records of few keys; returns the last value by key.
+
+    ``seen_by``: the broker that flushes, if it is another one.
+    """
+    # One request at a time: otherwise a retried batch could come after later ones, for example right after a restart.
     producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 3000, "max.in.flight": 1})
     last = {}
     for number in range(count):
@@ -42,7 +45,7 @@ def write(
         producer.produce(topic, key=key, value=value, partition=0, headers=headers)
         last[key] = value
     assert producer.flush(PATIENCE_SECONDS) == 0
-    # Segments count as soon as they are flushed, which the broker does some time after it rolled them.
+    # Segments count once they are flushed; the broker does that some time after it rolls them.
     node = seen_by or broker
     wait_until("it is flushed", lambda: facts(node, topic).recovery_point >= facts(node, topic).active.base)
     return last
@@ -54,7 +57,7 @@ def clean_point(broker: Broker, topic: str) -> int | None:
 
 
 def read(broker: Broker, topic: str, isolation: str = "read_uncommitted") -> dict[bytes, bytes]:
-    """The last value of each key, from wherever the log begins now; the client had nothing to complain about."""
+    """The last value by key from the log start; the client must report no error."""
     problems: list[object] = []
     consumer = Consumer({
         "bootstrap.servers": broker.bootstrap, "group.id": "races", "enable.auto.commit": False,
@@ -88,38 +91,38 @@ def facts(broker: Broker, topic: str) -> LogFacts:
 
 
 def check_broker(broker: Broker) -> None:
-    """It holds on to nothing and complains about nothing."""
+    """The broker has no open files of deleted segments and logs no errors."""
     assert info(broker).pauses == []
     assert info(broker).failed_resumes == []
-    # Kafka's own, now and then, at a move: the controller's answer comes when the log has gone on.
+    # Kafka logs this at some moves: the controller's response arrives after the log has changed.
     reported = [kind for kind in errors(broker.log_text()) if "AssignmentsManager" not in kind]
     assert not reported, "\n".join(reported)
     left = names_ending(broker.log_dirs, ".cleaned", ".swap", ".kstage")
     assert not left, left
 
 
-def ask(broker: Broker, what: str, *arguments: Any) -> None:
-    """An admin request, and its answers."""
+def admin_request(broker: Broker, what: str, *arguments: Any) -> None:
+    """Send an admin request and return its responses."""
     client = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in getattr(client, what)(*arguments).values():
         future.result(PATIENCE_SECONDS)
 
 
 def alter(broker: Broker, kind: ResourceType, name: str, key: str, value: str | None) -> None:
-    """One dynamic setting; None: away with it."""
+    """Set one dynamic setting; None removes it."""
     operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
     entry = ConfigEntry(key, value or "", incremental_operation=operation)
-    ask(broker, "incremental_alter_configs", [ConfigResource(kind, name, incremental_configs=[entry])])
+    admin_request(broker, "incremental_alter_configs", [ConfigResource(kind, name, incremental_configs=[entry])])
 
 
 def set_topic(broker: Broker, topic: str, key: str, value: str) -> None:
-    """A setting of a topic, once the broker goes by it."""
+    """Set a topic setting, and wait until the broker uses it."""
     alter(broker, ResourceType.TOPIC, topic, key, value)
     wait_until("it is in force", lambda: facts(broker, topic).settings.get(key) == value)
 
 
 def directory_of(broker: Broker, topic: str) -> Path:
-    """Where partition 0 lies."""
+    """The directory of partition 0."""
     (found,) = (path for log_dir in broker.log_dirs if (path := log_dir / f"{topic}-0").is_dir())
     return found
 
@@ -130,7 +133,7 @@ def other_dir(broker: Broker, topic: str) -> str:
 
 
 def begin_move(broker: Broker, topic: str) -> str:
-    """To the other log directory, which is returned."""
+    """Start the move to the other log directory, which is returned."""
     target = other_dir(broker, topic)
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     try:
@@ -141,7 +144,7 @@ def begin_move(broker: Broker, topic: str) -> str:
 
 
 def delete(broker: Broker, topic: str) -> None:
-    ask(broker, "delete_topics", [topic])
+    admin_request(broker, "delete_topics", [topic])
     wait_until("the directory is gone", lambda: not any((path / f"{topic}-0").is_dir() for path in broker.log_dirs))
 
 

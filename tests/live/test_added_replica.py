@@ -1,4 +1,4 @@
-"""A replica is added while another one is less clean, and leads: does a deleted key come back (U-79)?
+"""A replica is added while a less clean replica leads: does a deleted key come back (U-79)?
 
 Broker 1 is the controller and is cleaned, broker 2 is never cleaned, broker 3 is added. Broker 3 gets the key ``k`` and
 the aborted record ``a`` from broker 2, and continues from broker 1. No broker is away at any time.
@@ -32,7 +32,7 @@ from tests.daemon.process import Daemon
 from tests.daemon.service import assignments
 from tests.kafka.judge import fetch_jars
 from tests.live.load import topic_config
-from tests.live.returning_replica import AGE_MS, RETENTION_MS, Kept, consume, kept
+from tests.live.returning_replica import AGE_MS, RETENTION_MS, OnDisk, consume, kept
 from tests.live.rounds import with_agent
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -45,34 +45,34 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 TOPICS: Final = ("kafka", "alone", "peers")
-"""By who cleans on broker 1: Kafka's cleaner, cleanerd, and cleanerd with ``cleanerd.cluster.peers``."""
+"""By the cleaner on broker 1: Kafka's cleaner, cleanerd, and cleanerd with ``cleanerd.cluster.peers``."""
 
 PROPERTIES: Final = {
     "log.cleaner.backoff.ms": "300",
     "broker.session.timeout.ms": "30000",
     "metadata.log.max.snapshot.interval.ms": "0",
-    # A few fetches of a throttled replica, then none for minutes.
+    # A throttled replica fetches a few times, then not for minutes.
     "replica.fetch.max.bytes": "1024",
     "replication.quota.window.size.seconds": "60",
 }
 
 
 @dataclass
-class Seen:
-    """By topic: disks before broker 3 is added, and when it is in the ISR; ``consumed`` with broker 3 as the leader.
+class Results:
+    """By topic: disks before broker 3 is added and once it is in the ISR; ``consumed`` with broker 3 as leader.
 
     ``after``: broker 1's disk of the topic ``peers``, when all replicas are equally clean.
     """
 
-    cleaned: dict[str, Kept] = field(default_factory=dict)
-    stopped: dict[str, Kept] = field(default_factory=dict)
-    added: dict[str, Kept] = field(default_factory=dict)
+    cleaned: dict[str, OnDisk] = field(default_factory=dict)
+    stopped: dict[str, OnDisk] = field(default_factory=dict)
+    added: dict[str, OnDisk] = field(default_factory=dict)
     consumed: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
-    after: Kept | None = None
+    after: OnDisk | None = None
 
 
-class Scene:
-    """The brokers, and what is done with them; ``play`` does it all."""
+class Scenario:
+    """The brokers and the steps of the scenario; ``play`` runs them all."""
 
     def __init__(self, jars: KafkaJars, work_dir: Path, stack: ExitStack) -> None:
         uncleaned = {**PROPERTIES, "log.cleaner.enable": "false"}
@@ -88,33 +88,33 @@ class Scene:
         self.assigning = KafkaAdminClient(bootstrap_servers=first.bootstrap)
         stack.callback(self.assigning.close)
         self.dice = random.Random(1)
-        self.seen = Seen()
+        self.results = Results()
 
-    def play(self) -> Seen:
-        """All of it."""
+    def play(self) -> Results:
+        """Run all steps."""
         first, second, third = self.brokers
         self._create()
         self._write_and_delete()
         self._observe()
         wait_until("the tombstone expires", self._is_cleaned)
-        self.seen.cleaned = {topic: kept(first, topic) for topic in TOPICS}
+        self.results.cleaned = {topic: kept(first, topic) for topic in TOPICS}
         self._lead(2, [2, 1])
         self._throttle("10")
         self._assign([1, 2, 3])
         wait_until("broker 3 begins to fetch", lambda: all(self._has_begun(topic) for topic in TOPICS))
-        self.seen.stopped = {topic: kept(third, topic) for topic in TOPICS}
+        self.results.stopped = {topic: kept(third, topic) for topic in TOPICS}
         self._lead(1, [1, 2, 3])
         self._throttle(None)
         wait_until("broker 3 is in the ISR", lambda: all(len(self._state(topic).isrs) == 3 for topic in TOPICS))
         self._clean(first, ("peers",))
-        self.seen.added = {topic: kept(third, topic) for topic in TOPICS}
+        self.results.added = {topic: kept(third, topic) for topic in TOPICS}
         self._lead(3, [3, 1, 2])
-        self.seen.consumed = {topic: consume(third, topic) for topic in TOPICS}
+        self.results.consumed = {topic: consume(third, topic) for topic in TOPICS}
         for broker in (second, third):
             self._clean(broker, ("peers",))
         wait_until("the tombstone expires with peers", lambda: self._clean(first, ("peers",)) and self._is_gone())
-        self.seen.after = kept(first, "peers")
-        return self.seen
+        self.results.after = kept(first, "peers")
+        return self.results
 
     # ---- what is written
 
@@ -161,8 +161,8 @@ class Scene:
     # ---- how it is cleaned
 
     def _is_cleaned(self) -> bool:
-        """Tombstone and marker are gone where they may go; ``peers`` is cleaned as often."""
-        self._fill(("kafka",))  # Kafka's cleaner leaves idle logs alone
+        """Whether tombstone and marker are removed where allowed; ``peers`` is cleaned as often."""
+        self._fill(("kafka",))  # Kafka's cleaner skips idle logs
         self._clean(self.brokers[0], ("alone", "peers"))
         found = [kept(self.brokers[0], topic) for topic in TOPICS[:2]]
         return not any(each.tombstone or each.marker for each in found)
@@ -172,7 +172,7 @@ class Scene:
         return not (found.tombstone or found.marker)
 
     def _clean(self, broker: Broker, topics: Sequence[str]) -> bool:
-        """Live; only ``peers`` with the settings of that name. Gives True."""
+        """Clean live; only ``peers`` with the settings of that name. Returns True."""
         for topic in topics:
             named = f"cleanerd.cluster.peers=2=127.0.0.1:{self.port},3=127.0.0.1:{self.port}"
             options = ["--live", "--force", "--from-start", "--yes", "--partition", topic]
@@ -182,7 +182,7 @@ class Scene:
         return True
 
     def _observe(self) -> None:
-        """A daemon that changes nothing reports the clean points of brokers 2 and 3."""
+        """A daemon in observe mode reports the checkpoints of brokers 2 and 3."""
         base = self.work_dir / "observer"
         base.mkdir()
         settings = assignments(
@@ -215,7 +215,7 @@ class Scene:
         wait_until(f"broker {broker} leads", leads)
 
     def _throttle(self, rate: str | None) -> None:
-        """Broker 3 fetches as many bytes a second; None: as fast as it can."""
+        """Limit broker 3 to this fetch rate in bytes per second; None removes the limit."""
         operation = AlterConfigOpType.DELETE if rate is None else AlterConfigOpType.SET
         places: list[tuple[Any, str, str, str]] = [
             *((ResourceType.TOPIC, topic, "follower.replication.throttled.replicas", "0:3") for topic in TOPICS),
@@ -233,25 +233,25 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    """The scene, played once for all topics."""
+def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
+    """The results, made once for all topics."""
     with ExitStack() as stack:
-        yield Scene(fetch_jars("4.3"), tmp_path_factory.mktemp("scene"), stack).play()
+        yield Scenario(fetch_jars("4.3"), tmp_path_factory.mktemp("scene"), stack).play()
 
 
 @pytest.mark.parametrize("topic", ["kafka", "alone"])
-def test_it_comes_back(seen: Seen, topic: str) -> None:
-    """What U-79 is for: broker 3 never gets the tombstone and the marker."""
-    assert seen.cleaned[topic] == Kept(value=False, tombstone=False, aborted=False, marker=False)
-    assert seen.stopped[topic] == Kept(value=True, tombstone=False, aborted=True, marker=False)
-    assert seen.added[topic] == Kept(value=True, tombstone=False, aborted=True, marker=False)
-    assert seen.consumed[topic] == {b"k": b"v", b"a": b"aborted", b"b": b"committed"}
+def test_it_comes_back(results: Results, topic: str) -> None:
+    """Why U-79 exists: broker 3 never gets the tombstone and the marker."""
+    assert results.cleaned[topic] == OnDisk(value=False, tombstone=False, aborted=False, marker=False)
+    assert results.stopped[topic] == OnDisk(value=True, tombstone=False, aborted=True, marker=False)
+    assert results.added[topic] == OnDisk(value=True, tombstone=False, aborted=True, marker=False)
+    assert results.consumed[topic] == {b"k": b"v", b"a": b"aborted", b"b": b"committed"}
 
 
-def test_it_waits_for_less_clean_replicas(seen: Seen) -> None:
+def test_it_waits_for_less_clean_replicas(results: Results) -> None:
     """U-79: with peers, tombstone and ABORT marker stay until all replicas are as clean."""
-    assert seen.cleaned["peers"] == Kept(value=False, tombstone=True, aborted=False, marker=True)
-    assert seen.stopped["peers"] == Kept(value=True, tombstone=False, aborted=True, marker=False)
-    assert seen.added["peers"] == Kept(value=True, tombstone=True, aborted=True, marker=True)
-    assert seen.consumed["peers"] == {b"b": b"committed"}
-    assert seen.after == Kept(value=False, tombstone=False, aborted=False, marker=False)
+    assert results.cleaned["peers"] == OnDisk(value=False, tombstone=True, aborted=False, marker=True)
+    assert results.stopped["peers"] == OnDisk(value=True, tombstone=False, aborted=True, marker=False)
+    assert results.added["peers"] == OnDisk(value=True, tombstone=True, aborted=True, marker=True)
+    assert results.consumed["peers"] == {b"b": b"committed"}
+    assert results.after == OnDisk(value=False, tombstone=False, aborted=False, marker=False)

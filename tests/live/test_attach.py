@@ -1,4 +1,4 @@
-"""``cleanerd agent attach`` on real brokers, and a day in the life of a broker that gets its agent that way."""
+"""``cleanerd agent attach`` on real brokers, and the life of a broker that got its agent that way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 @pytest.mark.parametrize("release", ["43", pytest.param("39", marks=pytest.mark.long)])
 def test_attach_clean_restart(request: pytest.FixtureRequest, shell: Shell, release: str) -> None:
-    """I-2, LT-1: loaded without a restart, twice if you like; gone after one, which every verb notices."""
+    """I-2, LT-1: the agent loads without a restart, also twice, and is gone after a restart; every command notices."""
     start: StartBroker = request.getfixturevalue(f"broker_{release}")
     broker = start(log_dirs=2)
     create_topics(broker, [WRITINGS[0].topic])
@@ -56,7 +56,7 @@ def test_attach_clean_restart(request: pytest.FixtureRequest, shell: Shell, rele
     assert answer.code == 4
     assert "without cleanerd's agent" in answer.err
     assert "cleanerd agent attach" in answer.err
-    # A-33: and now by the other way, which it keeps.
+    # A-33: then attach in the other way, which later commands keep
     arguments = ("agent", "attach", *broker.log_dirs, "--json", "--transport")
     assert shell(*arguments, "loopback").json["transport"] == "loopback"
     assert shell(*arguments, "loopback").code == 0
@@ -74,7 +74,7 @@ def test_attach_clean_restart(request: pytest.FixtureRequest, shell: Shell, rele
     ],
 )
 def test_a_jvm_that_refuses(broker_43: StartBroker, shell: Shell, flag: str, code: int, reason: str) -> None:
-    """It is told, and the broker lives on."""
+    """``attach`` reports it, and the broker keeps running."""
     broker = broker_43(jvm_args=(flag,))
     answer = shell("agent", "attach", "--pid", broker.pid)
     assert answer.code == code, answer.err

@@ -1,7 +1,7 @@
-"""The broker's own cleaner and ours on the same topics at the same time, under load: whoever comes first wins (D-06).
+"""The broker's cleaner and cleanerd clean the same topics at the same time, under load; the first one wins (D-06).
 
-The broker swaps segments between the phases of our rounds. What was decided about one file must never be carried out on
-another one of the same name; that the log moved on is an ordinary outcome, and counted as one.
+The broker swaps segments between the phases of a cleaning by cleanerd. A decision about one file must never apply to
+another file of the same name. A log that changed meanwhile is an ordinary outcome with a counter of its own.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 OURS = {"cleaned", "unchanged", "skipped", "refused", "busy"}
-"""Busy: the daemon and a hand meet at a partition."""
+"""Busy: the daemon and a manual cleaning meet at a partition."""
 
 
 @dataclass
 class ByHand:
-    """Rounds of ``cleanerd clean --live --force``, one after the other, until the block ends."""
+    """Runs ``cleanerd clean --live --force`` repeatedly until the block ends."""
 
     broker: Broker
     state_dir: Path
@@ -60,13 +60,13 @@ class ByHand:
 
 
 def has_cleaned(daemon: Daemon) -> bool:
-    """Whether it cleaned something and swapped it in."""
+    """Whether it swapped in any cleaned segment."""
     totals = daemon.ask("status")["totals"]
     return totals["cleans"].get("cleaned", 0) > 0 and totals["swaps"] > 0
 
 
 def at_rest(daemon: Daemon) -> tuple[dict[str, Any], str]:
-    """Its view and what it said, of one moment: it logged nothing until the view was made."""
+    """The daemon's status and log of one moment: no line was logged while the status was read."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         message, read_ms = daemon.log.read_text(), time.time_ns() // 1_000_000
@@ -79,7 +79,7 @@ def at_rest(daemon: Daemon) -> tuple[dict[str, Any], str]:
 
 
 def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, Any]:
-    """What came of it, by who cleaned and how it ended; everything that must hold is asserted."""
+    """Outcomes by cleaner and result, after all assertions."""
     broker = start(
         jvm_args=with_agent(),
         properties={"log.cleaner.backoff.ms": "300", "log.segment.delete.delay.ms": "500"},
@@ -92,7 +92,7 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
         cleanerd_state_dir=str(state_dir),
         cleanerd_control_socket=str(tmp_path / "control.sock"),
         log_cleaner_backoff_ms="300",
-        # A round takes as long as over a log of many gigabytes: theirs swaps in the middle of it.
+        # Slow cleanings down as in a log of many gigabytes: the broker's cleaner swaps in the middle of every.
         log_cleaner_io_max_bytes_per_second="300000",
         cleanerd_broker_properties=str(broker.properties_file),
     )
@@ -107,7 +107,7 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
                 time.sleep(0.5)
         view, message = at_rest(daemon)
     load.check()
-    # -- no worker died, nothing is quarantined, nothing is to be reported ---------------------------------------------
+    # -- no worker died, no partition is quarantined, no warning is raised ---------------------------------------------
     assert view["totals"]["dead_workers"] == 0, message[-3000:]
     assert "a worker died" not in message
     assert "quarantined" not in message
@@ -117,7 +117,7 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
     assert [run.stderr for run in by_hand.runs if run.document is None] == []
     rounds = [each for run in by_hand.runs for each in run.document["partitions"]]
     assert {each["outcome"] for each in rounds} <= OURS, [each for each in rounds if each["outcome"] not in OURS]
-    # -- all of it is counted ------------------------------------------------------------------------------------------
+    # -- every outcome is counted --------------------------------------------------------------------------------------
     history = Counter(each["result"]["outcome"] for each in view["history"])
     cleans = view["totals"]["cleans"]
     theirs = broker.log_text().count("Beginning cleaning of log")
@@ -147,7 +147,7 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
 
 
 def kind_of(reason: str) -> str:
-    """A reason without what differs from case to case."""
+    """A reason without its variable parts."""
     return re.sub(r"/\S+", "PATH", re.sub(r"\d+", "N", reason))[:90]
 
 
@@ -156,9 +156,9 @@ def kind_of(reason: str) -> str:
     [("43", 8), pytest.param("43", 60, marks=pytest.mark.long), pytest.param("39", 60, marks=pytest.mark.long)],
 )
 def test_both_cleaners(release: str, seconds: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """15: no worker dies, nothing is quarantined, every key has the value that was acknowledged last.
+    """15: no worker dies, no partition is quarantined, every key has its last acknowledged value.
 
-    A-19a: nor do the cleaner's locks and the logs' wait for each other, or neither would ever end.
+    A-19a: the cleaner's locks and the log locks never deadlock, or neither cleaner would finish.
     """
     reported = both_clean(request.getfixturevalue(f"broker_{release}"), tmp_path, seconds)
     print(json.dumps(reported))  # noqa: T201 - the figures of the closing note: pytest -s

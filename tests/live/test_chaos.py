@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long, pytest.ma
 
 
 def test_chaos(tmp_path: Path) -> None:
-    """LT-21: whatever befalls two brokers, readers and both replicas have of every key what was acknowledged last."""
+    """LT-21: after random events, readers and both replicas have the last acknowledged value of every key."""
     again = (
         f"CHAOS_SEED={SEED} CHAOS_MINUTES={MINUTES:g} .venv/bin/python -m pytest -s -m long {os.path.relpath(__file__)}"
     )

@@ -1,4 +1,4 @@
-"""Three real brokers with a daemon beside each: canary, cluster commands, an erasure, and digests, in one scene."""
+"""Three real brokers with a daemon beside each: canary, cluster commands, an erasure, and digests, in one scenario."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ PARTITIONS: Final = 4
 KEYS: Final = 40
 LAST: Final = b"the last value"
 SUSPECT: Final = TopicPartition(STATES, 2)
-"""What the daemon of the third broker begins with: a wrong cleaning."""
+"""Initial state of the third broker's daemon: a wrong cleaning."""
 
 ERASED: Final = "customer-4711"
 ERASING: Final = {
     "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "1",  # nothing is ever dirty enough: only the request has it cleaned
+    "min.cleanable.dirty.ratio": "1",  # the dirty ratio is never reached: only the request triggers a cleaning
     "delete.retention.ms": "0",
     "file.delete.delay.ms": "1000",
 }
 
 
 class Host:
-    """A broker's host: its daemon, and cleanerd's commands with the settings of that daemon."""
+    """A broker's host: its daemon, and cleanerd's commands with that daemon's settings."""
 
     def __init__(
         self, node: Broker, base: Path, port: int, capsys: pytest.CaptureFixture[str], **settings: str
@@ -79,7 +79,7 @@ class Host:
         self.certificate = base / "certificate.json"
 
     def run(self, *words: object, code: int = 0) -> str:
-        """A command; its standard output."""
+        """Run a command; returns its standard output."""
         self._capsys.readouterr()
         settings = [word for each in self.daemon.settings for word in ("--set", each)]
         found = run([*map(str, words), *settings])
@@ -92,7 +92,7 @@ class Host:
         self.run("erase", "certify", "orders", *self.node.log_dirs, *words, code=code)
 
     def has_certified(self, request: Path) -> bool:
-        """Whether the key is nowhere; replaced segments wait for file.delete.delay.ms."""
+        """Whether no file has the key; replaced segments wait for file.delete.delay.ms."""
         try:
             self.certify(request, code=0)
         except AssertionError:
@@ -104,7 +104,7 @@ class Host:
             return str(answer.read().decode())
 
     def restart(self) -> None:
-        """The digests of its last run are forgotten."""
+        """Restart the daemon and discard the digests of its last run."""
         self.daemon.end(signal.SIGTERM)
         self.daemon.start()
 
@@ -116,7 +116,7 @@ def entries(view: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def is_clean(view: dict[str, Any]) -> bool:
-    """Every partition was cleaned, and nothing is left to do."""
+    """Whether every partition was cleaned and has nothing left to clean."""
     found = entries(view)
     clean = (each["last_clean"] is not None and each["state"] == "idle" for each in found)
     return bool(view["ready"]) and len(found) == PARTITIONS and all(clean)
@@ -132,7 +132,7 @@ def newest(host: Host) -> list[StateDigest]:
 
 
 def create_topics(node: Broker) -> None:
-    """Each with a replica on every broker."""
+    """Create the topics with a replica on every broker."""
     placed = [[1, 2, 3]] * PARTITIONS
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     topics = (
@@ -144,7 +144,7 @@ def create_topics(node: Broker) -> None:
 
 
 def write(node: Broker, turns: int) -> None:
-    """Turns of the same keys to each partition, after an aborted transaction."""
+    """Write the same keys in turns to each partition, after an aborted transaction."""
     every = {"bootstrap.servers": node.bootstrap, "acks": "all"}
     producer, aborting = Producer(every), Producer({**every, "transactional.id": "aborting"})
     aborting.init_transactions(PATIENCE_SECONDS)
@@ -164,7 +164,7 @@ def write(node: Broker, turns: int) -> None:
 
 
 def plant_wrong_cleaning(host: Host) -> None:
-    """The state of a daemon that has cleaned two segments and left every key in them several times."""
+    """The state of a daemon that cleaned two segments and left each of their keys several times."""
     log_dir = read_log_dir(host.node.log_dirs[0])
     log = read_partition(log_dir, SUSPECT)
     offset = log.segments[2].base
@@ -184,7 +184,7 @@ def plant_wrong_cleaning(host: Host) -> None:
 
 
 def most_unverified(host: Host) -> int:
-    """How many cleanings the daemon had ended at most that it had not verified."""
+    """The largest number of ended cleanings that the daemon had not verified."""
     most = now = 0
     for event in re.findall(r"event=(cleaning_ended|cleaning_verified)\b", host.daemon.log.read_text()):
         now += 1 if event == "cleaning_ended" else -1
@@ -193,7 +193,7 @@ def most_unverified(host: Host) -> int:
 
 
 def begin_with_few(hosts: list[Host], stack: ExitStack) -> None:
-    """D-18..D-20: without a canary all is cleaned; one goes on after each verification, one holds."""
+    """D-18..D-20: without a canary the daemon cleans all; one goes on after each verification, one holds."""
     first, second, third = hosts
     stack.enter_context(first.daemon)
     first.daemon.until("it has cleaned all", is_clean)
@@ -215,7 +215,7 @@ def begin_with_few(hosts: list[Host], stack: ExitStack) -> None:
 
 
 def check_views(hosts: list[Host]) -> None:
-    """OP-25: the commands and the page, with all three; the one that holds has not cleaned yet."""
+    """OP-25: the commands and the page show all three brokers; the one that holds has not cleaned yet."""
     found = json.loads(hosts[0].run("cluster", "status", "--json", code=1))
     assert [row["node_ids"] for row in found["rows"]] == [[1], [2], [3]]
     assert [f"the canary holds: {SUSPECT}" in row["remarks"] for row in found["rows"]] == [False, False, True]
@@ -231,7 +231,7 @@ def check_views(hosts: list[Host]) -> None:
 
 
 def erase(hosts: list[Host], tmp_path: Path) -> None:
-    """U-85..U-88, U-91: requested on one host, followed on all; all replicas' certificates prove it."""
+    """U-85..U-88, U-91: requested on one host, executed on all; all replicas' certificates prove it."""
     first, node = hosts[0], hosts[0].node
     producer = Producer({"bootstrap.servers": node.bootstrap})
     for each in ("a", ERASED, "b"):
@@ -261,7 +261,7 @@ def erase(hosts: list[Host], tmp_path: Path) -> None:
     assert planned["by_ms"] is not None
     words = ("erase", "verify", *(host.certificate for host in hosts), "--request", request, "--trust", trusted)
     assert "NOT complete" in first.run(*words, *bootstrap, code=1)
-    # Nothing is written any more: the daemons have the brokers roll the segment.
+    # With no more writes, the daemons make the brokers roll the segment.
     alter(node.bootstrap, "orders", "segment.ms", "1000")
     for host in hosts:
         host.daemon.until("the tombstone is gone", lambda status: stages(status) == ["certify"])
@@ -273,12 +273,12 @@ def erase(hosts: list[Host], tmp_path: Path) -> None:
 
 
 def stages(status: dict[str, Any]) -> list[str]:
-    """Of the one open request."""
+    """Stages of the one open request."""
     return [each["stage"] for found in status["erasures"] for each in found["stages"]]
 
 
 def change_last_value(host: Host) -> None:
-    """In partition 0 of a broker that is stopped for it."""
+    """Change the value in partition 0 of a broker, which is stopped for it."""
     host.daemon.end(signal.SIGTERM)
     host.node.stop()
     active = max((host.node.log_dirs[0] / f"{STATES}-0").glob("*.log"))
@@ -291,7 +291,7 @@ def change_last_value(host: Host) -> None:
 
 
 def last_batch(data: bytes) -> int:
-    """Its position."""
+    """Position of the last batch."""
     position = 0
     while (following := position + 12 + int.from_bytes(data[position + 8 : position + 12], "big")) < len(data):
         position = following
@@ -299,7 +299,7 @@ def last_batch(data: bytes) -> int:
 
 
 def compare_states(hosts: list[Host], capsys: pytest.CaptureFixture[str]) -> None:
-    """U-90: equal after cleanings at other times; the warning, the metric, and the key that differs."""
+    """U-90: digests are equal after cleanings at different times; a difference gives warning, metric and key."""
     first, _, third = hosts
     for host in hosts:
         host.restart()
@@ -310,7 +310,7 @@ def compare_states(hosts: list[Host], capsys: pytest.CaptureFixture[str]) -> Non
 
     change_last_value(third)
     assert newest(third)[0].digest != found[0].digest
-    first.restart()  # a daemon asks the others once a minute
+    first.restart()  # a daemon queries the others once a minute
     view = first.daemon.until("it knows", lambda view: view["differing_partitions"] == 1)
     assert any(f"{STATES}-0: the latest state below offset {found[0].end_offset}" in text for text in view["warnings"])
     assert "cleanerd_differing_partitions 1.0" in first.page("metrics")
@@ -323,7 +323,7 @@ def compare_states(hosts: list[Host], capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_three_brokers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """D-18..D-20, OP-25, U-85..U-91: what an operator does with a cluster, from the first cleaning on."""
+    """D-18..D-20, OP-25, U-85..U-91: a cluster from its first cleaning to comparing digests."""
     with ExitStack() as stack:
         nodes = stack.enter_context(some_brokers(3, fetch_jars("4.3"), tmp_path))
         create_topics(nodes[0])

@@ -1,7 +1,7 @@
-"""Kafka's own ``LogCompactionTester`` (test jar of 3.9.2) where cleanerd does the work of a broker's cleaner.
+"""Kafka's own ``LogCompactionTester`` (test jar of 3.9.2), with cleanerd instead of the broker's cleaner.
 
-It produces updates and deletes, reads all back, and compares the last value of each key with what it sent. It never
-asks whether anything was cleaned: that is asked here, by halting it between writing and reading until records went.
+It produces updates and deletes, reads all back, and compares the last value of every key. It never checks whether a
+cleaning happened. So this test pauses it between writing and reading until records were removed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(900)]
 
 ROWS: Final = re.compile(r"(\d+) rows of data produced, (\d+) rows of data consumed")
-# Since 4.0 a broker takes no segment size below 1 MiB.
+# Since 4.0 a broker refuses segment sizes below 1 MiB.
 MESSAGES: Final = {"39": 40_000, "43": 250_000}
 TOPICS: Final = 2
 SEGMENT_BYTES: Final = {"39": 60_000, "43": 1_048_576}
@@ -42,7 +42,7 @@ SEGMENT_BYTES: Final = {"39": 60_000, "43": 1_048_576}
 
 @dataclass
 class RunningTester:
-    """The running program; ``said`` grows with what it prints."""
+    """The running program; ``output`` collects its output."""
 
     process: subprocess.Popen[str]
     message: str = ""
@@ -57,7 +57,7 @@ class RunningTester:
             self.message += line
 
     def end(self) -> int:
-        """Its exit code, once all that it printed is there."""
+        """Its exit code, after all of its output was read."""
         code = self.process.wait(PATIENCE_SECONDS)
         self._reader.join(PATIENCE_SECONDS)
         return code
@@ -65,10 +65,10 @@ class RunningTester:
 
 @pytest.fixture
 def rounds(request: pytest.FixtureRequest, tmp_path: Path) -> Rounds:
-    """A broker that cleans nothing itself, with the agent in it."""
+    """A broker without log cleaner, with the agent loaded."""
     start: StartBroker = request.getfixturevalue(f"broker_{request.param}")
     properties = {"log.cleaner.enable": "false", "log.segment.bytes": str(SEGMENT_BYTES[request.param])}
-    properties["log.segment.delete.delay.ms"] = "500"  # a segment is not replaced again before
+    properties["log.segment.delete.delay.ms"] = "500"  # the time before a replaced segment may be swapped again
     rounds = Rounds(start(jvm_args=with_agent(), properties=properties), tmp_path / "state")
     rounds.note_swaps()
     make_a_group(rounds.broker)
@@ -76,7 +76,7 @@ def rounds(request: pytest.FixtureRequest, tmp_path: Path) -> Rounds:
 
 
 def make_a_group(broker: Broker) -> None:
-    """Once, so that the topic of groups is there: the program gives its first poll 20 seconds and no more."""
+    """Create the topic of consumer groups in advance: the program allows 20 seconds for its first poll."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "first"})
     try:
         wait_until("groups work", lambda: _answers(consumer), PATIENCE_SECONDS)
@@ -93,7 +93,7 @@ def _answers(consumer: Consumer) -> bool:
 
 @pytest.fixture
 def tester(rounds: Rounds, tmp_path: Path) -> Iterator[RunningTester]:
-    """Started; a tenth of the updates deletes."""
+    """The started program; a tenth of its updates are deletes."""
     process = start_tester(rounds.broker, tmp_path)
     yield RunningTester(process)
     process.kill()
@@ -101,7 +101,7 @@ def tester(rounds: Rounds, tmp_path: Path) -> Iterator[RunningTester]:
 
 
 def start_tester(broker: Broker, scratch: Path) -> subprocess.Popen[str]:
-    """Its files and those of the ``sort`` that it calls lie in ``scratch``."""
+    """Its files, and those of the ``sort`` that it runs, are in ``scratch``."""
     classes = ":".join(f"{fetch_jars(profile).libs}/*" for profile in ("3.9", "3.9-tests"))
     messages = MESSAGES["39" if broker.version.startswith("3.") else "43"]
     command = ["java", "-Xmx256m", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={scratch}", "-cp", classes]
@@ -111,8 +111,8 @@ def start_tester(broker: Broker, scratch: Path) -> subprocess.Popen[str]:
 
 
 def clean_while_it_waits(rounds: Rounds, tester: RunningTester) -> None:
-    """Rounds beside its writers; once it sleeps it is halted until no more records go; rounds go on then."""
-    deadline = time.monotonic() + 3 * PATIENCE_SECONDS  # for all that it writes and reads
+    """Clean while it writes; pause it when it sleeps until no more records are removed; then clean on."""
+    deadline = time.monotonic() + 3 * PATIENCE_SECONDS  # time for all its writes and reads
     while "Sleeping for" not in tester.message:
         assert tester.process.poll() is None, tester.message
         assert time.monotonic() < deadline, tester.message
@@ -123,7 +123,7 @@ def clean_while_it_waits(rounds: Rounds, tester: RunningTester) -> None:
         while known < len(rounds.dropping) or len({swap.partition for swap in rounds.dropping}) < TOPICS:
             assert time.monotonic() < deadline, [result.reason for result in rounds.results]
             known = len(rounds.dropping)
-            time.sleep(1)  # what was replaced is deleted, what was rolled is flushed
+            time.sleep(1)  # replaced segments are deleted, rolled ones are flushed
             rounds.clean()
     finally:
         tester.process.send_signal(signal.SIGCONT)
@@ -134,8 +134,8 @@ def clean_while_it_waits(rounds: Rounds, tester: RunningTester) -> None:
 
 
 @pytest.mark.parametrize("rounds", ["39", "43"], indirect=True)
-def test_passes_with_cleanerd_in_the_cleaners_place(rounds: Rounds, tester: RunningTester) -> None:
-    """Every key's last value is there, deleted keys are not, and a third of the rows at least is gone."""
+def test_passes_with_cleanerd_instead_of_the_brokers_cleaner(rounds: Rounds, tester: RunningTester) -> None:
+    """Every key's last value is there, deleted keys are not, and at least a third of the rows were removed."""
     clean_while_it_waits(rounds, tester)
     assert tester.end() == 0, tester.message
     assert "Data verification is completed" in tester.message
@@ -147,7 +147,7 @@ def test_passes_with_cleanerd_in_the_cleaners_place(rounds: Rounds, tester: Runn
 
 @pytest.mark.parametrize("rounds", ["39"], indirect=True)
 def test_fails_when_records_are_lost(rounds: Rounds, tester: RunningTester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a cleanerd that loses the first newest record of every segment it does not pass: the test above can fail."""
+    """It fails with a cleanerd that loses the first retained record of every segment: so the test above can fail."""
     right = DirtyIndex.winners
 
     def one_less(self: DirtyIndex, row: int) -> Any:
@@ -156,7 +156,7 @@ def test_fails_when_records_are_lost(rounds: Rounds, tester: RunningTester, monk
         winners[some[:1]] &= winners[some[:1]] - np.uint64(1)
         return winners
 
-    # A cleanerd that is wrong.
+    # the planted fault
     monkeypatch.setattr(DirtyIndex, "winners", one_less)
     clean_while_it_waits(rounds, tester)
     assert tester.end() == 1, tester.message

@@ -1,7 +1,7 @@
-"""Kafka's own state, cleaned live: ``__consumer_offsets`` and ``__transaction_state`` while coordinators use them.
+"""``__consumer_offsets`` and ``__transaction_state``, cleaned live while coordinators use them.
 
-Kafka's cleaner is off in both brokers. What is known of every group and every transactional id is compared with what
-the coordinators answer after they have loaded their state from the cleaned logs.
+Kafka's cleaner is off in both brokers. The expected state of every group and transactional id is compared with the
+coordinators' answers after they load the cleaned logs.
 """
 
 from __future__ import annotations
@@ -69,38 +69,38 @@ Offset = int | None
 
 @dataclass
 class Committed:
-    """By group and partition: the offsets that may be committed. More than one: a commit whose answer was lost."""
+    """The offsets that may be committed, by group and partition. Several if the response to a commit was lost."""
 
     possible: dict[tuple[str, int], set[Offset]] = field(default_factory=dict)
     acknowledged: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def attempt(self, group: str, offsets: dict[int, Offset]) -> None:
-        """They are sent."""
+        """Offsets were sent."""
         with self._lock:
             for partition, offset in offsets.items():
                 self.possible.setdefault((group, partition), {None}).add(offset)
 
     def settle(self, group: str, offsets: dict[int, Offset]) -> None:
-        """They are acknowledged."""
+        """Offsets were acknowledged."""
         with self._lock:
             self.acknowledged += 1
             for partition, offset in offsets.items():
                 self.possible[group, partition] = {offset}
 
     def before(self, group: str) -> dict[int, set[Offset]]:
-        """By partition, for what is taken back when a transaction is aborted."""
+        """The possible offsets by partition, to restore them when a transaction is aborted."""
         with self._lock:
             return {number: set(self.possible.get((group, number), {None})) for number in range(PARTITIONS)}
 
     def take_back(self, group: str, before: dict[int, set[Offset]]) -> None:
-        """The transaction was aborted."""
+        """The transaction was aborted: restore the previous offsets."""
         with self._lock:
             self.acknowledged += 1
             self.possible |= {(group, number): offsets for number, offsets in before.items()}
 
     def wrong(self, broker: Broker) -> list[str]:
-        """What the coordinators answer otherwise."""
+        """Differences between the coordinators' answers and the expected offsets."""
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         found: dict[tuple[str, int], Offset] = {}
         for group in sorted({group for group, _ in self.possible}):
@@ -117,7 +117,7 @@ class Committed:
 
 @dataclass
 class Traffic:
-    """Commits of all kinds until the block ends; each is repeated until it is acknowledged."""
+    """Commits of all kinds until the block ends, each repeated until it is acknowledged."""
 
     broker: Broker
     committed: Committed = field(default_factory=Committed)
@@ -153,10 +153,9 @@ class Traffic:
         return AdminClient({"bootstrap.servers": self.broker.bootstrap})
 
     def _until_acknowledged(self, ask: Callable[[AdminClient], None], *, done: tuple[str, ...] = ()) -> None:
-        """Again and again; ``done``: names of errors that say that it was done before.
+        """Retry until acknowledged; ``done``: names of errors that mean an earlier try succeeded.
 
-        By a new client after each error: librdkafka's asks the coordinator that it knows, also when that says that it
-        is none any more.
+        Each retry uses a new client: librdkafka keeps asking the coordinator it knows, even when that has moved.
         """
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
@@ -173,7 +172,7 @@ class Traffic:
                 return
 
     def _by_admin(self) -> None:
-        """Groups without members."""
+        """Commits for groups without members."""
         dice, offset = random.Random("admin"), 0
         while not self._stop.is_set():
             offset += 1
@@ -195,7 +194,7 @@ class Traffic:
         self.committed.settle(group, offsets)
 
     def _delete_groups(self) -> None:
-        """Each comes once, and goes: its tombstones' time is over soon, and it must not come back."""
+        """Create and delete groups: their tombstones expire soon, and the groups must not come back."""
         while not self._stop.is_set():
             group = f"deleted-{self.deleted}"
             for offset in range(1, 4):
@@ -213,7 +212,7 @@ class Traffic:
             time.sleep(0.2)
 
     def _subscribed(self, protocol: str) -> None:
-        """A group with a member, of either protocol: its own records lie between the offsets."""
+        """A group with a member, of either protocol: its own records are between the offsets."""
         group = f"subscribed-{protocol}"
         consumer = Consumer({
             "bootstrap.servers": self.broker.bootstrap, "group.id": group, "enable.auto.commit": False,
@@ -234,14 +233,14 @@ class Traffic:
                 try:
                     answers = consumer.commit(offsets=places, asynchronous=False)
                 except KafkaException:
-                    continue  # the coordinator moves, or it is not a member any more: it may be committed or not
+                    continue  # the coordinator moved, or the member was removed: the commit may have happened
                 if all(place.error is None for place in answers or ()):
                     self.committed.settle(group, offsets)
         finally:
             consumer.close()
 
     def _in_transactions(self, number: int) -> None:
-        """A third is aborted, and what was committed before stays. A new transactional id from time to time."""
+        """A third is aborted and must keep the offsets committed before. Sometimes a new transactional id starts."""
         group, dice, offset = f"eos-{number}", random.Random(number), 0
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": group})
         name = f"id-{number}-{offset}"
@@ -258,7 +257,7 @@ class Traffic:
                 within_seconds(20, lambda p=producer, o=offset: write_in_transaction(p, consumer, number, o))  # type: ignore[misc]
                 aborted = end(producer, aborted=dice.random() < ABORTED_SHARE)
             except (KafkaException, TimeoutError):
-                # Its answer was lost with a broker: committed or not. The next producer of this id ends it.
+                # The response was lost with a broker: committed or not. The next producer of this id ends it.
                 producer = self.new_producer(name)
                 continue
             self.ended[aborted] += 1
@@ -269,7 +268,7 @@ class Traffic:
         consumer.close()
 
     def new_producer(self, name: str) -> Producer:
-        """It fences the one of this name before it, and ends its transaction."""
+        """Fence the previous producer of this id and end its transaction."""
         producer = Producer({
             "bootstrap.servers": self.broker.bootstrap, "transactional.id": name, "transaction.timeout.ms": 600_000,
         })  # fmt: skip
@@ -286,7 +285,7 @@ class Traffic:
 
 
 def within_seconds(seconds: float, call: Callable[[], None]) -> None:
-    """What librdkafka may ask a former coordinator for ever, whatever time it is given; the thread is given up then.
+    """Call with a time limit: librdkafka may query a former coordinator without end. The thread is then abandoned.
 
     Raises:
         TimeoutError: it did not end in time.
@@ -313,7 +312,7 @@ def write_in_transaction(producer: Producer, consumer: Consumer, partition: int,
 
 
 def end(producer: Producer, *, aborted: bool) -> bool:
-    """Whether the transaction was aborted."""
+    """End the transaction; returns whether it was aborted."""
     while True:
         try:
             (producer.abort_transaction if aborted else producer.commit_transaction)(15)
@@ -336,7 +335,7 @@ class Coordinators:
     swaps: tuple[Counter[str], Counter[str]] = field(default_factory=lambda: (Counter(), Counter()))
 
     def count_swaps(self) -> None:
-        """From now on."""
+        """Count swaps from now on."""
         for proxy, counter in zip(self.proxies, self.swaps, strict=True):
 
             def note(request: dict[str, Any], counter: Counter[str] = counter) -> None:
@@ -345,12 +344,12 @@ class Coordinators:
             proxy.before_swap = note
 
     def lead(self, target: int) -> None:
-        """Every coordinator moves there and loads its state from that broker's log."""
+        """Move every coordinator to that broker, which loads the state from its logs."""
         for topic, number in COORDINATORS:
             lead(self.nodes, topic, number, target)
 
     def kill_at_a_swap(self, number: int) -> None:
-        """SIGKILL of a broker while the agent in it has a swap to do; it is started again."""
+        """SIGKILL a broker while its agent has a swap to do, and start it again."""
         broker = self.nodes[number]
         strike = Strike(lambda: os.kill(broker.pid, signal.SIGKILL), 0.002)
         self.proxies[number].after_swap = strike
@@ -361,7 +360,7 @@ class Coordinators:
         self.wait_until_in_sync()
 
     def kill_daemon(self, number: int) -> None:
-        """SIGKILL while it waits for a swap; it is started again."""
+        """SIGKILL the daemon while it waits for a swap, and start it again."""
         daemon = self.daemons[number]
         strike = Strike(daemon.process.kill, 0.0)
         self.proxies[number].after_swap = strike
@@ -371,7 +370,7 @@ class Coordinators:
         daemon.start()
 
     def wait_until_in_sync(self) -> None:
-        """Both replicas of each are."""
+        """Wait until both replicas of every partition are in sync."""
 
         def in_sync() -> bool:
             try:
@@ -383,7 +382,7 @@ class Coordinators:
         wait_until("both are in sync", in_sync)
 
     def wait_for_swaps(self, more: int) -> None:
-        """In both topics at both brokers, so many from now on."""
+        """Wait for ``count`` more swaps in both topics at both brokers."""
         wanted = [{topic: counter[topic] + more for topic in (OFFSETS, TRANSACTIONS)} for counter in self.swaps]
         wait_until(
             f"{wanted}",
@@ -395,7 +394,7 @@ class Coordinators:
         )
 
     def check_logs(self) -> None:
-        """Nothing was quarantined; of both brokers, stopped, every log passes ``verify``."""
+        """No partition was quarantined; with both brokers stopped, every log passes ``verify``."""
         for number, (node, daemon) in reversed(list(enumerate(zip(self.nodes, self.daemons, strict=True)))):
             assert [each for each in daemon.ask("status")["partitions"] if each["state"] == "quarantined"] == []
             assert daemon.end(signal.SIGTERM) == 128 + signal.SIGTERM
@@ -405,7 +404,7 @@ class Coordinators:
             assert verified.exit_code == 0, (number, verified.document, verified.stderr)
 
     def transactions(self, ids: set[str]) -> dict[str, tuple[str, int, int]]:
-        """By transactional id: state, producer id, epoch."""
+        """State, producer id and epoch by transactional id."""
         admin = KafkaAdminClient(bootstrap_servers=self.nodes[0].bootstrap)
         try:
             found = admin.describe_transactions(sorted(ids))
@@ -416,7 +415,7 @@ class Coordinators:
 
 @contextmanager
 def coordinators(work_dir: Path) -> Iterator[Coordinators]:
-    """Their topics have small segments; tombstones go after a second."""
+    """Both brokers; the topics have small segments and a tombstone retention of one second."""
     with ExitStack() as stack:
         nodes = stack.enter_context(two_brokers(fetch_jars("4.3"), work_dir, properties=PROPERTIES))
         admin = AdminClient({"bootstrap.servers": nodes[0].bootstrap})
@@ -445,16 +444,16 @@ def coordinators(work_dir: Path) -> Iterator[Coordinators]:
 
 
 def records_in(broker: Broker, topic: str) -> int:
-    """On its disk, of all partitions."""
+    """Number of records on a broker's disk, of all partitions."""
     directories = broker.log_dirs[0].glob(f"{topic}-?")
     return sum(len(batch.records) for each in directories for found in read_segments(each).values() for batch in found)
 
 
 def test_coordinators(tmp_path: Path) -> None:
-    """LT-20: after leader moves and kills at swaps every group has the offsets that were acknowledged last.
+    """LT-20: after leader moves and kills during swaps every group has its last acknowledged offsets.
 
     Groups without members, with members of both protocols, deleted ones, and offsets of transactions. Transactional ids
-    keep state, producer id and epoch; a transaction that is open meanwhile can be committed in the end.
+    keep state, producer id and epoch; a transaction that stays open meanwhile can be committed at the end.
     """
     with coordinators(tmp_path) as both:
         first = both.nodes[0]

@@ -46,8 +46,8 @@ RULES = {
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_the_tombstone_wins(shared: Broker, name: str) -> None:
-    """Whatever the strategy, also against a version of the future; and a second request needs none."""
+def test_the_tombstone_deletes_the_key(shared: Broker, name: str) -> None:
+    """With every strategy, also over a version in the future; a second request writes no second tombstone."""
     rules, topic = RULES[name], f"topic-{name}"
     create(shared, topic)
     future_ms = int(time.time() * 1000) + 60_000
@@ -70,8 +70,8 @@ def test_the_tombstone_wins(shared: Broker, name: str) -> None:
         assert winner.value is None
 
 
-def test_a_flag_that_the_broker_clears(shared: Broker) -> None:
-    """A topic that recompresses: what was written does not delete the key, and that is said."""
+def test_a_tombstone_flag_that_the_broker_clears(shared: Broker) -> None:
+    """A topic that recompresses: the written record does not delete the key, and the command reports that."""
     create(shared, "recompressed", **{"compression.type": "zstd"})
     with FlagProducer(bootstrap_servers=[shared.bootstrap]) as producer:
         producer.send("recompressed", KEY.encode(), b"1")

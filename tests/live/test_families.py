@@ -1,4 +1,4 @@
-"""A day of each family of releases: load, a hundred live swaps and more, kills during swaps, moved replicas."""
+"""A day of every family of releases: load, over a hundred live swaps, kills during swaps, moved replicas."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.live.day import Day, a_day, check, without_clean_point
+from tests.live.day import Day, a_day, check, without_checkpoint
 from tests.live.two_brokers import move, reassign
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ FAMILIES: Final = ("3.3", "3.6", "3.9", "4.4")
 """One release of each family: 3.3-3.4, 3.5-3.7, 3.8-3.9, 4.0-4.4."""
 SWAPS: Final = 100
 MOVES_SINCE: Final = "3.6"
-"""Earlier brokers give up the directory that a replica is moved to if a segment is rolled meanwhile (KAFKA-15391)."""
+"""Earlier brokers take the target directory of a move offline if a segment is rolled meanwhile (KAFKA-15391)."""
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def day(request: pytest.FixtureRequest) -> Iterator[Day]:
 
 @pytest.mark.parametrize("day", FAMILIES, indirect=True)
 def test_a_day(day: Day) -> None:
-    """LT-2, LT-4, LT-5, LT-9 of each family: what was acknowledged is there by the end, whatever died and moved."""
+    """LT-2, LT-4, LT-5, LT-9 per family: after all kills and moves every acknowledged record exists."""
     first, _ = day.nodes
     with day.load:
         day.clean_until("there is traffic", lambda: day.swaps >= 10)
@@ -43,7 +43,7 @@ def test_a_day(day: Day) -> None:
         day.clean_meanwhile(lambda: reassign(day.nodes, "idempotent", 0, 2))
         day.strike(0, "broker", "transactional-0")
         day.clean_until("a hundred swaps", lambda: day.swaps >= SWAPS and day.load.full_reads >= 2)
-        day.clean_until("every replica is cleaned", lambda: without_clean_point(day) == [])
+        day.clean_until("every replica is cleaned", lambda: without_checkpoint(day) == [])
     check(day)
     assert any(day.load.ledger.aborted.values())
     assert all(day.load.ledger.expected(place) for place in day.load.places)

@@ -1,4 +1,4 @@
-"""A disk that is full when a round needs it: nothing of the log changes, and later it is cleaned."""
+"""The disk is full when a cleaning needs space: the log does not change, and a later cleaning succeeds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 LEFT_BYTES = 12_288
-# What a broker writes by the clock would take its log directory offline; that is not what is tested here.
+# The broker's periodic writes would take its log directory offline, which is not the subject of this test.
 QUIET = {
     "replica.high.watermark.checkpoint.interval.ms": "600000",
     "log.flush.offset.checkpoint.interval.ms": "600000",
@@ -38,7 +38,7 @@ QUIET = {
 @pytest.fixture
 def on_small_disk(broker_43: StartBroker, tmp_path: Path) -> Iterator[Broker]:
     """A broker whose log directory is a file system of 32 MiB, and its agent."""
-    # Without room for its metadata a controller gives up at once.
+    # With less space for its metadata a controller stops at once.
     own = {**QUIET, "metadata.log.dir": str(tmp_path / "metadata")}
     broker = Broker(
         broker_43.jars.libs, tmp_path, version=broker_43.jars.version, properties=own, jvm_args=with_agent()
@@ -58,13 +58,13 @@ def on_small_disk(broker_43: StartBroker, tmp_path: Path) -> Iterator[Broker]:
 
 
 def fill(place: Path) -> None:
-    """But for some pages."""
+    """Fill the disk except for a few pages."""
     status = os.statvfs(place)
     (place / "ballast").write_bytes(bytes(status.f_bavail * status.f_frsize - LEFT_BYTES))
 
 
 def have_offsets_topic(broker: Broker, topic: str) -> None:
-    """A reader's first question makes the broker create it, now and then while the disk is full, which ends it."""
+    """A consumer's first request makes the broker create this topic; on a full disk that can stop the broker."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "first", "enable.auto.commit": False})
     try:
         consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
@@ -79,7 +79,7 @@ def content(directory: Path) -> list[tuple[int, bytes | None, bytes | None]]:
 
 @pytest.mark.parametrize("moment", ["index", "decide", "swap"])
 def test_the_disk_is_full(on_small_disk: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
-    """Staging fails, or the swap, which needs no space, is done; the broker serves on; later it is cleaned."""
+    """Staging fails, or the swap, which needs no space, is done; the broker keeps serving; later the log is cleaned."""
     broker = on_small_disk
     rounds = Rounds(broker, tmp_path / "state")
     rounds.note_swaps()
@@ -110,7 +110,7 @@ def test_the_disk_is_full(on_small_disk: Broker, tmp_path: Path, monkeypatch: py
 
 
 def test_the_reserve(rounds: Rounds) -> None:
-    """U-16: what must stay free is not used up for a staged group; the agent is not even asked."""
+    """U-16: a staged group never uses the disk reserve, and the agent gets no request."""
     broker = rounds.broker
     create_topics(broker, ["reserve"])
     latest = write(broker, "reserve")

@@ -1,4 +1,4 @@
-"""Brokers on the JVMs that people run them on: swaps on each, or a clear word why there are none."""
+"""Brokers on the JVMs in common use: swaps work on each, or a clear message says why not."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ G1, Z = "-XX:+UseG1GC", "-XX:+UseZGC"
     ],
 )
 def test_swaps_on(shell: Shell, java: str, release: str, options: tuple[str, ...]) -> None:
-    """R-2, R-10, A-33: the trial passes, topics are cleaned, with an agent attached and with one named at the start."""
+    """R-2, R-10, A-33: the self-test passes and topics are cleaned, with the agent attached or in the start options."""
     with broker_on(fetch_jvm(java), release, *options) as broker:
         broker.start()
         named = options[-1].startswith("-javaagent")
@@ -79,12 +79,15 @@ def test_swaps_on(shell: Shell, java: str, release: str, options: tuple[str, ...
             assert len(agent.ask("swap", **topic.request(topic.stage(output_bytes=12_000)))["done"]) > 1
         assert topic.read() == topic.latest
         assert error_lines(broker.log_text()) == []
-        untold = java == "11" or has_module(fetch_jvm(java), "jdk.net")  # on 11 nobody has to be asked who comes
+        untold = java == "11" or has_module(fetch_jvm(java), "jdk.net")  # Java 11 has no check of the peer's identity
         assert broker.log_text().count("has no module jdk.net") == (0 if untold else 1)
 
 
 def test_an_image_without_jdk_net(shell: Shell, tmp_path: Path) -> None:
-    """A-29: nobody can be asked who connects, so the socket file's mode alone keeps others out. The agent was deaf."""
+    """A-29: the peer's identity is unavailable, so only the socket file's mode protects it.
+
+    The agent used to refuse every client.
+    """
     java = image(tmp_path / "image", "java.instrument")
     assert not has_module(java, "jdk.net")
     with broker_on(java, "4.4", *with_agent()) as broker:
@@ -97,7 +100,7 @@ def test_an_image_without_jdk_net(shell: Shell, tmp_path: Path) -> None:
 
 
 def clean_under_load(shell: Shell, broker: Broker) -> None:
-    """``clean --live`` of a topic that is written and read."""
+    """``clean --live`` of a topic during writes and reads."""
     create_topics(broker, [WRITINGS[2].topic])
     load = Load(broker, WRITINGS[2:3])
     with load:
@@ -109,7 +112,10 @@ def clean_under_load(shell: Shell, broker: Broker) -> None:
 
 
 def test_an_image_without_instrument(shell: Shell, tmp_path: Path) -> None:
-    """With ``-javaagent`` the JVM itself does not start; ``attach`` says what is missing, and the broker lives on."""
+    """With ``-javaagent`` the JVM itself does not start.
+
+    ``attach`` names the missing module and the broker keeps on.
+    """
     java = image(tmp_path / "image")
     assert not has_module(java, "java.instrument")
     with broker_on(java, "4.4", *with_agent()) as broker, pytest.raises(BrokerError, match=r"java\.instrument"):

@@ -1,4 +1,4 @@
-"""What looks for damage after a kill finds it: each of its rules has a case in which it is broken (LT-4)."""
+"""The checks after a kill find each kind of damage: one broken case per rule (LT-4)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Found = dict[int, tuple[bytes, bytes | None]]
 
 
 def batches(*entries: tuple[int, str, str | None]) -> bytes:
-    """Offset, key and value of each."""
+    """Offset, key and value of every record."""
     return b"".join(keyed_batch(offset, [(key, value)]) for offset, key, value in entries)
 
 
 def of_group(directory: Path, base: int, end: int, *sources: int) -> dict[str, Any]:
-    """A request for a swap of a group whose new segment is staged."""
+    """A swap request for a group whose new segment is staged."""
     group = {"base": base, "end": end, "files": {"log": "0.log"}, "sources": [{"base": each} for each in sources]}
     return {"dir": str(directory), "plan": "p", "groups": [group]}
 
 
 @pytest.fixture
 def requested(tmp_path: Path) -> Requested:
-    """Two segments that are to become one."""
+    """Two segments to be merged into one."""
     segments = {0: batches((0, "a", "0:"), (1, "b", "1:")), 2: batches((2, "a", "2:")), 3: batches((3, "c", "3:"))}
     directory = make_log_dir(tmp_path / "d", {"orders-0": Partition(segments)}) / "orders-0"
     (directory / STAGING / "p").mkdir(parents=True)
@@ -46,14 +46,14 @@ def requested(tmp_path: Path) -> Requested:
 
 
 def test_old_new_and_neither(requested: Requested) -> None:
-    """K-1 .. K-8: as the broker would load it, `.swap` files and all."""
+    """K-1 .. K-8: judged as the broker would load it, `.swap` files included."""
     directory = requested.directory
     assert (requested.outcome(), requested.is_on_the_disk()) == ("old", True)
     (directory / f"{0:020d}.log.swap").write_bytes((directory / STAGING / "p" / "0.log").read_bytes())
     assert (requested.outcome(), requested.is_on_the_disk()) == ("new", True)
     (directory / STAGING / "p" / "0.log").unlink()
     (directory / f"{0:020d}.log.swap").replace(directory / f"{0:020d}.log")
-    assert (requested.outcome(), requested.is_on_the_disk()) == (None, False)  # the second source is still there
+    assert (requested.outcome(), requested.is_on_the_disk()) == (None, False)  # the second source still exists
     (directory / f"{2:020d}.log").unlink()
     assert requested.outcome() == "new"
     (directory / f"{0:020d}.log").write_bytes(batches((2, "a", "2:")))
@@ -61,13 +61,13 @@ def test_old_new_and_neither(requested: Requested) -> None:
 
 
 def test_a_repeated_swap_request_changes_nothing(requested: Requested) -> None:
-    """What was carried out is asked for again after an answer that got lost; its files are gone."""
+    """After a lost response the same swap is requested again; its files are gone."""
     (requested.directory / STAGING / "p" / "0.log").unlink()
     assert Requested.of(of_group(requested.directory, 0, 3, 0, 2), requested.directory) is None
 
 
 def points(tmp_path: Path, *, kafkas: int, ours: int) -> tuple[Path, Path]:
-    """A log with a key twice, at 0 and 4, of which both say how far it is clean."""
+    """A log with a key twice, at 0 and 4, and two checkpoints for it."""
     log = Partition({0: batches((0, "a", "0:"), (3, "b", "3:"), (4, "a", "4:")), 5: batches((5, "c", "5:"))})
     log_dir = make_log_dir(tmp_path / "d", {"orders-0": log})
     (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {kafkas}\n")
@@ -83,7 +83,7 @@ def writers(doomed: tuple[int, ...] = (), open_from: int | None = None) -> Write
 
 
 def test_clean_points_that_are_too_high(tmp_path: Path) -> None:
-    """S-50, U-10: a key that is twice below one, an aborted record, a transaction that is open."""
+    """S-50, U-10: a duplicate key below one, an aborted record, an open transaction."""
     log_dir, state = points(tmp_path, kafkas=4, ours=4)
     assert too_high(log_dir, state, writers()) == []
     reported = too_high(log_dir, state, writers(doomed=(3,), open_from=2))
@@ -94,13 +94,13 @@ def test_clean_points_that_are_too_high(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kafkas", "ours", "whose"), [(5, 4, "Kafka's"), (4, 5, "our")])
 def test_a_key_twice_below_a_clean_point(tmp_path: Path, kafkas: int, ours: int, whose: str) -> None:
-    """S-50: of either of the two."""
+    """S-50: in either of the two checkpoints."""
     (reported,) = too_high(*points(tmp_path, kafkas=kafkas, ours=ours), writers())
     assert reported == f"{whose} clean point 5 of orders-0 is too high: below it are twice [b'a']"
 
 
 class Reads:
-    """What consumers of both kinds get, time after time."""
+    """Scripted results of consumers of both isolation levels, read by read."""
 
     def __init__(self, *reads: Found) -> None:
         self.ledger = Ledger()
@@ -111,7 +111,7 @@ class Reads:
 
 
 def read(*reads: Found, doomed: tuple[int, ...] = ()) -> list[str]:
-    """What the last of them is blamed for."""
+    """Problems reported for the last read."""
     readers = Readers(cast("Load", Reads(*reads)), writers(doomed))
     reported: list[str] = []
     for _ in reads:
@@ -120,7 +120,7 @@ def read(*reads: Found, doomed: tuple[int, ...] = ()) -> list[str]:
 
 
 def test_the_faults_that_a_reader_reports() -> None:
-    """D-08: cleaned records that are back, a record twice, one out of order, one that was aborted."""
+    """D-08: removed records that are back, a record twice, one out of order, one that was aborted."""
     first: Found = {0: (b"a", b"0:"), 1: (b"b", b"1:"), 4: (b"a", b"4:")}
     cleaned: Found = {1: (b"b", b"1:"), 4: (b"a", b"4:"), 5: (b"c", None)}
     assert read(first, cleaned, cleaned) == []
@@ -134,8 +134,8 @@ def test_the_faults_that_a_reader_reports() -> None:
     assert reported_committed.endswith("aborted: [4]")
 
 
-def test_what_a_plain_producer_writes_again() -> None:
-    """It may: where it was acknowledged counts, and there the order holds."""
+def test_a_plain_producer_may_write_a_batch_twice() -> None:
+    """Allowed: the acknowledged offset is the valid one, and the order holds there."""
     place = Place("plain", 0)
     reads = Reads()
     again: Found = {0: (b"a", b"0:"), 1: (b"b", b"1:"), 2: (b"a", b"0:"), 3: (b"b", b"1:")}
@@ -149,7 +149,7 @@ def test_what_a_plain_producer_writes_again() -> None:
 
 
 def test_an_acknowledged_record_without_an_offset_is_searched() -> None:
-    """A batch that was sent again is acknowledged without a place: it must be somewhere."""
+    """A retried batch is acknowledged without an offset: its records must be somewhere."""
     reads = Reads({0: (b"a", b"0:")})
     reported = writers()
     reported.unplaced += [(ORDERS, Written(b"a", b"0:", 5)), (ORDERS, Written(b"b", b"1:", 5))]
@@ -159,7 +159,7 @@ def test_an_acknowledged_record_without_an_offset_is_searched() -> None:
 
 
 def test_leftover_files_are_found(tmp_path: Path) -> None:
-    """U-35 and LT-10: files of swaps, of replaced segments, marks of work."""
+    """U-35 and LT-10: files of swaps, of replaced segments, and marker files of work in progress."""
     log_dir, state = points(tmp_path, kafkas=4, ours=4)
     broker = cast("Any", SimpleNamespace(log_dirs=(log_dir,)))
     assert left_behind(broker, state) == []
@@ -172,7 +172,7 @@ def test_leftover_files_are_found(tmp_path: Path) -> None:
 
 
 def test_the_ledger_forgets_deleted_records() -> None:
-    """Below an offset: all but what is still there, and each key's newest."""
+    """Below an offset, all but the retained records and each key's latest."""
     ledger = Ledger()
     for offset in range(KEYS):
         ledger.add(ORDERS, offset, Written(b"k%d" % random.Random(offset).randrange(4), b"", 0))
@@ -195,8 +195,8 @@ def test_the_ledger_forgets_deleted_records() -> None:
     ],
     ids=["all", "the tombstone went", "an aborted record", "lost", "stale", "a deleted key is back", "altered"],
 )
-def test_winners_are_compared(found: dict[int, tuple[bytes | None, bytes | None]], right: bool) -> None:
-    """LT-21: of each key the newest committed record has to be there; of a deleted key nothing else."""
+def test_the_retained_records_are_compared(found: dict[int, tuple[bytes | None, bytes | None]], right: bool) -> None:
+    """LT-21: the latest committed record of every key must exist; of a deleted key no other record."""
     load = Load(cast("Any", None), (Writing(ORDERS.topic, "plain", "none"),), tombstones=0.5)
     rows = [(0, b"a", b"old"), (1, b"b", b"old"), (3, b"a", b"new"), (5, b"b", None)]
     for offset, key, value in rows:
@@ -209,8 +209,8 @@ def test_winners_are_compared(found: dict[int, tuple[bytes | None, bytes | None]
             load.check_winners(ORDERS, found, "a reader")
 
 
-def test_what_delete_records_removed_is_not_missed() -> None:
-    """LT-21: also when its acknowledgement arrives late; a record above the new start is missed all the same."""
+def test_records_removed_by_delete_records_may_be_missing() -> None:
+    """LT-21: also when its acknowledgement arrives late; a missing record above the new start is still reported."""
     ledger = Ledger()
     for offset, key in enumerate((b"a", b"b")):
         ledger.add(ORDERS, offset, Written(key, b"", 0))

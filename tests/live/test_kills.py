@@ -1,4 +1,4 @@
-"""LT-4: broker, cleanerd or both killed around a swap: every group old or new, nothing lost, nothing left behind."""
+"""LT-4: broker, cleanerd or both killed around a swap: every group old or new, nothing lost, no files left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ RELEASES: Final = ("4.4", "3.3", "3.9")
 
 
 def kill(profile: str, seed: int, kills: int, kinds: Sequence[str] = VICTIMS, at_once: int = AT_ONCE) -> Killing:
-    """So many deaths, each kind in turn, half of them at least while a swap is on the disk; then a quiet round."""
+    """Kill each victim in turn ``count`` times, then clean without kills.
+
+    A swap is on the disk in at least half of the kills.
+    """
     with killing_field(profile, random.Random(seed)) as killing:
         number = 0
         while (
@@ -45,10 +48,10 @@ def kill(profile: str, seed: int, kills: int, kinds: Sequence[str] = VICTIMS, at
     ids=["some", "each"],
 )
 def test_some_kills(kinds: tuple[str, ...], kills: int) -> None:
-    """Each kind of death; half of them at least while a swap is on the disk.
+    """Each kind of kill; at least half of them with a swap on the disk.
 
-    Nothing is lost, back, twice or out of order for readers of committed records and of all, whatever kind of producer
-    wrote it; an aborted or fenced transaction is not seen; no clean point is too high (D-08, S-50); nothing is left.
+    Readers of both isolation levels find no record lost, back, twice or out of order, of any kind of producer. They see
+    no aborted or fenced transaction. No checkpoint is too high (D-08, S-50), and no files are left.
     """
     killing = kill("4.3", kills, kills, kinds, at_once=2)
     assert {f"of {what}" for what in ("cleanerd", "daemon", "broker", "both")} <= killing.moments.keys()
@@ -58,12 +61,12 @@ def test_some_kills(kinds: tuple[str, ...], kills: int) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("release", RELEASES)
 def test_kills_of_other_releases(release: str) -> None:
-    """R-2: the newest release, the oldest, and the last that knew of ZooKeeper."""
+    """R-2: the newest release, the oldest, and the last one with ZooKeeper."""
     kill(release, 10, 20)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(2400)
 def test_many_kills() -> None:
-    """The same for longer."""
+    """The same with many more kills."""
     kill("4.3", 40, at_length(40))

@@ -1,4 +1,4 @@
-"""Swaps under load: writers of all kinds, readers from the beginning in a loop, and nobody notices."""
+"""Swaps under load: writers of all kinds, and readers that repeatedly read from the beginning without an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 @pytest.fixture
 def rounds(request: pytest.FixtureRequest, tmp_path: Path) -> Rounds:
-    """A broker with the agent in it and a topic of each kind."""
+    """A broker with the agent and a topic of every kind."""
     start: StartBroker = request.getfixturevalue(f"broker_{request.param}")
     rounds = Rounds(start(log_dirs=2, jvm_args=(*with_agent(), JVM_ARG)), tmp_path / "state")
     rounds.note_swaps()
@@ -29,7 +29,7 @@ def rounds(request: pytest.FixtureRequest, tmp_path: Path) -> Rounds:
 
 
 def swap_under_load(rounds: Rounds, *, swaps: int, partitions: int, seconds: float) -> Load:
-    """Clean round after round while clients go on; what was seen is checked."""
+    """Clean repeatedly while clients run, then check what they read."""
     broker = rounds.broker
     create_topics(broker, [writing.topic for writing in WRITINGS], partitions=partitions)
     load = Load(broker, partitions=partitions)
@@ -50,26 +50,26 @@ def swap_under_load(rounds: Rounds, *, swaps: int, partitions: int, seconds: flo
 
 
 def every_kind(rounds: Rounds) -> bool:
-    """Whether topics of all writers were swapped, and records of aborted transactions dropped (U-26)."""
+    """Whether swaps happened for every kind of writer, and removed records of aborted transactions (U-26)."""
     swapped = {swap.partition.rpartition("-")[0] for swap in rounds.dropping}
     return swapped == {each.topic for each in WRITINGS} and any(result.removed.aborted for result in rounds.results)
 
 
 def check_swaps(rounds: Rounds, load: Load) -> None:
-    """A sixth of them at least joined segments; every kind of writer was there (U-26)."""
+    """At least a sixth of the swaps merged segments; every kind of writer took part (U-26)."""
     swaps = rounds.dropping
     others = [swap for swap in rounds.swaps if swap not in swaps and not swap.is_merge]
     assert all(swap.partition.startswith("transactional") for swap in others), others
     assert 6 * sum(swap.is_merge for swap in swaps) >= len(swaps)
     assert every_kind(rounds)
     assert any(load.ledger.aborted.values())
-    # A disk or a JVM that stands still for seconds is seen in one of them; what is slow by design in all.
+    # A pause of the disk or the JVM for seconds appears in one of them; slow code appears in all.
     held_us = sorted(swap.held_us for swap in rounds.swaps)
     assert held_us[len(held_us) * 9 // 10] < 500_000, held_us[-5:]
 
 
 def check_broker(rounds: Rounds) -> None:
-    """Its own cleaner is well; disk and descriptors are given back (LT-10); the broker logged no error (U-27)."""
+    """The broker's own cleaner is healthy, disk and descriptors are released (LT-10), no error was logged (U-27)."""
     broker = rounds.broker
     assert Jmx(broker).unhealthy() == {}
     topics = {writing.topic for writing in WRITINGS}

@@ -1,4 +1,4 @@
-"""What test_load.py finds healthy could be otherwise: the broker's metrics tell when its cleaner is not well."""
+"""Negative controls of test_load.py: the broker's metrics show when its cleaner is not healthy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BATCH_HEADER_BYTES = 61
 
 
 def damage_first_record(broker: Broker, topic: str) -> None:
-    """In the first segment, which is closed: a length that is no varint."""
+    """In the first segment, which is closed: a length that is not a varint."""
     directory = directory_of(broker, topic)
     bases = segment_bases(directory)
     assert len(bases) > 1
@@ -34,7 +34,7 @@ def damage_first_record(broker: Broker, topic: str) -> None:
 
 @pytest.mark.parametrize("release", ["43", pytest.param("39", marks=pytest.mark.long)])
 def test_not_healthy(request: pytest.FixtureRequest, release: str) -> None:
-    """Negative control: a partition that the broker's cleaner cannot clean, then a cleaner that does nothing."""
+    """A partition that the broker's cleaner cannot clean, then a cleaner that makes no progress."""
     start: StartBroker = request.getfixturevalue(f"broker_{release}")
     broker = start(log_dirs=2, jvm_args=(*with_agent(), JVM_ARG))
     jmx = Jmx(broker)

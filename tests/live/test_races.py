@@ -1,4 +1,4 @@
-"""LT-5: what else a broker does to its logs while they are cleaned, at every moment of a round."""
+"""LT-5: other broker operations on the logs at every step of a cleaning."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.live.moments import MOMENTS, happens_once
 from tests.live.rounds import Rounds, with_agent
 from tests.live.shared_broker import (
     NO_LAG,
+    admin_request,
     alter,
-    ask,
     begin_move,
     check_broker,
     clean_point,
@@ -54,7 +54,7 @@ THROTTLE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that a broker does; ``check`` judges the round in which it happened."""
+    """A broker operation; ``check`` asserts the result of the cleaning during which it happened."""
 
     happen: Callable[[Broker, str], None]
     check: Callable[[Rounds, str], None]
@@ -62,11 +62,11 @@ class Event:
     versioned: bool = False
 
 
-# -- what happens -----------------------------------------------------------------------------------------------------
+# -- the events --------------------------------------------------------------------------------------------------------
 
 
 def throttle(broker: Broker) -> str | None:
-    """What the broker says that it goes by; it does not name the setting until it has heard of it."""
+    """Wait for the setting that the broker reports; it does not list the setting until it has received it."""
     resource = ConfigResource(ResourceType.BROKER, "1")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     (found,) = admin.describe_configs([resource]).values()
@@ -89,7 +89,7 @@ def expire(broker: Broker, topic: str) -> None:
 
 
 def delete_records(broker: Broker, topic: str) -> None:
-    ask(broker, "delete_records", [TopicPartition(topic, 0, 5)])
+    admin_request(broker, "delete_records", [TopicPartition(topic, 0, 5)])
 
 
 def no_compaction(broker: Broker, topic: str) -> None:
@@ -106,11 +106,11 @@ def own_cleaner(broker: Broker, topic: str) -> None:
     alter(broker, ResourceType.TOPIC, topic, "min.cleanable.dirty.ratio", "1")
 
 
-# -- what must come of it ---------------------------------------------------------------------------------------------
+# -- the expected results ----------------------------------------------------------------------------------------------
 
 
 def is_deleted(rounds: Rounds, topic: str) -> None:
-    """The directory goes with what was staged in it; a topic of the same name is cleaned as usual."""
+    """The directory disappears with its staged files; a new topic of the same name is cleaned as usual."""
     assert rounds.results[-1].outcome == "refused"
     assert rounds.swaps == []
     broker = rounds.broker
@@ -121,12 +121,15 @@ def is_deleted(rounds: Rounds, topic: str) -> None:
 
 
 def wait_until_left(broker: Broker, topic: str) -> None:
-    """Until the place that a partition was moved from is deleted, with what was staged in it."""
+    """Wait until the partition's old directory is deleted, with its staged files."""
     wait_until("the old place is gone", lambda: not [p for d in broker.log_dirs for p in d.glob(f"{topic}-0.*")])
 
 
 def is_moved(rounds: Rounds, topic: str) -> None:
-    """Nothing more happens in the old place. The new one is cleaned in the same round if it is read later, or next."""
+    """The old directory stays unchanged.
+
+    The new one is cleaned in this cleaning if it is read later, or in the next.
+    """
     old, *new = rounds.results
     assert old.outcome == "refused", old.reason
     assert len(rounds.swaps) == len(new)
@@ -137,7 +140,7 @@ def is_moved(rounds: Rounds, topic: str) -> None:
 
 
 def is_on_its_way(rounds: Rounds, topic: str) -> None:
-    """While two directories have it nothing is swapped (A-13)."""
+    """No swap happens while two directories have the partition (A-13)."""
     broker = rounds.broker
     assert rounds.results[-1].outcome == "skipped", rounds.results[-1].reason
     assert rounds.swaps == []
@@ -148,29 +151,29 @@ def is_on_its_way(rounds: Rounds, topic: str) -> None:
 
 
 def is_planned_again(rounds: Rounds, _topic: str) -> None:
-    """Evidence that is gone is refused, or seen by cleanerd itself (D-06), and what is left is cleaned."""
+    """Missing preconditions are refused, or noticed by cleanerd itself (D-06), and the rest is cleaned."""
     assert rounds.results[-1].outcome in {"cleaned", "unchanged"}, rounds.results[-1].reason
     assert set(rounds.refused) <= BUSY
 
 
 def is_cleaned_by_either(rounds: Rounds, topic: str) -> None:
-    """As above, unless the broker's own cleaner has left nothing to do."""
+    """The same, unless the broker's own cleaner has left no work."""
     if "nothing to clean" not in rounds.results[-1].reason:
         is_planned_again(rounds, topic)
 
 
 def is_refused_by_log_start(rounds: Rounds, _topic: str) -> None:
-    """U-2: the versioned plan is refused as log_start, and made again for what is left."""
+    """U-2: the plan of the non-default strategy is refused as log_start, and made again for the remaining log."""
     assert (rounds.results[-1].outcome, rounds.refused_for_good) == ("cleaned", ["log_start"])
 
 
 def is_cleaned(rounds: Rounds, _topic: str) -> None:
-    """Kafka's own cleaner does not mind either."""
+    """Kafka's own cleaner cleans the log as well."""
     assert (rounds.results[-1].outcome, rounds.refused_for_good) == ("cleaned", [])
 
 
 def is_not_compacted(rounds: Rounds, _topic: str) -> None:
-    """Not eligible any more, by what the broker goes by then."""
+    """No longer eligible by the settings that the broker uses at that time."""
     assert rounds.results[-1].outcome == "refused"
     assert "cleanup.policy is delete, not compact" in rounds.results[-1].reason
     assert rounds.swaps == []
@@ -190,7 +193,7 @@ EVENTS: Final = {
     "index-interval-changed": Event(other_sizes, is_cleaned),
     "own-cleaner": Event(own_cleaner, is_cleaned_by_either),
 }
-# `make test` sees each of them at one moment, and each moment with several.
+# `make test` runs each event at one moment, and each moment with several events.
 FAST: Final = {event: MOMENTS[number % 4] for number, event in enumerate(reversed(EVENTS))}
 CASES = [
     pytest.param(event, moment, id=f"{event}-{moment}", marks=[] if FAST[event] == moment else [pytest.mark.long])
@@ -201,7 +204,7 @@ CASES = [
 
 @pytest.mark.parametrize(("event", "moment"), CASES)
 def test_meanwhile(rounds: Rounds, monkeypatch: pytest.MonkeyPatch, event: str, moment: str) -> None:
-    """D-06, U-2, A-13: refused or harmless, never a wrong log; nobody loses anything."""
+    """D-06, U-2, A-13: the swap is refused or harmless; the log is never wrong, and no client loses a record."""
     broker, what = rounds.broker, EVENTS[event]
     topic = f"{event}-{moment}"
     create_topics(broker, [topic], **dict(what.config))
@@ -222,8 +225,8 @@ def test_meanwhile(rounds: Rounds, monkeypatch: pytest.MonkeyPatch, event: str, 
     check_broker(broker)
 
 
-def test_the_brokers_own_cleaner_at_work(broker_43: StartBroker, tmp_path: Path) -> None:
-    """Both clean the same logs, some requests are refused, nobody loses anything."""
+def test_the_brokers_own_cleaner_runs_too(broker_43: StartBroker, tmp_path: Path) -> None:
+    """Both clean the same logs, some requests are refused, no client loses a record."""
     broker = broker_43(jvm_args=with_agent())
     rounds = Rounds(broker, tmp_path / "state")
     rounds.note_swaps()
@@ -244,7 +247,7 @@ def test_the_brokers_own_cleaner_at_work(broker_43: StartBroker, tmp_path: Path)
 
 
 def test_the_brokers_own_cleaner_is_slow(broker_43: StartBroker, tmp_path: Path, monkeypatch: Any) -> None:
-    """LT-7, A-16: throttled, it has the partition for most of a minute; busy is the answer, and soon.
+    """LT-7, A-16: throttled, it holds the partition for most of a minute; cleanerd soon answers busy.
 
     A pause would wait for it without limit.
     """
@@ -252,12 +255,12 @@ def test_the_brokers_own_cleaner_is_slow(broker_43: StartBroker, tmp_path: Path,
     rounds = Rounds(broker, tmp_path / "state")
     rounds.note_swaps()
     create_topics(broker, ["slow"])
-    # Kafka's throttle sleeps only after 300 ms of work, and then for all of it.
+    # Kafka's throttle sleeps only after 300 ms of work, and then for the whole excess.
     latest = write(broker, "slow", 90_000)
 
     def begin() -> None:
         alter(broker, ResourceType.TOPIC, "slow", "min.cleanable.dirty.ratio", "0")
-        # On a slow disk it sleeps while it reads already, on a fast one first while it writes: either is at work.
+        # On a slow disk it already sleeps while it reads, on a fast one only while it writes: both mean in progress.
         wait_until("it is at work", lambda: facts(broker, "slow").cleaning == "in_progress")
 
     happens_once(monkeypatch, rounds, "swap", begin)

@@ -1,4 +1,4 @@
-"""Two brokers, two replicas, cleaned at different times while leadership moves and a broker is killed (LT-9)."""
+"""Two replicas on two brokers, cleaned at different times, with leader moves and a killed broker (LT-9)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.brokers.node import errors, wait_until
 from tests.kafka.judge import fetch_jars
 from tests.live.load import Load, Writing, topic_config
 from tests.live.rounds import Rounds
-from tests.live.two_brokers import LOST, in_sync, rows, two_brokers, write_in_vain
+from tests.live.two_brokers import LOST, in_sync, rows, two_brokers, write_lost_records
 from tests.support.log_dirs import read_checkpoint
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -33,13 +33,13 @@ PARTITIONS = 2
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[tuple[Broker, Broker]]:
-    """The controller with a broker, and a second broker that comes and goes."""
+    """The controller with a broker, and a second broker that stops and starts."""
     with two_brokers(fetch_jars("4.3"), tmp_path) as both:
         yield both
 
 
 def prefer(broker: Broker) -> None:
-    """Leadership back to where it was meant to be."""
+    """Move leadership back to the preferred replicas."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     places = [TopicPartition(writing.topic, number) for writing in WRITINGS for number in range(PARTITIONS)]
     admin.elect_leaders(ElectionType.PREFERRED, places).result(PATIENCE_SECONDS)
@@ -55,15 +55,16 @@ def cleaned_to(rounds: Rounds, name: str) -> int:
 
 
 def groups_of(rounds: Rounds) -> int:
-    """How many groups of segments its cleanings have written."""
+    """Number of segment groups that its cleanings have written."""
     return sum(result.groups for result in rounds.results)
 
 
 @pytest.mark.parametrize("deaths", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_replicas_agree(nodes: tuple[Broker, Broker], tmp_path: Path, deaths: int) -> None:
-    """U-4, LT-9: leadership moves, a follower is killed, started again and truncated, and both are cleaned meanwhile.
+    """U-4, LT-9: leadership moves; a follower is killed, restarted and truncated; both are cleaned meanwhile.
 
-    No tombstone expires here; above what both have cleaned they are the same, below no key's winner differs.
+    No tombstone expires in this test. Above the part that both have cleaned, the replicas are equal; below, each key's
+    retained record is the same.
     """
     first, second = nodes
     admin = AdminClient({"bootstrap.servers": first.bootstrap})
@@ -84,7 +85,7 @@ def test_replicas_agree(nodes: tuple[Broker, Broker], tmp_path: Path, deaths: in
                 for rounds in both:
                     rounds.clean()
                     time.sleep(0.7)
-            write_in_vain(nodes, WRITINGS[0].topic)
+            write_lost_records(nodes, WRITINGS[0].topic)
             both[0].clean()
             second.start()
             wait_until("it has caught up", lambda: in_sync(first, WRITINGS))

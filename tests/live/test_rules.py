@@ -1,4 +1,4 @@
-"""D-01 to D-07, each on a running broker; D-08 is how every test here reads."""
+"""D-01 to D-07, each on a running broker; all live tests read as D-08 says."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def sizes(directory: Path, pattern: str) -> dict[int, int]:
     """Bytes of the files of a kind, by base offset."""
     found = {}
     for path in sorted(directory.glob(pattern)):
-        with contextlib.suppress(FileNotFoundError):  # the broker deleted it since it was listed
+        with contextlib.suppress(FileNotFoundError):  # the broker deleted it since the listing
             found[int(path.name[:20])] = path.stat().st_size
     return found
 
 
 def check_ends(directory: Path) -> None:
-    """D-05: where one segment ends the next begins, so that no reader is ever between two."""
+    """D-05: each segment begins where the previous one ends, so no reader is ever between two."""
     segments = read_segments(directory)
     bases = list(segments)
     for base, following in pairwise(bases):
@@ -50,9 +50,10 @@ def check_ends(directory: Path) -> None:
 
 @pytest.mark.long
 def test_d01_the_marker_is_segments_away(rounds: Rounds) -> None:
-    """D-01, U-12: what is aborted is told by the index of the segment that holds the marker.
+    """D-01, U-12: the index of the segment with the marker shows which records are aborted.
 
-    Whoever asks the data's own segment takes the aborted value for committed, and drops the committed one below it.
+    The index of the data's own segment does not: by it, cleanerd would retain the aborted value and remove the
+    committed one.
     """
     broker = rounds.broker
     create_topics(broker, ["d01"])
@@ -78,7 +79,7 @@ def test_d01_the_marker_is_segments_away(rounds: Rounds) -> None:
 
 
 def write_unflushed(broker: Broker, topic: str, count: int) -> None:
-    """Records above an open transaction: nothing of them is stable."""
+    """Records above an open transaction: all of them are above the last stable offset."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 3000})
     for number in range(count):
         producer.produce(topic, key=b"k%d" % (number % 20), value=bytes(100), partition=0)
@@ -86,7 +87,7 @@ def write_unflushed(broker: Broker, topic: str, count: int) -> None:
 
 
 def wiped(broker: Broker, topic: str, segments: int) -> dict[bytes, bytes]:
-    """A topic of so many closed segments of which nothing stays, and what its last ones say."""
+    """A topic of ``count`` closed segments without any retained record, and the expected values after them."""
     create_topics(broker, [topic], segment_bytes=3_500)
     write(broker, topic, 400, keys=3)
     while len(facts(broker, topic).segments) < segments:
@@ -95,12 +96,12 @@ def wiped(broker: Broker, topic: str, segments: int) -> dict[bytes, bytes]:
 
 
 def recordless(directory: Path) -> list[bool]:
-    """Whether each segment holds no record."""
+    """Whether each segment has no records."""
     return [not any(batch.records for batch in batches) for batches in read_segments(directory).values()]
 
 
 def test_d02_no_runs_of_empty_segments(rounds: Rounds) -> None:
-    """D-02, D-05: dozens of segments of which nothing stays become one; librdkafka counts record-less answers.
+    """D-02, D-05: dozens of segments without a retained record become one; librdkafka counts record-less fetches.
 
     At the eleventh its application gets an error.
     """
@@ -120,7 +121,7 @@ def test_d02_no_runs_of_empty_segments(rounds: Rounds) -> None:
 
 @pytest.mark.long
 def test_d02_over_u36(rounds: Rounds) -> None:
-    """D-02 over U-36: as slow as a disk may be, small swaps leave no run of more record-less segments than is borne."""
+    """D-02 beats U-36: even on a slow disk, small swaps never leave more record-less segments in a row than allowed."""
     rounds.sources = SwapSources(10, 10, 10)
     broker = rounds.broker
     latest = wiped(broker, "d02s", 150)
@@ -134,28 +135,28 @@ def test_d02_over_u36(rounds: Rounds) -> None:
 
 
 def test_d03_segments_of_no_bytes(rounds: Rounds) -> None:
-    """D-03: the broker's own cleaner leaves them; they have no last batch, and join a neighbour."""
+    """D-03: the broker's own cleaner leaves empty files; they have no last batch, and are merged with a neighbour."""
     broker = rounds.broker
     create_topics(broker, ["d03"])
     write(broker, "d03")
     directory = directory_of(broker, "d03")
 
-    def lies_there() -> bool:
+    def exists() -> bool:
         return 0 in sizes(directory, "*.log").values()
 
     def is_done() -> bool:
         return (clean_point(broker, "d03") or 0) >= facts(broker, "d03").active.base
 
-    for _ in range(10):  # the broker's next round may take away what one left
+    for _ in range(10):  # the broker's next pass may remove one that an earlier pass left
         set_topic(broker, "d03", "min.cleanable.dirty.ratio", "0.0")
         write(broker, "d03", 800, keys=3)
-        wait_until("it left one, or is done", lambda: lies_there() or is_done())
+        wait_until("it left one, or is done", lambda: exists() or is_done())
         set_topic(broker, "d03", "min.cleanable.dirty.ratio", "1.0")
         wait_until("it is done", lambda: facts(broker, "d03").cleaning == "none")
-        if lies_there():
+        if exists():
             break
     latest = write(broker, "d03")
-    assert lies_there(), "U-26"
+    assert exists(), "U-26"
     (result,) = rounds.clean(Name("d03", 0))
     assert result.outcome == "cleaned", result.reason
     assert read(broker, "d03") == latest
@@ -164,7 +165,7 @@ def test_d03_segments_of_no_bytes(rounds: Rounds) -> None:
 
 @pytest.mark.long
 def test_d04_not_twice_within_the_delay(rounds: Rounds) -> None:
-    """D-04: a base offset that was swapped is not swapped again while its old files are there."""
+    """D-04: a base offset is not swapped again while its replaced files still exist."""
     broker = rounds.broker
     create_topics(broker, ["d04"], file_delete_delay_ms="8000")
     write(broker, "d04")
@@ -187,7 +188,7 @@ def test_d04_not_twice_within_the_delay(rounds: Rounds) -> None:
 
 @pytest.mark.long
 def test_d07_disk_is_given_back(rounds: Rounds) -> None:
-    """D-07: the sources stay for file.delete.delay.ms, staged files become the log; then less is there than before."""
+    """D-07: the sources stay for file.delete.delay.ms, staged files become the log; then the log is smaller."""
     broker = rounds.broker
     create_topics(broker, ["d07"], file_delete_delay_ms="20000")
     write(broker, "d07")
@@ -204,10 +205,10 @@ def test_d07_disk_is_given_back(rounds: Rounds) -> None:
 
 
 @pytest.mark.long
-def test_the_clean_point_survives_a_sigkill(rounds: Rounds) -> None:
-    """U-10, A-25: the broker recovers its log; what was cleaned is known as such, by us and by the broker.
+def test_the_checkpoint_survives_a_sigkill(rounds: Rounds) -> None:
+    """U-10, A-25: after the broker's recovery, cleanerd and the broker still know the clean section.
 
-    And no further than that: a clean point that claims more would hide duplicates (S-50).
+    Not more of it: a checkpoint that is too high would hide duplicates (S-50).
     """
     broker = rounds.broker
     create_topics(broker, ["point"])

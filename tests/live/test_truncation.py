@@ -1,4 +1,4 @@
-"""A leader that loses its place and what it wrote, while it is cleaned: unclean elections cut into cleaned segments."""
+"""A leader loses its leadership and last records while it is cleaned: unclean elections truncate cleaned segments."""
 
 from __future__ import annotations
 
@@ -69,19 +69,22 @@ def nodes(broker_43: StartBroker, tmp_path: Path) -> Iterator[tuple[Broker, Brok
 
 
 def rows(broker: Broker) -> Rows:
-    """Records of its replica by offset."""
+    """Records of a broker's replica by offset."""
     batches = (batch for found in read_segments(directory_of(broker, TOPIC)).values() for batch in found)
     return {r.offset: (r.key, r.value) for batch in batches for r in batch.records}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("swapped", [0, 1])
-def test_evidence_is_cut(nodes: tuple[Broker, Broker, Broker], tmp_path: Path, swapped: int) -> None:
-    """U-3, LT-8, H-05: a plan whose evidence was truncated is refused; a cut inside of a merged segment is harmless.
+def test_truncated_preconditions_are_refused(
+    nodes: tuple[Broker, Broker, Broker], tmp_path: Path, swapped: int
+) -> None:
+    """U-3, LT-8, H-05: a plan whose preconditions were truncated is refused.
 
-    Before its first group is swapped or its second, which is asked for without naming the witnesses again.
+    Truncation inside a merged segment is harmless. The cut comes before the plan's first group is swapped or its
+    second, which is requested without sending the preconditions again.
 
-    Then appends, another swap, a SIGKILL, and all is as before; and as on the replica that nobody cleaned.
+    Then the test appends, swaps again and sends a SIGKILL: the log is as before, and equal to the uncleaned replica.
     """
     first, cleaned, other = nodes
     admin = AdminClient({"bootstrap.servers": first.bootstrap})
@@ -92,7 +95,7 @@ def test_evidence_is_cut(nodes: tuple[Broker, Broker, Broker], tmp_path: Path, s
         try:
             found = admin.list_topics(TOPIC, timeout=PATIENCE_SECONDS).topics[TOPIC].partitions[0]
         except (KafkaException, KeyError):
-            return None  # it asked the one that was killed, or one that has not heard of the topic
+            return None  # the request went to the killed broker, or to one that does not know the topic yet
         return found.leader, sorted(found.isrs)
 
     rounds = Rounds(cleaned, tmp_path / "state")
@@ -126,7 +129,7 @@ def test_evidence_is_cut(nodes: tuple[Broker, Broker, Broker], tmp_path: Path, s
         rounds.sources = SwapSources(first=2)  # so that there is a second group
     (result,) = rounds.clean(Name(TOPIC, 0))
     assert not waiting, "U-26"
-    # A connection that waited for a minute here is replaced, and the new one has named no witnesses yet.
+    # The agent replaces a connection that was idle for a minute; the new one has not sent preconditions yet.
     refused = set(rounds.refused) - {NO_EVIDENCE}
     assert refused
     assert refused <= {"source_gone", "source_changed", "evidence_changed", "not_below_bound", "not_sealed"}

@@ -1,4 +1,4 @@
-"""An upgrade of cleanerd and the way back, under load: two installed releases, daemons and agents of both in turns."""
+"""Upgrade and downgrade of cleanerd under load: two installed releases, daemons and agents of both in turns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BETWEEN = 12
 
 
 class Upgrade:
-    """One broker under load, the daemons beside it, one after the other, and all that they said."""
+    """One broker under load, its daemons one after the other, and their output."""
 
     def __init__(self, broker: Broker, base: Path, load: Load, late: LateWriter) -> None:
         self.broker = broker
@@ -43,7 +43,10 @@ class Upgrade:
         self.swaps: list[int] = []
 
     def settings(self, strategy: tuple[str, ...]) -> list[str]:
-        """Every topic is cleaned often by us, and by the broker never: its ratio there is 1."""
+        """Settings with which cleanerd cleans every topic often.
+
+        The broker never does, because its dirty ratio is 1.
+        """
         often = [f"topics.{writing.topic}.min.cleanable.dirty.ratio=0.05" for writing in WRITINGS]
         common = assignments(
             *self.broker.log_dirs,
@@ -64,7 +67,7 @@ class Upgrade:
             daemon.end(ends_by)
 
     def swap_on(self, daemon: Daemon) -> dict[str, Any]:
-        """Wait for so many further swaps; every key of the versioned topic is right."""
+        """Wait for ``count`` more swaps; every key of the topic with versions is right."""
         before = daemon.until("it answers", lambda _: True)["totals"]["swaps"]
         view = daemon.until("swaps go on", lambda view: view["totals"]["swaps"] >= before + BETWEEN)
         assert not self.load.ledger.problems, self.load.ledger.problems[:5]
@@ -80,14 +83,17 @@ class Upgrade:
         assert all(seen[key][0] >= rank for key, (rank, _) in expected.items())
 
     def put_agent_in(self, release: Release) -> None:
-        """Its own ``agent attach``; the agent that is there ends its swap first."""
+        """Run the release's own ``agent attach``; the loaded agent ends its swap first."""
         reported = release.run("agent", "attach", *self.broker.log_dirs)
         assert reported.code == 0, reported.err
         assert reported.document["same_build"] is True
 
 
 def test_up_and_down_under_load(broker_43: StartBroker, tmp_path: Path) -> None:
-    """U-6, U-10, A-03: agent first, daemon first, killed and stopped: nothing is lost, every topic keeps its rules."""
+    """U-6, U-10, A-03: agent first, daemon first, killed and stopped.
+
+    No record is lost, and every topic keeps its strategy.
+    """
     old = this_release(tmp_path / "old")
     next_agent = changed_build(tmp_path, "next", "Hex.java", ("Java 11 has no HexFormat.", "The next release's."))
     new = next_release(tmp_path / "new", jar=next_agent)
@@ -105,10 +111,10 @@ def test_up_and_down_under_load(broker_43: StartBroker, tmp_path: Path) -> None:
         with day.daemon(new, ends_by=signal.SIGTERM) as daemon:
             day.swap_on(daemon)
             day.put_agent_in(old)
-            day.swap_on(daemon)  # the new daemon, the old agent
+            day.swap_on(daemon)  # the new daemon with the old agent
         staged = new.run("stage", *broker.log_dirs, "--force", "--partition", f"{WRITINGS[0].topic}-0", *_set(day))
         assert staged.code in {0, 4}, staged.err
-        # Back, and the settings of the versioned topic are forgotten: nobody cleans it by other rules.
+        # Downgrade, and the strategy settings are missing: no topic is cleaned by another strategy.
         with day.daemon(old, ends_by=signal.SIGKILL, strategy=()) as daemon:
             view = day.swap_on(daemon)
             (versioned,) = (each for each in view["partitions"] if each["topic"] == TOPIC)
@@ -129,7 +135,7 @@ def _cleaned(view: dict[str, Any], topic: str) -> bool:
 
 
 def check(day: Upgrade, last: Release) -> None:
-    """What was acknowledged is there; versions win; nothing of a swap is left; nobody had anything to report."""
+    """Every acknowledged record exists; versions win; no swap leaves files; no problem is reported."""
     day.load.check()
     assert day.late.problems == []
     assert read_winners(day.broker, day.late.winners()) == day.late.winners()

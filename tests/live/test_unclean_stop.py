@@ -1,4 +1,4 @@
-"""A log whose recovery point stayed behind when its broker was killed (U-49)."""
+"""A log whose recovery point is behind because its broker was killed (U-49)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 
 def test_cleaned_up_to_the_active_segment(broker_43: StartBroker, tmp_path: Path) -> None:
-    """U-49: live, the broker's own bound counts, as far as its cleaner goes; another kill loses nothing of it."""
+    """U-49: live cleaning uses the broker's own limit, as its cleaner does; another kill loses no cleaned record."""
     broker = broker_43(jvm_args=with_agent(), properties={"log.flush.offset.checkpoint.interval.ms": "3600000"})
     create_topics(broker, ["orders"])
     latest = write(broker, "orders")

@@ -1,4 +1,4 @@
-"""S-40 with a real broker: what it replaced at our asking is put back while it is down, and it goes on from there."""
+"""S-40 with a real broker: undo restores live-swapped segments while the broker is stopped; then it goes on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def write(bootstrap: str, writer: Producer, transactions: range) -> None:
         for record in range(10):
             writer.produce(TOPIC, key=b"k%d" % (record % 4), value=b"%d:%d" % (number, record) * 20, partition=0)
         if number % 3 == 2:
-            writer.flush(PATIENCE_SECONDS)  # else the client drops what it has not sent, and may end what has not begun
+            writer.flush(
+                PATIENCE_SECONDS
+            )  # otherwise the client drops unsent records, and may end a transaction that did not begin
             writer.abort_transaction(PATIENCE_SECONDS)
         else:
             writer.commit_transaction(PATIENCE_SECONDS)
@@ -75,8 +77,8 @@ def segments(broker: Broker) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in files}
 
 
-def test_a_live_clean_is_taken_back(broker_43: StartBroker, tmp_path: Path) -> None:
-    """Every record of before is readable again, aborted ones are not; the same producer goes on where it was."""
+def test_a_live_cleaning_is_undone(broker_43: StartBroker, tmp_path: Path) -> None:
+    """Every earlier record is readable again, aborted ones are not; the same producer continues."""
     broker = broker_43(jvm_args=with_agent())
     create_topics(broker, [TOPIC], segment_bytes=15_000)
     writer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "undo"})

@@ -1,4 +1,4 @@
-"""S-40 after all that a broker does to a log that was cleaned: put back, or refused in words, and never a wrong log."""
+"""S-40 after each broker operation on a cleaned log: restored, or refused with a reason; the log is never wrong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ from cleanerd.format.names import TopicPartition as Name
 from tests.brokers.node import cleanerd, names_ending, wait_until
 from tests.live.load import create_topics
 from tests.live.rounds import Rounds, with_agent
-from tests.live.shared_broker import alter, ask, check_broker, clean_point, delete, facts, move, read, set_topic, write
+from tests.live.shared_broker import (
+    admin_request,
+    alter,
+    check_broker,
+    clean_point,
+    delete,
+    facts,
+    move,
+    read,
+    set_topic,
+    write,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +36,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 
 def nothing(_broker: Broker, _topic: str) -> None:
-    """So that the others can fail."""
+    """The control: an undo that succeeds."""
 
 
 def made_again(broker: Broker, topic: str) -> None:
@@ -40,25 +51,25 @@ def moved(broker: Broker, topic: str) -> None:
 
 
 def moved_and_back(broker: Broker, topic: str) -> None:
-    """The same names at the same place, of other files."""
+    """The same directory and file names, but other files."""
     moved(broker, topic)
     moved(broker, topic)
 
 
 def deleted_inside(broker: Broker, topic: str) -> None:
-    """The log start lies inside of the first output: it comes back, and no client sees what lies below."""
-    ask(broker, "delete_records", [TopicPartition(topic, 0, 5)])
+    """The log start is inside of the first output, which is restored; no client sees records below the start."""
+    admin_request(broker, "delete_records", [TopicPartition(topic, 0, 5)])
     wait_until("it is so", lambda: facts(broker, topic).log_start == 5)
 
 
 def deleted_above(broker: Broker, topic: str) -> None:
-    """All that was cleaned."""
-    ask(broker, "delete_records", [TopicPartition(topic, 0, facts(broker, topic).active.base)])
+    """Everything that was cleaned is deleted."""
+    admin_request(broker, "delete_records", [TopicPartition(topic, 0, facts(broker, topic).active.base)])
     wait_until("it is gone", lambda: len(facts(broker, topic).segments) == 1)
 
 
 def cleaned_by_the_broker(broker: Broker, topic: str) -> None:
-    """Its own cleaner, of which it has heard nothing since; what is written before has it something to do."""
+    """The broker's cleaner does not know of the cleaning; the write before gives it work."""
     before = clean_point(broker, topic) or 0
     write(broker, topic)
     alter(broker, ResourceType.TOPIC, topic, "min.cleanable.dirty.ratio", "0")
@@ -81,13 +92,13 @@ AFTER: Final[dict[str, tuple[Callable[[Broker, str], None], str, str]]] = {
     "cleaned-by-the-broker": (cleaned_by_the_broker, "refused", "after the cleaning"),
     "not-compacted": (not_compacted, "undone", ""),
 }
-"""What happens after the cleaning, what comes of undo, and the words that it has for it."""
+"""The operation after the cleaning, the expected result of undo, and its reason."""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("release", ["4.3", "3.9"])
 def test_undo_after_each_change_of_the_log(release: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """S-40: each of them on a topic of its own; the broker starts on all that undo made of it, and serves it."""
+    """S-40: each on its own topic; then the broker starts on every result and serves it."""
     start: StartBroker = request.getfixturevalue(f"broker_{release.replace('.', '')}")
     broker = start(jvm_args=with_agent(), log_dirs=2)
     rounds = Rounds(broker, tmp_path / "state", kept=tmp_path / "kept")

@@ -1,4 +1,4 @@
-"""A cluster that gets a newer Kafka, broker by broker, with cleanerd beside each and traffic all the time."""
+"""A cluster upgrades Kafka broker by broker under load, with cleanerd beside each broker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def upgrade(day: Day, number: int, release: str) -> None:
 
 
 def finalize(node: Broker) -> None:
-    """The cluster's metadata gets the newest version that all its brokers know: there is no way back."""
+    """Raise the cluster's metadata version to the newest that all brokers know: there is no downgrade after that."""
     admin = KafkaAdminClient(bootstrap_servers=node.bootstrap)
     try:
         _, newest = admin.describe_features()["metadata.version"]["supported"]
@@ -47,8 +47,8 @@ def finalize(node: Broker) -> None:
 
 
 def test_a_rolling_upgrade() -> None:
-    """R-2, LT-9: from 3.9 to 4.4 with swaps before, between and after; the agent goes by the release that runs now."""
-    # Kafka 4 does not start with a topic whose segments are smaller: they are many by their age.
+    """R-2, LT-9: from 3.9 to 4.4 with swaps before, between and after; the agent adapts to the running release."""
+    # Kafka 4 does not start with a topic of smaller segments; time rolls many segments instead.
     with a_day("3.9", segment_bytes=1 << 20, segment_ms="1000") as day:
         swaps = []
         with day.load:

@@ -1,4 +1,4 @@
-"""A topic of the header strategy, cleaned live while late writes come in: at every moment every key is right."""
+"""A topic of the header strategy, cleaned live while late versions arrive: at every moment every key is right."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 
 def test_late_writes_while_swaps_run(broker_43: StartBroker, tmp_path: Path) -> None:
-    """R280-10, U-2, U-3: the highest version stays wherever it lies, and higher offsets that lost go."""
+    """R280-10, U-2, U-3: the highest version stays at any offset; later offsets with lower versions are removed."""
     broker = broker_43(jvm_args=with_agent())
     create_topics(broker, [TOPIC], segment_bytes=15_000, max_compaction_lag_ms=NO_LAG)
     rounds = Rounds(broker, tmp_path / "state", STRATEGY)
@@ -50,7 +50,7 @@ def test_late_writes_while_swaps_run(broker_43: StartBroker, tmp_path: Path) -> 
 
 
 def test_not_delegated(rounds: Rounds) -> None:
-    """U-8: by what the broker itself goes by; nothing is asked of it."""
+    """U-8: decided by the settings that the broker uses; the agent gets no swap request."""
     rounds.assignments = tuple(words.replace(TOPIC, "not-delegated") for words in STRATEGY)
     create_topics(rounds.broker, ["not-delegated"], min_cleanable_dirty_ratio="0.9")
     (result,) = rounds.clean(Name("not-delegated", 0))
@@ -58,8 +58,8 @@ def test_not_delegated(rounds: Rounds) -> None:
     assert "cleanerd delegate" in result.reason
 
 
-def test_room_that_the_broker_sets_aside(rounds: Rounds) -> None:
-    """U-1, F-1: with `preallocate` the active segment ends in zeros; an expired tombstone goes all the same."""
+def test_a_preallocated_active_segment(rounds: Rounds) -> None:
+    """U-1, F-1: with `preallocate` the active segment ends in zeros; an expired tombstone is removed nevertheless."""
     topic = "preallocated"
     rounds.assignments = tuple(words.replace(TOPIC, topic) for words in STRATEGY)
     create_topics(rounds.broker, [topic], preallocate="true", delete_retention_ms="0", max_compaction_lag_ms=NO_LAG)

@@ -1,4 +1,4 @@
-"""A transaction index that is wrong beside a running broker, whose cleaning by the agent corrects it (U-44, A-40)."""
+"""A wrong transaction index in a running broker; cleaning by the agent corrects it (U-44, A-40)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SPOILED: Final = {
 
 
 def _transactions(broker: Broker, topic: str) -> dict[bytes, bytes]:
-    """``first`` and ``key``: committed, then aborted; what a reader of committed records finds last."""
+    """``first`` and ``key``: committed, then aborted; returns the last values for read_committed."""
     writer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
     writer.init_transactions(PATIENCE_SECONDS)
     for key, value, end in (
@@ -66,7 +66,7 @@ def _indexes(directory: Path) -> dict[str, bytes]:
 
 
 def _cleaned_offline(copy: Path, directory: Path, topic: str, end: int) -> Path:
-    """A cleaning of a copy of the log as it is now."""
+    """The result of an offline cleaning of a copy of the present log."""
     shutil.copytree(directory, copy / directory.name)
     shutil.copy(directory.parent / "meta.properties", copy)
     (copy / CLEAN_SHUTDOWN).touch()
@@ -87,7 +87,7 @@ def _cleaned_offline(copy: Path, directory: Path, topic: str, end: int) -> Path:
     ],
 )
 def test_live_corrects_the_index(rounds: Rounds, tmp_path: Path, how: str) -> None:
-    """A-40, U-44: as an offline cleaning leaves it, and the broker's readers see the corrected index at once."""
+    """A-40, U-44: the result equals an offline cleaning, and the broker's readers use the corrected index at once."""
     broker, topic = rounds.broker, "wrong-" + how.replace(" ", "-")
     create_topics(broker, [topic])
     latest = _transactions(broker, topic)
@@ -101,14 +101,14 @@ def test_live_corrects_the_index(rounds: Rounds, tmp_path: Path, how: str) -> No
             file.write(wrong)
         assert read(broker, topic, "read_committed") != latest, "the broker's readers use the index"
     else:
-        index.unlink()  # they use the deleted file; of a file that became shorter they get an error
+        index.unlink()  # they use the deleted file; after truncation of it they would get an error
         index.write_bytes(wrong)
-    twin = _cleaned_offline(tmp_path / "twin", directory, topic, facts(broker, topic).leo)
+    copied = _cleaned_offline(tmp_path / "copied", directory, topic, facts(broker, topic).leo)
     (result,) = rounds.clean(Name(topic, 0))
     assert result.outcome == "cleaned", result.reason
     assert any("the markers in the log decide" in note for note in result.notes)
     assert rounds.refused_for_good == []
-    assert _content(directory) == _content(twin)
-    assert _indexes(directory) == _indexes(twin)
+    assert _content(directory) == _content(copied)
+    assert _indexes(directory) == _indexes(copied)
     assert read(broker, topic, "read_committed") == latest
     check_broker(broker)

@@ -1,4 +1,4 @@
-"""Two brokers of one release, or more, with cleanerd's agent in each: the first is the controller as well."""
+"""Two or more brokers of one release with cleanerd's agent; the first one is the controller as well."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def some_brokers(
     properties: Mapping[str, str] | None = None,
     jvm_args: Sequence[Sequence[str]] = (),
 ) -> Iterator[tuple[Broker, ...]]:
-    """All are started, and ended afterwards; each may come and go in between. ``jvm_args``: of other agents."""
+    """Start all brokers, and stop them at the end; each may be restarted in between.
+
+    ``jvm_args``: to load another agent.
+    """
     shared: dict[str, Any] = {"version": jars.version, "log_dirs": log_dirs}
     one, *others = jvm_args or [with_agent() for _ in range(count)]
     given = dict(properties or {})
@@ -67,13 +70,13 @@ def two_brokers(jars: KafkaJars, work_dir: Path, **more: Any) -> Iterator[tuple[
 
 
 def replicas(broker: Broker, topic: str, partition: int) -> list[int]:
-    """The nodes that have the partition, as ``broker`` knows it; none: it does not answer."""
+    """The nodes that have the partition, by ``broker``'s metadata; empty if it does not answer."""
     found = _described(broker, topic, partition)
     return [] if found is None else sorted(found.replicas)
 
 
 def reassign(nodes: tuple[Broker, Broker], topic: str, partition: int, target: int) -> None:
-    """Move a partition of one replica to the broker ``target``, and wait until it is there and nowhere else."""
+    """Move a partition with one replica to the broker ``target``, and wait until only that broker has it."""
     admin = KafkaAdminClient(bootstrap_servers=nodes[0].bootstrap)
     try:
         admin.alter_partition_reassignments({TopicPartition(topic, partition): [target]})
@@ -86,7 +89,7 @@ def reassign(nodes: tuple[Broker, Broker], topic: str, partition: int, target: i
 
 
 def leader(broker: Broker, topic: str, partition: int) -> int:
-    """The node that leads the partition, as ``broker`` knows it; -1: none does, or it does not answer."""
+    """The node that leads the partition, by ``broker``'s metadata; -1: none, or no answer."""
     found = _described(broker, topic, partition)
     return -1 if found is None else found.leader
 
@@ -102,13 +105,13 @@ def _described(broker: Broker, topic: str, partition: int) -> PartitionMetadata 
 def lead(nodes: tuple[Broker, Broker], topic: str, partition: int, target: int) -> None:
     """Make the broker ``target`` the leader of a partition that both have, and wait until it is.
 
-    Controlled: a new order of the replicas, which moves no data, and a preferred election.
+    A controlled election: a new order of the replicas, which moves no data, then a preferred election.
     """
     admin = KafkaAdminClient(bootstrap_servers=nodes[0].bootstrap)
     electing = AdminClient({"bootstrap.servers": nodes[0].bootstrap})
 
     def leads() -> bool:
-        # A controller that is busy or has just started refuses, and is asked once more.
+        # A busy or starting controller refuses; the request is repeated once.
         with suppress(KafkaException):
             electing.elect_leaders(ElectionType.PREFERRED, [Place(topic, partition)]).result(PATIENCE_SECONDS)
         return leader(nodes[0], topic, partition) == target
@@ -121,7 +124,7 @@ def lead(nodes: tuple[Broker, Broker], topic: str, partition: int, target: int) 
 
 
 def daemon_beside(node: Broker, base: Path, agent_socket: Path, **more: str) -> Daemon:
-    """``cleanerd run`` for one broker, with a state of its own below ``base``; not started yet."""
+    """``cleanerd run`` for one broker, with its own state below ``base``; not started yet."""
     base.mkdir()
     settings = assignments(
         *node.log_dirs,
@@ -135,7 +138,7 @@ def daemon_beside(node: Broker, base: Path, agent_socket: Path, **more: str) -> 
 
 
 def move(broker: Broker, node_id: int, topic: str, partition: int) -> None:
-    """To the broker's other log directory, and wait until it is there and nowhere else."""
+    """Move to the broker's other log directory, and wait until the partition is only there."""
     name = f"{topic}-{partition}"
     (target,) = (log_dir for log_dir in broker.log_dirs if not (log_dir / name).is_dir())
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
@@ -147,7 +150,7 @@ def move(broker: Broker, node_id: int, topic: str, partition: int) -> None:
 
 
 def in_sync(broker: Broker, writings: Sequence[Writing]) -> bool:
-    """Whether both replicas of every partition of these topics are."""
+    """Whether both replicas of every partition of these topics are in sync."""
     topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=PATIENCE_SECONDS).topics
     found = [topics[each.topic].partitions for each in writings if each.topic in topics]
     return len(found) == len(writings) and all(
@@ -162,10 +165,11 @@ def rows(broker: Broker, name: str, above: int = 0) -> dict[int, tuple[bytes | N
     return {r.offset: (r.key, r.value) for batch in batches for r in batch.records if r.offset >= above}
 
 
-def write_in_vain(nodes: tuple[Broker, Broker], topic: str) -> None:
-    """Records of partition 0 that only the second broker gets, acknowledged by it alone, before it dies with them.
+def write_lost_records(nodes: tuple[Broker, Broker], topic: str) -> None:
+    """Records of partition 0 that only the second broker gets and acknowledges before it is killed with them.
 
-    It has to lead the partition. When it comes back it follows, and has to cut its log (A-14, K-4 of the other kind).
+    It has to lead the partition. When it returns as a follower, it has to truncate its log (A-14, the second kind of
+    K-4).
     """
     first, second = nodes
     producer = Producer({"bootstrap.servers": second.bootstrap, "acks": 1})
@@ -173,7 +177,7 @@ def write_in_vain(nodes: tuple[Broker, Broker], topic: str) -> None:
     assert producer.flush(PATIENCE_SECONDS) == 0
     os.kill(first.pid, signal.SIGSTOP)
     try:
-        time.sleep(1)  # the answer to its last fetch is on its way no more
+        time.sleep(1)  # the response to its last fetch has arrived
         for _ in range(20):
             producer.produce(topic, key=b"stray", value=LOST, partition=0)
         assert producer.flush(60) == 0

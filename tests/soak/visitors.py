@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from tests.brokers.node import wait_until
 from tests.live.load import create_topics
-from tests.live.shared_broker import ask as ask_cluster
-from tests.live.shared_broker import directory_of, write
+from tests.live.shared_broker import admin_request, directory_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,7 +169,7 @@ class Visitors:
         create_topics(self.broker, [topic], partitions=2)
         write(self.broker, topic)
         wait_until("it is cleaned", lambda: self._clean(topic) is not None, SOON_SECONDS)
-        ask_cluster(self.broker, "delete_topics", [topic])
+        admin_request(self.broker, "delete_topics", [topic])
         wait_until("it is gone", lambda: not self._rows(topic), SOON_SECONDS)
 
     def _plant(self, _number: int) -> None:
