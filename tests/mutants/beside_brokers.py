@@ -98,7 +98,7 @@ BESIDE_BROKERS = (
         SWAP,
         "self._evidence[base].to_json() for base in sorted(self._evidence)]",
         "self._evidence[base].to_json() for base in staged.sources]",
-        (f"{TESTS}::test_every_request_has_witnesses_of_everything",),
+        (f"{TESTS}::test_every_request_has_all_preconditions",),
     ),
     Mutant(
         "anybodys-socket-is-asked",
@@ -114,7 +114,7 @@ BESIDE_BROKERS = (
         "cleanerd/segments/log_dir.py",
         "_bytes_of(path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))",
         "_bytes_of(path, (status.st_dev,))",
-        ("tests/swap/test_live_pace.py::test_the_cleaners_checkpoint_as_it_stands",),
+        ("tests/swap/test_live_pace.py::test_the_cleaners_checkpoint_is_read_from_the_file",),
     ),
     Mutant(
         "a-line-that-is-no-entry-is-passed-over",
@@ -154,7 +154,7 @@ BESIDE_BROKERS = (
         "cleanerd/swap/live_swap.py",
         "        if self._some_wait:\n",
         "        if False:\n",
-        ("tests/swap/test_live_pace.py::test_a_round_leaves_nothing_that_nobody_takes_up",),
+        ("tests/swap/test_live_pace.py::test_live_staging_leaves_no_plan_behind",),
     ),
     Mutant(
         "young-metadata-by-a-clock-that-jumped",
@@ -202,7 +202,7 @@ BESIDE_BROKERS = (
         SWAP,
         "        self._evidence[staged.base] = output\n",
         "",
-        (f"{TESTS}::test_every_request_has_witnesses_of_everything",),
+        (f"{TESTS}::test_every_request_has_all_preconditions",),
     ),
     Mutant(
         "log-start-not-sent",
@@ -218,7 +218,7 @@ BESIDE_BROKERS = (
         SWAP,
         "if doubtful and self._is_swapped(staged, output):",
         "if self._is_swapped(staged, output) and False:",
-        (f"{ANSWERS}::test_a_lost_answer",),
+        (f"{ANSWERS}::test_a_lost_response",),
     ),
     Mutant(
         "believes-an-answer",
@@ -226,7 +226,7 @@ BESIDE_BROKERS = (
         SWAP,
         "if doubtful and not self._is_swapped(staged, output):\n            raise",
         "if False:\n            raise",
-        (f"{ANSWERS}::test_an_answer_that_lies",),
+        (f"{ANSWERS}::test_a_false_response",),
     ),
     Mutant(
         "replaced-twice-at-once",
@@ -258,7 +258,7 @@ BESIDE_BROKERS = (
         LIVE,
         "if wait is None or error.code not in LATER:",
         "if wait is None or error.code in LATER:",
-        (f"{ANSWERS}::test_the_checkpoint_is_sent_again",),
+        (f"{ANSWERS}::test_a_busy_cleaner_gets_the_checkpoint_again",),
     ),
     Mutant(
         "quarantined-when-moved",

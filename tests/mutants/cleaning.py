@@ -274,7 +274,7 @@ CLEANING = (
         "cleanerd/cleaner/stage.py",
         "group[-1].source.segment.mtime_ns)",
         "group[0].source.segment.mtime_ns)",
-        ("tests/swap/test_offline.py::test_two_sources_time",),
+        ("tests/swap/test_offline.py::test_the_time_of_a_merged_segment",),
     ),
     Mutant(
         "damage-below-the-recovery-point-ends-the-search",

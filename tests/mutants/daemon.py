@@ -500,7 +500,7 @@ DAEMON = (
         "    if worker is not None:",
         "    if worker is not None and False:",
         (
-            "tests/swap/test_held_file.py::test_a_command_that_holds_kafkas_lock_is_no_broker",
+            "tests/swap/test_held_file.py::test_a_command_that_holds_kafkas_lock_is_not_a_broker",
             "tests/daemon/test_one_daemon.py::test_a_command_in_progress_is_not_a_broker",
         ),
     ),
@@ -510,7 +510,7 @@ DAEMON = (
         "cleanerd/fsio/held_file.py",
         "_MODE: Final = 0o600",
         "_MODE: Final = 0o644",
-        ("tests/swap/test_held_file.py::test_nobody_else_may_open_it",),
+        ("tests/swap/test_held_file.py::test_other_users_cannot_open_it",),
     ),
     Mutant(
         "a-thread-a-scan",

@@ -11,7 +11,7 @@ DECIDE = "cleanerd/cleaner/decide.py"
 UNPROVEN = "tests/cleaner/test_first_dirty_above_clean.py"
 TWICE = f"{UNPROVEN}::test_two_records_of_a_key_below_kafkas_checkpoint"
 AGES = "tests/segments/test_cleanable_range.py::test_the_batches_say_how_old_a_segment_is"
-MARKERS = "tests/swap/test_undo_order.py::test_the_marker_of_what_would_come_back"
+MARKERS = "tests/swap/test_undo_order.py::test_a_transaction_without_its_marker_stays_away"
 IDLE = "tests/cleaner/test_idle_tombstone_removal.py"
 
 HINTS = (

@@ -61,7 +61,10 @@ MOVING_LOGS = (
         "cleanerd/swap/round.py",
         "if error.plan_again else None",
         "if error.plan_again and not error.moved_on else None",
-        (f"{MOVED_ON}::test_one_swap_of_the_broker_leads_to_a_new_plan", f"{MOVED_ON}::test_again_and_again"),
+        (
+            f"{MOVED_ON}::test_one_swap_of_the_broker_leads_to_a_new_plan",
+            f"{MOVED_ON}::test_a_broker_that_always_swaps_first_is_skipped",
+        ),
     ),
     Mutant(
         "a-log-that-moves-on-is-a-failure",
@@ -69,7 +72,7 @@ MOVING_LOGS = (
         "cleanerd/cleaner/result.py",
         " and (counts or not result.moved_on)]",
         "]",
-        (f"{MOVED_ON}::test_again_and_again",),
+        (f"{MOVED_ON}::test_a_broker_that_always_swaps_first_is_skipped",),
     ),
     Mutant(
         "a-full-disk-is-the-logs-fault",
@@ -93,7 +96,7 @@ MOVING_LOGS = (
         "cleanerd/swap/deferred_swap.py",
         "    return not _closed(after).issuperset(_closed(before))\n",
         "    return _closed(after) != _closed(before)\n",
-        (f"{STAGED}::test_a_segment_that_was_rolled_is_no_change",),
+        (f"{STAGED}::test_a_rolled_segment_is_not_a_change",),
     ),
     Mutant(
         "a-staged-partition-stays-in-quarantine",
@@ -117,7 +120,7 @@ MOVING_LOGS = (
         "cleanerd/swap/agent_swap.py",
         "    return round(min(max((before + wanted) / 2, limits.fewest), limits.most))\n",
         "    return before\n",
-        (f"{PACE}::test_how_many_sources_a_swap_may_have",),
+        (f"{PACE}::test_the_number_of_sources_per_swap",),
     ),
     Mutant(
         "another-cleanerd-is-a-quarantine",
@@ -284,7 +287,7 @@ MOVING_LOGS = (
         "cleanerd/swap/agent_swap.py",
         "        known = {**self._evidence, **self._above}\n",
         "        known = {**self._evidence}\n",
-        ("tests/swap/test_live.py::test_cleaned_again_below_its_clean_point",),
+        ("tests/swap/test_live.py::test_cleaning_again_below_its_checkpoint",),
     ),
     Mutant(
         "a-gap-forgets-what-is-clean",
@@ -292,7 +295,7 @@ MOVING_LOGS = (
         "cleanerd/swap/record_outcome.py",
         "    if checkpoint is not None and state.clean_point == checkpoint:\n",
         "    if False:\n",
-        ("tests/swap/test_offline.py::test_a_clean_part_below_a_gap_stays_clean",),
+        ("tests/swap/test_offline.py::test_a_clean_section_below_a_gap_stays_clean",),
     ),
     Mutant(
         "a-gap-makes-what-was-outdated-good",
@@ -300,7 +303,7 @@ MOVING_LOGS = (
         "cleanerd/cleaner/survey.py",
         "change, checkpoint if outdated is None else None, proven",
         "change, checkpoint, proven",
-        ("tests/swap/test_offline.py::test_an_outdated_clean_point_stays_outdated_after_a_gap",),
+        ("tests/swap/test_offline.py::test_an_outdated_checkpoint_stays_outdated_after_a_gap",),
     ),
     Mutant(
         "a-gap-beside-a-broker-that-changes-the-log",
@@ -308,6 +311,6 @@ MOVING_LOGS = (
         "cleanerd/swap/live_swap.py",
         "!= swapper.segment_below(checkpoint.offset):\n                    checkpoint = None",
         "!= swapper.segment_below(checkpoint.offset):\n                    pass",
-        ("tests/swap/test_live.py::test_the_broker_changes_what_was_clean_below_a_gap",),
+        ("tests/swap/test_live.py::test_the_broker_changes_the_clean_section_below_a_gap",),
     ),
 )

@@ -91,7 +91,7 @@ NAMES = (
         FILE_READING,
         "        if ACCESS_LIST in found and ACCESS_LIST not in self.attributes:",
         "        if ACCESS_LIST in found and ACCESS_LIST in self.attributes:",
-        ("tests/swap/test_owner_and_mode.py::test_nobody_gets_in_by_a_default_list",),
+        ("tests/swap/test_owner_and_mode.py::test_a_default_access_list_grants_no_access",),
     ),
     Mutant(
         "an-immutable-source-found-too-late",
@@ -99,7 +99,7 @@ NAMES = (
         UNFINISHED,
         "        _require_renamable(files, name)\n        gone",
         "        gone",
-        ("tests/swap/test_swap_in_doubt.py::test_looking_changes_nothing",),
+        ("tests/swap/test_swap_in_doubt.py::test_the_check_changes_nothing",),
     ),
     Mutant(
         "a-swap-beside-one-in-doubt",
@@ -107,7 +107,7 @@ NAMES = (
         "cleanerd/swap/group_swap.py",
         "    refuse_unfinished(files, names)  # U-34\n",
         "",
-        ("tests/swap/test_swap_in_doubt.py::test_no_swap_beside_one_that_is_in_doubt",),
+        ("tests/swap/test_swap_in_doubt.py::test_no_swap_beside_an_unfinished_one",),
     ),
     Mutant(
         "half-a-swap-is-as-good-as-done",
@@ -115,7 +115,7 @@ NAMES = (
         "cleanerd/swap/agent_swap.py",
         "if error.code == LOG_DIR_FAILED:",
         "if error.code == LOG_DIR_FAILED and not error.done:",
-        ("tests/swap/test_live_answers.py::test_the_broker_gives_it_up_for_a_swap",),
+        ("tests/swap/test_live_answers.py::test_the_broker_takes_it_offline_for_a_swap",),
     ),
     Mutant(
         "a-live-swap-on-top-of-one-that-stopped-half-way",
@@ -139,7 +139,7 @@ NAMES = (
         "cleanerd/swap/group_swap.py",
         "    if not left or not files.keeps_others_out():",
         "    if not left:",
-        ("tests/swap/test_recover.py::test_staging_of_a_killed_spark_driver_goes_with_the_next_claim",),
+        ("tests/swap/test_recover.py::test_the_next_claim_removes_staging_of_a_killed_spark_driver",),
     ),
     Mutant(
         "what-a-killed-spark-left-stays-a-day",
@@ -147,6 +147,6 @@ NAMES = (
         "cleanerd/swap/recover.py",
         "    if found.unknown:\n        drop_work(files, names_staged(files))\n",
         "",
-        ("tests/swap/test_recover.py::test_staging_of_a_killed_spark_driver_goes_with_the_next_claim",),
+        ("tests/swap/test_recover.py::test_the_next_claim_removes_staging_of_a_killed_spark_driver",),
     ),
 )

@@ -56,7 +56,7 @@ REPLACING = (
         "cleanerd/swap/kept_segments.py",
         'f"probe-{secrets.token_hex(8)}"',
         '"probe"',
-        ("tests/swap/test_backup_limits.py::test_many_ask_at_once_whether_it_can_be_written",),
+        ("tests/swap/test_backup_limits.py::test_concurrent_checks_whether_the_directory_is_writable",),
     ),
     Mutant(
         "last-segment-speaks-for-all",
@@ -64,7 +64,7 @@ REPLACING = (
         "cleanerd/state/first_dirty_offset.py",
         "if output is not None and output.base >= log.segments[0].base:",
         "if False:",
-        ("tests/swap/test_put_back.py::test_a_volume_put_back_to_a_snapshot",),
+        ("tests/swap/test_put_back.py::test_a_volume_restored_from_a_snapshot",),
     ),
     Mutant(
         "staged-clean-point-believed",
@@ -72,7 +72,7 @@ REPLACING = (
         "cleanerd/swap/apply_staged.py",
         "return min(ready.clean_to, max(manifest.bound, found.proven_offset))",
         "return ready.clean_to",
-        ("tests/swap/test_written_by_others.py::test_a_log_truncated_below_its_clean_point",),
+        ("tests/swap/test_written_by_others.py::test_a_log_truncated_below_its_checkpoint",),
     ),
     Mutant(
         "journal-believed-for-its-checksum",
@@ -202,7 +202,7 @@ REPLACING = (
         "cleanerd/swap/undo.py",
         "            refuse_unfinished(files, files.names())  # U-34\n",
         "",
-        ("tests/swap/test_undo.py::test_nothing_is_put_back_on_top_of_what_is_in_doubt",),
+        ("tests/swap/test_undo.py::test_undo_stops_at_an_unfinished_swap",),
     ),
     Mutant(
         "apply-forgets-what-it-kept-before-the-crash",
@@ -242,7 +242,7 @@ REPLACING = (
         "cleanerd/swap/kept_segments.py",
         "return found in (self, java)",
         "return found == self",
-        ("tests/swap/test_keep_live.py::test_kept_and_put_back",),
+        ("tests/swap/test_keep_live.py::test_live_swapped_segments_are_restored",),
     ),
     Mutant(
         "what-is-kept-goes-under-an-undo",

@@ -95,7 +95,7 @@ RULES_MEMORY = (
         "",
         (
             "tests/swap/test_rules_remembered_first.py::test_killed_between_two_groups",
-            "tests/swap/test_rules_remembered_first.py::test_nothing_is_replaced_when_the_rules_cannot_be_remembered",
+            "tests/swap/test_rules_remembered_first.py::test_no_segment_is_replaced_if_the_strategy_cannot_be_stored",
         ),
     ),
     Mutant(
@@ -112,7 +112,7 @@ RULES_MEMORY = (
         "cleanerd/state/cleaner_checkpoint.py",
         "            raise machine_error(error)(what, where=str(path), hint=hint) from error\n",
         "            return\n",
-        ("tests/swap/test_rules_remembered_first.py::test_nothing_is_replaced_when_the_rules_cannot_be_remembered",),
+        ("tests/swap/test_rules_remembered_first.py::test_no_segment_is_replaced_if_the_strategy_cannot_be_stored",),
     ),
     Mutant(
         "kafkas-rules-need-a-memory",
@@ -120,7 +120,7 @@ RULES_MEMORY = (
         "cleanerd/state/cleaner_checkpoint.py",
         "        if rules == KAFKAS_FINGERPRINT:\n            return\n",
         "",
-        ("tests/swap/test_rules_remembered_first.py::test_known_rules_need_no_state_directory",),
+        ("tests/swap/test_rules_remembered_first.py::test_known_strategies_need_no_state_directory",),
     ),
     Mutant(
         "a-directorys-time-tells-of-every-change",

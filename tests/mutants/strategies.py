@@ -42,7 +42,7 @@ STRATEGIES = (
         "cleanerd/swap/hidden_writes.py",
         "            OF_THE_LOG,\n",
         "            0,\n",
-        (f"{HIDDEN}::test_what_hides_nothing_is_undone",),
+        (f"{HIDDEN}::test_an_undo_that_hides_no_record_is_done",),
     ),
     Mutant(
         "no-time-taken-over-in-the-clean-part",
@@ -259,7 +259,7 @@ STRATEGIES = (
         "cleanerd/state/first_dirty_offset.py",
         "return kafka_offset not in {point.offset, point.checkpoint}",
         "return kafka_offset != point.checkpoint",
-        ("tests/swap/test_offline.py::test_our_own_word_does_not_outlive_the_log",),
+        ("tests/swap/test_offline.py::test_cleanerds_checkpoint_does_not_outlive_the_log",),
     ),
     Mutant(
         "what-the-brokers-cleaner-said-long-ago-believed",
@@ -278,7 +278,7 @@ STRATEGIES = (
         "cleanerd/state/first_dirty_offset.py",
         "return point.offset if news is None else max(news, point.offset)",
         "return point.offset if said is None else max(said, point.offset)",
-        (f"{STALE}::test_a_disbelieved_checkpoint_stays_disbelieved",),
+        (f"{STALE}::test_a_rejected_checkpoint_stays_rejected",),
     ),
     Mutant(
         "waits-for-a-deleted-record-and-nobody-looks-again",
@@ -310,7 +310,7 @@ STRATEGIES = (
         "cleanerd/swap/live_swap.py",
         "return stored is None or stored < offset or offset < stored == before.cleaner_offset",
         "return stored is None or stored < offset",
-        (f"{STALE}::test_a_disbelieved_checkpoint_entry_is_lowered",),
+        (f"{STALE}::test_a_rejected_checkpoint_entry_is_lowered",),
     ),
     Mutant(
         "what-the-brokers-cleaner-said-meanwhile-is-taken-back",
@@ -318,7 +318,7 @@ STRATEGIES = (
         "cleanerd/swap/live_swap.py",
         "return stored is None or stored < offset or offset < stored == before.cleaner_offset",
         "return stored != offset",
-        (f"{STALE}::test_a_checkpoint_raised_during_the_round_stays",),
+        (f"{STALE}::test_a_checkpoint_raised_during_the_cleaning_stays",),
     ),
     Mutant(
         "verify-knows-offsets-alone",

@@ -14,7 +14,7 @@ UNDOING = (
         "cleanerd/swap/apply_staged.py",
         "rollback_on_error(partial(abandon, files, keep_ready=True))",
         "rollback_on_error(partial(abandon, files))",
-        ("tests/swap/test_apply_ended.py::test_goes_on_with_the_next_group",),
+        ("tests/swap/test_apply_ended.py::test_apply_continues_with_the_next_group",),
     ),
     Mutant(
         "a-plan-of-which-a-part-was-undone-waits",
@@ -22,7 +22,7 @@ UNDOING = (
         "cleanerd/swap/recover.py",
         "        for manifest in left.ready if left.rolled_back else ():\n",
         "        for manifest in ():\n",
-        ("tests/swap/test_apply_ended.py::test_a_group_that_was_undone_takes_its_plan_with_it",),
+        ("tests/swap/test_apply_ended.py::test_rolling_back_a_group_removes_its_plan",),
     ),
     Mutant(
         "undo-under-what-was-cleaned-above",
@@ -30,7 +30,7 @@ UNDOING = (
         UNDO,
         "    above = None if point is None else _later_segment(point, entry)\n",
         "    above = None\n",
-        (f"{ORDER}::test_a_cleaning_above_took_the_marker",),
+        (f"{ORDER}::test_a_cleaning_above_removed_the_marker",),
     ),
     Mutant(
         "first-dirty-forgets-what-it-wrote-last",
@@ -38,7 +38,7 @@ UNDOING = (
         "cleanerd/swap/record_outcome.py",
         "    if last_base is None and output is not None:\n",
         "    if output is not None:\n",
-        (f"{ORDER}::test_a_cleaning_above_took_the_marker",),
+        (f"{ORDER}::test_a_cleaning_above_removed_the_marker",),
     ),
     Mutant(
         "undo-refuses-for-what-was-put-above-before",

@@ -1,4 +1,4 @@
-"""A fresh partition for every test."""
+"""A new partition for every test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.swap.staged_partition import Scene, build
+from tests.swap.staged_partition import StagedPartition, build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,14 +18,14 @@ _MEMORY = Path("/dev/shm")  # noqa: S108 - hundreds of swaps with all their flus
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    """Two groups staged, nothing swapped."""
+def partition(tmp_path: Path) -> StagedPartition:
+    """Two staged groups, none swapped."""
     return build(tmp_path / "t-0")
 
 
 @pytest.fixture
 def memory_path() -> Iterator[Path]:
-    """An empty directory in memory where there is one."""
+    """An empty directory in a memory file system, if there is one."""
     directory = Path(tempfile.mkdtemp(prefix="cleanerd-apply-", dir=_MEMORY if _MEMORY.is_dir() else None))
     yield directory
     shutil.rmtree(directory)

@@ -1,4 +1,4 @@
-"""What the tests of the live path share: a log directory, a stand-in for the agent, and a round beside it."""
+"""Helpers for the live tests: a log directory, a stand-in for the agent, and a cleaning beside it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def running(root: Path, partition: Partition | None = None) -> Iterator[FakeAgen
 
 @contextmanager
 def held(root: Path) -> Iterator[None]:
-    """``.lock`` is somebody else's, for everybody in this process too."""
+    """Another process holds ``.lock``, so every lock attempt of this process fails, too."""
     descriptor = os.open(root / ".lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
@@ -85,7 +85,7 @@ def clean_beside(
     progress: Progress | None = None,
     broker_type: type[SwappingBroker] = SwappingBroker,
 ) -> CleaningResult:
-    """One round."""
+    """Clean once."""
     root = agent.log_dir
     log_dir = read_log_dir(root)
     with broker_type(agent.socket_path, patience, sources) as broker:
@@ -103,7 +103,7 @@ def content(root: Path) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 def leftovers(root: Path) -> list[str]:
-    """Names that should not be there."""
+    """Names that must not remain."""
     return sorted(
         path.name
         for path in (root / NAME).rglob("*")
@@ -111,8 +111,8 @@ def leftovers(root: Path) -> list[str]:
     )
 
 
-def offline_twin(root: Path, partition: Partition | None = None) -> list[tuple[int, bytes | None, bytes | None]]:
-    """What the offline way leaves of the same log."""
+def cleaned_offline(root: Path, partition: Partition | None = None) -> list[tuple[int, bytes | None, bytes | None]]:
+    """The result of an offline cleaning of the same log."""
     twin = root.parent / "twin"
     make_log_dir(twin, {NAME: partition or two_groups()})
     assert clean(twin, force(), TOPIC, state=root.parent / "twin-state").outcome == "cleaned"
@@ -121,7 +121,7 @@ def offline_twin(root: Path, partition: Partition | None = None) -> list[tuple[i
 
 @contextmanager
 def stopped(root: Path) -> Iterator[LockedDir]:
-    """The broker was stopped cleanly."""
+    """A broker that stopped cleanly."""
     (root / CLEAN_SHUTDOWN).touch()
     with LogDirLock.acquire(root, settle_seconds=0) as lock:
         yield LockedDir(read_log_dir(root), lock, StateStore(root.parent / "state"), resources())

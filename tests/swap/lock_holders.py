@@ -1,4 +1,4 @@
-"""Other processes that lock and open what the tests want to have."""
+"""Other processes that hold the locks and open the files of a test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ sys.stdin.read()
 
 @contextmanager
 def answering(command: list[str]) -> Iterator[str]:
-    """Run ``command`` until the block ends; gives the first line that it printed."""
+    """Run ``command`` until the block ends; yields the first line of its output."""
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdin is not None
@@ -43,20 +43,20 @@ def answering(command: list[str]) -> Iterator[str]:
 
 @contextmanager
 def python(program: str, *arguments: str | Path) -> Iterator[str]:
-    """A Python process that says something and waits for its input to end."""
+    """A Python process that prints a line and waits for the end of its input."""
     with answering([sys.executable, "-c", program, *map(str, arguments)]) as answer:
         yield answer
 
 
 @contextmanager
 def record_lock(path: Path) -> Iterator[str]:
-    """A process that tries to take the POSIX record lock that Java takes: ``locked`` or ``busy``."""
+    """A process that tries to take the same POSIX record lock as Java: ``locked`` or ``busy``."""
     with python(_RECORD_LOCK, path) as answer:
         yield answer
 
 
 @contextmanager
 def java_lock(path: Path, *segments: Path) -> Iterator[str]:
-    """The real thing: ``FileChannel.tryLock``, with ``segments`` open for reading and writing."""
+    """A JVM with ``FileChannel.tryLock``, and ``segments`` open for reading and writing."""
     with answering(["java", "-Xmx64m", "-XX:+UseSerialGC", str(_JAVA), str(path), *map(str, segments)]) as answer:
         yield answer

@@ -1,4 +1,4 @@
-"""What the tests of the offline path share: a small log with two groups to swap, and who asks for what."""
+"""Helpers for the offline tests: a small log with two groups to swap, and the command's settings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def batch(base: int, *entries: tuple[str | None, str | None]) -> bytes:
 
 
 def two_groups() -> Partition:
-    """Two segments that change, a large one between them that does not, and the newest value of every key."""
+    """Two segments that change, a large unchanged one between them, and the latest value of every key."""
     large = batch(4, ("big", "x" * 3000))
     logs = {
         0: batch(0, ("a", "1"), ("b", "1"), ("c", "1")),

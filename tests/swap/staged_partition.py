@@ -1,4 +1,4 @@
-"""A small partition with two staged groups. Its bytes mean nothing: the swap moves files, it does not read them."""
+"""A small partition with two staged groups. Its bytes are arbitrary: the swap moves files without reading them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ GROUPS = {0: (20, (0, 10)), 30: (50, (30, 40))}
 
 
 class OpenLock:
-    """A lock that nobody takes away; counts how often it was looked at."""
+    """A lock that is always held; counts its checks."""
 
     def __init__(self) -> None:
         self.checks = 0
@@ -59,8 +59,8 @@ class OpenLock:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """The partition directory ``path`` and what the groups are."""
+class StagedPartition:
+    """The partition directory ``path`` and the two groups."""
 
     path: Path
     groups: tuple[ManifestGroup, ...]
@@ -83,15 +83,15 @@ class Scene:
         )
 
     def swap(self, files: PartitionFiles, *, groups: Sequence[ManifestGroup] | None = None) -> None:
-        """All groups, one after the other, then the staging directory is removed."""
+        """Swap all groups in order, then remove the staging directory."""
         chosen = self.groups if groups is None else groups
         for group in chosen:
             swap_group(files, PLAN, group, Journal(files, PLAN), OpenLock(), source_files=source_files(files, group))
         finish_plan(files, PLAN)
 
 
-def build(path: Path) -> Scene:
-    """Write the partition and stage both groups with their manifest."""
+def build(path: Path) -> StagedPartition:
+    """Write the partition, and stage both groups with their manifest."""
     path.mkdir(parents=True)
     for base, kinds in OLD.items():
         for kind in kinds:
@@ -107,11 +107,11 @@ def build(path: Path) -> Scene:
             (path / staged_name(PLAN, base, kind)).write_bytes(content)
             files[kind] = FileFact(len(content), crc32c(np.frombuffer(content, np.uint8)))
         groups.append(ManifestGroup(base, end, sources, files))
-    scene = Scene(path, tuple(groups))
+    partition = StagedPartition(path, tuple(groups))
     descriptor = os.open(staging, os.O_RDONLY)
-    write_manifest(descriptor, scene.manifest(groups))
+    write_manifest(descriptor, partition.manifest(groups))
     os.close(descriptor)
-    return scene
+    return partition
 
 
 def old_bytes(base: int, kind: str) -> bytes:
@@ -123,7 +123,7 @@ def new_bytes(base: int, kind: str) -> bytes:
 
 
 def source_files(files: PartitionFiles, group: ManifestGroup) -> dict[int, list[str]]:
-    """What stands there for each source of ``group``."""
+    """The content of every source file of ``group``."""
     places = [(name, parse_file_name(name)) for name in sorted(files.names())]
     return {
         source: [name for name, place in places if place is not None and place[0] == source] for source in group.sources
@@ -131,7 +131,7 @@ def source_files(files: PartitionFiles, group: ManifestGroup) -> dict[int, list[
 
 
 def expected(swapped: Sequence[int]) -> dict[str, bytes]:
-    """Every file of the partition directory when just these groups are new and all is tidy."""
+    """Every file of the partition directory once exactly these groups are new and all leftovers are removed."""
     files = {"leader-epoch-checkpoint": b"0\n0\n"}
     gone = {source: base for base in swapped for source in GROUPS[base][1]}
     for base, kinds in OLD.items():
@@ -144,7 +144,7 @@ def expected(swapped: Sequence[int]) -> dict[str, bytes]:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """Every file under ``path``; a directory shows as a name that ends in a slash."""
+    """Every file under ``path``; a directory's name ends in a slash."""
     return {
         str(inner.relative_to(path)) + ("/" if inner.is_dir() else ""): b"" if inner.is_dir() else inner.read_bytes()
         for inner in sorted(path.rglob("*"))

@@ -1,4 +1,4 @@
-"""An apply that is ended between two groups, by a time limit or by a disk, goes on with the next one (X-20, S-26)."""
+"""An apply that stops between two groups, by a time limit or a disk error, continues with the next one (X-20, S-26)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def applied(path: Path) -> CleaningResult:
 
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, base: int, how: BaseException) -> None:
-    """``how`` comes just before the group ``base`` is swapped."""
+    """Run ``how`` just before the group ``base`` is swapped."""
 
     def swap(files: object, plan: object, group: object, *more: object, **named: object) -> None:
         if group.base == base:  # type: ignore[attr-defined]
@@ -60,8 +60,10 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, base: int, how: BaseException) -> N
 
 
 @pytest.mark.parametrize("how", [KeyboardInterrupt(), NoSpaceError("no room")], ids=["a signal", "a full disk"])
-def test_goes_on_with_the_next_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: BaseException) -> None:
-    """The hook has a time limit: what is left of its plan is not thrown away, and the log is clean in the end."""
+def test_apply_continues_with_the_next_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: BaseException
+) -> None:
+    """After the hook's time limit the rest of the plan is kept, and finally the log is clean."""
     path = staged(tmp_path)
     with monkeypatch.context() as patch:
         fail_at(patch, 5, how)
@@ -78,8 +80,8 @@ def test_goes_on_with_the_next_group(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not (path / NAME / ".kstage").exists()
 
 
-def test_a_group_that_was_undone_takes_its_plan_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its staged files are gone: the plan can never be applied, so nobody has to find that out at the next start."""
+def test_rolling_back_a_group_removes_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its staged files are gone, so the plan can never be applied: it is removed at once."""
     path = staged(tmp_path)
     real = Journal.begin
 

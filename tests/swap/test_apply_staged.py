@@ -1,4 +1,7 @@
-"""Applying a staged plan, failing or killed at every step: old or new, and the next apply finishes or drops it."""
+"""Applying a staged plan, with a failure or kill at every step.
+
+Every group is old or new, and the next apply completes the plan or drops it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [False, True])
 def test_every_step(injector: Injector, kills: bool) -> None:
-    """S-28, X-20: a second apply goes on where the first was cut short, or drops what it undid; nothing between."""
+    """S-28, X-20: a second apply continues after the interruption, or drops a group that it rolled back."""
     applied_later = 0
     for step in range(200):
         with scratch() as root:

@@ -1,4 +1,4 @@
-"""U-33: the file that tells a JVM of an attach lies in the process's own directory, where its user plants names."""
+"""U-33: the attach file of a JVM is in the process's own directory, where its user can plant names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = needs_root
 
 @contextmanager
 def process(directory: Path) -> Iterator[Jvm]:
-    """One of uid 1000 that works in ``directory``; no JVM, but nobody is signalled here."""
+    """A process of uid 1000 with this working directory; not a JVM, and the test sends it no signal."""
     directory.mkdir()
     os.chown(directory, OWNER, OWNER)
     with subprocess.Popen([sys.executable, "-c", "input()"], cwd=directory, stdin=subprocess.PIPE) as child:
@@ -39,7 +39,7 @@ def process(directory: Path) -> Iterator[Jvm]:
 
 
 def attach_file(jvm: Jvm) -> Path:
-    """Make it, in a thread: a pipe that nobody reads held it for ever."""
+    """Create the attach file in a thread: a pipe without a reader would block it."""
     found: list[Path] = []
 
     def make() -> None:
@@ -61,9 +61,9 @@ def attach_file(jvm: Jvm) -> Path:
 
 @pytest.mark.parametrize("what", PLANTS)
 def test_a_planted_attach_file_is_not_followed(tmp_path: Path, what: str) -> None:
-    """It was opened, and given to the process's user: a hard link to a file of root's, or a pipe that kept us for ever.
+    """It was opened and given to the process's user: a hard link to root's file, or a pipe that blocked cleanerd.
 
-    The file is made in ``/tmp`` then.
+    Now cleanerd creates the file in ``/tmp`` instead.
     """
     victim = Victim.under(tmp_path)
     before = victim.state()
@@ -77,15 +77,15 @@ def test_a_planted_attach_file_is_not_followed(tmp_path: Path, what: str) -> Non
 
 @pytest.mark.parametrize("left", [False, True])
 def test_the_attach_file_is_made_and_removed(tmp_path: Path, left: bool) -> None:
-    """Also where one that was killed left a file."""
+    """Also if a killed cleanerd left the file."""
     with process(tmp_path / "work") as jvm:
         if left:
             (tmp_path / "work" / f".attach_pid{jvm.inner_pid}").touch()
         assert attach_file(jvm).parent == tmp_path / "work"
 
 
-def test_a_socket_of_another_service_is_not_spoken_to(tmp_path: Path) -> None:
-    """A link in the place of the JVM's socket."""
+def test_a_socket_of_another_service_is_not_used(tmp_path: Path) -> None:
+    """The JVM's socket is replaced by a link."""
     link = tmp_path / "java_pid"
     plant(tmp_path / "service", "socket", Victim.under(tmp_path))
     link.symlink_to(tmp_path / "service")
@@ -112,7 +112,10 @@ def test_a_socket_of_another_service_is_not_spoken_to(tmp_path: Path) -> None:
     ],
 )
 def test_a_java_that_is_too_old(tmp_path: Path, release: str | None, refused: str | None) -> None:
-    """A-01: the JVM's own file tells which Java it is; loaded there the agent would only fail. No file says nothing."""
+    """A-01: the JVM's own file shows its Java version, with which the agent could only fail.
+
+    Without the file, no error.
+    """
     if release is not None:
         (tmp_path / "release").write_text(release, encoding="latin-1")
     jvm = Jvm(os.getpid(), OWNER, OWNER, os.getpid(), catches_quit=True, home=str(tmp_path))

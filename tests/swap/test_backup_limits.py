@@ -1,4 +1,4 @@
-"""How long and how much is kept (S-40): the oldest goes first, and nothing but what was kept."""
+"""Age and size limits of replaced segments (S-40): the oldest are removed first, and no other files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EVERYTHING = 1 << 62
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """One cleaning that was kept."""
+    """One cleaning whose replaced segments were kept."""
     with scratch() as path:
         (path / "kept").mkdir()
         make_log_dir(path / "logs", {"orders-0": dirty(), "other-0": good()})
@@ -56,7 +56,7 @@ def aged(root: Path, cleaned_ms: int) -> KeptEntry:
 
 
 def more(root: Path, number: int, cleaned_ms: int) -> KeptEntry:
-    """Another one like it; its segments are the same files under further names."""
+    """Another such entry; its segments are hard links of the same files."""
     first = kept_segments(root).entries()[0]
     plan = f"20260101t000000-{number:08x}"
     old, new = root / "kept" / first.plan, root / "kept" / plan
@@ -82,7 +82,7 @@ def plans(root: Path) -> list[str]:
 
 
 def test_entries_beyond_the_age_limit_are_removed(root: Path) -> None:
-    """Longer than the limit, not as long."""
+    """Older than the limit, and younger."""
     assert sweep(root, NOW).forgotten == 0
     assert keys(root / "logs" / "orders-0") != DIRTY
     kept = sweep(root, NOW - 1)
@@ -92,21 +92,21 @@ def test_entries_beyond_the_age_limit_are_removed(root: Path) -> None:
 
 
 def test_a_clock_that_went_back(root: Path) -> None:
-    """What was kept in the future is not old."""
+    """Segments kept in the future are not old."""
     aged(root, NOW + 1_000_000)
     assert sweep(root, 0).forgotten == 0
     assert undo_last(root).outcome == "undone"
 
 
 def test_a_clock_that_went_back_for_good(root: Path) -> None:
-    """U-42: what was kept in a year that will be is too old when the daemon has known it for as long as it may be."""
+    """U-42: an entry dated in the future is too old once the daemon has known it for the age limit."""
     aged(root, NOW + 1_000_000_000)
     known: dict[str, KeptSize] = {}
     assert [sweep(root, 100, steady_ms=at, known=known).forgotten for at in (5, 105, 106)] == [0, 0, 1]
 
 
 def test_the_oldest_entries_beyond_the_size_limit_are_removed(root: Path) -> None:
-    """The oldest first, and all below one that went: they could never be put back."""
+    """The oldest first, with all entries below a removed one: they could never be restored."""
     size = aged(root, 1).kept_bytes
     middle, last = more(root, 2, 2), more(root, 3, 3)
     assert sweep(root, NOW, 3 * size).forgotten == 0
@@ -120,7 +120,7 @@ def test_the_oldest_entries_beyond_the_size_limit_are_removed(root: Path) -> Non
 
 
 def test_an_entry_in_use_is_not_removed(root: Path) -> None:
-    """An undo that links from it, a cleaning that puts into it; the next sweep comes by."""
+    """An undo that links from it, or a cleaning that adds to it; the next sweep removes it."""
     with PartitionFiles(root / "logs" / "orders-0") as files:
         files.claim()
         assert sweep(root, 0).forgotten == 0
@@ -129,7 +129,7 @@ def test_an_entry_in_use_is_not_removed(root: Path) -> None:
 
 
 def test_entries_outside_the_daemons_directory_are_not_removed(root: Path) -> None:
-    """Kept by hand in another directory, or of another log directory; U-33: whatever an entry says of where."""
+    """Entries in another directory or of another log directory; U-33: whatever path an entry names."""
     first = aged(root, 0)
     (root / "mine").mkdir()
     assert prune_kept(
@@ -141,8 +141,8 @@ def test_entries_outside_the_daemons_directory_are_not_removed(root: Path) -> No
 
 
 @pytest.mark.parametrize("topic", ["../../precious", "..", "orders-0/../../precious"])
-def test_no_name_leads_out_of_it(root: Path, topic: str) -> None:
-    """U-33: an entry that somebody wrote with care."""
+def test_names_cannot_leave_the_directory(root: Path, topic: str) -> None:
+    """U-33: an entry with hostile names."""
     precious = root / "precious-0"
     precious.mkdir()
     (precious / f"{0:020d}.log").write_text("mine")
@@ -157,8 +157,8 @@ def test_no_name_leads_out_of_it(root: Path, topic: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("step", range(8))
-def test_killed_while_it_forgets(root: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    """The files, then the entry: whatever is left goes the next time, and undo says that it cannot be undone."""
+def test_a_kill_while_an_entry_is_removed(root: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """The files go first, then the entry: the next sweep removes the rest, and undo reports that it is impossible."""
     real, turns = PartitionFiles._system_call, iter(range(100))
 
     def call(files: PartitionFiles, operation: Any) -> None:
@@ -167,7 +167,7 @@ def test_killed_while_it_forgets(root: Path, monkeypatch: pytest.MonkeyPatch, st
         real(files, operation)
 
     with monkeypatch.context() as patch:
-        # Killed at each system call in turn.
+        # kill it at each system call in turn
         patch.setattr(PartitionFiles, "_system_call", call)
         assert sweep(root, 0).problems == (("killed",) if plans(root) else ())
     if plans(root):
@@ -179,7 +179,7 @@ def test_killed_while_it_forgets(root: Path, monkeypatch: pytest.MonkeyPatch, st
     assert not list((root / "kept").rglob("*.log"))
 
 
-def test_one_that_cannot_be_removed_stops_no_other(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_that_cannot_be_removed_does_not_stop_others(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     more(root, 2, 2)
     real = kept_place.delete_kept
     stuck = plans(root)[0]
@@ -189,15 +189,15 @@ def test_one_that_cannot_be_removed_stops_no_other(root: Path, monkeypatch: pyte
             raise CleanerdError("as told")
         real(place, entry, log_dir)
 
-    # No file of root's own cannot be removed.
+    # even root can fail to remove a file
     monkeypatch.setattr(backup_limits, "delete_kept", forget)
     kept = sweep(root, 0)
     assert (kept.forgotten, kept.problems) == (1, ("as told",))
     assert plans(root) == [stuck]
 
 
-def test_many_ask_at_once_whether_it_can_be_written(tmp_path: Path) -> None:
-    """S-40: each of the daemon's workers asks before its round; nobody is in another's way, and nothing is left."""
+def test_concurrent_checks_whether_the_directory_is_writable(tmp_path: Path) -> None:
+    """S-40: each of the daemon's workers checks before its cleaning; they do not interfere, and leave no files."""
     (tmp_path / "state").mkdir()
     problems: list[str] = []
 
@@ -218,7 +218,7 @@ def test_many_ask_at_once_whether_it_can_be_written(tmp_path: Path) -> None:
 
 
 def test_an_entry_is_read_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S-40: the daemon looks every minute, and before each cleaning once the limit is reached."""
+    """S-40: the daemon checks every minute, and before each cleaning once the limit is reached."""
     for number in range(3):
         more(root, number, 1000 + number)
     read: list[str] = []
@@ -228,7 +228,7 @@ def test_an_entry_is_read_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> N
         read.append(plan)
         return real(segments, plan)
 
-    # How often it is read shows nowhere else.
+    # the number of reads is not visible in any output
     monkeypatch.setattr(KeptSegments, "entry", counted)
     known: dict[str, KeptSize] = {}
     first = sweep(root, 1 << 40, known=known)
@@ -249,7 +249,7 @@ def test_an_entry_is_read_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_entry_of_a_newer_release_is_left_alone(root: Path) -> None:
-    """It stays, counts for nothing, and the limits hold for all else: a daemon went back by a release."""
+    """It stays and is ignored, and the limits apply to all other entries: the daemon was downgraded."""
     newer = root / "state" / "trash" / "20270101t000000-0123abcd.json"
     newer.write_text('{"format": 2}\n')
     found = kept_segments(root)
@@ -266,8 +266,8 @@ def test_an_entry_of_a_newer_release_is_left_alone(root: Path) -> None:
 
 @pytest.mark.long
 def test_as_many_segments_as_a_plan_can_name(root: Path) -> None:
-    """S-40: with the longest numbers; what could not be read could not be undone, nor let go."""
-    segments = 97_000  # as MAX_MANIFEST_BYTES has it
+    """S-40: with the longest numbers; an entry that cannot be read could be neither undone nor removed."""
+    segments = 97_000  # within MAX_MANIFEST_BYTES
     identity = FileIdentity(2**32 - 1, 2**64 - 1, 2**63 - 1)
     files: dict[FileKind, FileIdentity] = dict.fromkeys(("log", "index", "timeindex", "txnindex"), identity)
     first = 2**62

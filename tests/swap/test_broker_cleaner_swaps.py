@@ -1,7 +1,7 @@
-"""A broker's cleaner swaps a segment between two phases of a round: planned again, then left alone (D-06).
+"""The broker's cleaner swaps a segment between two phases of a cleaning: cleanerd plans again, then skips (D-06).
 
-The same outcome offline, staged and live: nothing is quarantined, nothing fails, and what was decided about the old
-file is never carried out on the new one.
+Offline, staged and live the outcome is the same: no quarantine, no failure, and a decision about the old file is never
+applied to the new one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def root() -> Iterator[Path]:
 
 
 def round_of(way: str, root: Path, decided: Callable[[], object]) -> CleaningResult:
-    """One round over :func:`two_groups`, by that way. ``decided`` is called when all is decided."""
+    """Clean :func:`two_groups` once in that way. ``decided`` is called after the decision."""
     progress = AfterDecision(decided)
     if way == "live":
         with running(root) as agent:
@@ -55,9 +55,9 @@ def round_of(way: str, root: Path, decided: Callable[[], object]) -> CleaningRes
 
 
 def other_segment(root: Path, number: int) -> None:
-    """What Kafka's cleaner makes of segment 0: fewer records, the same time, another file of the same name.
+    """Segment 0 as Kafka's cleaner writes it: fewer records, the same time, another file of the same name.
 
-    The first bit that was decided says "goes"; here the first record is one that stays.
+    The first decision bit says "remove"; in the new file it would hit a retained record.
     """
     path = root / NAME / f"{0:020d}.log"
     status = path.stat()
@@ -70,7 +70,7 @@ def other_segment(root: Path, number: int) -> None:
 
 
 class Swapped:
-    """The first ``times`` rounds meet another segment 0 after the decision; ``met`` counts them."""
+    """In the first ``times`` attempts another segment 0 appears after the decision; ``met`` counts them."""
 
     def __init__(self, root: Path, times: int) -> None:
         self.met = 0
@@ -85,7 +85,7 @@ class Swapped:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_one_swap_of_the_broker_leads_to_a_new_plan(way: str, root: Path) -> None:
-    """It is planned again with what is there now; by the old bits a record that stays would have gone."""
+    """A new plan with the present files; by the old bits a retained record would be removed."""
     swapped = Swapped(root, 1)
     result = round_of(way, root, swapped)
     assert swapped.met == 1
@@ -95,8 +95,8 @@ def test_one_swap_of_the_broker_leads_to_a_new_plan(way: str, root: Path) -> Non
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_again_and_again(way: str, root: Path) -> None:
-    """Skipped, with the reason; no quarantine, and no exit code but 0."""
+def test_a_broker_that_always_swaps_first_is_skipped(way: str, root: Path) -> None:
+    """Skipped, with the reason; no quarantine, and exit code 0."""
     swapped = Swapped(root, 100)
     result = round_of(way, root, swapped)
     assert 1 < swapped.met < 10
@@ -111,7 +111,7 @@ def test_again_and_again(way: str, root: Path) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("raised", [_kernel.InvalidCallError("no such bit"), _kernel.KernelBugError("a panic")])
 def test_an_error_of_the_kernel_fails_one_partition(way: str, raised: Exception, root: Path) -> None:
-    """OP-10: an error of one partition with its reason, never an exception of whoever cleans."""
+    """OP-10: a kernel error fails one partition with its reason; it is not an exception of the whole command."""
 
     def refuses() -> None:
         raise raised
@@ -125,7 +125,7 @@ def test_an_error_of_the_kernel_fails_one_partition(way: str, raised: Exception,
 
 @pytest.mark.parametrize("way", WAYS)
 def test_no_memory(way: str, root: Path) -> None:
-    """U-38, OP-10: one partition has failed, without a quarantine; the others get their turn, and its memory back."""
+    """U-38, OP-10: one partition fails without quarantine; the others are cleaned, and its memory is released."""
 
     def refuses() -> None:
         raise MemoryError

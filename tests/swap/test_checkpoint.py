@@ -30,7 +30,7 @@ CHANGE = {TopicPartition("a", 0): 15, TopicPartition("c", 7): 5}
 
 
 def test_merged_with_the_lines_of_others(tmp_path: Path) -> None:
-    """S-50: a lost line would make the broker clean that partition again from its start."""
+    """S-50: without its line the broker would clean that partition again from the start."""
     (tmp_path / CHECKPOINT).write_bytes(OLD)
     merge_cleaner_checkpoint(tmp_path, CHANGE)
     assert (tmp_path / CHECKPOINT).read_bytes() == NEW
@@ -40,8 +40,8 @@ def test_merged_with_the_lines_of_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b""])
-def test_a_missing_or_empty_file_comes_into_being(tmp_path: Path, content: bytes | None) -> None:
-    """F-11: the broker creates it empty."""
+def test_a_missing_or_empty_file_is_created(tmp_path: Path, content: bytes | None) -> None:
+    """F-11: the broker creates an empty file."""
     if content is not None:
         (tmp_path / CHECKPOINT).write_bytes(content)
     write_cleaner_checkpoint(tmp_path, TopicPartition("a", 0), 15)
@@ -49,8 +49,8 @@ def test_a_missing_or_empty_file_comes_into_being(tmp_path: Path, content: bytes
 
 
 @pytest.mark.parametrize("damaged", [b"0\n3\na 0 10\n", b"1\n0\n", b"0\n1\na 0\n", b"\xff"])
-def test_a_damaged_file_is_refused_and_stays(tmp_path: Path, damaged: bytes) -> None:
-    """H-23: written over, the lines that could not be read would be lost for good."""
+def test_a_damaged_file_is_refused_and_kept(tmp_path: Path, damaged: bytes) -> None:
+    """H-23: overwriting it would lose the unreadable lines for good."""
     (tmp_path / CHECKPOINT).write_bytes(damaged)
     with pytest.raises(CorruptionError) as caught:
         write_cleaner_checkpoint(tmp_path, TopicPartition("a", 0), 15)
@@ -72,8 +72,8 @@ def test_owner_and_mode_are_the_brokers(tmp_path: Path, *, exists: bool) -> None
     assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (1234, 2345, 0o640)
 
 
-def test_a_stale_temporary_file_is_no_obstacle(tmp_path: Path) -> None:
-    """Left by a broker or by us, longer than what is written now."""
+def test_a_stale_temporary_file_is_overwritten(tmp_path: Path) -> None:
+    """A file of the broker or of cleanerd, longer than the new content."""
     (tmp_path / CHECKPOINT).write_bytes(OLD)
     (tmp_path / f"{CHECKPOINT}.tmp").write_bytes(b"x" * 1000)
     merge_cleaner_checkpoint(tmp_path, CHANGE)
@@ -88,7 +88,7 @@ def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_crash_leaves_the_old_or_the_new_file(tmp_path: Path) -> None:
-    """X-13: every prefix and every subset of what is uncertain."""
+    """X-13: every prefix and every subset of the uncertain writes."""
     (tmp_path / CHECKPOINT).write_bytes(OLD)
     start = State.read(tmp_path)
     with RecordingFiles(tmp_path) as files:

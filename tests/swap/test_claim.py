@@ -1,4 +1,4 @@
-"""One cleanerd a partition at a time, and nobody else can take that place (S-23, U-33)."""
+"""One cleanerd per partition at a time, and no other user can take its claim (S-23, U-33)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_lock_on_the_directory_stops_nobody(tmp_path: Path) -> None:
-    """Whoever may list a directory can lock it, with `flock DIR sleep infinity`."""
+def test_a_lock_on_the_directory_does_not_stop_cleanerd(tmp_path: Path) -> None:
+    """Any user who may list a directory can lock it, with `flock DIR sleep infinity`."""
     root = make_log_dir(tmp_path / "logs", {NAME: two_groups()})
     stranger = os.open(root / NAME, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -38,7 +38,7 @@ def test_a_lock_on_the_directory_stops_nobody(tmp_path: Path) -> None:
 
 @needs_root
 def test_only_the_owner_can_open_the_lock(tmp_path: Path) -> None:
-    """And the broker's user can, whoever made it."""
+    """The broker's user can open it as well, also if root created it."""
     tmp_path.chmod(0o755)
     (tmp_path / "t-0").mkdir()
     os.chown(tmp_path / "t-0", 1000, 1000)
@@ -52,12 +52,12 @@ def test_only_the_owner_can_open_the_lock(tmp_path: Path) -> None:
 
 
 def test_no_claim_file_is_left(tmp_path: Path) -> None:
-    """Not by whoever was killed either, once somebody else came by; what is staged stays."""
+    """The next cleanerd removes the claim of a killed one; staged files stay."""
     with PartitionFiles(tmp_path) as files:
         files.claim()
         files.mkdir(f"{STAGING}/20260101t000000-0123abcd")
     assert [path.name for path in (tmp_path / STAGING).iterdir()] == ["20260101t000000-0123abcd"]
-    (tmp_path / STAGING / CLAIM).touch()  # as a killed one leaves it
+    (tmp_path / STAGING / CLAIM).touch()  # as a killed cleanerd leaves it
     with PartitionFiles(tmp_path) as files:
         files.claim()
         files.rmdir(f"{STAGING}/20260101t000000-0123abcd")
@@ -65,7 +65,7 @@ def test_no_claim_file_is_left(tmp_path: Path) -> None:
 
 
 def test_is_claimed(tmp_path: Path) -> None:
-    """Asked without taking it."""
+    """Queried without taking it."""
     directory = os.open(tmp_path, os.O_RDONLY)
     try:
         assert not is_claimed(directory)
@@ -80,7 +80,7 @@ def test_is_claimed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [STAGING, f"{STAGING}/{CLAIM}"])
 @pytest.mark.parametrize("what", ["link", "fifo", "hard link"])
 def test_a_planted_claim_file_is_refused(tmp_path: Path, name: str, what: str) -> None:
-    """A clear refusal; the file that it leads to is as it was."""
+    """A clear refusal; the link's target is unchanged."""
     victim = tmp_path / "victim"
     victim.write_text("theirs")
     victim.chmod(0o640)
@@ -97,11 +97,11 @@ def test_a_planted_claim_file_is_refused(tmp_path: Path, name: str, what: str) -
     assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("theirs", 0o640)
 
 
-def test_one_at_a_time_whoever_comes_and_goes(tmp_path: Path) -> None:
-    """The file is removed by whoever gives it back, while others are about to lock it: never two at once."""
+def test_one_holder_at_a_time_under_contention(tmp_path: Path) -> None:
+    """Each holder removes the file at release, while others are about to lock it: never two holders at once."""
     inside, most, won, finished = 0, 0, 0, 0
     guard = threading.Lock()
-    # Who waits for the interpreter meets a lock that is held again and again.
+    # a thread that waits for the interpreter repeatedly finds the lock held
     deadline = time.monotonic() + PATIENCE_SECONDS
 
     def come_and_go() -> None:
@@ -126,14 +126,14 @@ def test_one_at_a_time_whoever_comes_and_goes(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert finished == len(threads), "nobody met anything but a lock that is held"
+    assert finished == len(threads), "every refusal came from a held lock"
     assert most == 1
     assert won > 100
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lock_that_is_removed_before_it_is_won(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was opened has no name any more: locking it keeps nobody out, who makes the next one."""
+    """The opened file has lost its name: locking it does not exclude the process that creates the next one."""
     real = claim._flock
     with PartitionFiles(tmp_path) as first, PartitionFiles(tmp_path) as second, PartitionFiles(tmp_path) as third:
         first.claim()
@@ -143,7 +143,7 @@ def test_a_lock_that_is_removed_before_it_is_won(tmp_path: Path, monkeypatch: py
             real(lock)
 
         with monkeypatch.context() as patch:
-            # Between the opening and the lock.
+            # between open and lock
             patch.setattr(claim, "_flock", late)
             second.claim()
         with pytest.raises(LogDirBusyError):
@@ -151,7 +151,7 @@ def test_a_lock_that_is_removed_before_it_is_won(tmp_path: Path, monkeypatch: py
 
 
 def test_a_partition_that_is_a_link(tmp_path: Path) -> None:
-    """Only what the operator named may lead elsewhere."""
+    """Only paths that the operator named may be links."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "t-0").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CleanerdError, match="cannot be opened: it is a symbolic link"):

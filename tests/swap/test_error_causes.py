@@ -1,4 +1,4 @@
-"""An error's cause decides what becomes of its partition, and nothing else does: not who works, nor the way (U-38)."""
+"""An error's cause alone decides what happens to its partition; command and swap method do not matter (U-38)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 FAILURES = Path(__file__).resolve().parents[2] / "docs" / "failures.md"
 PARTITION = TopicPartition("orders", 0)
 
-# class (and the agent's word): cause, outcome, whether the reason is remembered, exit code when nothing else was done
+# class (and the agent's code): cause, outcome, whether the reason is remembered, exit code without other work
 TABLE: dict[str, tuple[str, str, bool, int]] = {
     "CleanerdError": ("data", "quarantined", True, 1),
     "KernelError": ("data", "quarantined", True, 1),
@@ -79,7 +79,7 @@ TABLE: dict[str, tuple[str, str, bool, int]] = {
 
 
 def made(named: str) -> CleanerdError:
-    """An error of that class, as it may be raised anywhere."""
+    """An error of that class, as any module may raise it."""
     name, _, code = named.partition(" ")
     if code:
         code, _, operation = code.partition(" at ")
@@ -98,13 +98,13 @@ def made(named: str) -> CleanerdError:
 
 @contextmanager
 def raised(named: str, module: Any, name: str) -> Iterator[None]:
-    """``module.name`` raises it, every time."""
+    """Make ``module.name`` raise it, every time."""
 
     def raises(*_: object, **_more: object) -> None:
         raise made(named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, name, raises)  # a table of errors, which no log brings out all of
+        patch.setattr(module, name, raises)  # a table of errors that no log can trigger all of
         yield
 
 
@@ -168,7 +168,7 @@ def job_of(root: Path, kind: Kind, socket: Path | None = None) -> CleaningJob:
 
 
 def of_job(done: JobDone, named: str) -> CleaningResult:
-    """Its result; the daemon goes by the same: what is remembered is a failed job, with a time to try again."""
+    """Its result; the daemon uses the same: a remembered reason is a failed job with a retry time."""
     assert done.result is not None
     assert bool(done.failed) == TABLE[named][2]
     assert (done.retry is not None) == TABLE[named][2]
@@ -187,7 +187,7 @@ def daemon_cleans_live(root: Path, named: str) -> CleaningResult:
 
 
 def daemon_hands_over(root: Path, named: str) -> CleaningResult:
-    """What ``spark clean --json`` says of it, in a process of its own, comes to the same here."""
+    """The outcome that ``spark clean --json`` reports, in a process of its own, maps to the same result."""
     make_log_dir(root, {NAME: two_groups()})
 
     def command(_job: CleaningJob, settings: Path) -> list[str]:
@@ -222,7 +222,7 @@ def root() -> Iterator[Path]:
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.__name__)
 @pytest.mark.parametrize("named", TABLE)
 def test_every_error_in_every_mode(mode: Callable[[Path, str], CleaningResult], named: str) -> None:
-    """OP-10: cause, outcome, memory and exit code are the same wherever it is raised; the log is as it was."""
+    """OP-10: cause, outcome, memory and exit code are the same wherever it is raised; the log does not change."""
     cause, outcome, remembered, code = TABLE[named]
     with scratch() as path:
         root = path / "logs"
@@ -235,7 +235,7 @@ def test_every_error_in_every_mode(mode: Callable[[Path, str], CleaningResult], 
     assert (result.outcome, str(result.error.cause)) == (outcome, cause)
     assert bool(quarantines) == remembered
     assert all("as it is" in message or "no" in message for message in quarantines)
-    if mode is not daemon_hands_over:  # only the words of that process come over, and its cause
+    if mode is not daemon_hands_over:  # only the message and the cause of that process arrive
         assert exit_code([result]) == code
     assert result.to_json()["cause"] == cause
 
@@ -243,7 +243,7 @@ def test_every_error_in_every_mode(mode: Callable[[Path, str], CleaningResult], 
 @pytest.mark.parametrize("kind", ["observe", "horizons", "drop"])
 @pytest.mark.parametrize("named", TABLE)
 def test_jobs_that_clean_nothing(root: Path, kind: Kind, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is remembered of a cleaning is a failure of a look too; anything else passes."""
+    """An error that a cleaning remembers also fails a check of the daemon; any other is transient."""
     make_log_dir(root, {NAME: two_groups()})
     name = "refuse_unfinished" if kind == "drop" else "survey_log"
     with raised(named, run_job, name):
@@ -253,18 +253,18 @@ def test_jobs_that_clean_nothing(root: Path, kind: Kind, named: str, monkeypatch
 
 
 def test_every_class_is_in_the_table() -> None:
-    """A class that comes new has to say what it means."""
+    """A new class must have a row."""
 
     def below(kind: type[CleanerdError]) -> set[type[CleanerdError]]:
         return {kind}.union(*(below(each) for each in kind.__subclasses__()))
 
     ours = {kind.__name__ for kind in below(CleanerdError) if kind.__module__ == errors.__name__}
-    assert {named.partition(" ")[0] for named in TABLE} == ours - {"ReportedError"}  # which is of any cause
+    assert {named.partition(" ")[0] for named in TABLE} == ours - {"ReportedError"}  # this one may have any cause
 
 
 @pytest.mark.parametrize("cause", Cause)
-def test_the_page_says_the_same(cause: Cause) -> None:
-    """docs/failures.md has a row a cause: outcome, whether it is remembered, how soon it is tried again."""
+def test_the_docs_agree(cause: Cause) -> None:
+    """docs/failures.md has a row per cause: outcome, whether it is remembered, how soon cleanerd retries."""
     rows = [re.split(r"\s*\|\s*", line.strip("| \n")) for line in FAILURES.read_text().splitlines()]
     (row,) = [row for row in rows if row[0] == f"`{cause}`"]
     expected = CONSEQUENCES[cause]
@@ -277,7 +277,7 @@ def test_the_page_says_the_same(cause: Cause) -> None:
 
 
 def test_a_held_claim_is_busy(root: Path) -> None:
-    """Another cleanerd has the partition: nothing is wrong with it, and nothing is remembered."""
+    """Another cleanerd has the partition: not an error, and no reason is remembered."""
     from cleanerd.swap.files import PartitionFiles  # noqa: PLC0415 - here only
 
     make_log_dir(root, {NAME: two_groups()})

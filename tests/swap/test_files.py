@@ -1,4 +1,4 @@
-"""The seam: one descriptor, no way out of it, errors that name the file (S-23, H-18)."""
+"""The file operations: one directory descriptor, no path outside of it, errors that name the file (S-23, H-18)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def test_a_directory_that_is_renamed_away_stays_the_same_one(tmp_path: Path) -> None:
-    """H-18: a topic is deleted while we work: our files go with it, no ghost directory appears under the old name."""
+    """H-18: a topic is deleted during a cleaning.
+
+    Cleanerd's files go with the directory, and no directory appears under the old name.
+    """
     place = tmp_path / "t-0"
     place.mkdir()
     with PartitionFiles(place) as files:
@@ -33,8 +36,8 @@ def test_a_directory_that_is_renamed_away_stays_the_same_one(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", ""])
-def test_no_name_leads_out(tmp_path: Path, name: str) -> None:
-    """S-23: an absolute path would go past the descriptor without a word."""
+def test_names_cannot_leave_the_directory(tmp_path: Path, name: str) -> None:
+    """S-23: an absolute path would silently bypass the descriptor."""
     (tmp_path / "x").touch()
     with PartitionFiles(tmp_path) as files:
         for use in (files.read, files.stat, files.names, files.open, files.unlink, files.fsync):
@@ -46,7 +49,7 @@ def test_no_name_leads_out(tmp_path: Path, name: str) -> None:
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
-    """A link in a directory that a less trusted user owns must not lead a root process elsewhere."""
+    """A link in a less trusted user's directory must not redirect a root process."""
     outside = tmp_path / "outside"
     outside.write_bytes(b"theirs")
     inside = tmp_path / "t-0"
@@ -70,7 +73,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_errors_name_the_file_and_what_failed(tmp_path: Path) -> None:
-    """One line for an operator."""
+    """One line for the operator."""
     with PartitionFiles(tmp_path) as files, pytest.raises(CleanerdError) as caught:
         files.rename("missing.log", "x")
     assert str(caught.value) == f"{tmp_path / 'missing.log'}: cannot be renamed: No such file or directory"
@@ -78,7 +81,7 @@ def test_errors_name_the_file_and_what_failed(tmp_path: Path) -> None:
         PartitionFiles(tmp_path / "missing")
 
 
-def test_what_is_missing_is_none(tmp_path: Path) -> None:
+def test_missing_files_are_none(tmp_path: Path) -> None:
     with PartitionFiles(tmp_path) as files:
         assert files.read("missing") is None
         assert files.stat("missing") is None
@@ -86,8 +89,8 @@ def test_what_is_missing_is_none(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_written_files_have_the_owner_they_shall_have(tmp_path: Path) -> None:
-    """S-60: before anything is in them."""
+def test_written_files_get_their_owner(tmp_path: Path) -> None:
+    """S-60: set before the file has any content."""
     with PartitionFiles(tmp_path) as files:
         files.write("a", b"long content", FileOwner(1234, 2345, 0o640))
         files.write("a", b"short", FileOwner(1234, 2345, 0o600))
@@ -97,7 +100,7 @@ def test_written_files_have_the_owner_they_shall_have(tmp_path: Path) -> None:
 
 
 def test_every_change_goes_through_perform(tmp_path: Path) -> None:
-    """The seam has no second door: without `perform` nothing changes."""
+    """The only way to change files: without `perform`, no change."""
     (tmp_path / "a").write_bytes(b"a")
     (tmp_path / "d").mkdir()
 
@@ -126,7 +129,7 @@ def test_closing_twice(tmp_path: Path) -> None:
 
 
 def test_link_and_mkdir(tmp_path: Path) -> None:
-    """S-40: a further name for the same file, across directories; names cannot lead out of either."""
+    """S-40: another name for the same file, across directories; names cannot leave either directory."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "a" / "x").write_bytes(b"1")
@@ -144,7 +147,7 @@ def test_link_and_mkdir(tmp_path: Path) -> None:
 
 
 def test_claim(tmp_path: Path) -> None:
-    """One cleanerd a partition at a time, also inside one process; closing gives it back."""
+    """One cleanerd per partition at a time, also inside one process; closing releases the claim."""
     with PartitionFiles(tmp_path) as first, PartitionFiles(tmp_path) as second:
         first.claim()
         first.claim()

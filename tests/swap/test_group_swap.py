@@ -1,4 +1,4 @@
-"""The swap of a group: its order, its barriers, and what is left when a step fails (S-30 .. S-39)."""
+"""The swap of a group: its order, its barriers, and the state after a failed step (S-30 .. S-39)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cleanerd.swap.group_swap import finish_plan, retired_names, swap_group
 from cleanerd.swap.journal import Journal
 from cleanerd.swap.recover import recover
 from tests.support.failing_files import FailingFiles
-from tests.swap.staged_partition import GROUPS, PLAN, OpenLock, Scene, build, contents, expected, source_files
+from tests.swap.staged_partition import GROUPS, PLAN, OpenLock, StagedPartition, build, contents, expected, source_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,13 +29,13 @@ STAGING = staging_path(PLAN)
 
 
 def short(operation: FileOperation) -> str:
-    """One operation in a line, zeros left out."""
+    """One operation as one line, without zeros."""
     text = f"{operation.kind} {operation.name}" + (f" -> {operation.target}" if operation.target else "")
     return text.replace(STAGING, "S").replace(ZERO, "0").replace(TEN, "10")
 
 
-def test_the_directory_is_listed_once_a_group(scene: Scene) -> None:
-    """S-31: beside a group lie the files of all others; it was listed four times for each."""
+def test_the_directory_is_listed_once_a_group(partition: StagedPartition) -> None:
+    """S-31: the directory also has all other groups' files; cleanerd used to list it four times per group."""
     listed: list[str] = []
 
     class Listing(FailingFiles):
@@ -43,19 +43,19 @@ def test_the_directory_is_listed_once_a_group(scene: Scene) -> None:
             listed.extend(directory or ["."])
             return super().names(*directory)
 
-    group = scene.groups[0]
-    with Listing(scene.path) as files:
+    group = partition.groups[0]
+    with Listing(partition.path) as files:
         found = source_files(files, group)
         listed.clear()
         swap_group(files, PLAN, group, Journal(files, PLAN), OpenLock(), source_files=found)
     assert listed == ["."]
 
 
-def test_steps_and_barriers_in_their_order(scene: Scene) -> None:
+def test_steps_and_barriers_in_their_order(partition: StagedPartition) -> None:
     """S-31 .. S-38, step by step."""
-    group = scene.groups[0]
+    group = partition.groups[0]
     lock = OpenLock()
-    with FailingFiles(scene.path) as files:
+    with FailingFiles(partition.path) as files:
         swap_group(files, PLAN, group, Journal(files, PLAN), lock, source_files=source_files(files, group))
         done = [short(operation) for operation in files.done]
     retired = ["0.index", "0.log", "0.timeindex", "0.txnindex", "10.index", "10.log", "10.snapshot", "10.timeindex"]
@@ -90,78 +90,78 @@ def test_steps_and_barriers_in_their_order(scene: Scene) -> None:
     assert lock.checks == 1
 
 
-def test_all_groups_then_nothing_is_left(scene: Scene) -> None:
-    """S-39: outputs in place, sources and the snapshots of merged-away bases gone, no staging directory."""
-    with FailingFiles(scene.path) as files:
-        scene.swap(files)
-    assert contents(scene.path) == expected((0, 30))
+def test_swapping_all_groups_leaves_no_staged_files(partition: StagedPartition) -> None:
+    """S-39: outputs in place; sources, snapshots of merged bases and the staging directory are gone."""
+    with FailingFiles(partition.path) as files:
+        partition.swap(files)
+    assert contents(partition.path) == expected((0, 30))
 
 
-def test_the_snapshot_of_the_first_source_and_the_newest_one_stay(scene: Scene) -> None:
+def test_the_snapshot_of_the_first_source_and_the_newest_one_stay(partition: StagedPartition) -> None:
     """S-35, S-45."""
-    group = scene.groups[1]
-    names = set(contents(scene.path))
+    group = partition.groups[1]
+    names = set(contents(partition.path))
     assert file_name(40, ".snapshot") in retired_names(group, names)
     assert file_name(30, ".snapshot") not in retired_names(group, names)
     names -= {file_name(50, ".snapshot")}
     assert file_name(40, ".snapshot") not in retired_names(group, names), "now it is the newest of the log"
 
 
-def test_the_lock_is_checked_before_the_commit_point(scene: Scene) -> None:
-    """S-33: when the lock is gone nothing is renamed to .swap, and nobody tidies up in what is a broker's now."""
+def test_the_lock_is_checked_before_the_commit_point(partition: StagedPartition) -> None:
+    """S-33: after the lock is lost, no file is renamed to .swap, and cleanerd removes nothing from the broker's log."""
 
     class Gone:
         def check(self) -> None:
             raise LogDirBusyError("gone")
 
-    group = scene.groups[0]
-    with FailingFiles(scene.path) as files:
+    group = partition.groups[0]
+    with FailingFiles(partition.path) as files:
         found = source_files(files, group)
         with pytest.raises(LogDirBusyError):
             swap_group(files, PLAN, group, Journal(files, PLAN), Gone(), source_files=found)
         assert short(files.done[-1]) == "fsync_directory .kstage"
-    names = contents(scene.path)
+    names = contents(partition.path)
     assert not [name for name in names if name.endswith((".swap", ".deleted"))]
     assert len([name for name in names if name.endswith(".cleaned")]) == 4
     assert expected(()).items() <= names.items()
 
 
 @pytest.mark.parametrize("change", ["vanished", "appeared"])
-def test_other_source_files_than_planned_are_refused(scene: Scene, change: str) -> None:
-    """S-29: nothing is touched when a source's file vanished or appeared since the plan was made."""
-    group = scene.groups[0]
-    with FailingFiles(scene.path) as files:
+def test_other_source_files_than_planned_are_refused(partition: StagedPartition, change: str) -> None:
+    """S-29: no file is touched if a source file vanished or appeared since the plan."""
+    group = partition.groups[0]
+    with FailingFiles(partition.path) as files:
         found = source_files(files, group)
         if change == "vanished":
-            (scene.path / file_name(10, ".index")).unlink()
+            (partition.path / file_name(10, ".index")).unlink()
         else:
-            (scene.path / file_name(10, ".txnindex")).write_bytes(b"")
-        before = contents(scene.path)
+            (partition.path / file_name(10, ".txnindex")).write_bytes(b"")
+        before = contents(partition.path)
         with pytest.raises(StalePlanError, match=file_name(10, ".(index|txnindex)")):
             swap_group(files, PLAN, group, Journal(files, PLAN), OpenLock(), source_files=found)
         assert files.done == []
-    assert contents(scene.path) == before
+    assert contents(partition.path) == before
 
 
 def steps_of_a_whole_swap(directory: Path) -> int:
-    scene = build(directory / "count" / "t-0")
-    with FailingFiles(scene.path) as files:
-        scene.swap(files)
+    partition = build(directory / "count" / "t-0")
+    with FailingFiles(partition.path) as files:
+        partition.swap(files)
         return len(files.done)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_every_single_step_can_fail(memory_path: Path, number: int) -> None:
-    """S-31 .. S-39: after a failed step recovery makes every group old or new; nothing is lost or left over."""
+    """S-31 .. S-39: after a failed step recovery makes every group old or new; no data is lost, no file is left."""
     seen = []
     for failing in range(steps_of_a_whole_swap(memory_path)):
-        scene = build(memory_path / str(failing) / "t-0")
-        with FailingFiles(scene.path, failing, number) as files:
+        partition = build(memory_path / str(failing) / "t-0")
+        with FailingFiles(partition.path, failing, number) as files:
             with pytest.raises(CleanerdError) as caught:
-                scene.swap(files)
-            assert str(scene.path) in str(caught.value.where)
+                partition.swap(files)
+            assert str(partition.path) in str(caught.value.where)
             recover(files)
-        seen.append(swapped_in(scene))
+        seen.append(swapped_in(partition))
     assert seen == sorted(seen), "a later failure can only leave more groups new"
     assert set(seen) == {0, 1, 2}
 
@@ -174,77 +174,77 @@ def test_every_step_of_the_recovery_can_fail_too(memory_path: Path, every: int) 
         again = -1
         while True:
             again += 1
-            scene = build(memory_path / f"{failing}-{again}" / "t-0")
-            with FailingFiles(scene.path, failing, errno.EIO) as files, pytest.raises(CleanerdError):
-                scene.swap(files)
-            with FailingFiles(scene.path, again, errno.EIO) as files:
+            partition = build(memory_path / f"{failing}-{again}" / "t-0")
+            with FailingFiles(partition.path, failing, errno.EIO) as files, pytest.raises(CleanerdError):
+                partition.swap(files)
+            with FailingFiles(partition.path, again, errno.EIO) as files:
                 try:
                     recover(files)
                 except CleanerdError:
                     interrupted = True
                 else:
                     interrupted = False
-            with FailingFiles(scene.path) as files:
+            with FailingFiles(partition.path) as files:
                 recover(files)
-            swapped_in(scene)
+            swapped_in(partition)
             if not interrupted:
                 break
 
 
 @pytest.mark.slow
 def test_a_disk_that_goes_read_only_leaves_a_state_that_recovers_later(memory_path: Path) -> None:
-    """H-20 and the like: nothing can be done any more, recovery included; after the repair all is old or new."""
+    """H-20 and similar: no change is possible, recovery included; after the repair all is old or new."""
     for failing in range(steps_of_a_whole_swap(memory_path)):
-        scene = build(memory_path / str(failing) / "t-0")
-        with FailingFiles(scene.path, failing, errno.EROFS, lasting=True) as files:
+        partition = build(memory_path / str(failing) / "t-0")
+        with FailingFiles(partition.path, failing, errno.EROFS, lasting=True) as files:
             with pytest.raises(CleanerdError):
-                scene.swap(files)
+                partition.swap(files)
             done = len(files.done)
             with suppress(CleanerdError):
                 recover(files)
             assert len(files.done) == done
-        with FailingFiles(scene.path) as files:
+        with FailingFiles(partition.path) as files:
             recover(files)
-        swapped_in(scene)
+        swapped_in(partition)
 
 
-def swapped_in(scene: Scene) -> int:
-    """How many groups are new; fails when the directory is anything but tidy."""
-    found = contents(scene.path)
+def swapped_in(partition: StagedPartition) -> int:
+    """The number of new groups; fails if the directory has other files."""
+    found = contents(partition.path)
     for count in range(len(GROUPS), -1, -1):
         if found == expected(tuple(GROUPS)[:count]):
             return count
     pytest.fail(f"neither old nor new: {sorted(found)}")
 
 
-def test_finish_plan_removes_the_manifest_first_and_only_its_own(scene: Scene) -> None:
-    """S-39: a plan without a manifest is no plan; other directories stay."""
-    other = scene.path / ".kstage" / "somebody-elses"
+def test_finish_plan_removes_the_manifest_first_and_only_its_own(partition: StagedPartition) -> None:
+    """S-39: a plan without a manifest is invalid; other directories stay."""
+    other = partition.path / ".kstage" / "somebody-elses"
     other.mkdir()
-    with FailingFiles(scene.path) as files:
+    with FailingFiles(partition.path) as files:
         finish_plan(files, PLAN)
         kinds = [short(operation) for operation in files.done]
     assert kinds[:2] == ["unlink S/manifest.json", "fsync_directory S"]
     assert kinds[-1] == "fsync_directory .kstage"
-    assert contents(scene.path) == {**expected(()), ".kstage/": b"", ".kstage/somebody-elses/": b""}
-    with FailingFiles(scene.path) as files:
+    assert contents(partition.path) == {**expected(()), ".kstage/": b"", ".kstage/somebody-elses/": b""}
+    with FailingFiles(partition.path) as files:
         finish_plan(files, PLAN)
         assert files.done == []
 
 
-def test_files_of_other_segments_are_not_taken_apart(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S-31: thousands of them lie there, and each group lists the directory several times."""
+def test_names_of_other_segments_are_not_parsed(partition: StagedPartition, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-31: the directory has thousands of them, and each group lists it several times."""
     for base in range(1000, 1400):
-        (scene.path / file_name(base, ".index")).touch()
+        (partition.path / file_name(base, ".index")).touch()
     real, taken = swap_module.parse_file_name, []
 
     def counted(name: str) -> tuple[int, str] | None:
         taken.append(name)
         return real(name)
 
-    # How much is taken apart shows nowhere else but in the time.
+    # the number of parsed names is visible only in the time
     monkeypatch.setattr(swap_module, "parse_file_name", counted)
-    group = scene.groups[0]
-    with FailingFiles(scene.path) as files:
+    group = partition.groups[0]
+    with FailingFiles(partition.path) as files:
         swap_group(files, PLAN, group, Journal(files, PLAN), OpenLock(), source_files=source_files(files, group))
     assert 0 < len(taken) < 100

@@ -1,4 +1,4 @@
-"""The files that say who of us works on a log directory: one at a time, nobody else's to hold, no broker's business."""
+"""The files that show which cleanerd works on a log directory: one holder, no other users, no effect on the broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOBODY = 65_534
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
-    """U-39: the second one is told who the first is; when that one ends, killed or not, it is free."""
+    """U-39: the second process reports the first one; when that ends or is killed, the file is free."""
     with other_process(tmp_path, "hold = HeldFile.acquire(path, DAEMON_FILE)") as pid:
         with pytest.raises(LogDirBusyError, match=rf"cleanerd clean \(process {pid}\) works on this directory"):
             HeldFile.acquire(tmp_path, DAEMON_FILE)
@@ -43,8 +43,8 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nobody_else_may_open_it(tmp_path: Path) -> None:
-    """U-39: whoever could open it could hold it, and stop every cleaning on the host."""
+def test_other_users_cannot_open_it(tmp_path: Path) -> None:
+    """U-39: a process that could open it could hold it, and stop every cleaning on the host."""
     os.chown(tmp_path, 1000, 1000)
     tmp_path.chmod(0o755)
     hold = HeldFile.acquire(tmp_path, DAEMON_FILE)
@@ -61,7 +61,7 @@ def test_nobody_else_may_open_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("planted", ["link", "pipe", "directory", "second name", "socket"])
 def test_a_planted_lock_file_is_not_touched(tmp_path: Path, planted: str) -> None:
-    """U-33: it is no lock, and what a link leads to stays as it is."""
+    """U-33: cleanerd does not lock it, and the target of a link is unchanged."""
     victim, log_dir = tmp_path / "victim", tmp_path / "logs"
     victim.write_text("mine")
     log_dir.mkdir()
@@ -86,8 +86,8 @@ def test_a_planted_lock_file_is_not_touched(tmp_path: Path, planted: str) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}', "[" * 4000, '{"name": 1, "pid": 1e999, "host": 0}'])
-def test_a_file_that_does_not_say_who(tmp_path: Path, text: str) -> None:
-    """Only the lock says that somebody works; the words may be anything."""
+def test_a_file_without_a_valid_holder(tmp_path: Path, text: str) -> None:
+    """Only the lock shows a running holder; the content may be anything."""
     hold = HeldFile.acquire(tmp_path, DAEMON_FILE)
     (tmp_path / DAEMON_FILE).write_text(text)
     assert str(holder_of(tmp_path, DAEMON_FILE)) == "another cleanerd"
@@ -96,8 +96,8 @@ def test_a_file_that_does_not_say_who(tmp_path: Path, text: str) -> None:
     hold.release()
 
 
-def test_a_file_that_somebody_removed(tmp_path: Path) -> None:
-    """It is noticed, and what another one made since is left alone."""
+def test_a_removed_file(tmp_path: Path) -> None:
+    """The removal is noticed, and another process's new file stays."""
     hold = HeldFile.acquire(tmp_path, DAEMON_FILE)
     (tmp_path / DAEMON_FILE).unlink()
     assert not hold.is_in_place()
@@ -107,8 +107,8 @@ def test_a_file_that_somebody_removed(tmp_path: Path) -> None:
     other.release()
 
 
-def test_a_command_that_holds_kafkas_lock_is_no_broker(tmp_path: Path) -> None:
-    """U-39: who holds ``.lock`` is told apart, by mode, refusal and ``explain``."""
+def test_a_command_that_holds_kafkas_lock_is_not_a_broker(tmp_path: Path) -> None:
+    """U-39: the holder of ``.lock`` is distinguished by mode, refusal and ``explain``."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     with other_process(path, "lock = LogDirLock.acquire(path)") as pid:
         assert is_held(path)
@@ -127,15 +127,15 @@ def test_a_command_that_holds_kafkas_lock_is_no_broker(tmp_path: Path) -> None:
             LogDirLock.acquire(path)
 
 
-def test_the_commands_file_goes_with_the_lock(tmp_path: Path) -> None:
-    """Nothing of it is left in a log directory that was cleaned."""
+def test_the_commands_file_is_removed_with_the_lock(tmp_path: Path) -> None:
+    """A cleaned log directory has no leftover of it."""
     with LogDirLock.acquire(tmp_path, settle_seconds=0):
         assert worker_of(tmp_path) is not None
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted([COMMAND_LOCK_FILE, ".lock"])
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
-def test_where_it_cannot_be_written_the_lock_holds_all_the_same(tmp_path: Path) -> None:
+def test_the_lock_holds_if_the_file_cannot_be_written(tmp_path: Path) -> None:
     """A planted name costs the message, not the cleaning."""
     (tmp_path / COMMAND_LOCK_FILE).mkdir()
     with LogDirLock.acquire(tmp_path, settle_seconds=0) as lock:

@@ -1,4 +1,4 @@
-"""What an undo would hide of records that were written since the cleaning (S-52)."""
+"""Later records that an undo would hide (S-52)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ MANY = 300
 BY_VERSION: dict[str, Any] = {**BY_HEADER, "segment_bytes": 150}
 
 
-class World:
-    """A log whose expired tombstones of version 10 go in a cleaning that is kept; records come after it."""
+class LogWithUndo:
+    """A log whose expired tombstones of version 10 go in a cleaning that can be undone; later records follow."""
 
     def __init__(self, root: Path, topic: dict[str, Any], dead: list[Record], load: float = 0.85) -> None:
         self.root, self.load = root, load
@@ -83,8 +83,8 @@ class World:
     ids=["null", "header"],
 )
 def test_an_undo_that_hides_a_later_record_is_refused(tmp_path: Path, topic: dict[str, Any], dead: Record) -> None:
-    """S-52: undo says so before it puts anything back. The wrong rule loses the record at the next cleaning."""
-    world = World(tmp_path, topic, [dead])
+    """S-52: undo refuses before it restores a file. Otherwise the next cleaning would lose the record."""
+    world = LogWithUndo(tmp_path, topic, [dead])
     world.write(rec("other", 1), rec("k", 5))
     before = offsets(world.path / NAME, 100)
     result = world.undo()
@@ -97,28 +97,28 @@ def test_an_undo_that_hides_a_later_record_is_refused(tmp_path: Path, topic: dic
     assert offsets(world.path / NAME, 100) == [0, *before]
 
 
-def test_what_hides_nothing_is_undone(tmp_path: Path) -> None:
-    """S-52: a later record of a higher version wins anyway, one of an equal version as well, others have other keys."""
+def test_an_undo_that_hides_no_record_is_done(tmp_path: Path) -> None:
+    """S-52: a later record of a higher or equal version wins anyway; others have other keys."""
     for number, later in enumerate(
         ([rec("k", 11)], [rec("k", 10)], [rec("k", 5), rec("k", 12)], [rec("other", 1)], [])
     ):
         root = tmp_path / str(number)
         root.mkdir()
-        world = World(root, BY_VERSION, [rec("k", 10, value=None)])
+        world = LogWithUndo(root, BY_VERSION, [rec("k", 10, value=None)])
         world.write(*later)
         assert world.undo().outcome == "undone", number
 
 
-def test_by_offset_a_later_record_wins_whatever_comes_back(tmp_path: Path) -> None:
-    """S-52: no version, nothing to hide."""
-    world = World(tmp_path, {"segment_bytes": 150}, [rec("k", 10, value=None)])
+def test_by_offset_later_records_always_win(tmp_path: Path) -> None:
+    """S-52: without versions, undo hides no record."""
+    world = LogWithUndo(tmp_path, {"segment_bytes": 150}, [rec("k", 10, value=None)])
     world.write(rec("k", 5))
     assert world.undo().outcome == "undone"
 
 
 def test_keys_that_do_not_fit_the_map_are_read_in_shards(tmp_path: Path) -> None:
-    """S-52: whatever shard its key is in. Records that a tombstone in the log hides by now do not count."""
-    world = World(tmp_path, BY_VERSION, [rec(f"k{n}", 10, value=None) for n in range(MANY)], load=0.001)
+    """S-52: in whichever shard its key is. Records that a tombstone in the log hides already do not count."""
+    world = LogWithUndo(tmp_path, BY_VERSION, [rec(f"k{n}", 10, value=None) for n in range(MANY)], load=0.001)
     world.write(*(rec(f"k{n}", 5) for n in range(MANY)))
     assert 100 < world.gone < MANY, "some stayed, as their keys did not fit the cleaning's map"
     assert f"hide {world.gone} records written since" in world.undo().reason

@@ -1,4 +1,4 @@
-"""U-33 beside a running broker: this side only writes below ``.kstage`` and into the state directory."""
+"""U-33 beside a running broker: cleanerd writes only below ``.kstage`` and into the state directory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ pytestmark = [needs_root, pytest.mark.long]
 
 
 def round_beside(root: Path, monkeypatch: pytest.MonkeyPatch, begin: Callable[[], None]) -> str:
-    """One round; its outcome, and what was said of it. ``begin`` is called when everything is uid 1000's."""
+    """Clean once; returns the outcome and the output. ``begin`` is called once uid 1000 owns all files."""
     numbers = itertools.count()
-    # Names of a later round are planted before it: they have to be known.
+    # names of a later cleaning are planted before it, so they have to be known
     monkeypatch.setattr(planning, "new_plan_id", lambda: f"20260101t000000-{next(numbers):08x}")
     with running(root / "logs") as agent:
         (root / "state").mkdir()
@@ -40,15 +40,15 @@ def names_of_a_round(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         recorder = Recorder(root)
         with recorder.listening(monkeypatch):
             assert round_beside(root, monkeypatch, lambda: None).startswith("cleaned")
-        # What the stand-in for the broker does to the log itself is the broker's.
+        # the stand-in's own changes to the log are the broker's
         return sorted(
             name for name in recorder.written if name.startswith((f"logs/{NAME}/.kstage", "state/partitions"))
         )
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_names_that_were_planted_before(monkeypatch: pytest.MonkeyPatch, every: bool) -> None:
-    """Victims are as they were; the partition is cleaned or left alone, with a clear word."""
+def test_planted_names(monkeypatch: pytest.MonkeyPatch, every: bool) -> None:
+    """The targets are unchanged; the partition is cleaned or skipped with a clear message."""
     names = names_of_a_round(monkeypatch)
     assert len(names) > 8, names
     for number, name in enumerate(names):

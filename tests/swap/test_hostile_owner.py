@@ -1,7 +1,7 @@
-"""U-33: who owns a partition's directory moves what is not his to where cleanerd tidies up as root.
+"""U-33: the owner of a partition's directory moves foreign files to where cleanerd removes files as root.
 
-A directory can be moved by whoever may write to what it lies in, also when he could not empty it himself. And what is
-his own may be as deep, or as full, as he likes: it costs his partition, and no other one.
+A user who may write to the parent directory can move a directory, also one that he could not empty. And his own
+directory may be arbitrarily deep or full: that must affect only his partition.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ OWNER = 1000
 STRANGER = 2000
 PLAN = "20260101t000000-0123abcd"
 LATER = 10**12 + SWEEP_AGE_MS + 1
-"""Milliseconds: everything here is older than a day by then."""
+"""Milliseconds: every file is older than a day by then."""
 
 
 @pytest.fixture
 def partition(tmp_path: Path) -> Path:
-    """An empty one of uid 1000."""
+    """An empty partition of uid 1000."""
     path = tmp_path / "t-0"
     path.mkdir()
     os.chown(path, OWNER, OWNER)
@@ -60,7 +60,7 @@ def staging_of(partition: Path) -> Path:
 
 
 def strange(path: Path, uid: int) -> tuple[object, ...]:
-    """A directory of somebody else's with something in it, for years; see :func:`state`."""
+    """A directory of another user with old content; see :func:`state`."""
     (path / "below").mkdir(parents=True)
     for file in (path / "precious", path / "below" / "precious"):
         file.write_text("precious")
@@ -80,7 +80,7 @@ def state(path: Path) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("uid", [0, STRANGER])
 def test_a_directory_that_was_renamed_to_kstage(partition: Path, files: PartitionFiles, uid: int) -> None:
-    """It is neither given to the owner of the partition nor swept, and the claim says why it cannot be had."""
+    """It is neither given to the partition's owner nor swept, and the claim names the reason of its refusal."""
     before = strange(partition / STAGING, uid)
     with pytest.raises(CleanerdError, match=f"cannot be used: it belongs to user {uid}, the partition to user 1000"):
         files.claim()
@@ -88,14 +88,17 @@ def test_a_directory_that_was_renamed_to_kstage(partition: Path, files: Partitio
     assert state(partition / STAGING) == before
 
 
-def test_an_empty_one_of_a_run_that_was_killed(partition: Path, files: PartitionFiles) -> None:
-    """Between the making of ``.kstage`` and its being given away; H-19: the broker's user must be able to remove it."""
+def test_an_empty_kstage_of_a_killed_run(partition: Path, files: PartitionFiles) -> None:
+    """Killed between the creation of ``.kstage`` and the change of its owner.
+
+    H-19: the broker's user must be able to remove it.
+    """
     (partition / STAGING).mkdir(mode=0o700)
     files.claim()
     assert (partition / STAGING).stat().st_uid == OWNER
 
 
-def test_one_of_roots_in_a_partition_of_roots(tmp_path: Path) -> None:
+def test_a_kstage_of_root_in_a_partition_of_root(tmp_path: Path) -> None:
     """A group shares the directory: root:kafka 0770."""
     (tmp_path / "t-0").mkdir(mode=0o770)
     os.chown(tmp_path / "t-0", 0, OWNER)
@@ -110,7 +113,7 @@ def test_one_of_roots_in_a_partition_of_roots(tmp_path: Path) -> None:
 @pytest.mark.parametrize("uid", [0, STRANGER])
 @pytest.mark.parametrize("name", ["unknown", PLAN])
 def test_a_directory_that_was_moved_below_kstage(partition: Path, files: PartitionFiles, uid: int, name: str) -> None:
-    """Unknown things that cannot be swept are in nobody's way; a plan that is not cleanerd's is refused."""
+    """Unknown directories that cannot be swept do no harm; a foreign plan is refused."""
     before = strange(staging_of(partition) / name, uid)
     if name == PLAN:
         with pytest.raises(RefusedError, match=f"it belongs to user {uid}, the partition to user 1000"):
@@ -122,8 +125,8 @@ def test_a_directory_that_was_moved_below_kstage(partition: Path, files: Partiti
     assert state(partition / STAGING / name) == before
 
 
-def test_nothing_is_changed_in_a_directory_that_another_user_may_change(partition: Path, files: PartitionFiles) -> None:
-    """Whatever it is that is done there."""
+def test_directories_writable_by_other_users_are_left_alone(partition: Path, files: PartitionFiles) -> None:
+    """Whatever the command does there."""
     before = strange(staging_of(partition) / PLAN, 0)
     (partition / "own").touch()
     place = staging_path(PLAN)
@@ -145,7 +148,7 @@ def test_nothing_is_changed_in_a_directory_that_another_user_may_change(partitio
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["unknown", PLAN])
 def test_a_tree_that_is_very_deep(partition: Path, files: PartitionFiles, name: str) -> None:
-    """It ended the run with all partitions that were still to come (RecursionError)."""
+    """It used to stop the run before the remaining partitions (RecursionError)."""
     place = os.open(staging_of(partition), os.O_RDONLY)
     for part in (name, *["d"] * 2000):
         os.mkdir(part, dir_fd=place)
@@ -167,7 +170,7 @@ def test_a_tree_that_is_very_deep(partition: Path, files: PartitionFiles, name: 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["plans", "unknown"])
 def test_a_directory_with_very_many_names(partition: Path, files: PartitionFiles, kind: str) -> None:
-    """20,000 plans kept a run busy for minutes: each was settled with fsyncs, and the rest listed again."""
+    """20,000 plans kept a run busy for minutes: cleanerd settled each with fsyncs, and listed the rest again."""
     staging = staging_of(partition)
     for number in range(600):
         path = staging / (f"20260101t000000-{number:08x}" if kind == "plans" else f"{number}")
@@ -184,10 +187,10 @@ def test_a_directory_with_very_many_names(partition: Path, files: PartitionFiles
     [(OWNER, 0o755), (0, 0o775), (0, 0o757)],
     ids=["somebody else's", "the group may write", "everybody may write"],
 )
-def test_a_directory_in_the_place_of_a_new_one(
+def test_a_directory_renamed_over_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, mode: int
 ) -> None:
-    """Renamed onto it before it was opened: root would have given it away, with all that is in it."""
+    """Renamed over it before cleanerd opened it: root would have given away the directory with its content."""
     os.chown(tmp_path, owner, owner)
     tmp_path.chmod(mode)
     before = strange(tmp_path / "other", 0)
@@ -197,7 +200,7 @@ def test_a_directory_in_the_place_of_a_new_one(
         real(name, mode, dir_fd=dir_fd)
         os.rename(tmp_path / "other", tmp_path / name)
 
-    # Another process is at work between two system calls.
+    # another process acts between two system calls
     monkeypatch.setattr(os, "mkdir", mkdir)
     place = open_trusted_directory(tmp_path)
     try:
@@ -211,14 +214,14 @@ def test_a_directory_in_the_place_of_a_new_one(
 
 
 def test_two_make_the_same_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S-23, U-33: another cleanerd puts its lock in, or gives it away, before one looks: both go on with it."""
+    """S-23, U-33: another cleanerd locks it or changes its owner first: both continue with it."""
     real = os.mkdir
 
     def mkdir(name: str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
         real(name, mode, dir_fd=dir_fd)
         (tmp_path / name / "lock").touch()
 
-    # Another process is at work between two system calls.
+    # another process acts between two system calls
     monkeypatch.setattr(os, "mkdir", mkdir)
     place = open_trusted_directory(tmp_path)
     try:

@@ -1,4 +1,4 @@
-"""S-40 beside a running broker: what its agent replaces is kept before it does so, and ``undo`` puts it back later."""
+"""S-40 beside a running broker: segments are kept before the agent replaces them, and ``undo`` later restores them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def root() -> Iterator[Path]:
 
 @contextmanager
 def beside(root: Path) -> Iterator[FakeAgent]:
-    """Two groups of two segments, and a large one between them that stays."""
+    """Two groups of two segments, and a large unchanged segment between them."""
     logs = {
         0: batch(0, ("a", "1"), ("b", "1")),
         2: batch(2, ("c", "1"), ("d", "1")),
@@ -73,8 +73,8 @@ def files(root: Path) -> dict[str, tuple[bytes, int]]:
     return {path.name: (path.read_bytes(), path.stat().st_ino) for path in found if path.suffix != ".snapshot"}
 
 
-def test_kept_and_put_back(root: Path) -> None:
-    """The very files of before, clean point and Kafka's checkpoint; once: a second undo finds nothing."""
+def test_live_swapped_segments_are_restored(root: Path) -> None:
+    """The same files, checkpoints of cleanerd and Kafka; only once: a second undo finds no entry."""
     with beside(root) as agent:
         before = files(root)
         assert clean(agent).outcome == "cleaned"
@@ -91,7 +91,7 @@ def test_kept_and_put_back(root: Path) -> None:
 
 
 def test_records_that_were_appended_since_stay(root: Path) -> None:
-    """They lie above everything that the cleaning covered."""
+    """They are above all cleaned records."""
     with beside(root) as agent:
         before = files(root)
         clean(agent)
@@ -106,7 +106,7 @@ def test_records_that_were_appended_since_stay(root: Path) -> None:
     assert (8, b"late", b"1") in content(root)
 
 
-def test_two_rounds(root: Path) -> None:
+def test_two_cleanings_are_undone_in_reverse_order(root: Path) -> None:
     """The last one first."""
     with beside(root) as agent:
         before = content(root)
@@ -126,7 +126,7 @@ def test_two_rounds(root: Path) -> None:
 
 @pytest.mark.parametrize("code", ["source_changed", "busy", "bad_batch"])
 def test_a_swap_that_was_refused_keeps_nothing(root: Path, code: str) -> None:
-    """The second group is refused: what was kept for it loses its second name, the first can be put back."""
+    """The second group is refused: its kept hard links are removed, and the first group can be restored."""
     with beside(root) as agent:
         before = files(root)
         agent.fail("swap", lambda _agent, _request: None, *[refuse(code)] * 100)
@@ -139,8 +139,8 @@ def test_a_swap_that_was_refused_keeps_nothing(root: Path, code: str) -> None:
     assert files(root) == before
 
 
-def test_nothing_was_swapped_at_all(root: Path) -> None:
-    """No entry, no directory, no second name is left."""
+def test_a_cleaning_without_a_swap_keeps_no_segments(root: Path) -> None:
+    """No entry, directory or hard link is left."""
     with beside(root) as agent:
         agent.fail("swap", *[refuse("bad_batch")] * 100)
         assert clean(agent).outcome == "quarantined"
@@ -149,8 +149,8 @@ def test_nothing_was_swapped_at_all(root: Path) -> None:
         assert {path.stat().st_nlink for path in (root / NAME).glob("*.log")} == {1}
 
 
-def test_an_answer_that_was_lost(root: Path) -> None:
-    """The swap was made, as the log tells; what was kept for it stays."""
+def test_a_lost_response(root: Path) -> None:
+    """The log shows that the swap happened; its kept segments stay."""
     with beside(root) as agent:
         before = files(root)
         agent.fail("swap", do_and_hang_up)
@@ -160,7 +160,7 @@ def test_an_answer_that_was_lost(root: Path) -> None:
 
 
 def test_a_swap_of_unknown_outcome_keeps_its_entry(root: Path) -> None:
-    """The broker is gone: what was kept stays, whatever became of the swap; undo looks into the log."""
+    """The broker is gone: its kept segments stay, whatever the result of the swap; undo reads the log."""
     with beside(root) as agent:
         before = files(root)
 
@@ -178,11 +178,11 @@ def test_a_swap_of_unknown_outcome_keeps_its_entry(root: Path) -> None:
     assert list((root.parent / "kept").iterdir()) == []
 
 
-def test_somebody_replaced_a_source_before_it_was_kept(root: Path) -> None:
-    """U-3: what is kept are the files that were decided on, or it is planned again; no other file gets a name."""
+def test_a_source_replaced_before_it_was_kept(root: Path) -> None:
+    """U-3: exactly the planned files are kept, or cleanerd plans again; no other file gets a link."""
 
     def replaced(_place: object) -> None:
-        """The place where it is kept was opened: a moment later the sources are linked."""
+        """The directory for kept segments was opened; next, the sources are linked."""
         if not inodes:
             log = root / NAME / f"{0:020d}.log"
             (root / "copy").write_bytes(log.read_bytes())
@@ -200,13 +200,13 @@ def test_somebody_replaced_a_source_before_it_was_kept(root: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_what_is_no_plain_file_is_not_kept(root: Path, kind: str) -> None:
-    """U-33: an index that the partition's owner planted is not put back by anybody, root least of all."""
+def test_only_regular_files_are_kept(root: Path, kind: str) -> None:
+    """U-33: neither root nor another user restores an index that the partition's owner planted."""
     with beside(root) as agent:
         planted = root / NAME / f"{0:020d}.txnindex"
 
         def plant(_place: object) -> None:
-            """The place where it is kept was opened: a moment later the sources are linked."""
+            """The directory for kept segments was opened; next, the sources are linked."""
             planted.unlink(missing_ok=True)
             if kind == "link":
                 planted.symlink_to("/etc/passwd")
@@ -220,7 +220,7 @@ def test_what_is_no_plain_file_is_not_kept(root: Path, kind: str) -> None:
 
 
 def cleaned_by_another(root: Path) -> None:
-    """As Kafka's own cleaner leaves a segment in which it drops nothing: the same bytes in another file."""
+    """A segment as Kafka's cleaner leaves it if it removes no record: the same bytes in another file."""
     log = root / NAME / f"{5:020d}.log"
     status = log.stat()
     (root / "copy").write_bytes(log.read_bytes())
@@ -229,7 +229,7 @@ def cleaned_by_another(root: Path) -> None:
 
 
 def retention(root: Path) -> None:
-    """The broker deleted the first segment."""
+    """The broker deletes the first segment."""
     (root / NAME / f"{0:020d}.log").unlink()
     write_checkpoint(root / LOG_STARTS, {NAME: 5})
 
@@ -239,7 +239,7 @@ def retention(root: Path) -> None:
     [(cleaned_by_another, "segment 5 was changed after the cleaning"), (retention, "log begins at offset 5 now")],
 )
 def test_an_entry_that_cannot_be_undone_is_refused(root: Path, change: Any, reported: str) -> None:
-    """Said in clear words; nothing is changed, and nothing of what was kept is lost."""
+    """Refused with a clear message; no file is changed, and no kept segment is lost."""
     with beside(root) as agent:
         clean(agent)
         change(root)
@@ -251,7 +251,7 @@ def test_an_entry_that_cannot_be_undone_is_refused(root: Path, change: Any, repo
 
 
 def test_records_below_a_moved_log_start_come_back_hidden(root: Path) -> None:
-    """DeleteRecords within a segment: the log start stays where it is, so that no client sees them."""
+    """DeleteRecords inside a segment: the log start stays, so no client sees the restored records below it."""
     with beside(root) as agent:
         before = files(root)
         clean(agent)
@@ -264,7 +264,7 @@ def test_records_below_a_moved_log_start_come_back_hidden(root: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kills", [False, True])
 def test_every_step_of_a_cleaning_that_keeps(injector: Injector, kills: bool) -> None:
-    """Failed or killed at each change of a file: what was swapped can be put back, always; the rest was not touched."""
+    """Failed or killed at each file change: swapped segments can always be restored; others are untouched."""
     for step in range(200):
         with scratch() as base:
             (base / "kept").mkdir()
@@ -276,7 +276,7 @@ def test_every_step_of_a_cleaning_that_keeps(injector: Injector, kills: bool) ->
                     clean(agent)
                 injector.disarm()
             happened = injector.happened
-            for _ in entries(root):  # a round that planned again has one for each plan
+            for _ in entries(root):  # a cleaning that planned again has one per plan
                 assert undo_offline(root).outcome in {"undone", "unchanged"}, step
             assert not entries(root)
             assert files(root) == before, step
@@ -289,7 +289,7 @@ def test_every_step_of_a_cleaning_that_keeps(injector: Injector, kills: bool) ->
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_killed_around_a_swap(root: Path, number: int, when: str) -> None:
-    """The request was not sent, or its answer was never read."""
+    """The request was not sent, or its response was never read."""
     turns = iter(range(100))
 
     class Killing(SwappingBroker):
@@ -310,8 +310,8 @@ def test_killed_around_a_swap(root: Path, number: int, when: str) -> None:
     assert files(root) == before
 
 
-def test_a_disk_that_takes_no_entry(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is swapped whose entry is not on the disk; the second name goes again."""
+def test_a_full_disk_for_the_entry(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No segment is swapped before its entry is on the disk; the hard links are removed."""
 
     def full(*_args: object) -> None:
         raise OSError(28, "No space left on device")
@@ -319,7 +319,7 @@ def test_a_disk_that_takes_no_entry(root: Path, monkeypatch: pytest.MonkeyPatch)
     with beside(root) as agent:
         before = files(root)
         with monkeypatch.context() as patch:
-            # The disk of the state directory alone is full, and only now.
+            # only the state directory's disk is full, from now on
             patch.setattr("cleanerd.swap.kept_segments.write_state_file", full)
             result = clean(agent)
         assert result.outcome == "failed"
@@ -333,11 +333,11 @@ def test_a_disk_that_takes_no_entry(root: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_each_group_is_written_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """13,000 segments are some hundred groups: the whole entry for each of them would be quadratic."""
+    """13,000 segments make some hundred groups: writing the whole entry for each would be quadratic."""
     calls: list[str] = []
     for name in ("save", "add"):
         real = getattr(KeptSegments, name)
-        # How often it is written shows nowhere else.
+        # the number of writes is not visible in any output
         monkeypatch.setattr(
             KeptSegments, name, lambda *args, name=name, real=real: (calls.append(name), real(*args))[1]
         )
@@ -346,8 +346,8 @@ def test_each_group_is_written_once(root: Path, monkeypatch: pytest.MonkeyPatch)
     assert calls == ["save", "add"]
 
 
-def test_a_last_line_that_was_cut_short(root: Path) -> None:
-    """A kill, or a full disk, while a group was added: its swap never began, and the entry says what did."""
+def test_a_truncated_last_line(root: Path) -> None:
+    """A kill or full disk while a group was added: its swap never began, and the entry shows the groups that did."""
     with beside(root) as agent:
         before = files(root)
         agent.fail("swap", lambda _agent, _request: None, *[refuse("bad_batch")] * 9)
@@ -359,8 +359,8 @@ def test_a_last_line_that_was_cut_short(root: Path) -> None:
     assert files(root) == before
 
 
-def test_no_room_is_reported(root: Path) -> None:
-    """The limit is smaller than the cleaning: it is made, and its result says that it cannot be undone."""
+def test_missing_space_is_reported(root: Path) -> None:
+    """The limit is smaller than the cleaning: it is done, and its result says that it cannot be undone."""
     requests: list[int] = []
 
     def none(size_bytes: int) -> str:

@@ -1,4 +1,4 @@
-"""The lease probe: does anybody have the segment open for writing? (S-14, VERIFY-17)."""
+"""The lease check: does any process have the segment open for writing (S-14, VERIFY-17)?"""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_that_nobody_writes_is_free(log: Path) -> None:
-    """S-14, and the lease is given back: the next writer does not wait for it."""
+def test_a_file_without_a_writer_is_free(log: Path) -> None:
+    """S-14: the lease is released: the next writer does not wait for it."""
     assert probe_lease(log) is LeaseResult.FREE
     begun = time.monotonic()
     log.open("r+b").close()
-    assert time.monotonic() - begun < 40  # a lease that is not given back holds it up for lease-break-time, 45 s
+    assert time.monotonic() - begun < 40  # a lease that is not released blocks it for lease-break-time, 45 s
     assert probe_lease(log) is LeaseResult.FREE
 
 
@@ -69,15 +69,15 @@ def test_a_writable_mapping_alone_is_noticed(log: Path) -> None:
         assert probe_lease(log) is LeaseResult.OPENED
 
 
-def test_a_reader_is_no_broker(log: Path) -> None:
-    """A backup that reads the segment does not keep us out."""
+def test_a_reader_is_not_a_broker(log: Path) -> None:
+    """A backup that reads the segment does not block cleanerd."""
     with python(OPENED, log, "rb"):
         assert probe_lease(log) is LeaseResult.FREE
 
 
 @pytest.mark.slow
 def test_a_jvm_with_the_segment_open_is_noticed(log: Path) -> None:
-    """S-14: also when its `.lock` is free, as after a failed log directory or a deleted lock file."""
+    """S-14: also if its `.lock` is free, as after a failed log directory or a deleted lock file."""
     with java_lock(log.parent / ".lock", log) as answer:
         assert answer == "locked"
         (log.parent / ".lock").unlink()
@@ -104,7 +104,7 @@ def test_a_new_file_under_the_old_path_is_another_inode(log: Path) -> None:
 def test_only_eagain_means_that_the_file_is_open(
     log: Path, monkeypatch: pytest.MonkeyPatch, number: int, answer: LeaseResult
 ) -> None:
-    """S-14: only EAGAIN says that somebody has it open."""
+    """S-14: only EAGAIN means that a process has it open."""
     real = fcntl.fcntl
 
     def refusing(descriptor: int, command: int, argument: Any = 0) -> Any:
@@ -112,13 +112,13 @@ def test_only_eagain_means_that_the_file_is_open(
             raise OSError(number, os.strerror(number))
         return real(descriptor, command, argument)
 
-    # What the kernel answers depends on file system and user.
+    # the kernel's error depends on file system and user
     monkeypatch.setattr(fcntl, "fcntl", refusing)
     assert probe_lease(log) is answer
 
 
 def test_a_missing_file_and_a_link_are_errors(tmp_path: Path, log: Path) -> None:
-    """The probe says nothing about another file."""
+    """The check applies to no other file."""
     with pytest.raises(CleanerdError, match="cannot be opened"):
         probe_lease(tmp_path / "missing.log")
     (tmp_path / "link.log").symlink_to(log)
@@ -127,8 +127,8 @@ def test_a_missing_file_and_a_link_are_errors(tmp_path: Path, log: Path) -> None
 
 
 @pytest.mark.slow
-def test_an_opener_at_the_same_moment_neither_waits_nor_kills_us(log: Path) -> None:
-    """VERIFY-17: a lease that is broken makes the kernel send a signal, which by default ends the process."""
+def test_a_concurrent_open_neither_waits_nor_kills_cleanerd(log: Path) -> None:
+    """VERIFY-17: breaking a lease makes the kernel send a signal, which by default ends the process."""
     program = """
 import sys, time
 from cleanerd.broker.lease import probe_lease
@@ -149,4 +149,4 @@ print(count)
     assert probing.stdout is not None
     assert int(probing.stdout.read()) > 100
     probing.stdout.close()
-    assert longest < 40  # nor is anybody held up until the kernel takes the lease away
+    assert longest < 40  # and no process waits until the kernel breaks the lease

@@ -1,4 +1,4 @@
-"""A round beside a running broker: what is asked of its agent, and what is done with what it says of the log."""
+"""A cleaning beside a running broker: the requests to its agent, and the use of its facts about the log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.cleaner.driver import NAME, config, resources, scratch
 from tests.support.log_dirs import Partition, read_segments, tree
 from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker
 from tests.support.patience import PATIENCE_SECONDS
-from tests.swap.live_round import QUICK, clean_beside, content, leftovers, offline_twin, running
+from tests.swap.live_round import QUICK, clean_beside, cleaned_offline, content, leftovers, running
 from tests.swap.offline_round import NOW, batch, force, state_file
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def root() -> Iterator[Path]:
         yield path / "logs"
 
 
-def test_a_round(root: Path) -> None:
-    """U-16, A-20, U-10: group by group, ascending; the same log as offline; clean point and checkpoint at the end."""
-    expected = offline_twin(root)
+def test_a_cleaning(root: Path) -> None:
+    """U-16, A-20, U-10: group by group, ascending; the same log as offline; checkpoints at the end."""
+    expected = cleaned_offline(root)
     with running(root) as agent:
         before = content(root)
         result = clean_beside(agent)
@@ -64,8 +64,8 @@ def test_a_round(root: Path) -> None:
         assert clean_beside(agent, force()).reason.startswith("nothing to clean: dirty from offset 8")
 
 
-def test_a_round_that_moves_no_clean_point(root: Path) -> None:
-    """U-6: its rules are remembered, the clean point and the broker's checkpoint stay."""
+def test_a_cleaning_that_moves_no_checkpoint(root: Path) -> None:
+    """U-6: its compaction settings are remembered; the checkpoints of cleanerd and the broker stay."""
     with running(root) as agent:
         assert clean_beside(agent, force(first_dirty_offset=5)).outcome == "cleaned"
         state = json.loads(state_file(root).read_text())
@@ -73,8 +73,11 @@ def test_a_round_that_moves_no_clean_point(root: Path) -> None:
         assert not agent.checkpoints
 
 
-def test_a_clean_part_below_a_gap_stays_clean(root: Path) -> None:
-    """U-10: --first-dirty above the clean point puts a segment below it anew; the next round begins where it did."""
+def test_a_clean_section_below_a_gap_stays_clean(root: Path) -> None:
+    """U-10: --first-dirty above the checkpoint rewrites a segment below it.
+
+    The next cleaning begins at the checkpoint.
+    """
     with running(root) as agent:
         assert clean_beside(agent, force(up_to_offset=4)).end_offset == 4
         assert clean_beside(agent, force(first_dirty_offset=5)).segments_rewritten == 2
@@ -85,8 +88,11 @@ def test_a_clean_part_below_a_gap_stays_clean(root: Path) -> None:
 
 
 @pytest.mark.parametrize("base", [0, 4])
-def test_the_broker_changes_what_was_clean_below_a_gap(root: Path, base: int) -> None:
-    """U-10: between the last swap and the look after it: its clean point is void; above it nothing is."""
+def test_the_broker_changes_the_clean_section_below_a_gap(root: Path, base: int) -> None:
+    """U-10: after the last swap the broker changes a segment below the gap.
+
+    The checkpoint is void, and the rest is dirty.
+    """
 
     def changes(agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
         path = agent.log_dir / NAME / f"{base:020d}.log"
@@ -103,7 +109,7 @@ def test_the_broker_changes_what_was_clean_below_a_gap(root: Path, base: int) ->
 
 
 def test_segments_deleted_right_after_the_last_swap(root: Path) -> None:
-    """Retention, or DeleteRecords, between the last swap and the clean point: the worker died of it."""
+    """Retention or DeleteRecords between the last swap and the checkpoint request used to kill the worker."""
 
     def deletes(agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
         for path in (agent.log_dir / NAME).iterdir():
@@ -126,8 +132,8 @@ def _log(agent: FakeAgent) -> Any:
     return read_partition(found, found.partitions[0])
 
 
-def test_every_request_has_witnesses_of_everything(root: Path) -> None:
-    """U-3: from log start to the bound, each as it is before this request; an output stands for its sources."""
+def test_every_request_has_all_preconditions(root: Path) -> None:
+    """U-3: from log start to the first uncleanable offset, as before this request; an output replaces its sources."""
     with running(root) as agent:
         first = {row[0]: row for row in agent.do_log({"topic": "orders", "partition": 0})["segments"]}
         clean_beside(agent)
@@ -145,10 +151,10 @@ def test_every_request_has_witnesses_of_everything(root: Path) -> None:
 
 
 def _with_transactions() -> Partition:
-    """``good`` is committed, ``bad`` aborted behind the bound; an aborted one in a segment that changes twice."""
+    """``good`` is committed, ``bad`` aborted above the limit; one aborted record is in a segment that changes twice."""
     first = batch(0, ("k", "good"), ("x", "1")) + _data(2, 8, "y") + _marker(3, 8)
     logs = {0: first, 4: _data(4, 7, "k") + batch(5, ("x", "2")), 6: batch(6, ("x", "3")) + _marker(7, 7), 8: b""}
-    # What is open from 6 on holds the bound, so that the marker of 7 lies behind it (U-12).
+    # The open transaction from offset 6 limits the cleaning, so the marker of producer 7 is above the limit (U-12).
     logs[6] = _data(6, 9, "z") + _marker(7, 7)
     return Partition(logs, aborted={0: [(8, 2, 3, 3)], 6: [(7, 4, 7, 6)]})
 
@@ -165,7 +171,7 @@ def _marker(offset: int, producer: int) -> bytes:
 
 
 def test_a_transaction_index_that_was_empty_for_a_moment(root: Path) -> None:
-    """U-44, U-32: the log's markers decide, and the agent compares the index with the one that was read."""
+    """U-44, U-32: the log's markers decide, and the agent compares the index with the one that cleanerd read."""
     with running(root, _with_transactions()) as agent:
         agent.facts = {"hw": 8, "lso": 6}
         (root / NAME / f"{6:020d}.txnindex").write_bytes(b"")
@@ -188,7 +194,7 @@ def test_a_wrong_transaction_index(root: Path, index: dict[int, list[tuple[int, 
         8: b"",
     }
     partition = Partition(logs, aborted=index)
-    expected = offline_twin(root, partition)
+    expected = cleaned_offline(root, partition)
     with running(root, partition) as agent:
         agent.facts = {"hw": 8, "lso": 8}
         result = clean_beside(agent)
@@ -204,7 +210,7 @@ def _files(root: Path) -> dict[str, bytes]:
 
 
 def test_an_agent_of_an_earlier_release(root: Path) -> None:
-    """U-32, S-50: it would refuse what it does not know, and is asked as before."""
+    """U-32, S-50: it would refuse unknown fields, so it gets the earlier requests."""
     with running(root, _with_transactions()) as agent:
         agent.facts = {"hw": 8, "lso": 6, "compares_aborted": False, "compares_clean": False}
         result = clean_beside(agent)
@@ -214,8 +220,8 @@ def test_an_agent_of_an_earlier_release(root: Path) -> None:
         assert "clean" not in reported
 
 
-def test_cleaned_again_below_its_clean_point(root: Path) -> None:
-    """U-10: what lies between is as it was read, not changed by the broker; the log is clean up to where it was."""
+def test_cleaning_again_below_its_checkpoint(root: Path) -> None:
+    """U-10: a segment between is as it was read, not changed by the broker; the log is clean up to the same offset."""
     with running(root) as agent:
         first = clean_beside(agent)
         assert first.end_offset == 8
@@ -236,7 +242,7 @@ def test_the_log_start_is_compared_under_a_versioned_strategy(root: Path) -> Non
 def test_a_recovery_point_that_stays_behind(root: Path, monkeypatch: pytest.MonkeyPatch, recovery_point: int) -> None:
     """U-49: after an unclean stop it stays until a segment is rolled, which an idle log never does.
 
-    Closed segments behind it are flushed before the first swap, also one in which nothing changes.
+    Closed segments above it are flushed before the first swap, also unchanged ones.
     """
     flushed: list[tuple[str, int]] = []
     perform = PartitionFiles.perform
@@ -247,7 +253,7 @@ def test_a_recovery_point_that_stays_behind(root: Path, monkeypatch: pytest.Monk
         perform(files, operation)
 
     monkeypatch.setattr(PartitionFiles, "perform", seen)
-    expected = offline_twin(root)
+    expected = cleaned_offline(root)
     flushed.clear()
     with running(root) as agent:
         log = _log(agent)
@@ -271,7 +277,7 @@ def test_the_brokers_offsets_count(root: Path, facts: dict[str, int]) -> None:
 
 
 def test_segments_that_the_broker_does_not_have(root: Path) -> None:
-    """D-06: the directory and the broker disagree: looked at again, and then skipped."""
+    """D-06: directory and broker disagree: cleanerd reads both again, and then skips the partition."""
     with running(root) as agent:
         before = tree(root / NAME)
         rows = agent.do_log({"topic": "orders", "partition": 0})["segments"]
@@ -283,7 +289,7 @@ def test_segments_that_the_broker_does_not_have(root: Path) -> None:
 
 
 def test_a_segment_rolled_meanwhile_is_not_read(root: Path) -> None:
-    """The active segment is the broker's: what begins after it was not there when the broker spoke."""
+    """The active segment belongs to the broker: a later segment did not exist when the broker reported."""
     with running(root) as agent:
         rows = agent.do_log({"topic": "orders", "partition": 0})["segments"]
         agent.facts = {"segments": rows[:3], "hw": 8, "lso": 8}
@@ -293,8 +299,8 @@ def test_a_segment_rolled_meanwhile_is_not_read(root: Path) -> None:
 
 
 def test_replaced_a_moment_ago(root: Path) -> None:
-    """D-04: while the old files of a base offset are still there it is not swapped again."""
-    expected = offline_twin(root)
+    """D-04: while a base offset's replaced files still exist, it is not swapped again."""
+    expected = cleaned_offline(root)
     with running(root) as agent:
         old = root / NAME / f"{5:020d}.log.deleted"
         old.write_bytes(b"")
@@ -310,7 +316,7 @@ def test_replaced_a_moment_ago(root: Path) -> None:
 
 
 def test_replaced_before_the_clock_was_set_back() -> None:
-    """D-04: the old files seem to come from tomorrow; the wait is no longer than the broker's own."""
+    """D-04: the replaced files seem to be from tomorrow; cleanerd waits no longer than the broker's own delay."""
     segment = SimpleNamespace(source=SimpleNamespace(base=5))
     cleaning = SimpleNamespace(
         groups=lambda: [[0]], decision=SimpleNamespace(segments=[segment]), plan=SimpleNamespace(path=NAME)
@@ -323,7 +329,7 @@ def test_replaced_before_the_clock_was_set_back() -> None:
 
 @pytest.mark.parametrize(("producers", "stays"), [([], False), ([[7, 1, 0]], True), ([[7, None, 0]], False)])
 def test_an_active_producers_last_batch(root: Path, producers: list[list[Any]], stays: bool) -> None:
-    """R192-1: what the broker holds on to stays, even where we would take the producer for long gone."""
+    """R192-1: a producer that the broker still has keeps its batch, even if cleanerd would treat it as expired."""
     record = Record(key=b"a", value=b"1", timestamp=NOW - 5000)
     mine = encode_batch([record, record], base_offset=0, producer_id=7, producer_epoch=0, base_sequence=0)
     partition = Partition({0: mine + batch(2, ("b", "1")), 3: batch(3, ("a", "2"), ("b", "2")), 5: b""})
@@ -339,7 +345,7 @@ def test_an_active_producers_last_batch(root: Path, producers: list[list[Any]], 
     ("facts", "reason"),
     [({"future": True}, "moved"), ({"remote": True}, "remote storage"), ({"deleted": True}, "deleted")],
 )
-def test_partitions_on_their_way(root: Path, facts: dict[str, Any], reason: str) -> None:
+def test_partitions_being_moved(root: Path, facts: dict[str, Any], reason: str) -> None:
     """A-13."""
     with running(root) as agent:
         agent.facts = facts
@@ -348,8 +354,8 @@ def test_partitions_on_their_way(root: Path, facts: dict[str, Any], reason: str)
         assert reason in result.reason
 
 
-def test_plans_of_a_killed_cleanerd_go(root: Path) -> None:
-    """Staged files without a process; a ready plan of `cleanerd stage` stays until something is swapped."""
+def test_plans_of_a_killed_cleanerd_are_removed(root: Path) -> None:
+    """Staged files without a process; a ready plan of `cleanerd stage` stays until the first swap."""
     with running(root) as agent:
         staging = root / NAME / ".kstage"
         for plan, ready in (("20261121t001400-0123abcd", False), ("20261121t001401-0123abcd", True)):
@@ -366,10 +372,10 @@ def test_plans_of_a_killed_cleanerd_go(root: Path) -> None:
 
 
 def test_old_message_formats_are_refused(root: Path) -> None:
-    """U-18: v2 only beside a running broker; offline it is cleaned."""
+    """U-18: only v2 beside a running broker; offline the log is cleaned."""
     old = b"".join(encode_legacy(offset, b"a", b"1") for offset in range(3))
     partition = Partition({0: old, 3: batch(3, ("a", "9")), 4: b""})
-    offline_twin(root, partition)
+    cleaned_offline(root, partition)
     with running(root, partition) as agent:
         before = tree(root / NAME)
         result = clean_beside(agent)
@@ -378,8 +384,8 @@ def test_old_message_formats_are_refused(root: Path) -> None:
         assert tree(root / NAME) == before
 
 
-def test_an_agent_that_hung_up_meanwhile(root: Path) -> None:
-    """Deciding took so long that the connection is taken for dead: a new one, and no doubt about any answer."""
+def test_a_connection_closed_by_the_agent(root: Path) -> None:
+    """The decision took so long that the connection was closed: a new one, without doubt about any response."""
     with running(root) as agent:
         assert clean_beside(agent, patience=replace(QUICK, idle_seconds=0.0)).outcome == "cleaned"
         assert len(agent.requested("swap")) == 2
@@ -389,8 +395,8 @@ def test_an_agent_that_hung_up_meanwhile(root: Path) -> None:
 def test_more_segments_than_a_request_can_name(
     root: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
-    """Nothing is sent, and nothing tried twice."""
-    # A log of so many segments that the real limits are met takes minutes to make.
+    """No request is sent, and no attempt repeated."""
+    # a log of enough segments for the real limits would take minutes to write
     monkeypatch.setattr(agent_client, limit, most)
     with running(root) as agent:
         before = tree(root / NAME)
@@ -400,8 +406,8 @@ def test_more_segments_than_a_request_can_name(
         assert tree(root / NAME) == before
 
 
-def test_a_full_disk_is_not_the_logs_fault(root: Path) -> None:
-    """U-16: failed with the reason, nothing quarantined, nothing left; a later round works."""
+def test_a_full_disk_does_not_quarantine_the_log(root: Path) -> None:
+    """U-16: failed with the reason, no quarantine, no files left; a later cleaning succeeds."""
     with running(root) as agent:
         before = tree(root / NAME)
         result = clean_beside(agent, with_resources=resources(disk_reserve_bytes=1 << 60))

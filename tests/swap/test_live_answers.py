@@ -1,4 +1,4 @@
-"""What the answers of a broker's agent lead to: refusals, silence, nonsense, lies."""
+"""Responses of a broker's agent and their effects: refusals, silence, invalid and false answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cleanerd.errors import MachineError, RefusedError, StalePlanError
 from tests.cleaner.driver import NAME, scratch
 from tests.support.fake_agent import do_and_forget, do_and_hang_up, hang_up, refuse, say, wait
 from tests.support.log_dirs import tree
-from tests.swap.live_round import QUICK, clean_beside, content, leftovers, offline_twin, running
+from tests.swap.live_round import QUICK, clean_beside, cleaned_offline, content, leftovers, running
 from tests.swap.offline_round import state_file
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def root() -> Iterator[Path]:
 
 @pytest.mark.parametrize("code", ["busy", "not_ready", "no_log", "io_error", "internal"])
 def test_a_passing_refusal_is_sent_again(root: Path, code: str) -> None:
-    """The same request; nothing was changed by the refusal."""
-    expected = offline_twin(root)
+    """The same request is sent again; the refusal changed nothing."""
+    expected = cleaned_offline(root)
     with running(root) as agent:
         agent.fail("swap", refuse(code), refuse(code))
         result = clean_beside(agent)
@@ -46,8 +46,8 @@ def test_a_passing_refusal_is_sent_again(root: Path, code: str) -> None:
         assert {**one, "id": 0} == {**two, "id": 0} == {**three, "id": 0}
 
 
-def test_the_checkpoint_is_sent_again(root: Path) -> None:
-    """A-20: the broker's cleaner glances at every log now and then, and a clean point is told once only."""
+def test_a_busy_cleaner_gets_the_checkpoint_again(root: Path) -> None:
+    """A-20: the broker's cleaner briefly holds every log at times, and a checkpoint is sent only once."""
     with running(root) as agent:
         agent.fail("checkpoint", refuse("busy"), refuse("busy"))
         result = clean_beside(agent)
@@ -56,7 +56,7 @@ def test_the_checkpoint_is_sent_again(root: Path) -> None:
 
 
 def test_the_log_changes_before_the_checkpoint_is_sent(root: Path) -> None:
-    """S-50: cut and written to again while the cleaner was busy: what the clean point was true of is gone."""
+    """S-50: the log was truncated and extended while the cleaner was busy: the checkpoint no longer applies."""
 
     def cut(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
         os.utime(root / NAME / f"{5:020d}.log", ns=(1, 1))
@@ -71,9 +71,9 @@ def test_the_log_changes_before_the_checkpoint_is_sent(root: Path) -> None:
 
 
 def test_the_first_error_is_reported_not_that_of_the_repeat(root: Path) -> None:
-    """U-38, A-25: the disk fails when a part of the staged files has moved; that the repeat misses them is no cause.
+    """U-38, A-25: the disk fails after some staged files moved; the retry misses them, which is not the cause.
 
-    Found by broker calls that fail: it was told as a log that changed meanwhile, with exit code 0 and another file.
+    Found by failing broker calls: cleanerd reported a changed log, with exit code 0 and another file.
     """
     with running(root) as agent:
         agent.fail("swap", *(refuse("io_error"), refuse("no_staged_file")) * 4)
@@ -84,10 +84,11 @@ def test_the_first_error_is_reported_not_that_of_the_repeat(root: Path) -> None:
         assert clean_beside(agent).outcome == "cleaned"
 
 
-def test_the_broker_gives_up_its_log_directory(root: Path) -> None:
-    """U-38: between two groups its disk fails, and the broker lets go of it: nobody's moment, and no fault of the log.
+def test_the_broker_takes_its_log_directory_offline(root: Path) -> None:
+    """U-38: its disk fails between two groups, and the broker takes it offline.
 
-    Found by broker calls that fail: one of two groups was swapped, and that was all, with exit code 0.
+    That is not transient, and not a fault of the log. Found by failing broker calls: one of two groups was swapped, and
+    the exit code was 0.
     """
 
     def fail(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
@@ -105,10 +106,10 @@ def test_the_broker_gives_up_its_log_directory(root: Path) -> None:
 
 
 @pytest.mark.parametrize("is_in", [True, False])
-def test_the_broker_gives_it_up_for_a_swap(root: Path, is_in: bool) -> None:
-    """A-24, U-38: it stopped half-way, or another one did; told at once, and asked for nothing more.
+def test_the_broker_takes_it_offline_for_a_swap(root: Path, is_in: bool) -> None:
+    """A-24, U-38: the swap, or an earlier one, stopped half-way; cleanerd reports it at once and requests nothing more.
 
-    That the group is in was enough for the next one: what was told then was another failure.
+    The swapped group made cleanerd go on with the next one, and report a different failure.
     """
 
     def half_way(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
@@ -128,8 +129,8 @@ def test_the_broker_gives_it_up_for_a_swap(root: Path, is_in: bool) -> None:
         assert clean_beside(agent).outcome == "cleaned"
 
 
-def test_a_partition_that_is_not_there_for_too_long(root: Path) -> None:
-    """While the broker has its log directory that is an ordinary outcome: its topic may be being deleted."""
+def test_a_partition_that_is_missing_for_too_long(root: Path) -> None:
+    """While the broker has its log directory this is an ordinary outcome: the topic may be being deleted."""
     with running(root) as agent:
         agent.fail("swap", *[refuse("no_log")] * 100)
         result = clean_beside(agent)
@@ -138,10 +139,10 @@ def test_a_partition_that_is_not_there_for_too_long(root: Path) -> None:
 
 
 def test_a_swap_that_stopped_half_way(root: Path) -> None:
-    """U-34: the group is in, and a file keeps its temporary name: no other swap is asked for, and both are told.
+    """U-34: the group is swapped, and a file keeps its temporary name: no other swap is requested; both are reported.
 
-    Found by broker calls that fail: the round went on, met the ``.swap`` and said with exit code 0 that the broker was
-    at work; so did every round after it.
+    Found by failing broker calls: cleanerd went on, met the ``.swap`` file, and reported with exit code 0 that the
+    broker was running. Every later cleaning did the same.
     """
 
     def half_way(agent: FakeAgent, request: dict[str, Any]) -> None:
@@ -188,7 +189,7 @@ def test_busy_after_a_swap_that_is_not_complete_gives_the_cause(root: Path) -> N
 
 
 def test_a_partition_that_left_its_log_directory_is_not_quarantined(root: Path) -> None:
-    """Moved to another directory, or deleted; nothing is wrong with it, so nothing is quarantined."""
+    """Moved to another directory, or deleted; not a fault of the partition, so no quarantine."""
 
     def move(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
         (root / NAME).rename(root / f"{NAME}.0123-delete")
@@ -203,7 +204,7 @@ def test_a_partition_that_left_its_log_directory_is_not_quarantined(root: Path) 
 
 
 def test_busy_for_too_long_is_an_ordinary_outcome(root: Path) -> None:
-    """Skipped with the reason; the log is as it was; exit code 4."""
+    """Skipped with the reason; the log is unchanged; exit code 4."""
     with running(root) as agent:
         before = tree(root / NAME)
         agent.fail("swap", *[refuse("busy")] * 100)
@@ -218,8 +219,8 @@ def test_busy_for_too_long_is_an_ordinary_outcome(root: Path) -> None:
 
 @pytest.mark.parametrize("code", ["source_changed", "evidence_changed", "log_changed", "not_below_bound", "log_start"])
 def test_a_changed_log_is_planned_again(root: Path, code: str) -> None:
-    """Another plan, from the log as it is then; what was swapped by the first stays."""
-    expected = offline_twin(root)
+    """A new plan from the present log; groups swapped by the first plan stay."""
+    expected = cleaned_offline(root)
     with running(root) as agent:
         agent.fail("swap", lambda _agent, _request: None, refuse(code))
         result = clean_beside(agent)
@@ -232,7 +233,7 @@ def test_a_changed_log_is_planned_again(root: Path, code: str) -> None:
 
 @pytest.mark.parametrize("code", ["bad_log", "foreign_batch", "last_batch", "bad_path", "no_staged_file"])
 def test_a_plan_that_the_agent_calls_damaged_is_quarantined(root: Path, code: str) -> None:
-    """Then what was staged is wrong, and trying again would make the same."""
+    """The staged files are wrong, and a retry would make the same ones."""
     with running(root) as agent:
         before = tree(root / NAME)
         agent.fail("swap", refuse(code))
@@ -244,7 +245,7 @@ def test_a_plan_that_the_agent_calls_damaged_is_quarantined(root: Path, code: st
 
 
 @pytest.mark.parametrize("code", ["incapable", "stopped", "unsupported"])
-def test_an_agent_that_can_not_is_left_alone(root: Path, code: str) -> None:
+def test_an_agent_that_cannot_swap_is_left_alone(root: Path, code: str) -> None:
     with running(root) as agent:
         agent.fail("swap", refuse(code))
         result = clean_beside(agent)
@@ -253,7 +254,7 @@ def test_an_agent_that_can_not_is_left_alone(root: Path, code: str) -> None:
 
 def test_a_refusal_that_says_done_counts(root: Path) -> None:
     """Finished groups of a request that stopped half-way stay swapped."""
-    expected = offline_twin(root)
+    expected = cleaned_offline(root)
 
     def done_and_refused(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
         agent.do_swap(request)
@@ -267,9 +268,9 @@ def test_a_refusal_that_says_done_counts(root: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [hang_up, do_and_hang_up, do_and_forget, wait(1.3)], ids=lambda fault: fault.__name__)
-def test_a_lost_answer(root: Path, fault: Any) -> None:
-    """A-25: asked again, or looked up in the log; swapped exactly once in any case."""
-    expected = offline_twin(root)
+def test_a_lost_response(root: Path, fault: Any) -> None:
+    """A-25: the request is repeated, or the log is checked; in any case the group is swapped exactly once."""
+    expected = cleaned_offline(root)
     with running(root) as agent:
         agent.fail("swap", fault)
         result = clean_beside(agent, patience=replace(QUICK, answer_seconds=1.0, swap_seconds=1.0))
@@ -281,8 +282,11 @@ def test_a_lost_answer(root: Path, fault: Any) -> None:
 
 
 def test_staged_files_lost_with_the_broker(root: Path) -> None:
-    """A-25, A-17: killed while it took them in, its next start threw them away: staged again by another plan."""
-    expected = offline_twin(root)
+    """A-25, A-17: the broker was killed while it moved them in.
+
+    Its next start deleted them, so a new plan stages them again.
+    """
+    expected = cleaned_offline(root)
 
     def take_and_die(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
         for name in request["groups"][0]["files"].values():
@@ -298,7 +302,7 @@ def test_staged_files_lost_with_the_broker(root: Path) -> None:
 
 
 def test_a_broker_that_stays_away(root: Path) -> None:
-    """Skipped; nothing staged is left behind."""
+    """Skipped; no staged files are left."""
     with running(root) as agent:
         before = tree(root / NAME)
 
@@ -332,17 +336,17 @@ def test_a_broker_that_stays_away(root: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("operation", ["log", "swap"])
-def test_nonsense(root: Path, operation: str, data: bytes) -> None:
-    """Whatever comes back, nothing counts as done because of it, and the round goes on with a new connection."""
-    expected = offline_twin(root)
+def test_an_invalid_response(root: Path, operation: str, data: bytes) -> None:
+    """No invalid response counts as success, and the cleaning continues with a new connection."""
+    expected = cleaned_offline(root)
     with running(root) as agent:
         agent.fail(operation, say(data))
         assert clean_beside(agent).outcome == "cleaned"
         assert content(root) == expected
 
 
-def test_nonsense_without_end(root: Path) -> None:
-    """Every answer is nonsense: skipped within the round's patience; the log is as it was."""
+def test_only_invalid_responses(root: Path) -> None:
+    """Every response is invalid: skipped within the time limit; the log is unchanged."""
     with running(root) as agent:
         before = tree(root / NAME)
         agent.fail("swap", *[say(b'{"id":1,"ok":true,"result":{"done":[0],"outputs":[{"base":"x"}]}}\n')] * 50)
@@ -351,8 +355,8 @@ def test_nonsense_without_end(root: Path) -> None:
         assert tree(root / NAME) == before
 
 
-def test_an_answer_that_lies(root: Path) -> None:
-    """Swapped, it says, and nothing is: the log is asked, and the round does not go on from there."""
+def test_a_false_response(root: Path) -> None:
+    """The agent reports a swap that did not happen: cleanerd checks the log and does not continue."""
     with running(root) as agent:
         before = tree(root / NAME)
 

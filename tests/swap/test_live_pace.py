@@ -1,4 +1,7 @@
-"""How hard a broker is leaned on: witnesses named once, small groups, rests (U-3, U-36, R-9), and who is believed."""
+"""Limiting the load on a broker: preconditions sent once, small groups, pauses (U-3, U-36, R-9).
+
+And trusted sockets.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from tests.cleaner.driver import NAME, config, scratch
 from tests.support.fake_agent import Refusal, refuse
 from tests.support.log_dirs import write_checkpoint
 from tests.support.root import needs_root
-from tests.swap.live_round import QUICK, clean_beside, content, offline_twin, running
+from tests.swap.live_round import QUICK, clean_beside, cleaned_offline, content, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,8 +48,8 @@ def root() -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_sources_take_their_time(root: Path) -> None:
-    """A-23.3: the agent reads the headers of all sources, and forty of them may be a hundred times what is staged."""
+def test_the_timeout_grows_with_the_sources(root: Path) -> None:
+    """A-23.3: the agent reads the headers of all sources; forty of them may be a hundred times the staged bytes."""
 
     def late(_agent: FakeAgent, request: dict[str, Any]) -> bytes:
         time.sleep(1.5)
@@ -61,9 +64,9 @@ def test_sources_take_their_time(root: Path) -> None:
             broker.swap({"groups": [{"base": 0, "sources": [{"base": 0, "size": 1000}]}]}, 1000)
 
 
-def test_witnesses_are_named_once(root: Path) -> None:
-    """U-3: 65 groups of a log of 13,000 segments are not 65 lists of 13,000."""
-    expected = offline_twin(root)
+def test_preconditions_are_sent_once(root: Path) -> None:
+    """U-3: 65 groups of a log of 13,000 segments do not send 65 lists of 13,000."""
+    expected = cleaned_offline(root)
     with running(root) as agent:
         agent.keeps_witnesses = True
         assert clean_beside(agent).outcome == "cleaned"
@@ -71,9 +74,9 @@ def test_witnesses_are_named_once(root: Path) -> None:
         assert ["witnesses" in request for request in agent.requested("swap")] == [True, False]
 
 
-def test_witnesses_that_were_forgotten(root: Path) -> None:
-    """U-3: after a break of the connection the agent has none, says so, and gets them as they must be by now."""
-    expected = offline_twin(root)
+def test_forgotten_preconditions_are_sent_again(root: Path) -> None:
+    """U-3: after a new connection the agent has none, reports that, and gets the present ones."""
+    expected = cleaned_offline(root)
 
     def forget(agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
         agent.forget()
@@ -90,9 +93,9 @@ def test_witnesses_that_were_forgotten(root: Path) -> None:
         assert reported[0] != {witness["base"]: witness["ino"] for witness in one["witnesses"]}[0]
 
 
-def test_a_try_before_took_what_was_staged(root: Path) -> None:
-    """A-24: refused with the files moved in already, they are gone at the next try: planned again, not quarantined."""
-    expected = offline_twin(root)
+def test_an_earlier_attempt_took_the_staged_files(root: Path) -> None:
+    """A-24: the staged files were moved in before the refusal, so the retry misses them: new plan, no quarantine."""
+    expected = cleaned_offline(root)
     with running(root) as agent:
         agent.fail("swap", refuse("busy"), refuse("no_staged_file"))
         assert clean_beside(agent).outcome == "cleaned"
@@ -100,7 +103,7 @@ def test_a_try_before_took_what_was_staged(root: Path) -> None:
 
 
 def test_the_pause_after_a_swap_grows_with_its_duration(root: Path) -> None:
-    """R-9: the longer a swap kept appends waiting, the longer until the next one begins."""
+    """R-9: the longer a swap blocked appends, the longer the pause before the next one."""
     with running(root) as agent:
         agent.held_us = 40_000
         begun: list[float] = []
@@ -116,13 +119,13 @@ def test_the_pause_after_a_swap_grows_with_its_duration(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_groups_are_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-36: a group of more sources than a swap may have becomes several; the log is the same."""
+def test_large_groups_are_split(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-36: a group with more sources than allowed becomes several; the resulting log is the same."""
     large = config(segment_bytes=1 << 20)
-    expected = offline_twin(root)
+    expected = cleaned_offline(root)
     joined: list[int] = []
     groups = Cleaning.groups
-    # Whether there was anything to cut shows nowhere else.
+    # the split is not visible in any output
     monkeypatch.setattr(Cleaning, "groups", lambda self: joined.extend(map(len, found := groups(self))) or found)
     with running(root) as agent:
         agent.held_us = 1_000_000
@@ -133,7 +136,7 @@ def test_groups_are_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert content(root) == expected
 
 
-def test_how_many_sources_a_swap_may_have() -> None:
+def test_the_number_of_sources_per_swap() -> None:
     """U-36: as many as are swapped in 2 ms, half-way at once, never more than 60 of the 200 and not too few."""
     assert sources_for(0.002, 40, 40) == 40
     assert sources_for(0.004, 40, 40) == 30
@@ -144,8 +147,8 @@ def test_how_many_sources_a_swap_may_have() -> None:
     assert sources_for(0.020, 3, 40) == 25
 
 
-def test_the_cleaners_checkpoint_as_it_stands(root: Path) -> None:
-    """C-13: read by us, once for each version of the file, and never by the broker for each partition."""
+def test_the_cleaners_checkpoint_is_read_from_the_file(root: Path) -> None:
+    """C-13: cleanerd reads it, once per version of the file; the broker never reads it per partition."""
     with running(root) as agent:
         (name,) = (log["topic"] for log in agent.do_logs({})["logs"])
         partition = live_name(agent)
@@ -161,16 +164,16 @@ def test_the_cleaners_checkpoint_as_it_stands(root: Path) -> None:
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_round_leaves_nothing_that_nobody_takes_up(root: Path, monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
-    """D-05: at the swap there is the manifest, and no plan for whoever comes later; each output is flushed, once.
+def test_live_staging_leaves_no_plan_behind(root: Path, monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+    """D-05: at the swap the manifest exists, but no plan for a later command; each output is flushed once.
 
-    Nothing else there is: who finds a swap half done after a crash of the machine has the broker make an end of it.
-    What lies staged is listed once before the swap; a plan that waits for ``apply`` is found all the same, and dropped.
+    After a crash of the machine in the middle of a swap, the broker completes it. The staging directory is listed once
+    before the swap; a plan that waits for ``apply`` is found nevertheless, and dropped.
     """
     listed: list[str] = []
     flushed: list[str] = []
     names, sync = PartitionFiles.names, os.fsync
-    # What is listed and flushed leaves no trace on a disk.
+    # listings and flushes leave no trace on a disk
     monkeypatch.setattr(PartitionFiles, "names", lambda self, place=".": listed.append(place) or names(self, place))
 
     def noted(descriptor: int) -> None:
@@ -202,7 +205,7 @@ def test_a_round_leaves_nothing_that_nobody_takes_up(root: Path, monkeypatch: py
         assert len(found) > 1, "U-26: there is more than one group"
         assert seen == [True] * len(found)
         assert all(MANIFEST in each for each in found)
-        # Again for the plan that waited, and when that was gone.
+        # Once more with the waiting plan, and once after it is gone.
         assert left[0] == (3 if waits else 1)
     assert not (root / NAME / STAGING).exists()
 
@@ -215,7 +218,7 @@ def live_name(agent: FakeAgent) -> Any:
 
 @needs_root
 def test_a_socket_of_another_user_is_not_queried(root: Path) -> None:
-    """A-29: one that is served by neither root, this user nor the owner of its directory is not asked."""
+    """A-29: a socket whose server is neither root, this user nor the directory's owner gets no request."""
     root.mkdir()
     root.chmod(0o777)
     for parent in root.parents:

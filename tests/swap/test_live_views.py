@@ -1,4 +1,4 @@
-"""What a running broker says and what its directory says differ: both count where one of them could come true."""
+"""Broker and directory disagree: both views count if either could come true."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GONE: Final = encode_batch([rec("k", 9, value=None), rec("a", 1)], base_offset=1
 
 
 def log(**facts: int) -> Partition:
-    """An older record of k lies below the tombstone, in a segment that stays; the log starts behind it."""
+    """An older record of k is below the tombstone, in a segment that stays; the log starts above it."""
     first = batches(rec("k", 1), rec("b", 1), rec("c", 1), first=0)
     return Partition({0: first, 10: GONE, 12: batches(rec("z", 1), first=12)}, **facts)  # type: ignore[arg-type]
 
@@ -37,9 +37,9 @@ def log(**facts: int) -> Partition:
     ],
 )
 def test_a_log_start_that_a_crash_forgets(tmp_path: Path, checkpointed: int | None, goes: bool) -> None:
-    """U-1, U-2: DeleteRecords moved the log start, and the broker writes it down once a minute only.
+    """U-1, U-2: DeleteRecords moved the log start, which the broker writes to its checkpoint only once a minute.
 
-    Killed in this minute it has the record of k again, which nothing would delete if the tombstone had gone.
+    If it is killed within this minute, the record of k is back, and without the tombstone no record would delete it.
     """
     with running(tmp_path / "logs", log(log_start_offset=checkpointed)) as agent:
         agent.facts["log_start"] = 1
@@ -47,12 +47,12 @@ def test_a_log_start_that_a_crash_forgets(tmp_path: Path, checkpointed: int | No
         assert result.error is None, result.reason
         assert (result.removed.tombstone, result.tombstones_waiting) == ((1, 0) if goes else (0, 1))
         assert (10 in [offset for offset, *_ in content(tmp_path / "logs")]) is not goes
-        # Nobody writes, and the tombstone goes all the same when the broker has written it down.
+        # no writes happen; the tombstone goes nevertheless once the broker has written the log start
         assert result.next_purge_ms == (None if goes else NOW + 120_000)
 
 
-def test_a_deleted_record_that_nothing_waits_for(tmp_path: Path) -> None:
-    """R534-6: the tombstone of k waits for the record that can be seen, whatever was deleted a moment ago."""
+def test_a_deleted_record_does_not_delay_its_tombstone(tmp_path: Path) -> None:
+    """R534-6: the tombstone of k waits for the visible record, whatever was deleted just now."""
     first = batches(rec("x", 1), rec("b", 1), rec("c", 1), first=0)
     late = batches(rec("k", 1), rec("z", 1), first=12)
     with running(tmp_path / "logs", Partition({0: first, 10: GONE, 12: late})) as agent:
@@ -64,9 +64,9 @@ def test_a_deleted_record_that_nothing_waits_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("then", ["offset", "header"])
 @pytest.mark.parametrize("killed", [True, False])
 def test_a_log_start_that_a_crash_forgot(tmp_path: Path, then: str, *, killed: bool) -> None:
-    """U-10, U-2: what was deleted below it was no candidate, and is there again: the log is dirty from there on.
+    """U-10, U-2: records below the log start were ignored, and are back: the log is dirty from there on.
 
-    By offset nothing but the horizon would keep the tombstone, and k would be back; by version it would wait for ever.
+    By offset only the horizon would keep the tombstone, and k would come back; by version it would wait without end.
     """
     root = tmp_path / "logs"
     with running(root, log()) as agent:
@@ -83,8 +83,8 @@ def test_a_log_start_that_a_crash_forgot(tmp_path: Path, then: str, *, killed: b
     assert ("there again" in " ".join(done.notes)) is killed
 
 
-def test_no_more_than_the_broker_appended(tmp_path: Path) -> None:
-    """F-1, U-1: behind it lie room that it set aside, or half of a batch that it writes just now."""
+def test_reading_stops_at_the_brokers_end(tmp_path: Path) -> None:
+    """F-1, U-1: after the end follow preallocated space, or half of a batch that the broker is writing."""
     with running(tmp_path / "logs", Partition({0: GONE, 12: batches(rec("z", 1), first=12)})) as agent:
         active = tmp_path / "logs" / NAME / f"{12:020d}.log"
         size = active.stat().st_size
@@ -99,9 +99,9 @@ def test_no_more_than_the_broker_appended(tmp_path: Path) -> None:
 
 
 def test_two_epochs_of_a_producer(tmp_path: Path) -> None:
-    """R192-1: the broker says epoch 7, the log below the recovery point 6: the markers of both stay.
+    """R192-1: the broker reports epoch 7, the log below the recovery point epoch 6: both epochs' markers stay.
 
-    Its last marker may be lost with the power; then the one before is all that is known of the producer.
+    A power cut may lose the last marker; then the previous one is all that is known of the producer.
     """
     markers = b"".join(
         encode_marker(offset, commit=True, producer_id=4, producer_epoch=epoch, delete_horizon=1)
@@ -117,7 +117,7 @@ def test_two_epochs_of_a_producer(tmp_path: Path) -> None:
 
 
 def test_both_views_of_the_producers() -> None:
-    """R192-1: what either holds on to."""
+    """R192-1: a batch that either view needs stays."""
     ours = LastRecords.of(data_offsets={40}, marker_epochs={(1, 6), (4, 2)})
     both = ours.also([(1, None, 7), (2, 50, 0), (3, None, 1)])
     assert both.data_offsets.tolist() == [40, 50]

@@ -1,4 +1,4 @@
-"""The log directory's lock against other processes, a JVM among them (S-10 .. S-13, S-15)."""
+"""The log directory's lock against other processes, also a JVM (S-10 .. S-13, S-15)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def take(log_dir: Path, wait_seconds: float = 0.0, **limits: float) -> LogDirLoc
     return LogDirLock.acquire(log_dir, wait_seconds, settle_seconds=0.0, **limits)
 
 
-def test_a_record_lock_of_another_process_keeps_us_out(tmp_path: Path, path: Path) -> None:
-    """S-10: a broker's lock is a POSIX record lock; the message says who has it."""
+def test_a_record_lock_of_another_process_excludes_cleanerd(tmp_path: Path, path: Path) -> None:
+    """S-10: a broker's lock is a POSIX record lock; the message names its holder."""
     path.touch()
     with record_lock(path) as answer:
         assert answer == "locked"
@@ -44,7 +44,7 @@ def test_a_record_lock_of_another_process_keeps_us_out(tmp_path: Path, path: Pat
     take(tmp_path).release()
 
 
-def test_our_lock_keeps_another_process_out(tmp_path: Path, path: Path) -> None:
+def test_cleanerds_lock_excludes_another_process(tmp_path: Path, path: Path) -> None:
     """S-10: `flock` would not."""
     with take(tmp_path), record_lock(path) as answer:
         assert answer == "busy"
@@ -53,8 +53,8 @@ def test_our_lock_keeps_another_process_out(tmp_path: Path, path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_java_and_we_keep_each_other_out(tmp_path: Path, path: Path) -> None:
-    """S-10, X-21 with the call that brokers use: who comes second does not go on."""
+def test_java_and_cleanerd_exclude_each_other(tmp_path: Path, path: Path) -> None:
+    """S-10, X-21 with the call that brokers use: the second process does not continue."""
     with java_lock(path) as answer:
         assert answer == "locked"
         with pytest.raises(LogDirBusyError):
@@ -76,7 +76,7 @@ def test_opening_the_file_again_does_not_drop_the_lock(tmp_path: Path, path: Pat
 def test_a_kernel_without_ofd_locks_gets_a_record_lock_and_one_open(
     tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S-10: the fallback, and then `.lock` is never opened twice."""
+    """S-10: the fallback; then `.lock` is never opened twice."""
     real = fcntl.fcntl
 
     def without_ofd(descriptor: int, command: int, argument: Any = 0) -> Any:
@@ -99,7 +99,7 @@ def test_a_kernel_without_ofd_locks_gets_a_record_lock_and_one_open(
 
 @needs_root
 @pytest.mark.parametrize("model", ["recovery-point-offset-checkpoint", "meta.properties", None])
-def test_a_created_lock_resembles_its_neighbours(tmp_path: Path, path: Path, model: str | None) -> None:
+def test_a_created_lock_has_the_directorys_owner(tmp_path: Path, path: Path, model: str | None) -> None:
     """S-11: a `.lock` of root would stop a broker that runs as another user."""
     if model is None:
         os.chown(tmp_path, 1234, 2345)
@@ -115,7 +115,7 @@ def test_a_created_lock_resembles_its_neighbours(tmp_path: Path, path: Path, mod
 
 @needs_root
 def test_an_existing_lock_is_left_as_it_is(tmp_path: Path, path: Path) -> None:
-    """S-11, S-15: neither its owner nor its existence is ours to change."""
+    """S-11, S-15: cleanerd changes neither its owner nor its existence."""
     path.touch()
     path.chmod(0o600)
     os.chown(path, 77, 78)
@@ -125,8 +125,8 @@ def test_an_existing_lock_is_left_as_it_is(tmp_path: Path, path: Path) -> None:
     assert (status.st_uid, status.st_gid, status.st_mode & 0o777, status.st_ino) == (77, 78, 0o600, inode)
 
 
-def test_a_symbolic_link_is_no_lock(tmp_path: Path, path: Path) -> None:
-    """A link could have us create and give away a file anywhere."""
+def test_a_symbolic_link_is_refused_as_lock(tmp_path: Path, path: Path) -> None:
+    """A link could make cleanerd create a file anywhere and change its owner."""
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CleanerdError, match="cannot be opened"):
         take(tmp_path)
@@ -134,7 +134,7 @@ def test_a_symbolic_link_is_no_lock(tmp_path: Path, path: Path) -> None:
 
 
 def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
-    """S-12: when we die, a child that is still alive must not keep the broker from starting."""
+    """S-12: when cleanerd dies, a living child must not keep the broker from starting."""
     program = """
 import os, sys, time
 from pathlib import Path
@@ -162,7 +162,7 @@ os._exit(0)  # without unlocking, like a killed process
 def test_a_lock_won_on_a_removed_file_is_not_enough(
     tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S-13: a stopping broker unlocks and *then* removes the file; who locks in between holds a lock on nothing."""
+    """S-13: a stopping broker unlocks and *then* removes the file: a lock taken in between protects nothing."""
     real = lock_module._try_lock
     removed: list[int] = []
 
@@ -173,7 +173,7 @@ def test_a_lock_won_on_a_removed_file_is_not_enough(
             path.unlink()
         return answer
 
-    # The moment between the lock and the look at its path, which no other process can be sure to meet.
+    # the moment between the lock and the check of its path, which no other process can hit reliably
     monkeypatch.setattr(lock_module, "_try_lock", remove_after_first)
     with pytest.raises(LogDirBusyError, match="removed and created"):
         take(tmp_path)
@@ -186,7 +186,7 @@ def test_a_lock_won_on_a_removed_file_is_not_enough(
 def test_a_lock_that_was_removed_or_replaced_is_noticed_before_a_commit(
     tmp_path: Path, path: Path, *, replaced: bool
 ) -> None:
-    """S-13, S-33: and once more while it is held."""
+    """S-13, S-33: checked once more while it is held."""
     with take(tmp_path) as held:
         held.check()
         path.unlink()
@@ -198,21 +198,21 @@ def test_a_lock_that_was_removed_or_replaced_is_noticed_before_a_commit(
 
 @pytest.mark.slow
 def test_the_first_check_waits_until_the_lock_has_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S-13: the second comparison is made no sooner than a second after the first; later ones cost nothing."""
+    """S-13: the second comparison comes at least a second after the first; later ones cost nothing."""
     assert lock_module.SETTLE_SECONDS >= 1.0
     begun = time.monotonic()
     with LogDirLock.acquire(tmp_path, settle_seconds=1.5) as held:
         held.check()
         assert time.monotonic() - begun >= 1.5
         slept: list[float] = []
-        # A second check that waits would show in the clock only on a machine that is quiet.
+        # a second check that waits would show in the time only on an idle machine
         monkeypatch.setattr(lock_module.time, "sleep", slept.append)
         held.check()
         assert sum(slept) == 0
 
 
 def test_a_released_lock_allows_no_commit(tmp_path: Path) -> None:
-    """S-33: a bug of ours must not look like a held lock."""
+    """S-33: a bug in cleanerd must not look like a held lock."""
     held = take(tmp_path)
     held.release()
     held.release()
@@ -221,7 +221,7 @@ def test_a_released_lock_allows_no_commit(tmp_path: Path) -> None:
 
 
 def test_waiting_is_bounded(tmp_path: Path, path: Path) -> None:
-    """S-15: not longer than asked, and never longer than a few seconds."""
+    """S-15: no longer than requested, and never longer than a few seconds."""
     assert lock_module.MAX_WAIT_SECONDS <= 10
     path.touch()
     with record_lock(path):
@@ -231,8 +231,8 @@ def test_waiting_is_bounded(tmp_path: Path, path: Path) -> None:
         assert 0.3 <= time.monotonic() - begun < 100
 
 
-def test_a_lock_that_is_given_back_in_time_is_won(tmp_path: Path, path: Path) -> None:
-    """S-15: waiting helps while a broker is going down."""
+def test_a_lock_that_is_released_in_time_is_taken(tmp_path: Path, path: Path) -> None:
+    """S-15: waiting helps while a broker is stopping."""
     path.touch()
     program = """
 import fcntl, sys, time
@@ -248,7 +248,7 @@ sys.stdin.read()
 
 
 def test_two_directories_at_once(tmp_path: Path) -> None:
-    """A broker has one lock a log directory."""
+    """A broker has one lock per log directory."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     with ExitStack() as stack:
@@ -256,7 +256,7 @@ def test_two_directories_at_once(tmp_path: Path) -> None:
             stack.enter_context(take(tmp_path / name))
 
 
-def test_a_directory_that_is_none(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_directory(tmp_path: Path) -> None:
     """An error with the path, not a traceback."""
     with pytest.raises(CleanerdError, match="cannot be opened") as caught:
         take(tmp_path / "missing")

@@ -1,4 +1,4 @@
-"""A partition of a stopped broker, cleaned under the lock: what is remembered, and that no failure changes the log."""
+"""Cleaning a partition of a stopped broker under the lock: remembered state, and failures that never change the log."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def root() -> Iterator[Path]:
         yield path / "logs"
 
 
-def test_result_and_what_is_remembered(root: Path) -> None:
-    """S-50, U-10: numbers of the result; the clean point; Kafka's checkpoint with the lines of others kept."""
+def test_result_and_remembered_state(root: Path) -> None:
+    """S-50, U-10: figures of the result; cleanerd's checkpoint; Kafka's checkpoint with the other lines kept."""
     make_log_dir(root, {NAME: two_groups(), "other-3": Partition({0: batch(0, ("a", "1"))}, cleaner_offset=0)})
     sizes = {int(log.stem): log.stat().st_size for log in (root / NAME).glob("*.log")}
     result = clean(root, force(), TOPIC)
@@ -60,8 +60,8 @@ def test_result_and_what_is_remembered(root: Path) -> None:
     assert not list((root / NAME).glob("*.deleted"))
 
 
-def test_files_resemble_those_they_replace(root: Path) -> None:
-    """S-59, S-60, C-65: owner and mode of the sources, modification time of the last one; the rest is not touched."""
+def test_cleaned_files_have_the_sources_metadata(root: Path) -> None:
+    """S-59, S-60, C-65: owner and mode of the sources, modification time of the last one; other files are untouched."""
     make_log_dir(root, {NAME: two_groups()})
     path = root / NAME
     for log in path.glob("*.log"):
@@ -80,7 +80,7 @@ def test_files_resemble_those_they_replace(root: Path) -> None:
             assert status.st_mtime_ns == 10**18 + base * 10**9
 
 
-def test_two_sources_time(root: Path) -> None:
+def test_the_time_of_a_merged_segment(root: Path) -> None:
     """C-65: the modification time of a merged segment is that of its LAST source."""
     make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1")), 1: batch(1, ("a", "2")), 2: b""})})
     for base, seconds in ((0, 2_000_000_000), (1, 1_000_000_000)):
@@ -90,7 +90,7 @@ def test_two_sources_time(root: Path) -> None:
 
 
 def test_checkpoint_is_enough(root: Path) -> None:
-    """U-10: without own state Kafka's checkpoint says what is clean; without both, nothing is."""
+    """U-10: without own state Kafka's checkpoint shows the clean section; without both, all is dirty."""
     make_log_dir(root, {NAME: two_groups()})
     clean(root, force(), TOPIC)
     state_file(root).unlink()
@@ -100,7 +100,7 @@ def test_checkpoint_is_enough(root: Path) -> None:
 
 
 def test_own_state_goes_further(root: Path) -> None:
-    """U-10: a checkpoint that was lost costs nothing while cleanerd's own state is good."""
+    """U-10: a lost checkpoint costs nothing while cleanerd's own state is valid."""
     make_log_dir(root, {NAME: two_groups()})
     clean(root, force(), TOPIC)
     (root / CLEANER_CHECKPOINT).unlink()
@@ -108,7 +108,7 @@ def test_own_state_goes_further(root: Path) -> None:
 
 
 def test_kafka_went_further(root: Path) -> None:
-    """U-10: under `offset` the broker's cleaner proves as much as ours; the further of the two counts."""
+    """U-10: under `offset` both cleaners give the same guarantee; the higher checkpoint counts."""
     make_log_dir(root, {NAME: two_groups()})
     clean(root, force(up_to_offset=4), TOPIC)
     (root / CLEANER_CHECKPOINT).write_text("0\n1\norders 0 5\n")
@@ -117,7 +117,7 @@ def test_kafka_went_further(root: Path) -> None:
 
 
 def test_outdated_state(root: Path) -> None:
-    """U-10: the last cleaned segment is another file now; the checkpoint counts, and the result says so."""
+    """U-10: the last cleaned segment is another file now; Kafka's checkpoint counts, and the result says so."""
     make_log_dir(root, {NAME: two_groups()})
     clean(root, force(), TOPIC)
     log = root / NAME / f"{5:020d}.log"
@@ -130,11 +130,11 @@ def test_outdated_state(root: Path) -> None:
     assert any("outdated" in note for note in result.notes)
 
 
-def test_our_own_word_does_not_outlive_the_log(root: Path) -> None:
-    """U-10, S-50: a log is cut back and grows again, beside a broker whose cleaner is off and leaves the checkpoint.
+def test_cleanerds_checkpoint_does_not_outlive_the_log(root: Path) -> None:
+    """U-10, S-50: a log is truncated and grows again, beside a broker whose cleaner is off and leaves the checkpoint.
 
-    Whoever believed it would keep both records of a key in the part that was written anew, and when the tombstone there
-    has gone, the deleted key would be back.
+    By that checkpoint both records of a key in the new part would stay, and after its tombstone's removal the deleted
+    key would be back.
     """
     make_log_dir(root, {NAME: two_groups()})
     assert clean(root, force(), TOPIC).end_offset == 8
@@ -162,8 +162,8 @@ def test_wrong_checkpoint(root: Path, checkpoint: int) -> None:
     assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 8}
 
 
-def test_first_dirty_above_what_is_clean(root: Path) -> None:
-    """A gap that nobody cleaned is never called clean, neither to Kafka nor to ourselves."""
+def test_first_dirty_above_the_clean_section(root: Path) -> None:
+    """An uncleaned gap is never in the clean section, neither for Kafka nor for cleanerd."""
     make_log_dir(root, {NAME: two_groups()})
     result = clean(root, force(first_dirty_offset=5), TOPIC)
     assert (result.outcome, result.first_dirty_offset) == ("cleaned", 5)
@@ -175,8 +175,11 @@ def test_first_dirty_above_what_is_clean(root: Path) -> None:
     assert clean(root, force(), TOPIC).first_dirty_offset == 0
 
 
-def test_a_clean_part_below_a_gap_stays_clean(root: Path) -> None:
-    """U-10: --first-dirty above the clean point puts a segment below it anew; the next round begins where it did."""
+def test_a_clean_section_below_a_gap_stays_clean(root: Path) -> None:
+    """U-10: --first-dirty above the checkpoint rewrites a segment below it.
+
+    The next cleaning begins at the checkpoint.
+    """
     make_log_dir(root, {NAME: two_groups()})
     assert clean(root, force(up_to_offset=4), TOPIC).end_offset == 4
     before = json.loads(state_file(root).read_text())["clean_point"]["last_segment"]
@@ -188,8 +191,8 @@ def test_a_clean_part_below_a_gap_stays_clean(root: Path) -> None:
     assert (result.first_dirty_offset, result.end_offset, result.notes) == (4, 8, ())
 
 
-def test_an_outdated_clean_point_stays_outdated_after_a_gap(root: Path) -> None:
-    """U-10: the segment below the clean point was another file already; nothing shows that it is clean."""
+def test_an_outdated_checkpoint_stays_outdated_after_a_gap(root: Path) -> None:
+    """U-10: the segment below the checkpoint was another file already; no fact shows that it is clean."""
     make_log_dir(root, {NAME: two_groups()})
     clean(root, force(up_to_offset=4), TOPIC)
     log = root / NAME / f"{0:020d}.log"
@@ -201,7 +204,7 @@ def test_an_outdated_clean_point_stays_outdated_after_a_gap(root: Path) -> None:
 
 
 def test_from_start_of_a_part(root: Path) -> None:
-    """--from-start --cleanable-to below the clean point cleans that part again and takes nothing back."""
+    """--from-start --cleanable-to below the checkpoint cleans that part again and keeps the checkpoint."""
     make_log_dir(root, {NAME: two_groups()})
     clean(root, force(), TOPIC)
     assert clean(root, force(from_start=True, up_to_offset=4), TOPIC).end_offset == 4
@@ -220,7 +223,7 @@ def test_from_start_of_a_part(root: Path) -> None:
     ],
 )
 def test_out_of_range(root: Path, options: CleaningOptions, says: str) -> None:
-    """Refused with the numbers, the log as it was."""
+    """Refused with the numbers; the log is unchanged."""
     make_log_dir(root, {NAME: two_groups()})
     before = tree(root)
     result = clean(root, options, TOPIC)
@@ -230,7 +233,10 @@ def test_out_of_range(root: Path, options: CleaningOptions, says: str) -> None:
 
 
 def test_producer_batches_stay(root: Path) -> None:
-    """R192-1, C-39.1, C-43: the last batch of a live producer stays, emptied; one pass after it expired it goes."""
+    """R192-1, C-39.1, C-43: an active producer's last batch stays without records.
+
+    A pass after its expiration removes it.
+    """
 
     def idempotent(base: int, producer_id: int, key: bytes) -> bytes:
         records = [Record(key, b"v", NOW - 1000)]
@@ -252,7 +258,7 @@ def test_producer_batches_stay(root: Path) -> None:
 
 
 def test_producers_of_a_snapshot(root: Path) -> None:
-    """R192-2: what the broker remembers counts, and a damaged snapshot is told."""
+    """R192-2: the broker's snapshot counts, and a damaged snapshot is reported."""
     records = [Record(b"a", b"v", NOW - 1000)]
     logs = {0: encode_batch(records, producer_id=7, producer_epoch=0, base_sequence=0), 1: batch(1, ("a", "2")), 2: b""}
     make_log_dir(root, {NAME: Partition(logs, snapshots={2: [Producer(7, 0, NOW - 10**9)]})})

@@ -1,4 +1,4 @@
-"""Everything that can go wrong while a partition is cleaned offline: the log is old or new, and it is said why."""
+"""All failures of an offline cleaning: the log is old or new, and the reason is reported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def root() -> Iterator[Path]:
 
 
 def logical(root: Path) -> dict[int, list[tuple[int, bytes | None, bytes | None]]]:
-    """All records by segment base, whatever is beside them."""
+    """All records by segment base, whatever other files are there."""
     return {
         base: [(record.offset, record.key, record.value) for found in batches for record in found.records]
         for base, batches in read_segments(root / NAME).items()
@@ -57,7 +57,7 @@ def logical(root: Path) -> dict[int, list[tuple[int, bytes | None, bytes | None]
 
 @pytest.mark.slow
 def test_every_refused_step(root: Path, injector: Injector) -> None:
-    """OP-10, S-30..S-39: whichever step the system refuses, each group is old or new, and the next run finishes."""
+    """OP-10, S-30..S-39: at every refused step each group is old or new, and the next run finishes."""
     old = logical(make_log_dir(root, {NAME: two_groups()}))
     clean_all(root, NOW, TOPIC)
     new = logical(root)
@@ -88,7 +88,7 @@ def test_every_refused_step(root: Path, injector: Injector) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["mkdir", "open", "write", "fsync", "fchmod", "utime", "fstatvfs", "statvfs"])
 def test_no_space(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """OP-10: a full or failing disk, at whichever call: one reason, each group old or new, nothing left in the way."""
+    """OP-10: a full or failing disk, at every call: one reason, each group old or new, no obstacle for the next run."""
     real = getattr(os, name)
     calls = limit = 0
 
@@ -109,7 +109,7 @@ def test_no_space(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
             calls = 0
             with LogDirLock.acquire(path, settle_seconds=0) as lock, monkeypatch.context() as patch:
                 locked = LockedDir(read_log_dir(path), lock, StateStore(other / "state"), reserve)
-                # Each system call fails in turn.
+                # each system call fails in turn
                 patch.setattr(os, name, failing)
                 result = clean_partition(locked, TopicPartition("orders", 0), TOPIC, force(), Silent())
             if calls < limit:
@@ -126,7 +126,7 @@ def test_no_space(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 
 def test_a_plan_that_would_go_below_the_disk_reserve_is_not_begun(root: Path) -> None:
-    """U-16, S-25: what would go below the reserve is not begun."""
+    """U-16, S-25: a cleaning that needs the disk reserve does not begin."""
     make_log_dir(root, {NAME: two_groups()})
     before = tree(root)
     result = clean(root, force(), TOPIC, resources(disk_reserve_bytes=2**60))
@@ -136,7 +136,7 @@ def test_a_plan_that_would_go_below_the_disk_reserve_is_not_begun(root: Path) ->
 
 
 def test_lock_lost(root: Path) -> None:
-    """S-33: the lock is looked at before the commit; without it nothing is touched any more."""
+    """S-33: the lock is checked before the commit; without it no file is touched any more."""
     make_log_dir(root, {NAME: two_groups()})
     old = logical(root)
 
@@ -163,10 +163,10 @@ def test_lock_lost(root: Path) -> None:
 def test_an_open_active_segment_is_refused(
     root: Path, monkeypatch: pytest.MonkeyPatch, answer: LeaseResult, required: bool, refused: bool
 ) -> None:
-    """S-14: somebody has the active segment open, or it cannot be asked."""
+    """S-14: a process has the active segment open, or the check fails."""
     make_log_dir(root, {NAME: two_groups()})
     before = tree(root)
-    # What the kernel answers depends on the file system and the user.
+    # the kernel's error depends on the file system and the user
     monkeypatch.setattr(lease, "probe_lease", lambda *_arguments, **_options: answer)
     requested = resources()
     object.__setattr__(requested, "lease_required", required)
@@ -177,7 +177,7 @@ def test_an_open_active_segment_is_refused(
 
 
 def test_segment_open_for_writing(root: Path) -> None:
-    """S-14, for real: a process that has the active segment open keeps us out, lock or no lock."""
+    """S-14 with a real process: an open active segment excludes cleanerd, with or without a lock."""
     make_log_dir(root, {NAME: two_groups()})
     before = tree(root)
     with (root / NAME / f"{8:020d}.log").open("r+b"):
@@ -188,7 +188,7 @@ def test_segment_open_for_writing(root: Path) -> None:
 
 
 def test_log_changed_under_the_plan(root: Path) -> None:
-    """S-29, U-3: a source that changed between decision and swap kills the plan; nothing of it is applied."""
+    """S-29, U-3: a source that changed between decision and swap voids the plan; no part of it is applied."""
     make_log_dir(root, {NAME: two_groups()})
 
     def changes() -> None:
@@ -201,13 +201,16 @@ def test_log_changed_under_the_plan(root: Path) -> None:
 
 
 def test_manifests_do_not_grow(root: Path) -> None:
-    """U-16: a manifest holds what is not done yet. With all groups and witnesses in each, 500 groups took a minute."""
+    """U-16: a manifest has the remaining groups only.
+
+    With all groups and preconditions in each, 500 groups took a minute.
+    """
     make_log_dir(root, {NAME: two_groups()})
     written: list[Manifest] = []
 
     class Watching(LogDirLock):
         def check(self) -> None:
-            """Before the commit of each group its manifest is there."""
+            """Before the commit of every group its manifest is there."""
             (path,) = (root / NAME).glob(".kstage/*/manifest.json")
             written.append(Manifest.from_json(path.read_bytes(), str(path)))
             super().check()
@@ -218,7 +221,7 @@ def test_manifests_do_not_grow(root: Path) -> None:
 
 
 def test_wrong_staged_bytes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was staged is read back from the disk before it is used; a bit that flipped there is found."""
+    """Staged files are read back from the disk before their use, which finds flipped bits."""
     make_log_dir(root, {NAME: two_groups()})
     before = tree(root)
     real = cleaner.verify_staged
@@ -229,7 +232,7 @@ def test_wrong_staged_bytes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
             file.write(b"\x5a")
         real(reader, staged, *others, **decided)  # type: ignore[arg-type]
 
-    # A disk that flips a bit between writing and reading.
+    # a disk that flips a bit between write and read
     monkeypatch.setattr(cleaner, "verify_staged", verify)
     result = clean(root, force(), TOPIC)
     assert isinstance(result.error, CorruptionError)
@@ -238,7 +241,7 @@ def test_wrong_staged_bytes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_unexpected_exception_leaves_the_log_unchanged(root: Path) -> None:
-    """An exception that is none of ours gets out, and leaves the log and the directory as they were."""
+    """An exception of another kind propagates, and leaves the log and the directory unchanged."""
     make_log_dir(root, {NAME: two_groups()})
     before = tree(root)
 
@@ -252,7 +255,7 @@ def test_an_unexpected_exception_leaves_the_log_unchanged(root: Path) -> None:
 
 
 def test_quarantine_is_remembered(root: Path) -> None:
-    """OP-10: the reason; the clean point of before stays; the next success clears it."""
+    """OP-10: with the reason; the previous checkpoint stays; the next success clears it."""
     make_log_dir(root, {NAME: two_groups()})
     clean(root, force(), TOPIC)
     log = root / NAME / f"{0:020d}.log"
@@ -272,8 +275,8 @@ def test_quarantine_is_remembered(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [f"{0:020d}.log.swap", f"{4:020d}.index.cleaned", f"{5:020d}.timeindex.swap"])
-def test_somebody_elses_replacement(root: Path, name: str) -> None:
-    """S-21: an unfinished replacement that is not ours: refused, untouched, with the way out."""
+def test_a_foreign_unfinished_swap(root: Path, name: str) -> None:
+    """S-21: an unfinished foreign swap: refused, untouched, with the remedy."""
     make_log_dir(root, {NAME: two_groups()})
     (root / NAME / name).write_bytes(b"x")
     before = tree(root)
@@ -292,7 +295,7 @@ def test_somebody_elses_replacement(root: Path, name: str) -> None:
     ],
 )
 def test_skipped(root: Path, change: dict[str, bool], says: str) -> None:
-    """S-27, C-86: skipped with the reason, nothing touched."""
+    """S-27, C-86: skipped with the reason, no file touched."""
     make_log_dir(root, {NAME: two_groups()}, clean_shutdown=change.get("clean_shutdown", True))
     if "high_watermarks" in change:
         (root / "replication-offset-checkpoint").unlink()
@@ -319,7 +322,7 @@ def test_unclean(root: Path) -> None:
 
 
 def test_every_cleaned_segment_parses(root: Path) -> None:
-    """The bytes that are served afterwards have right checksums."""
+    """All remaining bytes have right checksums."""
     make_log_dir(root, {NAME: two_groups()})
     clean(root, force(), TOPIC)
     assert sum(len(batches_of(log.read_bytes())) for log in (root / NAME).glob("*.log")) == 3

@@ -1,4 +1,4 @@
-"""S-14 comes before the first change: not even what a crash left is tidied up under somebody's open segment."""
+"""S-14 comes before the first change: not even a crash's leftovers are removed while a process has the segment open."""
 
 from __future__ import annotations
 

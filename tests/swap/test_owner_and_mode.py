@@ -1,4 +1,4 @@
-"""S-60: who may read a segment is who may read the one that replaces it: owner, mode, access list, attributes."""
+"""S-60: a cleaned segment has the access rights of its sources: owner, mode, access list, attributes."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ NOBODY: Final = 2**32 - 1
 
 
 def acl(*entries: tuple[int, int, int]) -> bytes:
-    """An access list as the kernel takes it; entries are tag, permissions, id."""
+    """An access list in the kernel's format; entries are tag, permissions, id."""
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
-# The group itself may do nothing; the mask, which the mode shows in its place, lets user 4321 read and write.
+# The group has no permissions; the mask, shown as the mode's group bits, lets user 4321 read and write.
 LIST: Final = acl((USER_OBJ, 6, NOBODY), (USER, 6, 4321), (GROUP_OBJ, 0, NOBODY), (MASK, 6, NOBODY), (OTHER, 0, NOBODY))
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    """A log directory on a file system that has access lists and attributes."""
+    """A log directory on a file system with access lists and attributes."""
     path = make_log_dir(tmp_path / "logs", {NAME: two_groups()})
     probe = path / "probe"
     probe.touch()
@@ -58,7 +58,7 @@ def segments(root: Path) -> list[Path]:
 
 
 def cleaned(root: Path) -> list[Path]:
-    """Clean; the files that were put in."""
+    """Clean; returns the new files."""
     before = {path.stat().st_ino for path in segments(root)}
     assert clean(root, force(), TOPIC).outcome == "cleaned"
     found = [path for path in segments(root) if path.stat().st_ino not in before]
@@ -71,7 +71,7 @@ def attributes(path: Path) -> dict[str, bytes]:
 
 
 def test_an_access_list_stays(root: Path) -> None:
-    """With the mode alone, 0660, the group could read and write what it could not before."""
+    """With only the mode, 0660, the group would gain read and write access."""
     for path in segments(root):
         os.setxattr(path, ACCESS, LIST)
         assert path.stat().st_mode & 0o777 == 0o660
@@ -81,7 +81,7 @@ def test_an_access_list_stays(root: Path) -> None:
 
 
 def test_attributes_stay(root: Path) -> None:
-    """Labels and whatever else was put there; what vouches for the old contents does not go with the new."""
+    """Labels and other attributes; an attribute that certifies the old content is not copied."""
     given = {"user.owner": b"billing", "security.label": b"secret"} if os.geteuid() == 0 else {"user.owner": b"billing"}
     for path in segments(root):
         for name, value in given.items():
@@ -91,16 +91,16 @@ def test_attributes_stay(root: Path) -> None:
 
 
 @needs_root
-def test_no_capability_goes_to_new_contents(root: Path) -> None:
-    """The kernel takes it away from a file that is written to, and a cleaned segment is written."""
+def test_capabilities_are_not_copied(root: Path) -> None:
+    """The kernel removes it from a written file, and a cleaned segment is a written file."""
     for path in segments(root):
         os.setxattr(path, "security.capability", struct.pack("<IIIII", 0x02000000, 1 << 21, 0, 0, 0))
     for path in cleaned(root):
         assert "security.capability" not in attributes(path)
 
 
-def test_nobody_gets_in_by_a_default_list(root: Path) -> None:
-    """A directory's default list is given to every new file: the sources had none, so the output has none."""
+def test_a_default_access_list_grants_no_access(root: Path) -> None:
+    """New files inherit the directory's default list: the sources had none, so the output has none."""
     os.setxattr(root / NAME, DEFAULT, LIST)
     for path in segments(root):
         path.chmod(0o660)
@@ -109,8 +109,8 @@ def test_nobody_gets_in_by_a_default_list(root: Path) -> None:
         assert path.stat().st_mode & 0o777 == 0o660
 
 
-def test_what_cannot_be_copied_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused before anything is swapped, with the attribute's name and the way out."""
+def test_an_attribute_that_cannot_be_copied_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused before any swap, with the attribute's name and the remedy."""
     for path in segments(root):
         os.setxattr(path, "user.owner", b"billing")
     before = {path.name: (path.read_bytes(), path.stat().st_ino) for path in (root / NAME).iterdir()}
@@ -118,7 +118,7 @@ def test_what_cannot_be_copied_is_refused(root: Path, monkeypatch: pytest.Monkey
     def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    # A file system that refuses it, and one that has none, are not at hand.
+    # a file system that refuses it, and one without attributes, are not available to the test
     monkeypatch.setattr(os, "setxattr", refuse)
     result = clean(root, force(), TOPIC)
     assert result.outcome == "refused"
@@ -133,14 +133,14 @@ def test_a_file_system_without_attributes(tmp_path: Path, monkeypatch: pytest.Mo
     def refuse(*_: object) -> list[str]:
         raise OSError(errno.ENOTSUP, "Operation not supported")
 
-    # A file system without attributes is not at hand.
+    # a file system without attributes is not available to the test
     monkeypatch.setattr(os, "listxattr", refuse)
     root = make_log_dir(tmp_path / "logs", {NAME: two_groups()})
     assert clean(root, force(), TOPIC).outcome == "cleaned"
 
 
 def test_no_set_user_id(root: Path) -> None:
-    """A mode's permissions are copied, and nothing that would run as somebody else."""
+    """A mode's permission bits are copied, without setuid or setgid."""
     for path in segments(root):
         path.chmod(0o4755)
     assert {path.stat().st_mode & 0o7777 for path in cleaned(root)} == {0o755}

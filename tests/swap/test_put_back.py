@@ -1,4 +1,4 @@
-"""A log that was put back from a backup, and a state directory that was not (U-10)."""
+"""A log restored from a backup, while the state directory was not (U-10)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 RETENTION_MS = 1000
 TOPIC = config(segment_bytes=100, delete_retention_ms=RETENTION_MS)
 LAST = 5
-"""The last closed segment is the same before and after the cleaning: so it says nothing of the others."""
+"""The last closed segment is the same before and after the cleaning, so it shows nothing about the others."""
 
 
 @pytest.fixture
@@ -68,10 +68,13 @@ def _by_agent(root: Path) -> None:
 
 
 @pytest.mark.parametrize("by", [_by_clean, _by_apply, _by_agent])
-def test_a_volume_put_back_to_a_snapshot(root: Path, by: object) -> None:
-    """U-10: with its inodes and times, and Kafka's checkpoint, but not our state. A deleted key came back for ever.
+def test_a_volume_restored_from_a_snapshot(root: Path, by: object) -> None:
+    """U-10: inodes, times and Kafka's checkpoint are restored, cleanerd's state is not.
 
-    The tombstone counted as clean, although what it deletes was there again: after its horizon it went alone.
+    A deleted key came back for good.
+
+    The tombstone was in the clean section, although the deleted record was back: after its horizon it was removed
+    alone.
     """
     assert callable(by)
     logs, partition, snapshot = root / "logs", root / "logs" / NAME, root / "snapshot"
@@ -96,8 +99,8 @@ def test_a_volume_put_back_to_a_snapshot(root: Path, by: object) -> None:
     assert (2, b"k") not in content(root), "U-26: the tombstone has gone"
 
 
-def test_a_round_that_puts_nothing(root: Path) -> None:
-    """U-10: what an earlier one wrote is remembered, as long as it is there."""
+def test_a_cleaning_without_a_swap(root: Path) -> None:
+    """U-10: the outputs of an earlier cleaning stay remembered as long as they exist."""
     _by_clean(root)
     logs = root / "logs"
     known = json.loads(state_file(logs).read_text())["clean_point"]["last_output"]

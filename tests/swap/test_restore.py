@@ -1,4 +1,4 @@
-"""``restore.json``: what is read back is what was written, and nothing else is believed."""
+"""``restore.json``: reading returns exactly what was written, and rejects anything else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLAN = RestorePlan(
 
 
 def test_round_trip() -> None:
-    """And every kind in the order in which it is renamed: the log first."""
+    """All kinds in the order of their renames: the log first."""
     assert RestorePlan.from_json(PLAN.to_json(), "x") == PLAN
     assert PLAN.groups[1].segments[0].kinds() == ("log", "index")
 
@@ -50,7 +50,7 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_damage(change: str) -> None:
-    """Its numbers become names of files, so they are checked first."""
+    """Its numbers become file names, so they are checked first."""
     body = json.loads(PLAN.to_json())
     CHANGES[change](body)
     with pytest.raises(CorruptionError):
@@ -58,7 +58,7 @@ def test_damage(change: str) -> None:
 
 
 def test_other_formats() -> None:
-    """A newer one is somebody else's; what is no JSON is nobody's."""
+    """A newer format is left alone; invalid JSON is ignored."""
     body = {**json.loads(PLAN.to_json()), "format": 2}
     with pytest.raises(UnsupportedLogError):
         RestorePlan.from_json(json.dumps(body).encode(), "x")
@@ -67,7 +67,7 @@ def test_other_formats() -> None:
 
 
 class CountingFiles(PartitionFiles):
-    """Counts how often the directory is listed: beside a group lie the files of thousands of other segments."""
+    """Counts directory listings: the directory also has the files of thousands of other segments."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -78,8 +78,8 @@ class CountingFiles(PartitionFiles):
         return super().names(directory)
 
 
-def test_a_large_group_that_is_undone(tmp_path: Path) -> None:
-    """Before its commit point: whatever the number of its segments, the directory is listed as often."""
+def test_rolling_back_a_large_group(tmp_path: Path) -> None:
+    """Before its commit point: the number of listings does not depend on the number of segments."""
     listed = set()
     for count in (2, 20):
         path = tmp_path / f"t-{count}"

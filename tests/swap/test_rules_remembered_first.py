@@ -1,4 +1,4 @@
-"""By which rules a partition is cleaned is on the disk before its first segment is replaced (U-6), in every mode."""
+"""A partition's strategy is on the disk before its first segment is replaced (U-6), in every mode."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def root() -> Iterator[Path]:
 
 
 def remembered(root: Path) -> str | UnreadableState | None:
-    """The rules that a process knows which starts now."""
+    """The strategies that a newly started process knows."""
     log_dir, store = read_log_dir(root), StateStore(root.parent / "state", keeps_damaged=True)
     log = read_partition(log_dir, log_dir.partitions[0])
     return rules_of(store, log_dir, log, store.load(log_dir, log))
@@ -80,12 +80,12 @@ WAYS: dict[str, tuple[Any, Any, str]] = {
     "apply": (by_apply, apply_staged, "swap_group"),
     "live": (live, Swapper, "swap"),
 }
-"""The round, and where it swaps one group."""
+"""A live cleaning, and the place where it swaps one group."""
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_killed_between_two_groups(root: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    """U-6: the first group has lost what these rules lose; whoever forgets --config after that is refused."""
+    """U-6: the first group has lost its superseded records; a later run without --config is refused."""
     act, place, name = WAYS[way]
     real, known = getattr(place, name), []
 
@@ -96,7 +96,7 @@ def test_killed_between_two_groups(root: Path, monkeypatch: pytest.MonkeyPatch, 
         return real(*arguments, **more)
 
     with monkeypatch.context() as patch:
-        # Killed between two groups, whatever the way.
+        # Killed between two groups, in every way.
         patch.setattr(place, name, swap)
         with suppress(Killed):
             act(root, VERSIONED)
@@ -112,7 +112,7 @@ def test_killed_between_two_groups(root: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 def log_tree(root: Path) -> dict[str, tuple[object, ...]]:
-    """The log, without what waits beside it for another ``apply``."""
+    """The log, without files that wait for another ``apply``."""
     return {name: reported for name, reported in tree(root / NAME).items() if not name.startswith(".kstage")}
 
 
@@ -124,20 +124,20 @@ def first_keys(root: Path) -> set[bytes]:
 
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From now on the state directory's disk has no room."""
+    """From now on the state directory's disk is full."""
 
     def refuse(path: Path, *_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    # The disk of the state directory alone is full, and only from then on.
+    # only the state directory's disk is full, and only from then on
     return lambda: monkeypatch.setattr(cleaner_checkpoint, "write_state_file", refuse)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nothing_is_replaced_when_the_rules_cannot_be_remembered(
+def test_no_segment_is_replaced_if_the_strategy_cannot_be_stored(
     root: Path, monkeypatch: pytest.MonkeyPatch, full: Callable[[], None], way: str
 ) -> None:
-    """U-6: a full or read-only state directory; nothing is replaced, a plan stays, and it is not the log's fault."""
+    """U-6: a full or read-only state directory: no segment is replaced, a plan stays, and no quarantine."""
     act, *_ = WAYS[way]
     full()
     result = act(root, VERSIONED)
@@ -152,14 +152,14 @@ def test_nothing_is_replaced_when_the_rules_cannot_be_remembered(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_known_rules_need_no_state_directory(root: Path, full: Callable[[], None], way: str) -> None:
-    """U-10: by Kafka's rules, or by those that are remembered, a state directory that is full costs work only."""
+def test_known_strategies_need_no_state_directory(root: Path, full: Callable[[], None], way: str) -> None:
+    """U-10: by Kafka's strategy, or a remembered one, a full state directory only costs repeated work."""
     act, *_ = WAYS[way]
     full()
     assert act(root, TOPIC).outcome == "cleaned"
 
 
-def test_rules_that_are_remembered_are_not_written_again(root: Path, full: Callable[[], None]) -> None:
+def test_a_remembered_strategy_is_not_written_again(root: Path, full: Callable[[], None]) -> None:
     make_log_dir(root, {NAME: two_groups()})
     log_dir, store = read_log_dir(root), StateStore(root.parent / "state")
     log = read_partition(log_dir, log_dir.partitions[0])
@@ -172,7 +172,7 @@ def test_rules_that_are_remembered_are_not_written_again(root: Path, full: Calla
 
 
 def test_an_undo_that_is_killed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-6: half of a versioned cleaning is still in the log, so its rules are; nothing of it is, so they are not."""
+    """U-6: while the log has cleaned segments of that strategy, it is remembered; afterwards it is not."""
     make_log_dir(root, {NAME: two_groups()})
     (root.parent / "kept").mkdir()
     with opened(root.parent) as locked:
@@ -197,7 +197,7 @@ def test_an_undo_that_is_killed(root: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_new_directories_of_the_state_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power cut between two groups takes no directory with it in which the rules were written down."""
+    """A power cut between two groups loses no directory in which the strategy was stored."""
     flushed = []
     real = os.fsync
 
@@ -205,7 +205,7 @@ def test_new_directories_of_the_state_are_on_the_disk(tmp_path: Path, monkeypatc
         flushed.append(os.readlink(f"/proc/self/fd/{descriptor}"))
         real(descriptor)
 
-    # What is flushed leaves no trace on a disk.
+    # flushes leave no trace on a disk
     monkeypatch.setattr(os, "fsync", fsync)
     state = tmp_path / "above" / "state"
     for directory in (state, state / "partitions", state / "partitions" / "id"):

@@ -1,4 +1,4 @@
-"""What staging remembers, and what it takes for the broker's doing (D-06, OP-10)."""
+"""Remembered failures of staging, and changes by the broker that are not failures (D-06, OP-10)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def path(tmp_path: Path) -> Path:
     return make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
 
 
-def test_a_segment_that_was_rolled_is_no_change(path: Path) -> None:
-    """D-06: damage in what was listed stays damage, however often the broker rolls meanwhile."""
+def test_a_rolled_segment_is_not_a_change(path: Path) -> None:
+    """D-06: damage in a listed segment is damage, however often the broker rolls meanwhile."""
     log_dir = read_log_dir(path)
     before = read_partition(log_dir, ORDERS)
     (path / "orders-0" / f"{before.active.base + 100:020d}.log").touch()
@@ -44,7 +44,7 @@ def test_a_segment_that_was_rolled_is_no_change(path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "outcome"), [(errno.EIO, "quarantined"), (errno.ENOENT, "refused")], ids=str)
 def test_a_disk_that_does_not_answer(path: Path, monkeypatch: pytest.MonkeyPatch, number: int, outcome: str) -> None:
-    """OP-10: it is this partition's failure and nobody else's; only a directory that is gone is called so."""
+    """OP-10: only this partition fails; only a missing directory is reported as missing."""
     log_dir, store = read_log_dir(path), StateStore(path.parent / "state")
     real = os.stat
 
@@ -54,14 +54,14 @@ def test_a_disk_that_does_not_answer(path: Path, monkeypatch: pytest.MonkeyPatch
         return real(name, *rest, **options)  # type: ignore[call-overload, no-any-return]
 
     with monkeypatch.context() as patch:
-        # A disk that fails is not at hand.
+        # a failing disk is not available to the test
         patch.setattr(os, "stat", stat)
         result = not_cleaned(store, log_dir, ORDERS, CorruptionError("damaged"))
     assert result.outcome == outcome
 
 
 def test_a_quarantine_ends_when_it_is_staged(path: Path) -> None:
-    """OP-10: what was mended is not told for ever."""
+    """OP-10: a fixed fault is not reported any longer."""
     log_dir, store = read_log_dir(path), StateStore(path.parent / "state")
     assert not_cleaned(store, log_dir, ORDERS, CorruptionError("damaged")).outcome == "quarantined"
     log = read_partition(log_dir, ORDERS)

@@ -1,4 +1,4 @@
-"""What happens to a log between ``stage`` and ``apply``: everything that the plan rests on must still be so."""
+"""Changes of a log between ``stage`` and ``apply``: all preconditions of the plan must still hold."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ def log_of(root: Path, segments: dict[int, bytes]) -> Path:
 
 
 def append(log_dir: Path, base: int, data: bytes, end: int) -> None:
-    """The broker goes on: segment ``base`` is there now, or is longer."""
+    """The broker continues: segment ``base`` appears or grows."""
     write_segment(log_dir / NAME, base, data)
     for name in (HIGH_WATERMARKS, RECOVERY_POINTS):
         write_checkpoint(log_dir / name, {NAME: end})
 
 
 def expired(first: int = 0, key: str = "k") -> bytes:
-    """A tombstone of version 9 past its horizon, and something beside it that goes for other reasons."""
+    """A tombstone of version 9 past its horizon, and a record beside it that is removed for other reasons."""
     return encode_batch([rec(key, 9, value=None), rec("a", 1)], base_offset=first, delete_horizon=NOW)
 
 
 @pytest.mark.parametrize("late", [rec("k", 5), rec("k", 10), rec("k")])
 @pytest.mark.parametrize("rolls", [False, True])
 def test_a_late_record_of_a_key_whose_tombstone_goes(tmp_path: Path, late: object, rolls: bool) -> None:
-    """U-1: no other record of its key is evidence of stage's time; what arrived since brings the key back."""
+    """U-1: stage found no other record of the key, but a record that arrived since brings the key back."""
     tail = batches(rec("t", 1), first=3)
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: tail})
     assert stage_versioned(log_dir).removed.tombstone == 1
@@ -78,7 +78,7 @@ def test_late_records_of_other_keys_change_nothing(tmp_path: Path) -> None:
 
 
 def test_late_records_under_offset_change_nothing(tmp_path: Path) -> None:
-    """C-45: by offset a late record wins over every tombstone, so it does not matter that one went."""
+    """C-45: by offset a late record wins over every tombstone, so the removal does not matter."""
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: b""})
     stage_versioned(log_dir, BY_OFFSET)
     append(log_dir, 3, batches(rec("k", 1), first=3), 4)
@@ -87,8 +87,8 @@ def test_late_records_under_offset_change_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("topic", [BY_VERSION, BY_OFFSET], ids=["header", "offset"])
-def test_the_bound_fell_below_a_winner(tmp_path: Path, topic: TopicConfig) -> None:
-    """S-29, U-3, S-01: a loser of the first segment goes for a winner in the last, which the broker may yet cut off."""
+def test_the_uncleanable_offset_fell_below_a_retained_record(tmp_path: Path, topic: TopicConfig) -> None:
+    """S-29, U-3, S-01: the retained record is in the last segment, and the broker may still truncate it."""
     segments = {
         0: batches(rec("k", 1), rec("x", 1)),
         2: batches(rec("a", 1), first=2),
@@ -105,7 +105,7 @@ def test_the_bound_fell_below_a_winner(tmp_path: Path, topic: TopicConfig) -> No
 
 
 def test_the_log_start_moved_into_the_head(tmp_path: Path) -> None:
-    """U-2, S-29: DeleteRecords between stage and apply takes away a winner; its loser may not follow."""
+    """U-2, S-29: DeleteRecords between stage and apply deletes a retained record; the superseded one must stay."""
     log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("x", 1)), 2: batches(rec("k", 1), first=2), 3: b""})
     stage_versioned(log_dir)
     write_checkpoint(log_dir / LOG_STARTS, {NAME: 1})
@@ -114,7 +114,7 @@ def test_the_log_start_moved_into_the_head(tmp_path: Path) -> None:
 
 
 def test_rules_changed(tmp_path: Path) -> None:
-    """U-6: what another strategy decided is not swapped in."""
+    """U-6: decisions by another strategy are not swapped in."""
     log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("k", 1)), 2: b""})
     stage_versioned(log_dir)
     for other in (BY_OFFSET, config(**{**BY_HEADER, "compaction_strategy_header_encoding": "varlong"})):
@@ -125,7 +125,7 @@ def test_rules_changed(tmp_path: Path) -> None:
 
 
 def test_clean_between_stage_and_apply(tmp_path: Path) -> None:
-    """recover(): clean drops a staged plan, apply then has nothing to do."""
+    """recover(): clean drops a staged plan, and apply then has none."""
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: b""})
     stage_versioned(log_dir)
     assert clean(log_dir, CleaningOptions(now_ms=NOW, force=True), BY_VERSION).outcome == "cleaned"
@@ -134,7 +134,7 @@ def test_clean_between_stage_and_apply(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"x" * 40, None], ids=["empty", "other bytes", "missing"])
 def test_a_plan_without_its_tombstone_keys_is_not_applied(tmp_path: Path, damage: bytes | None) -> None:
-    """U-1: a plan that lost the keys of its tombstones is not applied, whatever has arrived."""
+    """U-1: a plan that lost its tombstone keys is not applied, whatever has arrived."""
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: b""})
     stage_versioned(log_dir)
     (keys,) = (log_dir / NAME).glob(".kstage/*/removed_tombstones.keys")
@@ -147,7 +147,7 @@ def test_a_plan_without_its_tombstone_keys_is_not_applied(tmp_path: Path, damage
 
 
 def test_a_tail_that_cannot_be_read(tmp_path: Path) -> None:
-    """U-1: what lies behind the damage is not known."""
+    """U-1: the records behind the damage are unknown."""
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: batches(rec("t"), first=3), 4: b""})
     stage_versioned(log_dir, up_to_offset=3)
     damaged = bytearray((log_dir / NAME / f"{3:020d}.log").read_bytes())
@@ -159,7 +159,7 @@ def test_a_tail_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("map_load", [0.85, 0.02, 0.003])
 @pytest.mark.parametrize("late", [None, 0, 44, 89])
 def test_more_keys_than_a_map_holds(tmp_path: Path, map_load: float, late: int | None) -> None:
-    """U-1, OP-2: the keys are cut into shards, and each is found."""
+    """U-1, OP-2: the keys are split into shards, and each key is found."""
     dead = [rec(f"k{number}", 9, value=None) for number in range(90)]
     log_dir = log_of(tmp_path, {0: encode_batch(dead, delete_horizon=NOW), 90: b""})
     assert stage_versioned(log_dir).removed.tombstone == 90

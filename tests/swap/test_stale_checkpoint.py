@@ -1,7 +1,7 @@
-"""Kafka's checkpoint beside a broker whose cleaner is off: nobody takes it back when the log is truncated (U-10, S-50).
+"""Kafka's checkpoint beside a broker whose cleaner is off: truncation does not lower it (U-10, S-50).
 
-Whoever believed it would keep both records of a key in the part that was written anew, and when the tombstone there has
-gone, the deleted key would be back.
+By it, both records of a key in the new part would stay, and after its tombstone's removal the deleted key would be
+back.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def three_groups(cleaner_offset: int | None = None) -> Partition:
 
 
 def truncate(root: Path, *, high_watermark: int = 12) -> None:
-    """A new leader has nothing from offset 5 on, and writes something else there, up to offset 11."""
+    """A new leader has no records from offset 5 on, and writes others up to offset 11."""
     for base in (5, 8, 11):
         for file in (root / NAME).glob(f"{base:020d}.*"):
             file.unlink()
@@ -79,7 +79,7 @@ def offsets_of(root: Path, key: bytes) -> list[int]:
 
 
 def test_an_old_checkpoint_of_a_disabled_cleaner_is_not_believed(root: Path) -> None:
-    """It said 8, and the log was cut at 5: its word is older than our clean point, which no longer holds either."""
+    """It was 8, and the log was truncated at 5: it is older than cleanerd's checkpoint, which is void as well."""
     with running(root, three_groups(cleaner_offset=8)) as agent:
         switch_cleaner_off(agent)
         assert clean_beside(agent).end_offset == 11
@@ -91,8 +91,8 @@ def test_an_old_checkpoint_of_a_disabled_cleaner_is_not_believed(root: Path) -> 
         assert (offsets_of(root, b"x"), offsets_of(root, b"z")) == ([6], [10])
 
 
-def test_a_disbelieved_checkpoint_stays_disbelieved(root: Path) -> None:
-    """We said 11; after the truncation we came to 8 again, and could not take the 11 back."""
+def test_a_rejected_checkpoint_stays_rejected(root: Path) -> None:
+    """Our checkpoint was 11; after the truncation the log grew to 8, and cleanerd could not lower Kafka's 11."""
     with running(root, three_groups()) as agent:
         assert clean_beside(agent).end_offset == 11
         switch_cleaner_off(agent)
@@ -106,8 +106,8 @@ def test_a_disbelieved_checkpoint_stays_disbelieved(root: Path) -> None:
         assert (offsets_of(root, b"x"), offsets_of(root, b"z")) == ([6], [10])
 
 
-def test_a_disbelieved_checkpoint_entry_is_lowered(root: Path) -> None:
-    """S-50: the broker's cleaner is on again, and would believe the 11."""
+def test_a_rejected_checkpoint_entry_is_lowered(root: Path) -> None:
+    """S-50: the broker's cleaner is on again, and would use the 11."""
     with running(root, three_groups()) as agent:
         assert clean_beside(agent).end_offset == 11
         truncate(root, high_watermark=9)
@@ -116,8 +116,8 @@ def test_a_disbelieved_checkpoint_entry_is_lowered(root: Path) -> None:
         assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 8}
 
 
-def test_a_checkpoint_raised_during_the_round_stays(root: Path) -> None:
-    """U-10: it came further than this round while this one was at work."""
+def test_a_checkpoint_raised_during_the_cleaning_stays(root: Path) -> None:
+    """U-10: it went further than this cleaning while the cleaning was in progress."""
 
     def goes_on(agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
         write_checkpoint(agent.log_dir / CLEANER_CHECKPOINT, {NAME: 11})
@@ -131,7 +131,7 @@ def test_a_checkpoint_raised_during_the_round_stays(root: Path) -> None:
 
 
 def test_a_checkpoint_from_before_a_strategy_change_is_old(root: Path) -> None:
-    """We said 8, then cleaned by timestamps up to 11: when offsets decide again, that is an old word."""
+    """It was 8 before a cleaning by timestamps up to 11: when offsets decide again, it is outdated."""
     make_log_dir(root, {NAME: three_groups()})
     assert clean(root, force(up_to_offset=8), TOPIC).end_offset == 8
     assert clean(root, force(), BY_TIMESTAMP).end_offset == 11
@@ -143,7 +143,7 @@ def test_a_checkpoint_from_before_a_strategy_change_is_old(root: Path) -> None:
 
 
 def test_a_checkpoint_of_an_enabled_cleaner_is_believed(root: Path) -> None:
-    """It is on: cut with the log, or further than it was, its checkpoint is as good as ever."""
+    """It is on, so its checkpoint was truncated with the log, or went further: it is valid."""
     with running(root, three_groups(cleaner_offset=8)) as agent:
         switch_cleaner_off(agent)
         clean_beside(agent)

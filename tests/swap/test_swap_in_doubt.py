@@ -1,4 +1,4 @@
-"""U-34: a swap in doubt stops the next one, and none begins that could not be brought to its end."""
+"""U-34: an unfinished swap stops the next one, and none begins that could not be completed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _IMMUTABLE: Final = 0x10
 
 
 def set_immutable(path: Path, *, on: bool) -> None:
-    """As `chattr +i` does; raises OSError where there is no such thing."""
+    """Like `chattr +i`; raises OSError where the file system has no such attribute."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         (flags,) = struct.unpack("l", fcntl.ioctl(descriptor, _GET_FLAGS, struct.pack("l", 0)))
@@ -40,7 +40,7 @@ def set_immutable(path: Path, *, on: bool) -> None:
 
 @contextmanager
 def immutable(path: Path) -> Iterator[None]:
-    """Nobody can rename or remove it in the block."""
+    """In the block no process can rename or remove it."""
     try:
         set_immutable(path, on=True)
     except OSError as error:
@@ -52,8 +52,8 @@ def immutable(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
-def test_an_immutable_source_is_known_before_the_commit_point(tmp_path: Path, suffix: str) -> None:
-    """`chattr +i` on one of a group's files: found out past the commit point, the new log lay beside the old one."""
+def test_an_immutable_source_is_noticed_before_the_commit_point(tmp_path: Path, suffix: str) -> None:
+    """`chattr +i` on one of a group's files: noticed past the commit point, the new log was beside the old one."""
     root = make_log_dir(tmp_path / "logs", {NAME: two_groups()})
     victim = root / NAME / f"{0:020d}{suffix}"
     before = tree(root / NAME, without=())
@@ -67,7 +67,7 @@ def test_an_immutable_source_is_known_before_the_commit_point(tmp_path: Path, su
 
 
 def test_a_directory_at_the_name_of_a_deleted_source(tmp_path: Path) -> None:
-    """A directory called `.log.deleted` cannot be renamed over; a file there can."""
+    """A directory called `.log.deleted` cannot be renamed over; a file can."""
     root = make_log_dir(tmp_path / "logs", {NAME: two_groups()})
     (root / NAME / f"{0:020d}.log.deleted").mkdir()
     before = tree(root / NAME, without=())
@@ -76,8 +76,8 @@ def test_a_directory_at_the_name_of_a_deleted_source(tmp_path: Path) -> None:
     assert tree(root / NAME, without=()) == before
 
 
-def test_looking_changes_nothing(tmp_path: Path) -> None:
-    """The question is a rename that the system never carries out; files keep even their change time."""
+def test_the_check_changes_nothing(tmp_path: Path) -> None:
+    """The check is a rename that the system never executes; files keep even their change time."""
     (tmp_path / "a.log").write_text("a")
     with PartitionFiles(tmp_path) as files:
         files.claim()
@@ -90,7 +90,7 @@ def test_looking_changes_nothing(tmp_path: Path) -> None:
 
 @needs_root
 def test_a_sticky_directory(tmp_path: Path) -> None:
-    """There only a file's owner renames it: asked as uid 1000, of a file that is root's."""
+    """Only a file's owner can rename it there: checked as uid 1000, for a file of root."""
     tmp_path.chmod(0o1777)
     (tmp_path / "theirs.log").touch()
     (tmp_path / STAGING).mkdir()
@@ -118,8 +118,8 @@ def test_a_sticky_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [f"{9:020d}.log.swap", f"{0:020d}.index.cleaned", "what.swap"])
-def test_no_swap_beside_one_that_is_in_doubt(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of any base, and also one that appears after everything was looked at: nothing is touched."""
+def test_no_swap_beside_an_unfinished_one(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any base, also one that appears after all checks: no file is touched."""
     root = make_log_dir(tmp_path / "logs", {NAME: two_groups()})
     before = tree(root / NAME, without=())
     (root / NAME / name).write_text("half")
@@ -138,7 +138,7 @@ def test_no_swap_beside_one_that_is_in_doubt(tmp_path: Path, name: str, monkeypa
         real(files, *arguments, **named)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        # After everything was looked at, before the swap.
+        # after all checks, before the swap
         patch.setattr(offline_swap, "swap_group", appears)
         result = clean(root, force(), TOPIC)
     assert f"an unfinished replacement is in the way: {name}" in result.reason

@@ -1,6 +1,6 @@
-"""Two installed releases of cleanerd on the same directories, in turns: an upgrade, and the way back (U-6, U-10).
+"""Two installed releases of cleanerd on the same directories, in turns: upgrade and downgrade (U-6, U-10).
 
-Nothing is lost, and nothing is cleaned by rules that the topic does not have, whoever wrote what the other one finds.
+No record is lost, and no topic is cleaned by another strategy, whichever release wrote the files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ NEWER = "written by a newer cleanerd (format 2, this one knows 1)"
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """This release, in this process: what an installed one says too (``live/test_two_releases.py``), in less time."""
+    """This release, in this process: the same results as an installed one, in less time.
+
+    ``live/test_two_releases.py`` has the installed one.
+    """
 
     shell: Shell
     version: str = __version__
@@ -52,7 +55,7 @@ def new(tmp_path_factory: pytest.TempPathFactory) -> Release:
 
 
 def run(release: Release | Tree, root: Path, command: str, *words: object) -> Ran:
-    """A verb on the directory of ``root``."""
+    """Run a command on the directory of ``root``."""
     common = ("--set", f"cleanerd.state.dir={root / 'state'}", "--set", "cleanerd.disk.reserve=0")
     yes = ("--yes",) if command == "clean" else ()
     force = ("--force", "--now-ms", NOW) if command in {"clean", "stage"} else ()
@@ -60,7 +63,7 @@ def run(release: Release | Tree, root: Path, command: str, *words: object) -> Ra
 
 
 def state_of(root: Path) -> dict[str, Any]:
-    """The one partition's state file."""
+    """The state file of the one partition."""
     (path,) = (root / "state" / "partitions").rglob("*-0.json")
     found: dict[str, Any] = json.loads(path.read_text())
     return found
@@ -71,7 +74,7 @@ def outcomes(ran: Ran) -> list[str]:
 
 
 def test_each_process_runs_its_own_release(tmp_path: Path, new: Release) -> None:
-    """Each process runs the release that it is asked for, not this tree."""
+    """Each process runs the requested release, not this tree."""
     for release in (this_release(tmp_path), new):
         done = subprocess.run(
             release.command("--version"), env=release.environment, capture_output=True, text=True, check=True
@@ -81,7 +84,7 @@ def test_each_process_runs_its_own_release(tmp_path: Path, new: Release) -> None
 
 
 def test_up_and_down_again(old: Tree, new: Release, tmp_path: Path) -> None:
-    """U-10: clean points are read upwards; downwards they are told, count as absent, are replaced: work, no loss."""
+    """U-10: an upgrade reads the checkpoints; a downgrade reports, ignores and replaces them: more work, no loss."""
     path = make(tmp_path)
     assert outcomes(run(old, tmp_path, "clean", *COMPACT)) == ["cleaned"]
     assert keys(path / "orders-0") == CLEANED
@@ -104,8 +107,8 @@ def test_up_and_down_again(old: Tree, new: Release, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("upwards", [True, False], ids=["up", "down"])
-def test_staged_by_the_other(old: Tree, new: Release, tmp_path: Path, *, upwards: bool) -> None:
-    """S-29: upwards the plan is applied; downwards it is told and made again; nothing half is ever put in place."""
+def test_a_plan_staged_by_the_other_release(old: Tree, new: Release, tmp_path: Path, *, upwards: bool) -> None:
+    """S-29: an upgrade applies the plan; a downgrade reports it and stages again; no partial swap ever happens."""
     path = make(tmp_path)
     stages, applies = (old, new) if upwards else (new, old)
     before = tree(path / "orders-0", without=(".kstage",))
@@ -123,8 +126,8 @@ def test_staged_by_the_other(old: Tree, new: Release, tmp_path: Path, *, upwards
 
 
 @pytest.mark.parametrize("command", ["clean", "stage"])
-def test_rules_that_only_the_newer_one_wrote_down(old: Tree, new: Release, tmp_path: Path, command: str) -> None:
-    """U-6: after the way back a forgotten --config costs no winner: it is refused as with a memory of its own."""
+def test_a_strategy_that_only_the_newer_release_stored(old: Tree, new: Release, tmp_path: Path, command: str) -> None:
+    """U-6: after a downgrade without --config no retained record is lost: it is refused as with own memory."""
     path = log_dir_by_version(tmp_path)
     words = ("--partition", "orders-0", *QUIET)
     done = run(new, tmp_path, "clean", *words, *HEADER)
@@ -143,7 +146,7 @@ def test_rules_that_only_the_newer_one_wrote_down(old: Tree, new: Release, tmp_p
 
 
 def test_an_older_release_does_not_undo_a_newer_entry(old: Tree, new: Release, tmp_path: Path) -> None:
-    """F-12: the older one does not undo by a record that it cannot read, and leaves it to the newer one."""
+    """F-12: the older release does not undo an entry that it cannot read, and leaves it to the newer one."""
     path = make(tmp_path)
     before = keys(path / "orders-0")
     kept = tmp_path / "kept"

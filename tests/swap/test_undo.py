@@ -1,4 +1,4 @@
-"""An undo that fails or is killed at any step: the log is one or the other, and the next try finishes it (S-40)."""
+"""An undo that fails or is killed at any step: the log is cleaned or restored, and the next undo finishes it (S-40)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @pytest.mark.long
 @pytest.mark.parametrize("kills", [False, True])
 def test_every_step_of_an_undo(injector: Injector, kills: bool) -> None:
-    """Failed or killed: cleaned or undone, never between; another undo gets to the end of it, to the byte."""
+    """Failed or killed: cleaned or restored, never between; another undo completes it, to the byte."""
     for step in range(200):
         with scratch() as root:
             (root / "kept").mkdir()
@@ -46,7 +46,7 @@ def test_every_step_of_an_undo(injector: Injector, kills: bool) -> None:
                 return
             if not kills:
                 assert keys(root / "logs" / "orders-0") in (CLEANED, DIRTY), step
-            # Killed while the entry was being forgotten, or before: there is still something to undo, or nothing.
+            # killed while the entry was being removed, or before: undo still has work, or none
             kept_segments = KeptSegments(root / "state")
             assert kept_segments.entries(), "the entry goes last"
             assert undo_last(root).outcome in ("undone", "unchanged"), step
@@ -59,7 +59,7 @@ def test_every_step_of_an_undo(injector: Injector, kills: bool) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kills", [False, True])
 def test_every_step_of_a_cleaning_that_keeps(injector: Injector, kills: bool) -> None:
-    """Whatever became of the cleaning, an entry that is there tells the truth: undo leads back to the beginning."""
+    """Whatever the result of the cleaning, an existing entry is right: undo restores the original."""
     for step in range(200):
         with scratch() as root:
             (root / "kept").mkdir()
@@ -79,8 +79,8 @@ def test_every_step_of_a_cleaning_that_keeps(injector: Injector, kills: bool) ->
     pytest.fail("it never came to an end")
 
 
-def test_nothing_is_put_back_on_top_of_what_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-34: a replacement of any segment that turned up while the undo was staged; no segment was touched."""
+def test_undo_stops_at_an_unfinished_swap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-34: an unfinished swap of any segment appeared while the undo was staged; no segment was touched."""
     with scratch() as root:
         (root / "kept").mkdir()
         make(root)
@@ -92,7 +92,7 @@ def test_nothing_is_put_back_on_top_of_what_is_in_doubt(monkeypatch: pytest.Monk
             real(files, plan)
             (log / f"{99:020d}.log.swap").write_bytes(b"")
 
-        # Between the staging of an undo and its first swap.
+        # between the staging of an undo and its first swap
         monkeypatch.setattr(undo_module, "write_restore", comes)
         done = undo_last(root)
         assert done.outcome == "refused"
@@ -104,8 +104,8 @@ def test_nothing_is_put_back_on_top_of_what_is_in_doubt(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("groups", [10, 30])
-def test_a_group_is_put_back_without_reading_the_others(monkeypatch: pytest.MonkeyPatch, groups: int) -> None:
-    """U-34, S-32: the directory is listed a few times whatever there is in it; of the journal one byte is read."""
+def test_a_group_is_restored_without_reading_the_others(monkeypatch: pytest.MonkeyPatch, groups: int) -> None:
+    """U-34, S-32: a few directory listings whatever its size; one byte of the journal is read."""
     logs = {2 * at: keyed_batch(2 * at, [("k", "x"), (f"u{at}", "y")]) for at in range(groups)}
     with scratch() as root:
         (root / "kept").mkdir()
@@ -120,7 +120,7 @@ def test_a_group_is_put_back_without_reading_the_others(monkeypatch: pytest.Monk
             )
         scans: list[str] = []
         for name in ("names", "read"):
-            # How often a directory is listed shows nowhere else but in the time.
+            # the number of listings is visible only in the time
             monkeypatch.setattr(PartitionFiles, name, counted(getattr(PartitionFiles, name), scans))
         done = undo_last(root)
         assert (done.outcome, done.segments_before) == ("undone", groups)
@@ -135,8 +135,8 @@ def counted(real: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
     return call
 
 
-def undo_as_somebody(root: Path) -> tuple[str, str]:
-    """Outcome and reason of an undo by another user than root."""
+def undo_as_another_user(root: Path) -> tuple[str, str]:
+    """Outcome and reason of an undo by a user other than root."""
 
     def reported() -> tuple[str, str]:
         result = undo_last(root)
@@ -148,7 +148,7 @@ def undo_as_somebody(root: Path) -> tuple[str, str]:
 
 @needs_root
 def test_kept_segments_of_root_are_not_undone_by_another_user() -> None:
-    """Somebody made the directory as root: the broker's user changes nothing, and is told what to do; then it works."""
+    """Root created the directory: the broker's user changes nothing and gets the remedy; then it works."""
     with scratch() as root:
         root.chmod(0o755)
         (root / "kept").mkdir()
@@ -157,12 +157,12 @@ def test_kept_segments_of_root_are_not_undone_by_another_user() -> None:
             os.chown(path, OTHER_UID, OTHER_UID)
         assert clean_and_keep(root).outcome == "cleaned"
         cleaned, state = tree(root / "logs"), tree(root / "state")
-        outcome, reason = undo_as_somebody(root)
+        outcome, reason = undo_as_another_user(root)
         assert outcome == "refused"
         assert "belongs to root" in reason
         assert f"chown -R {root / 'kept'} to the broker's user" in reason
         assert (tree(root / "logs"), tree(root / "state")) == (cleaned, state), "nothing was put back"
         for path in (root / "kept", *(root / "kept").rglob("*")):
             os.chown(path, OTHER_UID, OTHER_UID)
-        assert undo_as_somebody(root) == ("undone", "")
+        assert undo_as_another_user(root) == ("undone", "")
         assert list((root / "kept").iterdir()) == []

@@ -1,4 +1,4 @@
-"""Which cleaning ``undo`` puts back, and that none is put back on which another one rests (S-40)."""
+"""Which cleaning ``undo`` restores, and that it never restores below a cleaning that depends on it (S-40)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def batch(base: int, *entries: tuple[str, str | None]) -> bytes:
 
 
 def with_an_aborted_transaction(root: Path, c: str | None = "1") -> Path:
-    """``bad`` was aborted by a marker two segments above it; ``c`` is the value of two other keys."""
+    """A marker two segments above aborted ``bad``; ``c`` is the value of two other keys."""
     (root / "kept").mkdir()
     bad = encode_batch(
         [Record(key=b"k", value=b"bad", timestamp=NOW - 1000)],
@@ -87,8 +87,8 @@ def has_marker(path: Path) -> bool:
     return struct.pack(">hh", 0, 0) in log and bool((path / NAME / f"{4:020d}.txnindex").exists())
 
 
-def test_a_cleaning_above_took_the_marker(tmp_path: Path) -> None:
-    """Later ones with --first-dirty let its ABORT marker go, and moved no clean point: what it aborted stays away."""
+def test_a_cleaning_above_removed_the_marker(tmp_path: Path) -> None:
+    """Later cleanings with --first-dirty removed its ABORT marker and moved no checkpoint: aborted data stays away."""
     path = with_an_aborted_transaction(tmp_path)
     assert clean(path, NOW, keeps=True, up_to_offset=4).outcome == "cleaned"
     assert "k" not in [key for records in keys(path / NAME).values() for _, key in records]
@@ -105,7 +105,7 @@ def test_a_cleaning_above_took_the_marker(tmp_path: Path) -> None:
 
 
 def test_an_earlier_cleaning_above_does_not_prevent_an_undo(tmp_path: Path) -> None:
-    """Only a later cleaning counts: this one was killed before it remembered anything, and is undone."""
+    """Only a later cleaning counts: this one was killed before it stored any state, and is undone."""
     path = with_an_aborted_transaction(tmp_path, c=None)
     assert clean(path, NOW).outcome == "cleaned"
     state = next((tmp_path / "state" / "partitions").rglob("*.json"))
@@ -121,7 +121,7 @@ def test_an_earlier_cleaning_above_does_not_prevent_an_undo(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_clock_that_was_set_back(tmp_path: Path, hours: int) -> None:
-    """Three cleanings, each on what the one before it left; whatever the clock said, the last goes back first."""
+    """Three cleanings, each on the result of the previous; the last is restored first, whatever the clock."""
     (tmp_path / "kept").mkdir()
     logs = {2 * row: batch(2 * row, ("a", str(row)), (f"k{row}", "1")) for row in range(4)} | {8: b""}
     path = make_log_dir(tmp_path / "logs", {NAME: Partition(logs)})
@@ -144,7 +144,7 @@ def test_a_clock_that_was_set_back(tmp_path: Path, hours: int) -> None:
 
 
 def two_transactions(root: Path, *, first_commits: bool, second: bool | None) -> Path:
-    """One of producer 7 from segment 0 to its marker at offset 4; all of its data is superseded or aborted.
+    """A transaction of producer 7 from segment 0 to its marker at offset 4; all of its data is superseded or aborted.
 
     ``second``: another one above it, which commits or aborts; None: there is none.
     """
@@ -171,7 +171,7 @@ def two_transactions(root: Path, *, first_commits: bool, second: bool | None) ->
 
 
 def spoil(state: Path, how: str) -> None:
-    """Lose the partition's state file, damage it, or let a newer release have written it."""
+    """Lose the partition's state file, damage it, or make it one of a newer release."""
     (file,) = (state / "partitions").rglob("*.json")
     if how == "lost":
         file.unlink()
@@ -182,7 +182,7 @@ def spoil(state: Path, how: str) -> None:
 
 
 def lose_marker(path: Path, state: Path) -> None:
-    """Later cleanings take the marker at offset 4, and nothing is remembered of them."""
+    """Later cleanings remove the marker at offset 4, and their state is lost."""
     before = [file for file in state.rglob("*.json") if file.parent.name != "trash"]
     reported = {file: file.read_bytes() for file in before}
     for now_ms in (NOW, NOW + RETENTION_MS + 1):
@@ -198,8 +198,10 @@ STATES = ("older", "lost", "damaged", "newer")
 @pytest.mark.parametrize("how", STATES)
 @pytest.mark.parametrize("second", [None, True, False])
 @pytest.mark.parametrize("first_commits", [True, False])
-def test_the_marker_of_what_would_come_back(tmp_path: Path, first_commits: bool, second: bool | None, how: str) -> None:
-    """S-40: the log shows whether it is there. The state file is older than the cleaning that removed it, or worse."""
+def test_a_transaction_without_its_marker_stays_away(
+    tmp_path: Path, first_commits: bool, second: bool | None, how: str
+) -> None:
+    """S-40: the log shows whether the marker exists. The state file is older than its removal, or unusable."""
     path = two_transactions(tmp_path, first_commits=first_commits, second=second)
     written = keys(path / NAME)
     assert clean(path, NOW, keeps=True, up_to_offset=4).outcome == "cleaned"
@@ -210,7 +212,7 @@ def test_the_marker_of_what_would_come_back(tmp_path: Path, first_commits: bool,
     left = keys(path / NAME)
     result = undo(path, hide_later=how == "damaged")
     if first_commits and second:
-        # The next COMMIT ends it as its own did.
+        # the next COMMIT ends it like its own marker
         assert result.outcome == "undone"
         return
     assert (result.outcome, keys(path / NAME)) == ("refused", left)
@@ -224,7 +226,7 @@ def test_the_marker_of_what_would_come_back(tmp_path: Path, first_commits: bool,
 def test_a_transaction_that_has_its_marker_comes_back(
     tmp_path: Path, first_commits: bool, second: bool | None, how: str
 ) -> None:
-    """S-40: its marker is above what is put back, and is there; no state file is needed."""
+    """S-40: its marker is above the restored segments and exists; no state file is needed."""
     path = two_transactions(tmp_path, first_commits=first_commits, second=second)
     written = keys(path / NAME)
     assert clean(path, NOW, keeps=True, up_to_offset=4).outcome == "cleaned"
@@ -235,8 +237,8 @@ def test_a_transaction_that_has_its_marker_comes_back(
     assert (result.outcome, result.reason, keys(path / NAME)) == ("undone", "", written)
 
 
-def test_an_entry_says_what_was_aborted(tmp_path: Path) -> None:
-    """S-40: it shows whose marker the next one of the producer is."""
+def test_an_entry_lists_aborted_transactions(tmp_path: Path) -> None:
+    """S-40: it shows which transaction the producer's next marker ends."""
     path = two_transactions(tmp_path, first_commits=False, second=None)
     assert clean(path, NOW, keeps=True, up_to_offset=4).outcome == "cleaned"
     (file,) = (tmp_path / "state" / "trash").iterdir()

@@ -1,4 +1,4 @@
-"""What makes a plan stale, one reason a test (S-29, U-3, U-15, S-59, S-60)."""
+"""Every reason that makes a plan stale, one test each (S-29, U-3, U-15, S-59, S-60)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KINDS: tuple[FileKind, ...] = ("log", "index", "timeindex")
 
 @dataclass
 class Case:
-    """A partition of three sealed segments and the active one, with 0 and 10 staged as one group."""
+    """A partition of three closed segments and the active one, with 0 and 10 staged as one group."""
 
     path: Path
     manifest: Manifest
@@ -141,20 +141,20 @@ def test_an_unchanged_log_is_valid(case: Case) -> None:
         ({"now_ms": 1000 - 300_001}, "made 5 min ahead of the clock"),
     ],
 )
-def test_identity_bound_strategy_and_age(case: Case, change: dict[str, object], reason: str) -> None:
+def test_identity_limit_strategy_and_age(case: Case, change: dict[str, object], reason: str) -> None:
     """S-29, U-2, U-15."""
     case.facts = replace(case.facts, **change)  # type: ignore[arg-type]
     refused(case, reason)
 
 
 def test_at_the_edge_it_is_still_valid(case: Case) -> None:
-    """The bound may be the plan's own, the age the limit."""
+    """The offset may equal the plan's limit, the age the maximum."""
     case.facts = replace(case.facts, bound=30, now_ms=6000)
     case.validate()
 
 
-def test_the_same_disk_may_have_another_number(case: Case) -> None:
-    """U-3: after a reboot, or on another host: a plan that was staged before it is as good as it was."""
+def test_the_device_number_may_change(case: Case) -> None:
+    """U-3: after a reboot, or on another host: the plan stays valid."""
     witnesses = tuple(replace(witness, dev=witness.dev + 1) for witness in case.manifest.witnesses)
     case.manifest = replace(case.manifest, witnesses=witnesses)
     case.validate()
@@ -183,7 +183,7 @@ def replace_by_a_copy(path: Path) -> None:
     ids=["truncated", "rewritten", "copied", "touched"],
 )
 def test_a_segment_that_was_only_read_counts_too(case: Case, base: int, change: Callable[[Path], None]) -> None:
-    """U-3: segment 20 is in no group, but the decision rests on it; inode and ctime show what size and mtime hide."""
+    """U-3: segment 20 is in no group, but the decision depends on it; inode and ctime show what size and mtime hide."""
     change(case.log(base))
     refused(case, f"{file_name(base, '.log')} changed")
 
@@ -221,14 +221,14 @@ def test_the_first_and_last_batch_are_compared(case: Case, end: str, change: Bat
     ],
     ids=["right", "astray", "beyond the end", "negative", "padding", "no entry"],
 )
-def test_an_index_is_a_short_cut_and_no_more(case: Case, index: bytes) -> None:
-    """The last batch is found whatever the index says: a bad index is no reason not to clean."""
+def test_an_index_only_saves_time(case: Case, index: bytes) -> None:
+    """The last batch is found whatever the index says: a wrong index does not prevent the cleaning."""
     (case.path / file_name(0, ".index")).write_bytes(index)
     case.validate()
 
 
 def test_without_an_index_a_segment_is_read_in_chunks(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S-29: the index may be gone; then the way to the last batch is one read a mebibyte, not one a batch."""
+    """S-29: without an index, finding the last batch takes one read per mebibyte, not per batch."""
     (case.path / file_name(0, ".index")).unlink()
     real, reads = os.pread, []
 
@@ -236,14 +236,14 @@ def test_without_an_index_a_segment_is_read_in_chunks(case: Case, monkeypatch: p
         reads.append(position)
         return real(descriptor, size, position)
 
-    # How often it is read shows nowhere else but in the time.
+    # the number of reads is visible only in the time
     monkeypatch.setattr(os, "pread", counted)
-    # Chunk borders anywhere in a batch's frame.
+    # chunk borders anywhere in a batch's frame
     for chunk_bytes in (1 << 20, 12, 13, 97, 100, 101, 200, 203):
         monkeypatch.setattr(validate, "_CHUNK_BYTES", chunk_bytes)
         case.validate(checksums=False)
         if chunk_bytes == 1 << 20:
-            # Of each of the three segments: the walk, the first and the last batch.
+            # per segment, three of them: the walk, the first and the last batch
             assert len(reads) == 9
 
 
@@ -283,7 +283,7 @@ def test_staged_files_with_another_mode(case: Case) -> None:
 
 
 def test_staged_files_with_another_time(case: Case) -> None:
-    """S-59: retention of segments without timestamps goes by it; Java sees milliseconds."""
+    """S-59: it controls the retention of segments without timestamps; Java reads milliseconds."""
     mtime_ns = case.log(10).stat().st_mtime_ns
     os.utime(case.staged(), ns=(0, mtime_ns // 10**6 * 10**6))
     case.validate()
@@ -292,7 +292,7 @@ def test_staged_files_with_another_time(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", [file_name(20, ".log.swap"), file_name(7, ".index.cleaned")])
-def test_an_unfinished_replacement_keeps_us_out(case: Case, name: str) -> None:
+def test_an_unfinished_swap_is_refused(case: Case, name: str) -> None:
     """S-21."""
     (case.path / name).touch()
     with pytest.raises(RefusedError, match="unfinished replacement") as caught:
@@ -300,8 +300,8 @@ def test_an_unfinished_replacement_keeps_us_out(case: Case, name: str) -> None:
     assert not isinstance(caught.value, StalePlanError)
 
 
-def test_groups_that_are_done_stand_for_their_sources(case: Case) -> None:
-    """X-12: after the first group the witnesses of its sources are its outputs."""
+def test_outputs_of_finished_groups_replace_their_sources(case: Case) -> None:
+    """X-12: after the first group, its outputs replace its sources in the preconditions."""
     output = case.staged().read_bytes()
     for base in (0, 10):
         case.log(base).unlink()
@@ -315,7 +315,7 @@ def test_groups_that_are_done_stand_for_their_sources(case: Case) -> None:
 
 
 def test_facts_of_files(case: Case) -> None:
-    """Sizes are compared before bytes are read, bytes before anybody is believed."""
+    """Sizes are compared before bytes are read, and bytes before any other fact counts."""
     with PartitionFiles(case.path) as files:
         name = staged_name(PLAN, 0, "log")
         found = file_fact(files, name)
@@ -327,7 +327,7 @@ def test_facts_of_files(case: Case) -> None:
 
 
 def test_other_aborted_transactions(case: Case) -> None:
-    """U-32: an index that says something else than when it was read; not where a group of the plan was swapped."""
+    """U-32: an index that differs from the one that was read, unless a group of the plan was swapped there."""
 
     def reported(*entries: tuple[int, int, int]) -> AbortedTransactions:
         return AbortedTransactions(np.array([(0, 0, *entry, 5) for entry in entries], dtype=TXN_ENTRY))

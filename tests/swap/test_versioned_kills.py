@@ -1,4 +1,4 @@
-"""A versioned cleaning, killed at every step: what a reader of the strategy sees never changes (U-1)."""
+"""A cleaning by versions, killed at every step: a reader by the strategy always sees the same (U-1)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ END = 20
 
 
 def make(root: Path) -> Path:
-    """Winners below, between and above their losers; tombstones past their horizon, with and without losers above.
+    """Retained records below, between and above superseded ones.
 
-    The first two segments are clean, everything is a group of its own.
+    Tombstones past their horizon, with and without superseded records above.
+
+    The first two segments are clean, every segment is a group of its own.
     """
     head = [
         encode_batch([rec("up", 9), rec("gone", 9, value=None)], delete_horizon=NOW),
@@ -56,7 +58,7 @@ def make(root: Path) -> Path:
 
 
 def view(log_dir: Path, start: int = 0) -> dict[bytes, int]:
-    """What a reader of the strategy sees: offset by key, deleted keys left out."""
+    """The view of a reader by the strategy: offset by key, without deleted keys."""
     best: dict[bytes, tuple[int, int, bool]] = {}
     for stored in partition_records(log_dir / NAME):
         record = stored.record
@@ -83,9 +85,9 @@ def cleaned(log_dir: Path) -> None:
     ],
 )
 def test_killed_at_every_step(injector: Injector, way: Callable[[Path], object], start: int) -> None:
-    """U-1, U-2, S-30, U-16: whatever groups are new, no key comes back and none is lost; the next round ends it.
+    """U-1, U-2, S-30, U-16: whatever groups are new, no key comes back or is lost; the next cleaning completes it.
 
-    ``start``: DeleteRecords into the clean part, and into the dirty one, before the cleaning.
+    ``start``: DeleteRecords into the clean and into the dirty section, before the cleaning.
     """
     for step in range(400):
         with scratch() as root:

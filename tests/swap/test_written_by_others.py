@@ -1,7 +1,7 @@
-"""U-33: our own files below a log directory and in the state directory, as whoever owns these may write them.
+"""U-33: cleanerd's own files in log and state directories, as their hostile owner may write them.
 
-A right checksum keeps nobody out, and what parses need not make sense. None of it ends a run over other partitions, and
-none of it reaches a file that the broker reads.
+A right checksum is not an authentication, and valid syntax may be absurd. No such file stops the run for other
+partitions, or changes a file that the broker reads.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def root() -> Iterator[Path]:
 
 @pytest.mark.parametrize("base", ["x", "", "-1", "1_0", "1e5", "9" * 20, "9" * 5000, "٣"])
 def test_a_journal_with_right_checksums(root: Path, base: str) -> None:
-    """S-32: it is a file in somebody's directory; ``int`` of what it said ended the run over all partitions."""
+    """S-32: another user may own the directory; ``int`` of its content used to stop the run for all partitions."""
     place = root / STAGING / PLAN
     place.mkdir(parents=True)
     lines = [f"begin {PLAN} {base} 14", f"done {PLAN} {base} 14", f"begin {PLAN} 30 {base}", f"begin {PLAN} 7 14"]
@@ -97,10 +97,10 @@ ODD_RESULT = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_record_of_a_staged_plan_that_makes_no_sense(root: Path, inside: bool) -> None:
-    """S-29: no such plan is applied, the log stays, and Kafka's checkpoint too: a number that is none ends its broker.
+def test_an_absurd_record_of_a_staged_plan(root: Path, inside: bool) -> None:
+    """S-29: no such plan is applied; log and Kafka's checkpoint stay: an invalid number there stops the broker.
 
-    ``clean_to`` went into that file as it stood.
+    ``clean_to`` used to be copied into that file.
     """
     make_log_dir(root / "logs", {NAME: two_groups()})
     before = tree(root / "logs" / NAME, without=())
@@ -128,16 +128,18 @@ def test_a_plan_that_claims_to_clean_all(root: Path) -> None:
     assert read_checkpoint(root / "logs" / CLEANER_CHECKPOINT) == {NAME: 8}
 
 
-def test_a_log_truncated_below_its_clean_point(root: Path) -> None:
-    """S-50, U-10: the broker cut the log inside the clean part, and said so; the plan below that holds all the same.
+def test_a_log_truncated_below_its_checkpoint(root: Path) -> None:
+    """S-50, U-10: the broker truncated the log inside the clean section and lowered its checkpoint.
 
-    The log was clean up to 7, in the middle of a segment, which an earlier cleaning reached with a small map. A
-    tombstone that came there since must not count as clean: what it deletes would stay and outlive it.
+    A plan below stays valid.
+
+    The log was clean up to 7, in the middle of a segment, which an earlier cleaning reached with a small offset map. A
+    tombstone that came there since must not count as clean: the records that it deletes would stay and outlive it.
     """
     gone = encode_batch([Record(b"gone", None, NOW - 9000)], base_offset=0, delete_horizon=NOW - 5000)
     clean_part = batch(5, ("b", "1")) + batch(6, ("c", "1")) + batch(7, ("d", "1"))
     logs = {0: gone + batch(1, ("k", "1")), 2: batch(2, ("a", "1")), 5: clean_part, 9: b""}
-    # The high watermark holds the rest back; a tombstone that may go is what the round is for.
+    # the high watermark excludes the rest; a tombstone to remove makes the cleaning worthwhile
     partition = Partition(logs, high_watermark=5)
     path = make_log_dir(root / "logs", {NAME: partition})
     write_checkpoint(path / CLEANER_CHECKPOINT, {NAME: 7})
@@ -148,8 +150,8 @@ def test_a_log_truncated_below_its_clean_point(root: Path) -> None:
 
 
 @pytest.mark.parametrize("odd_bytes", [1, 16, 17, 31, 33, 40])
-def test_keys_that_are_no_whole_keys(root: Path, odd_bytes: int) -> None:
-    """U-1: the file and what ``ready.json`` says of it fit together, and are no keys."""
+def test_incomplete_keys(root: Path, odd_bytes: int) -> None:
+    """U-1: the file and its entry in ``ready.json`` match, but contain no valid keys."""
     topic = config(segment_bytes=3000, compaction_strategy="timestamp", delete_retention_ms=0)
     tombstone = encode_batch([Record(b"gone", None, NOW - 9000)], base_offset=0, delete_horizon=NOW - 5000)
     logs = {0: tombstone + batch(1, ("a", "1")), 2: batch(2, ("a", "2")), 3: batch(3, ("b", "1"))}
@@ -175,8 +177,8 @@ def test_keys_that_are_no_whole_keys(root: Path, odd_bytes: int) -> None:
         (("entry", "groups"), [{"base": 0, "end": 9, "segments": [], "output": {}, "output_log": None}]),
     ],
 )
-def test_an_entry_of_what_is_kept(root: Path, place: tuple[str, str], value: object) -> None:
-    """S-40: set aside like any damaged one; ``undo --list`` ended with its time, ``undo`` with its segments."""
+def test_an_absurd_undo_entry(root: Path, place: tuple[str, str], value: object) -> None:
+    """S-40: ignored like any damaged entry; its time crashed ``undo --list``, its segments ``undo``."""
     (root / "kept").mkdir()
     make(root)
     assert clean_and_keep(root).outcome == "cleaned"
@@ -191,7 +193,7 @@ def test_an_entry_of_what_is_kept(root: Path, place: tuple[str, str], value: obj
 
 
 @pytest.mark.parametrize("change", [{"segments": []}, {"end": 0}, {"base": 1}, {"output": {}}])
-def test_a_group_of_what_is_kept(root: Path, change: dict[str, object]) -> None:
+def test_an_absurd_group_of_an_undo_entry(root: Path, change: dict[str, object]) -> None:
     """S-40: the same for a line of its own."""
     (root / "kept").mkdir()
     make(root)
