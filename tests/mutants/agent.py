@@ -39,7 +39,7 @@ AGENT = (
         f"{SOURCES}/Attempt.java",
         "            throw e;\n        }\n        files.finish(staging);\n",
         "            throw e;\n        }\n",
-        ("tests/torture/test_broker_calls.py::test_broker_calls_that_were_answered_wrongly",),
+        ("tests/torture/test_broker_calls.py::test_broker_calls_that_were_handled_wrongly",),
     ),
     Mutant(
         "agent-takes-a-silent-disk-for-a-wrong-owner",
@@ -47,7 +47,7 @@ AGENT = (
         f"{SOURCES}/Staging.java",
         "        } catch (AccessDeniedException e) {",
         "        } catch (IOException e) {",
-        ("tests/torture/test_broker_calls.py::test_broker_calls_that_were_answered_wrongly",),
+        ("tests/torture/test_broker_calls.py::test_broker_calls_that_were_handled_wrongly",),
     ),
     Mutant(
         "agent-tells-a-clean-point-of-another-log",

@@ -274,6 +274,6 @@ REPLACING = (
         "cleanerd/swap/lock.py",
         "            with contextlib.suppress(OSError):\n                set_lock",
         "            if True:\n                set_lock",
-        ("tests/torture/test_regressions.py::test_a_lock_that_cannot_be_given_back_is_closed",),
+        ("tests/torture/test_regressions.py::test_a_lock_that_cannot_be_released_is_closed",),
     ),
 )

@@ -1,1 +1,1 @@
-"""What breaks cleanerd on purpose: `make torture`."""
+"""Attacks that try to break cleanerd: `make torture`."""

@@ -1,6 +1,6 @@
-"""What `make torture` does, each a generator that is somewhere else already: a step is a few seconds of it.
+"""The attacks of `make torture`, each a generator that another module defines; a step takes a few seconds.
 
-A step is told by its number and the seed alone, so that it can be played again.
+Number and seed define a step completely, so it can be repeated.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ BROKER_CALLS: Final = 4
 IMAGES: Final = 120
 CUTS: Final = 25
 KILLED: Final = (("3.3", "4.4"), ("3.9", "4.3"))
-"""The oldest release and the newest, and two in between."""
+"""The oldest release, the newest, and two between."""
 FINISHED_EVERY: Final = 5
 RELEASES: Final = ("4.3", "3.9")
 HISTORIES: Final = 20
@@ -66,7 +66,7 @@ RANKINGS: Final = (("header", "long"), ("header", "varlong"), ("timestamp", "lon
 
 @dataclass(slots=True)
 class Step:
-    """What a step came to. ``wrong``: a counterexample each, beginning with the command that plays it again."""
+    """The result of a step. ``wrong``: counterexamples, each beginning with the command that repeats it."""
 
     cases: int = 0
     counts: Counter[str] = field(default_factory=Counter)
@@ -74,15 +74,15 @@ class Step:
 
 
 class Attack(Protocol):
-    """One way to break it."""
+    """One kind of attack."""
 
     def step(self, number: int) -> Step:
-        """Step ``number``; raises AssertionError, or what was not expected, for a counterexample."""
+        """Run step ``number``; a counterexample raises AssertionError or an unexpected exception."""
 
 
 @dataclass
 class Place:
-    """What attacks share: a directory that is theirs, Kafka's classes, which are started when the first asks."""
+    """Shared by attacks: a private directory, and Kafka's classes, started on first use."""
 
     work: Path
     seed: int
@@ -98,17 +98,17 @@ class Place:
         return self._judge[0]
 
     def rng(self, *what: object) -> random.Random:
-        """The dice of one step."""
+        """The random generator of one step."""
         return random.Random(" ".join(map(str, (self.seed, *what))))
 
 
 def _again(attack: str, seed: int, step: int) -> str:
-    """The command that plays a step again."""
+    """The command that repeats a step."""
     return f".venv/bin/python -m tests.torture.run --attack {attack!r} --seed {seed} --step {step}"
 
 
 class SystemCalls:
-    """Every i-th system call of every job fails in every way, in an order that the seed says, each once."""
+    """Every i-th system call of every job fails in every way, each once, in an order that the seed fixes."""
 
     def __init__(self, place: Place, jobs: Sequence[str] = tuple(JOBS), faults: Sequence[str] = tuple(FAULTS)) -> None:
         self._bench = place.stack.enter_context(calls_bench.bench())
@@ -121,14 +121,14 @@ class SystemCalls:
             struck, wrong = self._bench.play(case)
             done.cases += 1
             done.counts["calls that failed"] += struck.hits > 0
-            done.counts["told"] += struck.code != 0
+            done.counts["reported"] += struck.code != 0
             if wrong:
                 done.wrong.append("\n  ".join([case.again, f"{struck.call} of {struck.path}", *wrong]))
         return done
 
 
 class CrashImages:
-    """What a crash leaves in the course of a swap, of an undo, of the recovery of a swap: Kafka's loader, and ours."""
+    """Crash states during a swap, an undo or the recovery of a swap, loaded by Kafka's loader and by cleanerd."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -164,7 +164,10 @@ class CrashImages:
 
 
 class LiveImages:
-    """What a broker that is killed, or loses power, leaves of a live swap, by its own operations; our recovery too."""
+    """States of a live swap after a kill or power cut of the broker, from its own operations.
+
+    Also cleanerd's recovery.
+    """
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -194,7 +197,7 @@ class LiveImages:
 
 
 class BrokerCalls:
-    """Every i-th call of a broker's JVM below a partition's directory fails while it swaps, each in its turn."""
+    """Every i-th call of a broker's JVM below a partition's directory fails during a swap, each in its turn."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -213,12 +216,12 @@ class BrokerCalls:
         try:
             played = list(broker_calls.play(bench, batch))
         except BaseException:
-            del self._started[release]  # nobody knows what state it is in
+            del self._started[release]  # its state is unknown
             raise
         for case, struck, wrong, _ in played:
             done.cases += 1
             done.counts["calls that failed"] += struck.hits > 0
-            done.counts["told"] += struck.code != 0
+            done.counts["reported"] += struck.code != 0
             if wrong:
                 done.wrong.append("\n  ".join([case.again, f"{struck.call} of {struck.path}", *wrong]))
         done.counts["restarts"] += bench.restarts - before
@@ -226,7 +229,7 @@ class BrokerCalls:
 
 
 class SparkKills:
-    """SIGKILL of Spark's driver, of executors and of their Python workers, mostly while staging files are written."""
+    """SIGKILL of Spark's driver, executors and Python workers, mostly while staging files are written."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -247,9 +250,9 @@ class SparkKills:
 
 
 class Kills:
-    """SIGKILL of the broker, of cleanerd, of both, most while a swap is on the disk; each step a while of two brokers.
+    """SIGKILL of the broker, of cleanerd, or both, mostly during a swap; each step runs two brokers for a while.
 
-    Two, because one that was killed waits for its controller, and the other has work meanwhile.
+    Two, because a killed broker waits for its controller, and the other one has work meanwhile.
     """
 
     def __init__(self, place: Place) -> None:
@@ -264,7 +267,7 @@ class Kills:
         for release, each in played.items():
             try:
                 fresh, wrong = each.result()
-            except Exception as error:  # noqa: BLE001 - it is told, and the next attack goes on
+            except Exception as error:  # noqa: BLE001 - it is reported, and the next attack goes on
                 wrong = ["".join(traceback.format_exception(error))]
                 fresh = Counter()
                 self._give_up(release)
@@ -276,7 +279,7 @@ class Kills:
         return done
 
     def _play(self, release: str, number: int) -> tuple[Counter[str], list[str]]:
-        """Each kind of death, and what was wrong; every tenth time a field ends, and is looked at as a whole."""
+        """Run each kind of kill and collect the problems; every tenth time a field ends with a full check."""
         if release not in self._started:
             stack = self._place.stack.enter_context(ExitStack())
             field = killing_field(release, self._place.rng("kills", release, number))
@@ -295,7 +298,7 @@ class Kills:
         return fresh, wrong
 
     def _give_up(self, release: str) -> None:
-        """Nobody knows what state it is in; what it says at its end is nothing new."""
+        """Discard a field in an unknown state; its final check would show nothing new."""
         if release in self._started:
             killing, stack = self._started.pop(release)
             killing.finishes = False
@@ -304,7 +307,7 @@ class Kills:
 
 
 class PowerCuts:
-    """Torn logs in all modes: what Kafka recovers with us and without."""
+    """Torn logs in all modes: Kafka's recovery with and without cleanerd."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -317,7 +320,7 @@ class PowerCuts:
 
 
 class Histories:
-    """Random histories under strategies against a dictionary, and by offset against Kafka's own cleaner."""
+    """Random histories: under strategies against a dictionary, by offset against Kafka's own cleaner."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -370,7 +373,7 @@ class HostileBytes:
 
 
 AT_LEAST_HALF: Final = {"kills": ON_DISK, "spark kills": WHILE_STAGED}
-"""What half of an attack's cases must be, or it says little."""
+"""The share of an attack's cases that must have a property, so that the attack is meaningful."""
 
 ATTACKS: Final[dict[str, Callable[[Place], Attack]]] = {
     "system calls": SystemCalls,

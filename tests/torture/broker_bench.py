@@ -1,7 +1,7 @@
-"""Where the cases of :mod:`broker_calls` are played: a broker, and partitions of it that it can do without.
+"""Runs the cases of :mod:`broker_calls`: a broker with partitions that may be damaged.
 
-Each partition lies alone in a log directory. A case takes one of them: what befalls it leaves the others alone, so the
-cases of a batch are played one after the other, and what only a restart brings to its end waits for one restart of all.
+Each partition is alone in a log directory, and a case uses one of them without affecting the others. So the cases of a
+batch run one after the other, and states that need a restart share one.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ SPARE: Final = 4
 """Log directories for the metadata and the broker's own topics."""
 _DELETED_SECONDS: Final = 3.0
 _GIVING_UP_SECONDS: Final = 10.0
-"""The agent tries each second to give the new segment its files, and has the log directory given up then."""
+"""The agent retries every second to rename the files of the new segment, then takes the log directory offline."""
 _FOR_HALF: Final = "log_dir_failed: group"
 _FOR_ANOTHER: Final = "log_dir_failed: the broker gives up the log directory"
-"""What the agent says of a directory that is given up: for its own swap that stopped half-way, or for whatever else."""
+"""The agent's messages for an offline directory: after its own half-finished swap, or for another reason."""
 T = TypeVar("T")
 
 
 @dataclass
 class Stage:
-    """What all partitions share."""
+    """Shared by all partitions."""
 
     broker: Broker
     proxy: Proxy
@@ -72,7 +72,7 @@ class Stage:
 
 
 class Victim:
-    """A partition, alone in its log directory: what is written to it, cleaned, read, and looked at."""
+    """A partition, alone in its log directory, that the case writes, cleans, reads and checks."""
 
     def __init__(self, stage: Stage, topic: Topic) -> None:
         self._stage = stage
@@ -82,7 +82,10 @@ class Victim:
         self._written = 0
 
     def write(self) -> None:
-        """Superseded records in several segments, a committed and an aborted transaction, then what rolls the last."""
+        """Write superseded records in several segments and two transactions, then roll the last segment.
+
+        One transaction is committed, the other one aborted.
+        """
         settings = {"bootstrap.servers": self._stage.broker.bootstrap, "linger.ms": 0}
         writer = Producer({**settings, "transactional.id": self.topic.name}, logger=SILENT)
         writer.init_transactions(PATIENCE_SECONDS)
@@ -108,7 +111,7 @@ class Victim:
             raise AssertionError("what was written was not acknowledged")
 
     def round(self, fault: Fault = COUNTED, call: int = -1) -> tuple[Seen, Done, Struck]:
-        """``cleanerd clean --live``, up to the removal of what was replaced."""
+        """``cleanerd clean --live``, including the removal of replaced segments."""
         with self._stage.asking() as agent:
             end = agent.ask("log", topic=self.topic.name, partition=0)["leo"]
         seen = Seen(state_of(self.directory), end)
@@ -137,7 +140,7 @@ class Victim:
         return Done(run([*command, str(self.topic.log_dir), *words]), "", [])
 
     def fail(self, fault: Fault, call: int) -> tuple[Done, list[str]]:
-        """A round with this fault, and all that can be looked at before a restart, if it takes one."""
+        """Clean with this fault, then make all checks that are possible before a restart, if it needs one."""
         seen, done, _ = self.round(fault, call)
         wrong = [*self._log(seen, done), *self._half_way(seen, done), *self._words(fault, done)]
         if self.is_offline():
@@ -146,17 +149,17 @@ class Victim:
             return done, wrong + self._descriptors()
         words = done.words if RESTART in done.words else self.round()[1].words
         if RESTART not in words:
-            wrong.append(f"nobody is told to restart the broker: {_listing(self.directory)}: {words}")
+            wrong.append(f"the message does not ask for a restart of the broker: {_listing(self.directory)}: {words}")
         return done, wrong
 
     def clean_again(self) -> list[str]:
-        """The next round, in peace."""
+        """Clean once more without a fault."""
         seen, done, _ = self.round()
         wrong = [] if done.code == 0 else [f"the next round fails with exit code {done.code}: {done.words}"]
         return [*wrong, *self._log(seen, done), *self._descriptors()]
 
     def _log(self, seen: Seen, done: Done) -> list[str]:
-        """What a start would make of it now, be the broker at work or not."""
+        """Check what a broker start would load now, whether the broker is running or not."""
         swap = seen.swap()
         place = self._stage.work / "loaded"
         (verdict,) = Classifier(swap, self._stage.judge, place).judged([state_of(self.directory)], STARTS[1])
@@ -169,27 +172,25 @@ class Victim:
         return []
 
     def _half_way(self, seen: Seen, done: Done) -> list[str]:
-        """A-24: the directory is given up for a swap exactly where the new segment lies beside what it replaces."""
+        """A-24: the directory is offline exactly if the new segment and a source exist side by side."""
         if not seen.is_mixed(self.directory):
-            return [f"given up, and nothing stopped half-way: {done.words}"] if _FOR_HALF in done.words else []
+            return [f"taken offline, and no swap stopped half-way: {done.words}"] if _FOR_HALF in done.words else []
         deadline = time.monotonic() + _GIVING_UP_SECONDS
         while not self.is_offline():
             if time.monotonic() > deadline:
-                return [
-                    f"the broker is at work where a swap stopped half-way: {_listing(self.directory)}: {done.words}"
-                ]
+                return [f"the broker runs although a swap stopped half-way: {_listing(self.directory)}: {done.words}"]
             time.sleep(0.1)
         return []
 
     def _words(self, fault: Fault, done: Done) -> list[str]:
-        """Of a log directory that the broker has given up by itself it tells in its own log why, and we that it did."""
+        """If the broker took the log directory offline, its log has the reason; cleanerd must report that state."""
         reported = "no_log" in done.words or _FOR_ANOTHER in done.words
         return [] if reported and self.is_offline() else wrong_words(fault, done, self.directory.name)
 
     def _descriptors(self) -> list[str]:
-        """What the broker's JVM has open that has no name any more, or one that a swap gives for a while.
+        """Files without a name, or with a temporary name of a swap, that the broker's JVM has open.
 
-        Kafka's own code leaves a file to the garbage collector when it cannot be asked for its size.
+        Kafka's own code leaves a file to the garbage collector if its size cannot be read.
         """
         if self._open_for_nothing():
             subprocess.run(["jcmd", str(self._stage.broker.pid), "GC.run"], check=True, capture_output=True)
@@ -209,11 +210,11 @@ class Victim:
         return names_ending([self.directory], ".swap", ".cleaned", ".kstage", ".deleted")
 
     def is_in_doubt(self) -> bool:
-        """A swap that stopped half-way lies there (U-34)."""
+        """Whether a half-finished swap is there (U-34)."""
         return bool(names_ending([self.directory], ".swap", ".cleaned"))
 
     def is_offline(self) -> bool:
-        """Whether the broker has given up its log directory."""
+        """Whether the broker has taken its log directory offline."""
         try:
             with self._stage.asking() as agent:
                 agent.ask("log", topic=self.topic.name, partition=0)
@@ -222,11 +223,11 @@ class Victim:
         return False
 
     def needs_a_restart(self) -> bool:
-        """Whether nothing else brings it back."""
+        """Whether only a restart restores it."""
         return self.is_offline() or self.is_in_doubt()
 
     def read(self, when: str) -> list[str]:
-        """Of committed records every key's last value."""
+        """Compare every key's last value for a read_committed consumer."""
         found = self.topic.read()
         if found == self.topic.latest:
             return []
@@ -237,14 +238,14 @@ class Victim:
 
 
 class BrokerBench:
-    """A broker whose calls can be made to fail, and so many partitions that may fall victim to it."""
+    """A broker whose calls can be made to fail, and partitions for the cases."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self.restarts = 0
         self.start()
         self._victims = self._partitions(len(stage.broker.log_dirs) - SPARE)
-        for _ in range(2):  # from then on a round is like the one before
+        for _ in range(2):  # later cleanings are like the previous one
             self._write(self._victims)
             for each in self._victims:
                 seen, done, _ = each.round()
@@ -253,19 +254,19 @@ class BrokerBench:
 
     @property
     def size(self) -> int:
-        """How many cases are played at once."""
+        """Number of cases that run at once."""
         return len(self._victims)
 
     def start(self) -> None:
-        """So that its calls can fail."""
+        """Start the broker with the library that makes calls fail."""
         with self._stage.switch.listening():
             self._stage.broker.start()
 
     def _partitions(self, count: int) -> list[Victim]:
-        """Each alone in a directory: not beside the metadata, whose loss ends a broker, nor the broker's own topics."""
+        """Each alone in a directory, apart from the metadata, whose loss stops a broker, and from the broker's topics."""
         broker = self._stage.broker
         first = self._new_topic("first")
-        Victim(self._stage, first).write()  # then there are the broker's own topics
+        Victim(self._stage, first).write()  # creates the broker's own topics
         found: dict[Path, Victim] = {}
         for number in range(8 * len(broker.log_dirs)):
             topic = self._new_topic(f"faults{number}")
@@ -281,7 +282,7 @@ class BrokerBench:
         return Topic(self._stage.broker, name)
 
     def count(self) -> dict[str, int]:
-        """How many calls of each class a round makes, when nothing fails."""
+        """Number of calls per class in a cleaning without a fault."""
         victim = self._victims[0]
         self._write([victim])
         _, done, struck = victim.round()
@@ -290,12 +291,12 @@ class BrokerBench:
         return {name: calls for name, calls in struck.by_class.items() if name in COUNTED.classes}
 
     def fail(self, fault: Fault, call: int) -> tuple[Done, list[str]]:
-        """A round with this fault, and all that is looked at after it."""
+        """Clean with this fault, and make all checks."""
         (found,) = self.fail_each([(fault, call)])
         return found
 
     def fail_each(self, faults: Sequence[tuple[Fault, int]]) -> list[tuple[Done, list[str]]]:
-        """The same for several, as many as there are partitions at most: what was said, and what is wrong."""
+        """The same for several cases, at most one per partition: outputs and problems."""
         victims = self._victims[: len(faults)]
         self._write(victims)
         found = [victim.fail(fault, call) for victim, (fault, call) in zip(victims, faults, strict=True)]
@@ -307,7 +308,7 @@ class BrokerBench:
         _add(wrong, [each.clean_again() for each in victims])
         _add(wrong, _at_once(lambda each: each.read("after the next round"), victims))
         if any(name.endswith(".snapshot.deleted") for each in victims for name in each.left()):
-            self._restart()  # a snapshot that the broker renamed and forgot goes at its next start
+            self._restart()  # a snapshot that the broker renamed and lost track of is removed at its next start
         left = [each.left() for each in victims]
         _add(wrong, [[f"after the next round there are left: {names}"] if names else [] for names in left])
         return found
@@ -340,7 +341,7 @@ def _listing(directory: Path) -> list[str]:
 
 @contextmanager
 def broker_bench(release: str, judge: Judge, partitions: int = 1) -> Iterator[BrokerBench]:
-    """A broker of that release; it, and what it wrote, is gone in the end. ``partitions``: cases at once."""
+    """A broker of that release, removed with its files at the end. ``partitions``: cases at once."""
     work = Path(tempfile.mkdtemp(prefix=f"broker-calls-{release}-"))
     jars = fetch_jars(release)
     broker = Broker(

@@ -1,14 +1,14 @@
-"""Every i-th call of a broker's JVM below a partition's directory fails while it swaps what cleanerd asks for.
+"""Every i-th call of a broker's JVM below a partition's directory fails while it executes cleanerd's swap.
 
-    python -m tests.torture.broker_calls --all .cache/broker-calls.jsonl        all of it; called again it goes on
-    python -m tests.torture.broker_calls --sample 60 --seed 1                   some that are drawn
-    python -m tests.torture.broker_calls --release 4.3 --fault EIO --call 17    one case again, with what was said
-    python -m tests.torture.broker_calls --count                                how many calls a swap makes
+python -m tests.torture.broker_calls --all .cache/broker-calls.jsonl        all cases; a later run continues
+    python -m tests.torture.broker_calls --sample 60 --seed 1                   a random sample
+    python -m tests.torture.broker_calls --release 4.3 --fault EIO --call 17    repeat one case, with its output
+    python -m tests.torture.broker_calls --count                                count the calls of a swap
 
-The calls are those of the agent and of the broker's own code in its service: looking, proving, renaming, opening,
-flushing, replacing, and what is removed in the end. After each: the log is old or new for Kafka's loader; cleanerd
-names what failed; no descriptor stays open; a reader of committed records misses nothing, after a restart where the
-broker took the log directory offline; the next round ends well and leaves nothing.
+The calls are those of the agent and of the broker's code in its service: reading, verifying, renaming, opening,
+flushing, replacing, and the final removal. After each: the log is old or new for Kafka's loader; cleanerd names the
+failed call; no descriptor stays open. A read_committed consumer misses no record, after a restart if the broker took
+the log directory offline. The next cleaning succeeds and leaves no files.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Case:
 
     @property
     def again(self) -> str:
-        """The command that plays it again; which call has the number depends on the log in part."""
+        """The command that repeats it; the call's number depends in part on the log."""
         reported = f"--release {self.release} --fault {self.fault} --call {self.call}"
         return f".venv/bin/python -m tests.torture.broker_calls {reported}"
 
 
 def all_cases(release: str, by_class: dict[str, int], faults: Sequence[str] = tuple(BROKER_FAULTS)) -> list[Case]:
-    """Every call that can fail so, once."""
+    """Every call that can fail in this way, once."""
     found = []
     for fault in (BROKER_FAULTS[each] for each in faults):
         total = sum(by_class.get(each, 0) for each in fault.classes)
@@ -68,7 +68,7 @@ def all_cases(release: str, by_class: dict[str, int], faults: Sequence[str] = tu
 
 
 def play(bench: BrokerBench, cases: Sequence[Case]) -> Iterator[tuple[Case, Done, list[str], float]]:
-    """Each, as many at once as ``bench`` has partitions: what was said, what is wrong, seconds."""
+    """Run each case, as many at once as ``bench`` has partitions: output, problems, seconds."""
     for first in range(0, len(cases), bench.size):
         batch, began = cases[first : first + bench.size], time.monotonic()
         found = bench.fail_each([(BROKER_FAULTS[case.fault], case.call) for case in batch])
@@ -78,7 +78,7 @@ def play(bench: BrokerBench, cases: Sequence[Case]) -> Iterator[tuple[Case, Done
 
 
 def play_all(path: Path, releases: Sequence[str], faults: Sequence[str], judge: Judge) -> int:
-    """What of all cases is not in the record yet; the exit code."""
+    """Run all cases that are not in the record yet; returns the exit code."""
     record = Record(path)
     if not record.calls:
         calls = {}
@@ -90,7 +90,7 @@ def play_all(path: Path, releases: Sequence[str], faults: Sequence[str], judge: 
         cases = [
             each for each in all_cases(release, record.calls[release], faults) if astuple(each) not in record.played
         ]
-        random.Random(0).shuffle(cases)  # what is wrong anywhere is found early
+        random.Random(0).shuffle(cases)  # early cases come from everywhere, so that problems anywhere are found early
         sys.stdout.write(f"{release}: {len(cases)} cases are left\n")
         sys.stdout.flush()
         with broker_bench(release, judge, AT_ONCE) as here:
@@ -103,7 +103,7 @@ def play_all(path: Path, releases: Sequence[str], faults: Sequence[str], judge: 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play one case, all, or some that are drawn; the exit code is 1 when one is wrong."""
+    """Run one case, all, or a random sample; the exit code is 1 if one has a problem."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--release", choices=RELEASES, action="append", default=[])
     parser.add_argument("--fault", choices=BROKER_FAULTS, action="append", default=[])

@@ -1,4 +1,4 @@
-"""What stands for a broker while a job has a call that fails: it holds the lock, and answers as the agent does."""
+"""Replaces a broker while a job has a failing call: it holds the lock, and answers like the agent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def beside(scene: Scene, job: Torment) -> Iterator[None]:
-    """A stand-in for the broker in a process of its own, if the job has one beside it."""
+    """Run a stand-in for the broker in a process of its own, if the job has one beside it."""
     if job.broker == "down":
         yield
         return

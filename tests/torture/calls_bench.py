@@ -1,8 +1,8 @@
-"""Where the cases of :mod:`system_calls` are played: a fork server, a log in memory, and what is looked at after each.
+"""Runs the cases of :mod:`system_calls`: a fork server, a log in memory, and the checks after each case.
 
-The server has cleanerd imported and has done each job once, so that a case costs a fork and the job itself. The calls
-are counted from the fork on. ``whole``: each job in a process that is started for it, as operators do; slower by far,
-and what the fork server is held against (``test_smoke.py``).
+The server has imported cleanerd and has done each job once, so that a case costs a fork and the job itself. The calls
+are counted from the fork on. ``whole``: each job in a new process, as operators run it; much slower, and the reference
+for the fork server (``test_smoke.py``).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 TOP: Final = Path(__file__).resolve().parents[2]
 LIMIT_SECONDS: Final = 180
-"""Nothing that is done here takes a second of an idle machine; what takes this long hangs."""
+"""Each case takes less than a second on an idle machine; a case that reaches this limit hangs."""
 COUNTED: Final = Fault("counted", 0, tuple(dict.fromkeys(each for fault in FAULTS.values() for each in fault.classes)))
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a forked child said: exit code (negative: a signal), its words, open descriptors too many, the fault."""
+    """Results of a child: exit code (negative: a signal), output, leaked descriptors, the fault."""
 
     code: int
     words: str
@@ -63,17 +63,17 @@ class Case:
 
     @property
     def again(self) -> str:
-        """The command that plays it again."""
+        """The command that repeats it."""
         return (
             f".venv/bin/python -m tests.torture.system_calls --job {self.job} --fault {self.fault} --call {self.call}"
         )
 
 
 class Undisturbed:
-    """The log before, and what a cleaning makes of it that nobody disturbs.
+    """The log before, and after a cleaning without a fault.
 
-    ``careful``: the same where the producer snapshot cannot be read. Producers are read from the log then, which is
-    said, and batches stay that need not.
+    ``careful``: the same if the producer snapshot is unreadable. Producers are then read from the log, which is
+    reported, and some batches are kept unnecessarily.
     """
 
     def __init__(self, bench: Bench, job: Torment) -> None:
@@ -86,7 +86,7 @@ class Undisturbed:
             self.careful = _cleaned(bench, scene, job)
 
     def groups_swapped(self, found: Segments, new: Segments) -> list[bool] | None:
-        """Group by group whether it is as in ``new``; None when something is neither old nor new."""
+        """For every group whether it equals ``new``; None if one is neither old nor new."""
         answer = []
         bases = sorted(new)
         ends = [*bases[1:], 1 << 62]
@@ -112,7 +112,7 @@ def _cleaned(bench: Bench, scene: Scene, job: Torment) -> Segments:
 
 
 def forked(reported: Path, work: Callable[[], Done]) -> Done:
-    """``work`` in a fork, whose words lie in the file ``told``."""
+    """Run ``work`` in a fork, with its output in the file ``reported``."""
     reading, writing = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -123,7 +123,7 @@ def forked(reported: Path, work: Callable[[], Done]) -> Done:
         words = os.open(reported, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         os.dup2(words, 1)
         os.dup2(words, 2)
-        # What a test has put there leads elsewhere.
+        # a test may have redirected these streams
         sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
         try:
             done = work()
@@ -148,7 +148,7 @@ def forked(reported: Path, work: Callable[[], Done]) -> Done:
 
 @contextmanager
 def _words_in(reported: Path) -> Iterator[None]:
-    """In the block what this process says goes to a file."""
+    """In the block, redirect this process's output to a file."""
     kept = sys.stdout, sys.stderr
     with reported.open("w") as words:
         sys.stdout = sys.stderr = words
@@ -159,7 +159,7 @@ def _words_in(reported: Path) -> Iterator[None]:
 
 
 def attempt(shim: Shim, scene: Scene, job: Torment, fault: Fault, call: int) -> Done:
-    """``job`` in this process, with this fault; without its words."""
+    """Run ``job`` in this process with this fault, without collecting its output."""
     with impatient():
         held_directories.close_all()
         before = descriptors()
@@ -178,7 +178,7 @@ def attempt(shim: Shim, scene: Scene, job: Torment, fault: Fault, call: int) -> 
 
 
 def _in_a_new_process(reported: Path, scene: Scene, job: Torment, fault: Fault, call: int) -> Done:
-    """The same in a process that is started for it; it writes what it came to into ``told``'s neighbour."""
+    """The same in a new process; it writes its result to a file beside ``reported``."""
     answer = reported.with_name("answer")
     answer.unlink(missing_ok=True)
     command = [sys.executable, "-m", "tests.torture.calls_bench", job.name, fault.name, str(call)]
@@ -199,9 +199,9 @@ def _in_a_new_process(reported: Path, scene: Scene, job: Torment, fault: Fault, 
 
 
 class Bench:
-    """Where it is done: a directory in memory, a fork for every run. ``whole``: a new process instead.
+    """The place of the cases: a directory in memory, a fork per run. ``whole``: a new process instead.
 
-    ``jobs``: those that it will be asked for.
+    ``jobs``: the jobs that it will run.
     """
 
     def __init__(self, work: Path, jobs: Sequence[str] = tuple(JOBS), *, whole: bool = False) -> None:
@@ -216,9 +216,10 @@ class Bench:
             self._warm_up(Scene(work / "warm"), jobs)
 
     def _warm_up(self, scene: Scene, jobs: Sequence[str]) -> None:
-        """Each job once in this process: what Python makes once, such as pydantic's schemas, all forks have then.
+        """Run each job once in this process.
 
-        And what is there now no fork has to look through when it collects garbage, which would copy all of it.
+        All forks then share objects that Python creates once, such as pydantic's schemas. Existing objects are frozen,
+        so that the garbage collection of a fork does not copy their pages.
         """
         for job in (JOBS[each] for each in jobs):
             shutil.copytree(self._model, scene.root)
@@ -242,27 +243,27 @@ class Bench:
             shutil.rmtree(self.root)
 
     def undisturbed(self, job: Torment) -> Undisturbed:
-        """What the log is before and after ``job``, or after what it takes back."""
+        """The log before and after ``job``, or after the job that it undoes."""
         cleaning = JOBS[job.before[0]] if job.ends == "old" else job
         if cleaning.name not in self._undisturbed:
             self._undisturbed[cleaning.name] = Undisturbed(self, cleaning)
         return self._undisturbed[cleaning.name]
 
     def in_peace(self, scene: Scene, job: Torment) -> None:
-        """``job``, which must end well."""
+        """Run ``job`` without a fault; it must succeed."""
         done = self.do(scene, job)
         if done.code != 0:
             raise AssertionError(f"{job.name}: exit code {done.code}: {done.words}")
 
     def do(self, scene: Scene, job: Torment, fault: Fault = COUNTED, call: int = -1) -> Done:
-        """``job`` in a fork, or a process of its own, with this fault."""
+        """Run ``job`` with this fault, in a fork or a process of its own."""
         with beside(scene, job):
             if self._whole:
                 return _in_a_new_process(self._words, scene, job, fault, call)
             return forked(self._words, lambda: attempt(self._shim, scene, job, fault, call))
 
     def play(self, case: Case) -> tuple[Done, list[str]]:
-        """One case: what was said, and what is wrong with it."""
+        """Run one case: output and problems."""
         job, fault = JOBS[case.job], FAULTS[case.fault]
         if job.ends != "same":
             self.undisturbed(job)
@@ -276,7 +277,7 @@ class Bench:
         return done, wrong
 
     def _log(self, job: Torment, scene: Scene, start: Segments, done: Done) -> list[str]:
-        """Old or new, and new when it says so."""
+        """Old or new, and new if the exit code says so."""
         found = as_loaded(scene.partition)
         if job.ends == "same":
             return [] if found == start else ["the log changed"]
@@ -293,10 +294,10 @@ class Bench:
         return []
 
     def _again(self, job: Torment, scene: Scene, start: Segments) -> list[str]:
-        """The next run, in peace."""
+        """The next run, without a fault."""
         done = self.do(scene, job)
         if job.name == "apply" and done.code == 0:
-            # A plan that was half done is finished as far as it went and dropped: the rest is cleaned as it comes.
+            # A half-finished plan is completed as far as it went and dropped: the next cleaning differs.
             done = self.do(scene, JOBS["clean"])
         wrong = [] if done.code == 0 else [f"the next run fails with exit code {done.code}: {done.words}"]
         known = None if job.ends == "same" else self.undisturbed(job)
@@ -305,7 +306,7 @@ class Bench:
             wrong.append(f"after the next run the log is not what it should be: {_listing(scene.partition)}")
         left = leftovers(scene.partition)
         if job.name == "undo" and left == [STAGING]:
-            self.do(scene, JOBS["clean"])  # an undo with nothing to do looks at no partition
+            self.do(scene, JOBS["clean"])  # an undo without work reads no partition
             left = leftovers(scene.partition)
         if job.ends != "same" and left:
             wrong.append(f"after the next run there are left: {left}")
@@ -313,35 +314,35 @@ class Bench:
 
 
 def wrong_words(fault: Fault, done: Done, root: str = "/here/") -> list[str]:
-    """What is wrong with what is said of it. ``root``: where calls may fail."""
+    """Problems of the messages. ``root``: the directory whose calls may fail."""
     wrong: list[str] = []
     if not fault.is_error and done.code != 0:
         return [f"no error happened, and the exit code is {done.code}: {done.words}"]
     if done.code < 0 or done.code >= 70 or "Traceback" in done.words or "unexpected error" in done.words:
-        return [f"it is told as a mistake of ours, exit code {done.code}: {done.words}"]
+        return [f"it is reported as a bug of cleanerd, exit code {done.code}: {done.words}"]
     if done.code == 0 or done.hits == 0:
         return wrong
     if done.code not in {1, 4, 6}:
         wrong.append(f"exit code {done.code} for a call that failed")
     message = re.sub(r"\s+", " ", done.words)
     if not fault.is_reported(message):
-        wrong.append(f"the cause is not told: {done.words}")
+        wrong.append(f"the cause is not reported: {done.words}")
     path = Path(done.path)
-    # Of a disk that is gone another file may be told than the first: what is of no account is passed over.
+    # A failing disk may be reported with another file than the first: cleanerd skips unimportant files.
     known = (path.name, str(path.parent), path.parent.name, *((root,) if fault.lasting else ()))
     if done.path.startswith("/") and not any(each in message for each in known):
-        wrong.append(f"the file {done.path} is not told: {done.words}")
+        wrong.append(f"the file {done.path} is not reported: {done.words}")
     return wrong
 
 
 def left_open(fault: Fault, done: Done) -> list[str]:
     """Descriptors that the command left open.
 
-    While a fault lasts, an in-progress mark cannot be removed. It stays open and locked until the process ends (U-35):
-    an unlocked mark would say that the process was killed.
+    While a fault lasts, an in-progress marker file cannot be removed. It stays open and locked until the process ends
+    (U-35): an unlocked marker would mean that the process was killed.
     """
     leaked = [where for where in done.leaked if not (fault.lasting and f"/{in_progress.PLACE}/" in where)]
-    return [f"left open, and not an in-progress mark during a lasting fault: {leaked}"] if leaked else []
+    return [f"left open, and not an in-progress marker during a lasting fault: {leaked}"] if leaked else []
 
 
 def _listing(directory: Path) -> list[str]:
@@ -350,7 +351,7 @@ def _listing(directory: Path) -> list[str]:
 
 @contextmanager
 def bench(jobs: Sequence[str] = tuple(JOBS), *, whole: bool = False) -> Iterator[Bench]:
-    """In memory where there is one: thousands of directories are made and flushed. The rest: as of :class:`Bench`."""
+    """In memory if possible: thousands of directories are created and flushed. Parameters as for :class:`Bench`."""
     memory = Path("/dev/shm")  # noqa: S108
     work = Path(tempfile.mkdtemp(prefix="cleanerd-calls-", dir=memory if memory.is_dir() else None))
     try:
@@ -361,7 +362,7 @@ def bench(jobs: Sequence[str] = tuple(JOBS), *, whole: bool = False) -> Iterator
 
 
 def main(arguments: Sequence[str]) -> int:
-    """One job in this process, for :func:`_in_a_new_process`."""
+    """Run one job in this process, for :func:`_in_a_new_process`."""
     name, fault, call, root, answer = arguments
     done = attempt(Shim(), Scene(Path(root)), JOBS[name], {**FAULTS, COUNTED.name: COUNTED}[fault], int(call))
     Path(answer).write_text(json.dumps(asdict(done)))

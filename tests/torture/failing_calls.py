@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def fails(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[list[str]]:
-    """Each call of ``os.NAME`` in the block; what was asked for is noted."""
+    """Every call of ``os.NAME`` in the block fails; its arguments are noted."""
     requests: list[str] = []
 
     def call(*_arguments: object, **_options: object) -> object:

@@ -1,11 +1,10 @@
-"""Hostile bytes for every reader that is written in Python: files of Kafka, files of ours, answers and requests.
+"""Hostile bytes for every reader written in Python: files of Kafka and cleanerd, requests and responses.
 
-    python -m tests.torture.hostile                                    a million for each; --reader NAME for one
-    python -m tests.torture.hostile --reader manifest --number 17           one input again
+python -m tests.torture.hostile                                    a million inputs each; --reader NAME for one
+    python -m tests.torture.hostile --reader manifest --number 17           repeat one input
 
-A reader gives a value or raises a :class:`CleanerdError` (where its contract says so, OSError). Anything else is a
-mistake, and so is what takes more than a second of CPU time, or more memory than a gibibyte. The kernel has
-``make fuzz``.
+A reader returns a value or raises a :class:`CleanerdError` (or OSError, if its contract says so). Any other exception
+is a bug, as is more than a second of CPU time or a gibibyte of memory. The kernel has ``make fuzz``.
 """
 
 from __future__ import annotations
@@ -72,14 +71,14 @@ if TYPE_CHECKING:
     from tests.torture.more_readers import Found
 
 SLOW_SECONDS: Final = 1.0
-"""Of CPU time: a busy machine is no failure."""
+"""CPU time, because a busy machine is not a failure."""
 MEMORY_BYTES: Final = 1 << 30
 PLAN_ID: Final = "20261122t000000-0123abcd"
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """``read`` is given bytes made of one of ``seeds``."""
+    """``read`` gets bytes made from one of ``seeds``."""
 
     name: str
     seeds: tuple[bytes, ...]
@@ -88,7 +87,7 @@ class Reader:
 
 @contextmanager
 def readers() -> Iterator[dict[str, Reader]]:
-    """All of them by name, with seeds from a log directory that was cleaned, and one that was staged."""
+    """All readers by name, with seeds from a cleaned and from a staged log directory."""
     memory = Path("/dev/shm")  # noqa: S108
     root = Path(tempfile.mkdtemp(prefix="cleanerd-hostile-", dir=memory if memory.is_dir() else None))
     configured = structlog.get_config()
@@ -105,7 +104,7 @@ def readers() -> Iterator[dict[str, Reader]]:
         found += [Reader(*each) for each in _further(staged, cleaned, root)]
         with http() as requested:
             found.append(Reader(*requested))
-            # Some write a line for each input; what was played to get seeds has configured it too.
+            # Some log a line per input; the jobs that made the seeds have configured logging too.
             structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
             yield {reader.name: reader for reader in found}
     finally:
@@ -167,7 +166,7 @@ def _ours(staged: Scene, cleaned: Scene, root: Path) -> list[Reader]:
             return Journal(files, PLAN_ID).entries()
 
     def signed(data: bytes) -> object:
-        # Whoever owns the directory can count as well.
+        # a hostile owner can compute checksums as well
         lines = (line.rpartition(b" ")[0] for line in data.split(b"\n"))
         put(b"".join(line + b" %08x\n" % zlib.crc32(line) for line in lines))
         return entries()
@@ -206,7 +205,7 @@ def _ours(staged: Scene, cleaned: Scene, root: Path) -> list[Reader]:
 
 
 def _further(staged: Scene, cleaned: Scene, root: Path) -> Iterator[Found]:
-    """Those of the other modules."""
+    """The readers of the other modules."""
     log_dir = read_log_dir(staged.logs)
     (trash,) = (cleaned.root / "state" / "trash").glob("*.json")
     (state,) = (cleaned.root / "state" / "partitions").glob("*/*.json")
@@ -221,7 +220,7 @@ def _further(staged: Scene, cleaned: Scene, root: Path) -> Iterator[Found]:
 
 
 def _spoken(scene: Scene) -> list[Reader]:
-    """What is said on sockets: by an agent, and to the daemon."""
+    """Messages on sockets: from an agent, and to the daemon."""
     agent = FakeAgent(scene.logs, scene.logs / "none.sock")
     request = {"topic": "orders", "partition": 0}
 
@@ -244,7 +243,7 @@ def _spoken(scene: Scene) -> list[Reader]:
     server = ControlServer(Path("/x"), dict.fromkeys(("status", "trigger"), refuse))
 
     def control(data: bytes) -> None:
-        # Nothing in it waits, so that no event loop is needed.
+        # it never waits, so no event loop is needed
         try:
             server._answer(data, Peer(0, 1)).send(None)
         except StopIteration as ended:
@@ -271,7 +270,7 @@ def _json(document: dict[str, Any]) -> bytes:
 
 
 class TooSlowError(BaseException):
-    """Not an Exception: a reader must not swallow it."""
+    """Not an Exception, so that a reader cannot catch it."""
 
 
 def _late(_number: int, _frame: object) -> None:
@@ -279,7 +278,7 @@ def _late(_number: int, _frame: object) -> None:
 
 
 def play(reader: Reader, seed: int, number: int) -> str:
-    """Input ``number``: "" when all is well, else what happened."""
+    """Read input ``number``: "" if all is well, otherwise the problem."""
     return play_bytes(reader, _mutator(reader.seeds).next(random.Random(f"{seed} {reader.name} {number}")))
 
 
@@ -298,7 +297,7 @@ def play_bytes(reader: Reader, data: bytes) -> str:
 
 
 def outcome(reader: Reader, data: bytes) -> str:
-    """The same, where another clock looks at how long it takes."""
+    """The same, with the time limit of another clock."""
     try:
         reader.read(data)
     except CleanerdError:
@@ -311,13 +310,13 @@ def outcome(reader: Reader, data: bytes) -> str:
 
 
 def again(reader: str, seed: int, number: int) -> str:
-    """The command that plays it again."""
+    """The command that repeats it."""
     return f".venv/bin/python -m tests.torture.hostile --reader {reader!r} --seed {seed} --number {number}"
 
 
 @contextmanager
 def limits() -> Iterator[None]:
-    """What one input may cost."""
+    """Limits for one input."""
     before, handler = resource.getrlimit(resource.RLIMIT_AS), signal.signal(signal.SIGPROF, _late)
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY_BYTES, before[1]))
@@ -329,7 +328,7 @@ def limits() -> Iterator[None]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play one input, or so many for each reader."""
+    """Read one input, or the requested number for each reader."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--reader", action="append", default=[])
     parser.add_argument("--seed", type=int, default=1)

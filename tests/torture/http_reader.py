@@ -1,7 +1,7 @@
-"""What comes to the daemon's port, for hostile bytes: given to the server's protocol without a socket, and with one.
+"""Hostile requests to the daemon's port, given to the server's protocol directly or through a socket.
 
-A connection of its own for each input, its answer waited for, is ten times what the server itself does. So most inputs
-are given to the protocol object that the event loop would give them to, and each of so many also goes by a socket.
+A connection per input costs ten times the server's own work. So most inputs go directly to the protocol object that the
+event loop would use, and a small share also through a socket.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from tests.torture.more_readers import Found
 
 ANSWER_SECONDS: Final = 0.5
-"""Whoever sends half a request gets no answer."""
+"""A client that sends half a request gets no response."""
 
 _BY_SOCKET: Final = 2000
 _TURNS: Final = 60
-"""Of the event loop: what has not answered by then waits for more."""
+"""Turns of the event loop: a request without a response by then waits for more input."""
 
 _LAST_REQUEST: Final = b"\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 _REQUESTS: Final = (
@@ -47,7 +47,7 @@ _REQUESTS: Final = (
 
 
 class _Transport(asyncio.Transport):
-    """Keeps what is answered."""
+    """Collects the responses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class _Transport(asyncio.Transport):
 
 
 class _AtOnce:
-    """The server's thread, without one: what it does is done when it is asked for."""
+    """Replaces the server's thread: work is done at once."""
 
     def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
         done: Future[Any] = Future()
@@ -95,7 +95,7 @@ class _AtOnce:
 
 
 class _InProcess:
-    """A server whose connections are given their bytes by hand."""
+    """A server whose connections get their bytes directly."""
 
     def __init__(self) -> None:
         self._loop = uvloop.new_event_loop()
@@ -106,7 +106,7 @@ class _InProcess:
         thread.shutdown()
 
     def ask(self, data: bytes) -> bytes:
-        """All that is answered before the server closes, or waits for more."""
+        """The whole response before the server closes or waits for more input."""
         return self._loop.run_until_complete(self._ask(data))
 
     async def _ask(self, data: bytes) -> bytes:
@@ -136,7 +136,7 @@ class _InProcess:
 
 @contextmanager
 def http() -> Iterator[Found]:
-    """What comes to the daemon's port: an answer that is no error of ours, or none, and the next one is served."""
+    """The daemon's port: the response must not be a server error, or absent, and the next request is served."""
     inside = _InProcess()
     with serving(busy(3)) as served:
 
@@ -162,7 +162,7 @@ def _by_socket(served: Served, data: bytes) -> None:
 
 
 def _answer(connection: socket.socket, data: bytes) -> bytes:
-    """All that comes until the other side has had enough, or half a request gets nothing."""
+    """The response until the server closes, or half a request gets none."""
     answer = bytearray()
     try:
         connection.sendall(data + _LAST_REQUEST)

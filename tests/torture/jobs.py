@@ -1,7 +1,7 @@
-"""The log that is worked on while system calls fail, and the jobs: verbs of the command line, and what the daemon does.
+"""The log that jobs use while system calls fail, and the jobs: commands, and work of the daemon.
 
-The log is small and has one of each: groups of two segments that change beside one that does not, an aborted and a
-committed transaction, a tombstone, packed batches, a producer snapshot, a segment without a change.
+The log is small and has every case: changing groups of two segments beside an unchanged one, an aborted and a committed
+transaction, a tombstone, compressed batches, a producer snapshot.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Broker = Literal["down", "up", "agent"]
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """``root`` holds everything that calls may fail at: the log directory, our state, what is kept."""
+    """``root`` has all files whose calls may fail: the log directory, cleanerd's state, replaced segments."""
 
     root: Path
 
@@ -73,7 +73,7 @@ class Scene:
         return self.logs / NAME
 
     def settings(self) -> list[str]:
-        """Assignments of every verb."""
+        """Settings of every command."""
         return [
             f"cleanerd.state.dir={self.root / 'state'}",
             "cleanerd.disk.reserve=0",
@@ -87,10 +87,11 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Torment:
-    """A job: ``before`` it others are done in peace. ``work`` gives the exit code, and prints what operators see.
+    """A job; the jobs ``before`` it run without faults.
 
-    ``ends``: what the log is when it ends well, and it may be anything between that and what it was before; "same":
-    nothing may change.
+    ``work`` returns the exit code, and prints the operator's output.
+
+    ``ends``: the log after success; after a failure any state up to it is right; "same": the log must not change.
     """
 
     name: str
@@ -101,7 +102,7 @@ class Torment:
 
 
 def make(scene: Scene) -> None:
-    """The log as it is before anybody came."""
+    """The log before the first job."""
     segments = {
         0: keyed_batch(0, [("a", "1"), ("b", "1"), ("c", "1")], timestamp=NOW - 5000)
         + _of_producer(7, 3)
@@ -123,7 +124,7 @@ def make(scene: Scene) -> None:
 
 
 def _of_producer(producer_id: int, base: int) -> bytes:
-    """Three batches of one transaction, of one record each."""
+    """Three batches of one transaction, with one record each."""
     return b"".join(
         encode_batch(
             [Record(b"t%d" % number, b"v" * 40, timestamp=NOW - 5000)],
@@ -138,7 +139,7 @@ def _of_producer(producer_id: int, base: int) -> bytes:
 
 
 def command(*arguments: str) -> Callable[[Scene], int]:
-    """A command line; ``{logs}`` and ``{root}`` are put in."""
+    """A command line; ``{logs}`` and ``{root}`` are replaced."""
 
     def work(scene: Scene) -> int:
         places = {"{logs}": str(scene.logs), "{root}": str(scene.root), "{root}/kept": str(scene.root / "kept")}
@@ -149,7 +150,7 @@ def command(*arguments: str) -> Callable[[Scene], int]:
 
 
 def daemon(kind: Kind) -> Callable[[Scene], int]:
-    """A look by the daemon, and its job."""
+    """A scan by the daemon, and its job."""
 
     def work(scene: Scene) -> int:
         store = StateStore(scene.root / "state")
@@ -203,16 +204,16 @@ def _printed(what: str, error: CleanerdError | None = None) -> int:
 
 class _Progress:
     def phase(self, name: str, total_bytes: int) -> None:
-        """Nobody watches."""
+        """No progress display."""
 
     def advance(self, done_bytes: int) -> None:
-        """Nobody watches."""
+        """No progress display."""
 
     def wrote(self, done_bytes: int) -> None:
-        """Nobody watches."""
+        """No progress display."""
 
     def check(self) -> None:
-        """Nobody stops it."""
+        """Never stopped."""
 
 
 _REQUESTED: Final = ("--force", "--now-ms", str(NOW))
@@ -240,7 +241,7 @@ JOBS: Final = {
 
 @contextmanager
 def impatient() -> Iterator[None]:
-    """No second for a lock to settle, no ten between two readings, no minute for a lost answer: nobody else is here."""
+    """Skip the waits for a lock, between checkpoint readings and for a lost response: the test is the only process."""
     real, settle_seconds = LogDirLock.acquire, checkpoint_pair.SETTLE_SECONDS
 
     class QuickLock:
@@ -264,18 +265,18 @@ def impatient() -> Iterator[None]:
 
 
 def descriptors() -> dict[int, str]:
-    """What this process has open."""
+    """Open descriptors of this process."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
             found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
-        except FileNotFoundError:  # that of the listing itself
+        except FileNotFoundError:  # the descriptor of the listing itself
             continue
     return found
 
 
 def names(wanted: Sequence[str]) -> list[Torment]:
-    """The jobs ``wanted``, all for none.
+    """The jobs ``wanted``, or all.
 
     Raises:
         KeyError: there is no such job.

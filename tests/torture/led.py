@@ -1,13 +1,13 @@
-"""Hostile bytes led by coverage, for the readers in Python: what reaches a new place is mutated further.
+"""Coverage-guided hostile bytes for the readers in Python: an input that reaches a new place is mutated further.
 
-    make torture-readers                                           a million for each, or what is left of it
-    python -m tests.torture.led --count 20000 --reader manifest    as many for this one, in all
-    python -m tests.torture.led --reader manifest --input FILE     one input again
+make torture-readers                                           a million inputs each, or the remaining ones
+    python -m tests.torture.led --count 20000 --reader manifest    up to this total for one reader
+    python -m tests.torture.led --reader manifest --input FILE     repeat one input
 
-Each reader is a process of its own, ``--processes`` at once, by a Python that notes places cheaply (3.12 or newer)
-where there is one. What is wrong, or reaches new places, lies in ``.cache/fuzz/python/READER``, and how many were
-played in ``READER.json`` beside it. They count as long as the code that the reader reached, and the seed, are the same:
-called again it goes on where it was.
+Each reader runs in its own process, ``--processes`` at once, with a Python that records places cheaply (3.12 or newer)
+if available. Inputs with problems or new places are in ``.cache/fuzz/python/READER``, the totals in ``READER.json``
+beside it. The totals are valid while the seed and the code that the reader reached are unchanged; a later run
+continues.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ TOP: Final = Path(__file__).resolve().parents[2]
 PLACE: Final = TOP / ".cache" / "fuzz" / "python"
 MOST_SEEDS: Final = 2000
 PYTHONS: Final = ("3.13", "3.12")
-"""With ``sys.monitoring``, the first that is there."""
+"""The first release with ``sys.monitoring``."""
 
 MOST_GROWN_BYTES: Final = 256 << 20
-"""How much larger a process may be after all inputs than after the first group."""
+"""Allowed growth of a process between the first group of inputs and the last."""
 
 _GROUP: Final = 1000
-"""So many inputs are drawn from one seed, and counted together."""
+"""Number of inputs that share one seed and one count."""
 
 _MANY: Final = 2000
-"""For fewer inputs than that it takes longer to install cleanerd's libraries for another Python than to be slow."""
+"""For fewer inputs, installing cleanerd's libraries for another Python costs more than it saves."""
 
 _MOST_WRONG: Final = 100
-"""So many are kept and told in one run; the rest is counted."""
+"""Number of problems that one run keeps and reports; further ones are counted."""
 
 _TICK_SECONDS: Final = 0.25
 _MOST_TICKS: Final = 5
@@ -66,7 +66,7 @@ _ANSWER_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class Count:
-    """What was played of a reader. ``files``: the digests of cleanerd's files that it reached."""
+    """Totals of a reader. ``files``: the digests of cleanerd's files that it reached."""
 
     seed: int
     inputs: int = 0
@@ -79,7 +79,7 @@ class Count:
 
     @classmethod
     def load(cls, path: Path, seed: int, top: str = OURS) -> Count:
-        """What ``path`` holds, if it still counts; it names files below ``top``."""
+        """The contents of ``path``, if still valid; it names files below ``top``."""
         try:
             found = cls(**json.loads(path.read_bytes()))
         except (OSError, ValueError, TypeError):
@@ -96,7 +96,7 @@ class Count:
         new.replace(path)
 
     def message(self, name: str) -> str:
-        """In words."""
+        """As a message."""
         return (
             f"{name}: {self.inputs:,} inputs, {self.wrong} wrong, {self.lines_first} places, then {self.lines_last}, "
             f"{self.cpu_seconds:.0f} CPU s, {self.inputs / max(self.cpu_seconds, 0.001):,.0f} a second of it, "
@@ -116,17 +116,17 @@ def _digest(top: str, relative: str) -> str:
 
 
 class Watch:
-    """Whether an input takes too long: told by clocks that tick, so that quick ones pay nothing for it."""
+    """Whether an input takes too long, by periodic timers, so that quick inputs cost nothing."""
 
     def __init__(self, tick_seconds: float = _TICK_SECONDS) -> None:
         self._tick_seconds = tick_seconds
         self.number = 0
-        """Of the input that is played."""
+        """For the present input."""
         self._seen: dict[int, tuple[int, int]] = {}
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """In the block: more than a second of CPU time, or a minute of any, raises :class:`TooSlowError`."""
+        """In the block, more than a second of CPU time or a minute of real time raises :class:`TooSlowError`."""
         before = [(each, signal.signal(each, self._tick)) for each in (signal.SIGPROF, signal.SIGALRM)]
         signal.setitimer(signal.ITIMER_PROF, self._tick_seconds, self._tick_seconds)
         signal.setitimer(signal.ITIMER_REAL, _STUCK_SECONDS / _MOST_TICKS, _STUCK_SECONDS / _MOST_TICKS)
@@ -148,9 +148,9 @@ class Watch:
 
 
 class Run:
-    """The inputs of one reader, in this process, led by the lines of the files whose paths begin with ``ours``.
+    """The inputs of one reader in this process, guided by lines of the files whose paths begin with ``ours``.
 
-    ``top``: the directory that these files are below.
+    ``top``: the directory of these files.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Run:
         self._place.mkdir(parents=True, exist_ok=True)
         self._kept = self._place.with_name(self._place.name + ".json")
         self.count = Count.load(self._kept, seed, top)
-        # As it was loaded: somebody may work on it.
+        # the loaded version: the file may be edited meanwhile
         self._code = {each: _digest(top, each) for each in _files_below(top)}
         self._saved = time.monotonic()
         self._watch = Watch(tick_seconds)
@@ -178,12 +178,12 @@ class Run:
             self._running = mmap.mmap(file.fileno(), 0)
 
     def play(self, count: int) -> list[str]:
-        """Up to ``count`` inputs in all; what was wrong, with the command for it."""
+        """Run up to ``count`` inputs in total; returns the problems with their commands."""
         wrong: list[str] = []
         seeds = dict.fromkeys([*self._reader.seeds, *(path.read_bytes() for path in sorted(self._place.iterdir()))])
         with Lines(self._ours) as lines, self._watch.on():
             for data in seeds:
-                self._one(data, wrong)  # what is wrong among them was counted when it was found
+                self._one(data, wrong)  # problems among them were counted when they were found
             mutator = Mutator([*seeds])
             if not self.count.lines_first:
                 self.count.lines_first = lines.reached
@@ -236,25 +236,25 @@ class Run:
 
 
 def running(place: Path) -> Path:
-    """Where the input stands that is played just now: what ends the process is found there."""
+    """File of the present input, which survives the end of the process."""
     return place.with_name(place.name + ".running")
 
 
 def last_input(place: Path) -> bytes:
-    """What stands there."""
+    """Its content."""
     data = running(place).read_bytes()
     return data[8 : 8 + int.from_bytes(data[:8], "big")]
 
 
 def keep(place: Path, data: bytes) -> Path:
-    """The input as a file of the corpus."""
+    """Keep the input as a file of the corpus."""
     kept = place / hashlib.sha256(data).hexdigest()[:16]
     kept.write_bytes(data)
     return kept
 
 
 def command(reader: str, kept: Path) -> str:
-    """What plays it again, by the same Python."""
+    """The command that repeats it with the same Python."""
     python = os.path.relpath(sys.executable, TOP) if Path(sys.executable).is_relative_to(TOP) else sys.executable
     return f"{python} -m tests.torture.led --reader {reader!r} --input {kept}"
 
@@ -274,7 +274,7 @@ class _Child:
 
 
 class Readers:
-    """All of them, each in a process of its own."""
+    """All readers, each in a process of its own."""
 
     def __init__(self, options: argparse.Namespace, names: Sequence[str]) -> None:
         self._options = options
@@ -287,9 +287,9 @@ class Readers:
         self.bad = 0
 
     def run(self) -> None:
-        """Until each has had its inputs."""
+        """Run until every reader has had its inputs."""
         reported = time.monotonic()
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # not without its children
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the children must not outlive it
         try:
             while self._waiting or self._children:
                 while self._waiting and len(self._children) < self._options.processes:
@@ -343,7 +343,7 @@ class Readers:
 
 
 def quickest_python(*, fast: bool = FAST, interpreter: Callable[[str], Path | None] = interpreter) -> str:
-    """The one that is fastest here; ``fast``: this one notes places cheaply."""
+    """The fastest interpreter of this host; ``fast``: this one records places cheaply."""
     if fast:
         return sys.executable
     for minor in PYTHONS:
@@ -372,7 +372,7 @@ def _here(options: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play one input, or so many for each reader; the exit code is 1 when something was wrong."""
+    """Run one input, or the requested number for each reader; the exit code is 1 after a problem."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--reader", action="append", default=[])
     parser.add_argument("--seed", type=int, default=1)

@@ -1,7 +1,7 @@
-"""Which lines of cleanerd, and which ways of its branches, were run so far.
+"""The lines and branch directions of cleanerd that ran so far.
 
-Where Python has ``sys.monitoring`` (3.12), a place that was seen is not told again, so what was seen long ago costs
-nothing. Elsewhere ``sys.settrace`` tells every line each time, which is slower by ten times and more.
+With ``sys.monitoring`` (3.12) a place is reported once, so known places cost nothing. Otherwise ``sys.settrace``
+reports every line each time, which is at least ten times slower.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ FAST: Final = hasattr(sys, "monitoring")
 
 
 class Lines:
-    """``reached``: how many places, growing. ``files``: where they are. Threads count when they begin in the block."""
+    """``reached``: number of places, growing. ``files``: where they are. Includes threads that start in the block."""
 
     def __init__(self, ours: str = OURS) -> None:
-        """``ours``: what the paths of the files begin with that count."""
+        """``ours``: path prefixes of the files to include."""
         self._ours = ours
         self.reached = 0
         self.files: set[str] = set()
@@ -61,7 +61,7 @@ class Lines:
         return sys.monitoring.DISABLE  # type: ignore[attr-defined,unused-ignore]
 
     def _way(self, code: CodeType, at: int, to: int) -> Any:
-        """Told until it went both ways: one is taken by the first input, what takes the other one is led by."""
+        """Reported until both directions were taken: the first input takes one, and the other one guides the search."""
         if code.co_filename.startswith(self._ours):
             first = self._ways.setdefault((code, at), to)
             if first == to:

@@ -1,10 +1,10 @@
-"""The segments that a starting broker would make of a partition directory, by the rules of Kafka's ``LogLoader``.
+"""The segments that a starting broker would load from a partition directory, by the rules of Kafka's ``LogLoader``.
 
-Written down anew in a few lines of plain Python: nothing of cleanerd says which files count.
+Independent of cleanerd, in a few lines of plain Python.
 
-1. ``.deleted`` and ``.cleaned`` files go.
-2. ``.swap`` files at or above the lowest ``.cleaned`` base go.
-3. A ``.swap`` segment takes the place of every segment from its base up to its last offset.
+1. ``.deleted`` and ``.cleaned`` files are removed.
+2. ``.swap`` files at or above the lowest ``.cleaned`` base are removed.
+3. A ``.swap`` segment replaces every segment from its base up to its last offset.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _NAME: Final = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex)(\.swap|\.cl
 _KINDS: Final = ("log", "index", "timeindex", "txnindex")
 
 Segments = dict[int, dict[str, bytes]]
-"""Kind ("log", "index", ..) to contents, by base offset."""
+"""File content by kind ("log", "index", ..) and base offset."""
 
 
 def as_loaded(directory: Path) -> Segments:
-    """What there is after a start on ``directory``, which is left as it is."""
+    """The files after a start on ``directory``, which is not changed."""
     found: dict[str, dict[int, dict[str, bytes]]] = {"": {}, ".swap": {}, ".cleaned": {}, ".deleted": {}}
     for path in directory.iterdir():
         name = _NAME.fullmatch(path.name)
@@ -36,7 +36,7 @@ def as_loaded(directory: Path) -> Segments:
     segments = found[""]
     swaps = {base: files for base, files in found[".swap"].items() if lowest is None or base < lowest}
     for base, files in sorted(swaps.items()):
-        if "log" not in files:  # an index whose .log has its name already
+        if "log" not in files:  # an index whose .log has its final name already
             segments.setdefault(base, {}).update(files)
             continue
         end = _end(base, files["log"])
@@ -46,9 +46,9 @@ def as_loaded(directory: Path) -> Segments:
 
 
 def records(segments: Segments) -> list[tuple[int, bytes | None, bytes | None, int]]:
-    """Offset, key, value and time of every record, whatever segments and batches they are in; no markers.
+    """Offset, key, value and time of every record, whatever its segment and batch; no markers.
 
-    A second cleaning may group otherwise, and drop a marker that the first had to keep.
+    A second cleaning may group differently, and remove a marker that the first had to keep.
     """
     batches = [batch for base in sorted(segments) for batch in batches_of(segments[base]["log"])]
     return [
@@ -60,13 +60,13 @@ def records(segments: Segments) -> list[tuple[int, bytes | None, bytes | None, i
 
 
 def leftovers(directory: Path) -> list[str]:
-    """Names of a swap or a staging that was not brought to its end."""
+    """Names of unfinished swaps and stagings."""
     endings = (".swap", ".cleaned", ".deleted", ".kstage", ".tmp")
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.name.endswith(endings))
 
 
 def _end(base: int, data: bytes) -> int:
-    """The offset behind the last batch of a segment of magic 2."""
+    """The offset after the last batch of a segment of magic 2."""
     end, position = base, 0
     while position + 61 <= len(data):
         first, length = struct.unpack_from(">qi", data, position)

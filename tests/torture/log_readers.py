@@ -1,7 +1,7 @@
-"""Readers of whole logs, of files beside them, and of ours that lie there; for hostile bytes.
+"""Readers of whole logs, of other files beside them, and of cleanerd's files in them; for hostile bytes.
 
-What stands for one of several files begins with a byte that says which. What has checksums is read once more with right
-ones: whoever owns the directory can count as well.
+An input for one of several files begins with a byte that chooses the file. Inputs with checksums are read a second time
+with right checksums: the hostile owner can compute them as well.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _crc(data: bytes) -> int:
 
 
 def with_right_checksums(data: bytes) -> bytes:
-    """``data`` as batches whose checksums are right, as far as they can be told apart."""
+    """``data`` as batches with right checksums, as far as batches can be recognized."""
     out, at = bytearray(data), 0
     while at + 21 < len(out):
         end = at + 12 + int.from_bytes(out[at + 8 : at + 12], "big")
@@ -77,7 +77,7 @@ def with_right_checksums(data: bytes) -> bytes:
 
 
 def formats(partition: Path) -> list[Found]:
-    """Batches and messages record by record, snapshots: with the checksums as they come, and right ones."""
+    """Batches and messages record by record, and snapshots: with the given checksums, and with right ones."""
     segments = tuple(path.read_bytes() for path in sorted(partition.glob("*.log")))
     first = tuple(each[: 12 + int.from_bytes(each[8:12], "big")] for each in segments if each)
     old = tuple(_message(magic, codec) for magic, codec in ((0, 0), (1, 0), (1, 1), (0, 1)))
@@ -90,7 +90,7 @@ def formats(partition: Path) -> list[Found]:
         for each in records_of(right, limit_bytes=1 << 20):
             if header.is_control:
                 read_control(each)
-            with contextlib.suppress(CleanerdError):  # most are none
+            with contextlib.suppress(CleanerdError):  # most of them are invalid
                 read_metadata_record(each.value)
 
     def message(data: bytes) -> None:
@@ -149,7 +149,7 @@ def _metadata_log(directory: Path) -> Found:
 
 
 def _verified(place: Path, partition: Path) -> Found:
-    """Each file of a small partition in turn, the others as they are: two segments, the last one's snapshot."""
+    """Replace one file of a small partition with two segments and a snapshot; the other files stay."""
     shutil.copytree(partition, place, ignore=shutil.ignore_patterns(".*"))
     bases = sorted(path.stem for path in place.glob("*.log"))
     for path in place.iterdir():
@@ -218,7 +218,7 @@ def _inspected(root: Path, partition: Path) -> Found:
 
 
 def beside_logs(root: Path, log_dir: LogDir, state: bytes) -> list[Found]:
-    """Small files of ours in log directories and state directories. What nobody can make sense of counts for none."""
+    """Small files of cleanerd in log directories and state directories. Unreadable ones must be ignored."""
     root.mkdir()
     store = StateStore(root)
     place = store.directory(log_dir)

@@ -1,4 +1,4 @@
-"""More readers for hostile bytes: settings, and what the daemon keeps in its state directory."""
+"""More readers for hostile bytes: settings, and the daemon's files in its state directory."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule require
 
 
 def writer(path: Path) -> Callable[[bytes], None]:
-    """Writes the file at ``path``, in as few calls as can be."""
+    """Writes the file at ``path`` in as few calls as possible."""
     name = os.fspath(path)
 
     def write(data: bytes) -> None:
@@ -81,7 +81,7 @@ def writer(path: Path) -> Callable[[bytes], None]:
 
 
 class _FirstName:
-    """For :mod:`difflib`, whose search costs a hundred times what all else does."""
+    """Replaces :mod:`difflib`, whose search costs a hundred times everything else."""
 
     def __init__(self, *_: object) -> None:
         pass
@@ -101,7 +101,7 @@ _FirstName.SequenceMatcher = _FirstName
 
 @contextmanager
 def _names_in_one_of(data: bytes, many: int = 64) -> Iterator[None]:
-    """What is near to a wrong name is looked for in one of ``many`` inputs."""
+    """Suggestions for a wrong name are searched in one of ``many`` inputs."""
     searched = zlib.crc32(data) % many == 0
     names.difflib = difflib if searched else _FirstName  # type: ignore[assignment]
     try:
@@ -111,7 +111,7 @@ def _names_in_one_of(data: bytes, many: int = 64) -> Iterator[None]:
 
 
 def settings(root: Path, log_dir: LogDir) -> list[Found]:
-    """Files and words of operators. What is wrong comes as a list of errors; each has to have its text."""
+    """Files and arguments of operators. Problems are returned as a list of errors, each with a message."""
     file, properties = root / "cleanerd.toml", root / "client.properties"
     put_file, put_properties = writer(file), writer(properties)
 
@@ -153,7 +153,7 @@ def settings(root: Path, log_dir: LogDir) -> list[Found]:
 
 
 def kept_by_the_daemon(root: Path) -> list[Found]:
-    """Files of the state directory. One that cannot be used counts as absent, and that is told."""
+    """Files of the state directory. An unusable file is reported and ignored."""
     root.mkdir()
     estimate = {"method": "sample", "bytes": 5, "low": 1, "high": 9, "read_bytes": 7}
     closed = {"base": 0, "dev": 1, "inode": 2, "size": 3, "mtime_ns": 4}

@@ -1,4 +1,4 @@
-"""Inputs that are something like known ones: bytes changed anywhere, and of JSON also values."""
+"""Mutations of known inputs: changed bytes, and in JSON also changed values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RUNS: Final = (1, 4, 8, 40)
 
 
 class Mutator:
-    """Of seeds, which may become more. A seed that is JSON is parsed once."""
+    """Mutates seeds, whose number may grow. A JSON seed is parsed once."""
 
     def __init__(self, seeds: Sequence[bytes]) -> None:
         self.seeds: list[bytes] = []
@@ -30,12 +30,12 @@ class Mutator:
             self.add(seed)
 
     def add(self, seed: bytes) -> None:
-        """One more."""
+        """Add a seed."""
         self.seeds.append(seed)
         self._documents.append(_Document.of(seed))
 
     def next(self, rng: random.Random) -> bytes:
-        """The next input, by ``rng`` alone."""
+        """The next input; depends on ``rng`` only."""
         number = int(rng.random() * len(self.seeds))
         document = self._documents[number]
         if document is not None and rng.random() < 0.6:
@@ -65,7 +65,7 @@ def _changed(rng: random.Random, data: bytes) -> bytes:
 
 
 class _Document:
-    """A JSON value, changed in place and put back: it need not be parsed for each input."""
+    """A JSON value, changed in place and restored, so that it need not be parsed for each input."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -82,7 +82,7 @@ class _Document:
         return found if found._places else None
 
     def odd(self, rng: random.Random) -> bytes:
-        """Its text, in which some values are others, or gone, or there twice."""
+        """Its text with some values changed, removed or duplicated."""
         before: list[tuple[Any, Any]] = []
         drawn, places = rng.random, self._places
         for _ in range(_VALUES[int(drawn() * 4)]):
@@ -95,15 +95,15 @@ class _Document:
                 choice = int(drawn() * (len(_ODD) + 4))
                 if choice < len(_ODD):
                     holder[key] = _ODD[choice]
-                else:  # what stands elsewhere
+                else:  # a value from another place
                     other, name = places[int(drawn() * len(places))]
                     holder[key] = other[name] if choice > len(_ODD) else other
             except (KeyError, IndexError):
-                continue  # its holder has changed
+                continue  # its container has changed
         try:
             text = json.dumps(self._value)
         except (ValueError, RecursionError):
-            text = "[" * 100_000 if drawn() < 0.05 else "{}"  # it holds itself
+            text = "[" * 100_000 if drawn() < 0.05 else "{}"  # it contains itself
         for holder, was in reversed(before):
             if isinstance(holder, dict):
                 holder.clear()

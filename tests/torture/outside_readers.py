@@ -1,4 +1,4 @@
-"""Readers of what hosts, brokers' processes and other daemons say, and of words that people type; for hostile bytes."""
+"""Readers of data from hosts, broker processes and other daemons, and of the operator's input; for hostile bytes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _MOUNTS: Final = b"""22 28 0:20 / /sys rw,nosuid shared:7 - sysfs sysfs rw
 31 28 0:27 /docker\\040a /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
 """
 _SPLIT: Final = b"\n\xff\n"
-"""Between what stands for several files."""
+"""Separates the parts that represent several files."""
 
 
 def _jks() -> bytes:
@@ -87,7 +87,7 @@ def _sealed(body: bytes) -> bytes:
 
 
 def words_and_stores(root: Path) -> list[Found]:
-    """Key stores, logins, names of files, and partitions as people name them."""
+    """Key stores, logins, file names, and partition names as operators type them."""
     store = root / "store"
     put = writer(store)
     pem = "".join(map(_PEM.format, ("CERTIFICATE", "PRIVATE KEY"))).encode()
@@ -101,7 +101,7 @@ def words_and_stores(root: Path) -> list[Found]:
                 continue
 
     def stores(data: bytes) -> None:
-        if data[:1] != b"\x30":  # which openssl reads
+        if data[:1] != b"\x30":  # openssl reads these
             put(data)
             key_stores.trusted_certificates(store, None)
             key_stores.key_pair(store, _PASSWORD, None)
@@ -149,7 +149,7 @@ def words_and_stores(root: Path) -> list[Found]:
 
 
 def reported_by_hosts(root: Path) -> list[Found]:
-    """What /proc says, /etc/hosts, and a JVM; all below ``root``."""
+    """/proc, /etc/hosts, and a JVM's files; all below ``root``."""
     proc = root / "proc"
     for place in ("7", "self", "root"):
         (proc / place).mkdir(parents=True)
@@ -213,7 +213,7 @@ def reported_by_hosts(root: Path) -> list[Found]:
 
 
 def _daemon(state_dir: Path) -> ControlServer:
-    """The operations of a daemon that has three partitions, and nobody who works on them."""
+    """The operations of a daemon with three partitions and no workers."""
     registry = PartitionRegistry(RegistrySettings(Backoff(1000, 8000), 86_400_000, 100))
     for number, excluded in enumerate(("", "", "is not compacted")):
         name = names.TopicPartition("orders", number)
@@ -251,7 +251,7 @@ def _operated(root: Path) -> Found:
     service = _daemon(root)
 
     def operation(data: bytes) -> None:
-        """What waits for other threads is left out; nothing else in it waits, so that no event loop is needed."""
+        """Requests that wait for other threads are skipped; the others never wait, so no event loop is needed."""
         try:
             service._answer(data, Peer(0, 1)).send(None)
         except StopIteration as ended:
@@ -272,7 +272,7 @@ def _operated(root: Path) -> Found:
 
 
 def reported_by_daemons(root: Path) -> list[Found]:
-    """Answers of daemons, by HTTP and by their socket, what asks them, and what a process of Spark leaves."""
+    """Responses of daemons by HTTP and by socket, requests to them, and files of a Spark process."""
     root.mkdir()
     targets = root / "targets.json"
     put = writer(targets)
@@ -283,7 +283,7 @@ def reported_by_daemons(root: Path) -> list[Found]:
     groups = [{"targets": ["a:1", "b"], "labels": {"x": "y"}}, {"targets": ["https://c/d"]}]
 
     def of_cluster(data: bytes) -> None:
-        """The answer as it comes: status line, headers, body."""
+        """The raw response: status line, headers, body."""
 
         class Line:
             def makefile(self, *_: object, **__: object) -> Any:
@@ -292,7 +292,9 @@ def reported_by_daemons(root: Path) -> list[Found]:
             def __getattr__(self, _name: str) -> Callable[..., None]:
                 return lambda *_, **__: None
 
-        with patch.object(socket, "create_connection", lambda *_, **__: Line()):  # a million real ones take hours
+        with patch.object(
+            socket, "create_connection", lambda *_, **__: Line()
+        ):  # a million real connections would take hours
             answer = DaemonAnswer.of("a", peers._status_at("http://a/status", 5.0, peers.MOST_BYTES))
         answers = of_one_cluster([answer, answer])
         found = compare(answers)
@@ -316,7 +318,7 @@ def reported_by_daemons(root: Path) -> list[Found]:
             def makefile(self, *_: object, **__: object) -> Any:
                 return io.BytesIO(data)
 
-        with patch.object(control_client.socket, "socket", Line):  # a million real ones take hours
+        with patch.object(control_client.socket, "socket", Line):  # a million real connections would take hours
             control_client.send_request(root, "status")
 
     def by_spark(data: bytes) -> None:

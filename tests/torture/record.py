@@ -1,4 +1,4 @@
-"""What was played of a run that takes hours, so that it can go on where it was: a line for each case in a file."""
+"""The finished cases of a run of several hours, so that it can continue: one line per case in a file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from tests.torture.calls_bench import Done
 
 Key = tuple[str, str, int]
-"""Job (or release), fault, and which call."""
+"""Job (or release), fault, and number of the call."""
 
 
 class Record:
-    """``calls``: of each job by class, in the file's first line. ``played``: what each case came to."""
+    """``calls``: by job and class, in the file's first line. ``played``: the result of every case."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -29,13 +29,13 @@ class Record:
             self.played[reported["job"], reported["fault"], reported["call"]] = reported
 
     def begin(self, calls: dict[str, dict[str, int]]) -> None:
-        """A run whose cases follow from ``calls``."""
+        """Begin a run whose cases follow from ``calls``."""
         self.calls = calls
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_text(json.dumps({"calls": calls}) + "\n")
 
     def note(self, key: Key, done: Done, wrong: list[str], seconds: float) -> None:
-        """A case; its line is written at once, so that workers may share the file."""
+        """Add a case; its line is written at once, so that workers may share the file."""
         job, fault, call = key
         reported: dict[str, Any] = {"job": job, "fault": fault, "call": call, "code": done.code}
         reported |= {"struck": done.hits > 0, "seconds": round(seconds, 3)}
@@ -46,13 +46,13 @@ class Record:
             file.write(json.dumps(reported).encode() + b"\n")
 
     def wrong(self, again: Callable[[Key], str]) -> list[str]:
-        """A text for each case that ended as it must not, beginning with how it is played ``again``."""
+        """A text for each case with a problem, beginning with the command that repeats it (``again``)."""
         bad = [(key, reported) for key, reported in self.played.items() if "wrong" in reported]
         return ["\n  ".join([again(key), reported["at"], *reported["wrong"]]) for key, reported in bad]
 
     def table(self) -> str:
-        """A row for each job, in Markdown."""
-        rows = ["| job | calls | cases | calls that failed | told | wrong |", "|---|--:|--:|--:|--:|--:|"]
+        """One row per job, in Markdown."""
+        rows = ["| job | calls | cases | calls that failed | reported | wrong |", "|---|--:|--:|--:|--:|--:|"]
         total = Counter[str]()
         for job, calls in self.calls.items():
             mine = [reported for (name, _, _), reported in self.played.items() if name == job]
@@ -70,5 +70,5 @@ class Record:
 
 
 def _row(name: str, found: Counter[str]) -> str:
-    numbers = (f"{found[each]:,}" for each in ("calls", "cases", "struck", "told", "wrong"))
+    numbers = (f"{found[each]:,}" for each in ("calls", "cases", "struck", "reported", "wrong"))
     return f"| {name} | {' | '.join(numbers)} |"

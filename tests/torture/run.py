@@ -1,10 +1,10 @@
-"""``make torture``: everything that breaks cleanerd on purpose, in turn, for as long as is asked for.
+"""``make torture``: all attacks in turn, for the requested time.
 
-``TORTURE_MINUTES`` (10), ``TORTURE_SEED`` (1), ``TORTURE_STATE`` (``.cache/torture-SEED.json``): the figures, and where
-to go on. Called again with the same seed it goes on where it was; remove the file to begin anew. Exit code 1 when there
-is a counterexample; each is printed with the command that plays it again.
+``TORTURE_MINUTES`` (10), ``TORTURE_SEED`` (1), ``TORTURE_STATE`` (``.cache/torture-SEED.json``): the totals, and where
+to continue. A later run with the same seed continues; remove the file to start over. The exit code is 1 after a
+counterexample; each is printed with the command that repeats it.
 
-    python -m tests.torture.run --attack 'crash images' --seed 1 --step 17      one step again
+python -m tests.torture.run --attack 'crash images' --seed 1 --step 17      repeat one step
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from tests.torture.attacks import Attack, Place, Step
 
 MOST_KEPT: Final = 50
-"""Counterexamples of one attack: who has so many has enough."""
+"""Counterexamples per attack; the attack stops at this number."""
 
 
 @dataclass
 class Figures:
-    """What one attack came to so far."""
+    """Totals of one attack."""
 
     steps: int = 0
     cases: int = 0
@@ -45,7 +45,7 @@ class Figures:
     counterexamples: list[str] = field(default_factory=list)
 
     def add(self, done: Step, seconds: float) -> None:
-        """One step more."""
+        """Add a step."""
         self.steps += 1
         self.cases += done.cases
         self.seconds += seconds
@@ -56,7 +56,7 @@ class Figures:
 
 @dataclass
 class Torture:
-    """One run. ``write`` gets what somebody who waits wants to see; ``state`` is where the figures lie."""
+    """One run. ``write`` gets progress messages; ``state`` is the file with the totals."""
 
     seed: int
     minutes: float
@@ -66,7 +66,7 @@ class Torture:
     figures: dict[str, Figures] = field(default_factory=dict)
 
     def run(self, place: Place) -> bool:
-        """Until the time is over; whether all is well. Whoever had least of the time is next."""
+        """Run until the time is over; returns whether all is well. The attack with the least time so far is next."""
         from tests.torture.attacks import AT_LEAST_HALF, ATTACKS  # noqa: PLC0415
 
         self._load()
@@ -122,12 +122,12 @@ class Torture:
 
 
 def played(attack: Attack, name: str, seed: int, step: int) -> Step:
-    """A step; whatever it raises is a counterexample."""
+    """Run a step; any exception is a counterexample."""
     from tests.torture.attacks import Step  # noqa: PLC0415
 
     try:
         return attack.step(step)
-    except Exception as error:  # noqa: BLE001 - it is told, and the next attack goes on
+    except Exception as error:  # noqa: BLE001 - it is reported, and the next attack goes on
         again = f".venv/bin/python -m tests.torture.run --attack {name!r} --seed {seed} --step {step}"
         notes = "\n  ".join(getattr(error, "__notes__", ()))
         return Step(wrong=[f"{again}\n  {type(error).__name__}: {str(error)[:4000]}\n  {notes}"])
@@ -135,7 +135,7 @@ def played(attack: Attack, name: str, seed: int, step: int) -> Step:
 
 @contextmanager
 def place(seed: int) -> Iterator[Place]:
-    """Where it is done."""
+    """The directory of the attacks."""
     from tests.kafka.judge import Judge  # noqa: PLC0415 - after the environment is what children may see
     from tests.torture.attacks import Place  # noqa: PLC0415
 
@@ -150,7 +150,7 @@ def place(seed: int) -> Iterator[Place]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Torture; the exit code."""
+    """Run the torture; returns the exit code."""
     if not Shim.is_there():
         os.execve(sys.executable, [sys.executable, "-m", "tests.torture.run", *arguments], preloaded())  # noqa: S606
     os.environ.pop("LD_PRELOAD", None)  # the JVM needs none of it

@@ -1,4 +1,4 @@
-"""What was seen of one round beside a broker, and what a swap that stopped half-way looks like on the disk."""
+"""The observed steps of one cleaning beside a broker, and the look of a half-finished swap on the disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Seen:
-    """One round: the log before the plan that was asked for last, what was asked of the agent, the log's end."""
+    """One cleaning: the log before the last requested plan, the requests to the agent, the end of the log."""
 
     old: State
     end: int
@@ -27,26 +27,28 @@ class Seen:
     groups: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def note(self, request: dict[str, Any]) -> None:
-        """A swap that is asked for, before the agent knows."""
+        """Note a requested swap before the agent gets it."""
         directory = Path(request["dir"])
-        if request["plan"] != self.plan:  # a round that failed plans again, on what it has done
+        if request["plan"] != self.plan:  # a failed cleaning plans again, from its own results
             self.plan, self.outputs, self.groups = request["plan"], {}, {}
             self.old = state_of(directory)
         for group in request["groups"]:
             folder = directory / ".kstage" / request["plan"]
-            if all((folder / name).exists() for name in group["files"].values()):  # else a repeat: some have moved
+            if all(
+                (folder / name).exists() for name in group["files"].values()
+            ):  # otherwise a retry: some files have moved
                 self.outputs[group["base"]] = {
                     kind: (folder / name).read_bytes() for kind, name in group["files"].items()
                 }
                 self.groups[group["base"]] = (group["end"], tuple(each["base"] for each in group["sources"]))
 
     def swap(self) -> LiveSwap:
-        """What Kafka's loader may find: some first groups new, the others old."""
+        """The states that Kafka's loader may find: some first groups new, the others old."""
         active = max(int(name[:20]) for name in self.old.files if name.endswith(".log") and name[:20].isdigit())
         return LiveSwap(self.old, self.outputs, self.groups, (), self.end, active)
 
     def is_mixed(self, directory: Path) -> bool:
-        """Whether a source has a file by its own name there, and the new log none yet."""
+        """Whether a source still has its own name, and the new log has no final name yet."""
         names = {path.name for path in directory.iterdir()}
         return any(
             file_name(base, f".log{SWAP_SUFFIX}") in names
@@ -56,7 +58,7 @@ class Seen:
 
 
 def state_of(directory: Path) -> State:
-    """What lies there; of what the broker removes meanwhile nothing."""
+    """The present files, without those that the broker removes meanwhile."""
     while True:
         with suppress(FileNotFoundError):
             return State.read(directory)

@@ -1,6 +1,6 @@
-"""System calls that fail, by a library that is preloaded: what may fail how, and the switch for it.
+"""System calls that fail, by a preloaded library: the possible faults, and the switch for them.
 
-The process must have been started with the library (:func:`preloaded`); children that it forks have it as well.
+The process must have been started with the library (:func:`preloaded`); its forked children have it as well.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ SHORT: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What befalls the calls of ``classes``: an error number, or :data:`SHORT`; ``lasting``: from the i-th call on.
+    """The fault of calls of ``classes``: an error number, or :data:`SHORT`; ``lasting``: from the i-th call on.
 
-    ``ending``, for a :class:`Switch`: only those count that name a file that ends so.
+    ``ending``, for a :class:`Switch`: only files whose names end so.
     """
 
     name: str
@@ -52,17 +52,17 @@ class Fault:
 
     @property
     def cause(self) -> str:
-        """What the system says; "" for what is no error."""
+        """The system's message; "" for a fault without an error."""
         return os.strerror(self.error) if self.is_error else ""
 
     def is_reported(self, words: str) -> bool:
-        """Whether they name the cause; Java has a class for that of EACCES, and no words."""
+        """Whether the message contains the cause; Java has an exception class for EACCES, but no text."""
         denied = self.error == errno.EACCES and ("AccessDenied" in words or "permission denied" in words)
         return denied or self.cause in words
 
     @property
     def is_error(self) -> bool:
-        """Whether the call fails; to be interrupted or to do half is none that anybody may notice."""
+        """Whether the call fails; an interruption or partial transfer must go unnoticed."""
         return self.error not in {SHORT, errno.EINTR}
 
 
@@ -90,7 +90,7 @@ FAULTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """What happened: ``seen`` calls of the fault's classes, of which ``hits`` failed; the first one and its path."""
+    """The result: ``seen`` calls of the fault's classes, of which ``hits`` failed; the first one and its path."""
 
     seen: int
     hits: int
@@ -100,7 +100,7 @@ class Struck:
 
 
 def build() -> Path:
-    """The library that makes calls fail."""
+    """Build the library that makes calls fail."""
     return compiled(SOURCE, "faults")
 
 
@@ -123,12 +123,12 @@ class Shim:
         return hasattr(ctypes.CDLL(None), "fault_arm")
 
     def arm(self, root: Path, fault: Fault, target: int) -> None:
-        """Call number ``target`` (from 0; -1: none, they are only counted) below ``root`` fails."""
+        """Make call number ``target`` (from 0; -1: none, only count) below ``root`` fail."""
         lasting = int(fault.lasting)
         self._library.fault_arm(os.fsencode(root), target, fault.error, lasting, ctypes.c_uint(fault.mask))
 
     def disarm(self) -> Struck:
-        """All is well again."""
+        """Stop the fault."""
         self._library.fault_disarm()
         counts = {name: self._library.fault_by_class(row) for row, name in enumerate(CLASSES)}
         return Struck(
@@ -156,7 +156,7 @@ class _Fault(ctypes.Structure):
 
 
 class Switch(Closeable):
-    """The same switch for a process that somebody else started: through a file that both have mapped."""
+    """The same switch for another process: through a file that both have mapped."""
 
     def __init__(self, control: Path) -> None:
         self._control = control
@@ -166,11 +166,11 @@ class Switch(Closeable):
         self._fault = _Fault.from_buffer(self._memory)
 
     def listening(self) -> AbstractContextManager[None]:
-        """What is started in there obeys this switch."""
+        """Processes started in the block obey this switch."""
         return preloading(build(), FAULT_CONTROL=self._control)
 
     def arm(self, root: Path, fault: Fault, target: int) -> None:
-        """As of :class:`Shim`."""
+        """As in :class:`Shim`."""
         reported = self._fault
         reported.armed = 0
         reported.target, reported.error, reported.lasting, reported.mask = (
@@ -190,13 +190,13 @@ class Switch(Closeable):
         reported.armed = 1
 
     def disarm(self) -> Struck:
-        """As of :class:`Shim`."""
+        """As in :class:`Shim`."""
         reported = self._fault
         reported.armed = 0
         counts = {name: count for name, count in zip(CLASSES, reported.by_class, strict=True) if count}
         return Struck(reported.seen, reported.hits, os.fsdecode(reported.call), os.fsdecode(reported.path), counts)
 
     def close(self) -> None:
-        """The file is let go; a process that has it mapped keeps it."""
+        """Close the file; a process that has it mapped keeps it."""
         del self._fault
         self._memory.close()

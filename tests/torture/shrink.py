@@ -1,8 +1,9 @@
-"""A history that fails, made smaller as long as it fails: rounds, batches and records that do not matter go.
+"""Shrinks a failing history while it still fails, by removing unneeded cleanings, batches and records.
 
-    python -m tests.torture.shrink random_history 17 --without 1-40,52      plays what is left of it again
-The parts of a history are numbered: its rounds but for the first, its batches, its records. What a shrinker took away
-is named by these numbers, so that the seed and they tell all.
+python -m tests.torture.shrink random_history 17 --without 1-40,52      repeat the remaining history
+
+The parts of a history are numbered: its cleanings but the first, its batches, its records. The command names the
+removed parts by these numbers, so that they and the seed define the history.
 """
 
 from __future__ import annotations
@@ -34,17 +35,20 @@ MAKERS: Final[dict[str, Callable[[int], History]]] = {
     make.__name__: make for make in (random_history, random_transactions, random_oddities)
 }
 MOST_TRIES: Final = 120
-"""A try is a duel: a third of a second."""
+"""A try is a comparison with Kafka: a third of a second."""
 
 
 def parts(history: History) -> int:
-    """How many parts it has."""
+    """Its number of parts."""
     batches = [batch for segment in history.segments for batch in segment.batches]
     return len(history.turns) - 1 + len(batches) + sum(len(batch.records) for batch in batches)
 
 
 def without(history: History, gone: Iterable[int]) -> History:
-    """What is left of it. A batch keeps its offsets when records of it go, and goes with its last record."""
+    """The rest without these parts.
+
+    A batch keeps its offsets when its records are removed, and goes with its last record.
+    """
     removed = set(gone)
     turns = tuple(turn for number, turn in enumerate(history.turns) if number == 0 or number - 1 not in removed)
     batch_number = len(history.turns) - 1
@@ -66,7 +70,10 @@ def without(history: History, gone: Iterable[int]) -> History:
 
 
 def shrunk(count: int, fails: Callable[[set[int]], bool], tries: int = MOST_TRIES) -> set[int]:
-    """Which of ``count`` parts can go so that it still fails: large pieces first, then smaller, then each alone."""
+    """The parts, of ``count``, that can be removed while it still fails.
+
+    It tries large pieces first, then smaller ones, then single parts.
+    """
     gone: set[int] = set()
     size = max(1, count // 2)
     while tries > 0:
@@ -97,13 +104,13 @@ def numbers(gone: Iterable[int]) -> str:
 
 
 def parsed(text: str) -> set[int]:
-    """The other way round."""
+    """The reverse."""
     bounds = [word.partition("-") for word in text.split(",") if word]
     return {each for low, _, high in bounds for each in range(int(low), int(high or low) + 1)}
 
 
 def play(judge: Judge, work: Path, history: History) -> AssertionError | None:
-    """What is wrong with it; a history that nobody can play is not what failed."""
+    """Its problem; an invalid history is not the same failure."""
     place = Path(tempfile.mkdtemp(dir=work))
     try:
         duel.play(judge, place, history)
@@ -117,7 +124,7 @@ def play(judge: Judge, work: Path, history: History) -> AssertionError | None:
 
 
 def asserted_at(error: AssertionError | None) -> str:
-    """Where it was raised, in words; empty when nothing was. Another assertion is another failure."""
+    """The place of the failed assertion; empty if none. Another assertion is another failure."""
     if error is None:
         return ""
     frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -125,7 +132,7 @@ def asserted_at(error: AssertionError | None) -> str:
 
 
 def smallest(judge: Judge, work: Path, maker: str, seed: int) -> str:
-    """The command that plays the smallest one again which fails at the same assertion."""
+    """The command that repeats the smallest history that fails at the same assertion."""
     history = MAKERS[maker](seed)
     wrong = asserted_at(play(judge, work, history))
     if not wrong:
@@ -135,7 +142,7 @@ def smallest(judge: Judge, work: Path, maker: str, seed: int) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play one again; exit code 1 when it fails."""
+    """Run a history again; exit code 1 if it fails."""
     parser = argparse.ArgumentParser()
     parser.add_argument("maker", choices=MAKERS)
     parser.add_argument("seed", type=int)

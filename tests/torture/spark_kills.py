@@ -1,8 +1,8 @@
-"""Kills of Spark while it cleans in place: SIGKILL of the driver, of executors, of the Python workers, of several.
+"""SIGKILL of Spark during a cleaning in place: driver, executors, Python workers, or several of them.
 
-``cleanerd spark clean`` on a standalone cluster of two workers; most deaths come while staging files are written. After
-each: the log is what it was, whatever is left of the staging; ``cleanerd apply`` swaps in all that was staged well, or
-nothing; the next run ends well, and after it the log is the cleaned one, byte for byte, and nothing is left behind.
+``cleanerd spark clean`` on a standalone cluster of two workers; most kills come while staging files are written. After
+each kill the log is unchanged, whatever remains of the staging. ``cleanerd apply`` swaps in exactly the completely
+staged groups. The next run succeeds, the log equals the cleaned one byte for byte, and no files are left.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WHILE_STAGED: Final = "while files are staged"
 
 @dataclass
 class SparkField:
-    """A log, what a cleaning makes of it, and a cluster to clean it with again and again."""
+    """A log, the result of its cleaning, and a cluster to clean it repeatedly."""
 
     cluster: Cluster
     work: Path
@@ -68,7 +68,7 @@ class SparkField:
         return self.logs / str(PARTITION)
 
     def kill_once(self, victims: str, *, while_staged: bool) -> list[str]:
-        """One run with a death in it; what is wrong with what is there afterwards."""
+        """Run once with a kill; returns the problems."""
         shutil.copytree(self.work / "model", self.logs)
         try:
             process = self._spark_clean()
@@ -105,7 +105,7 @@ class SparkField:
         return as_loaded(self._partition)
 
     def _clear(self) -> None:
-        """What was made of the log, and what is known of it; an attempt that outlives its run may still write."""
+        """Reset log and state; a task that outlives its run may still write."""
         shutil.rmtree(self.work / "state", ignore_errors=True)
         for _ in range(50):
             shutil.rmtree(self.logs, ignore_errors=True)
@@ -129,7 +129,7 @@ class SparkField:
         return [sys.executable, "-m", "cleanerd", *arguments, *requested, "--quiet", *self._settings()]
 
     def _do(self, *arguments: str) -> None:
-        """A verb that must end well."""
+        """Run a command that must succeed."""
         done = subprocess.run(self._command(*arguments), capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise AssertionError(f"{arguments[0]}: exit code {done.returncode}: {done.stdout}{done.stderr}")
@@ -145,7 +145,7 @@ class SparkField:
         return (self.work / "reported").read_text(errors="replace")
 
     def _strike(self, process: subprocess.Popen[bytes], victims: str, *, while_staged: bool) -> str:
-        """Kill them; which moment it was. A run that is over before is left alone."""
+        """Kill the victims; returns the moment. Does nothing if the run is over."""
         staging = self._partition / STAGING
         if while_staged:
             _poll(process, lambda: _staged_bytes(staging) > 0)
@@ -162,7 +162,7 @@ class SparkField:
         return moment
 
     def _victims(self, process: subprocess.Popen[bytes], victims: str) -> list[int]:
-        """``spark-submit`` is Java, and the driver's Python its child; the executors are the workers'."""
+        """``spark-submit`` is Java, the driver's Python its child; the executors are children of the workers."""
         java = children(process.pid)
         driver = [*java, *children(*java)]
         executors = self.cluster.executors()
@@ -178,14 +178,14 @@ class SparkField:
 
 
 def _staged_bytes(staging: Path) -> int:
-    """Of segments that a run has written so far."""
+    """Bytes of segments that a run has staged so far."""
     with suppress(OSError):
         return sum(path.stat().st_size for path in staging.glob("spark-*/*/*.log"))
     return 0
 
 
 def _poll(process: subprocess.Popen[bytes], holds: Callable[[], bool]) -> None:
-    """Until it holds, or there is nothing to wait for any more."""
+    """Wait until the condition holds or the run has ended."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not holds() and process.poll() is None:
         if time.monotonic() > deadline:
@@ -195,7 +195,7 @@ def _poll(process: subprocess.Popen[bytes], holds: Callable[[], bool]) -> None:
 
 @contextmanager
 def spark_field() -> Iterator[SparkField]:
-    """A cluster, and a log beside it; all of it ends with the block."""
+    """A cluster, and a log beside it; both end with the block."""
     work = Path(tempfile.mkdtemp(prefix="spark-kills-"))
     (work / "spark").mkdir()
     try:
@@ -206,7 +206,7 @@ def spark_field() -> Iterator[SparkField]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """So many kills in turn; the exit code is 1 when something was wrong."""
+    """Run the requested number of kills; the exit code is 1 after a problem."""
     count = int(arguments[0]) if arguments else len(VICTIMS)
     wrong_runs = 0
     with spark_field() as here:

@@ -1,4 +1,4 @@
-"""Readers of the Spark side that need no session, for hostile bytes: schemas, values, a registry's answers, tables."""
+"""Readers of the Spark code that need no session, for hostile bytes: schemas, values, registry responses, tables."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _JSON_VALUE: Final = json.dumps({
 
 
 def _descriptor() -> bytes:
-    """An order in Protobuf: scalars, a message in it, a list, a map, one of several, types of Google."""
+    """An order in Protobuf: scalars, a nested message, a list, a map, a oneof, Google's types."""
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
     file.dependency.extend([timestamp_pb2.DESCRIPTOR.name, wrappers_pb2.DESCRIPTOR.name])
@@ -118,7 +118,7 @@ _PROTOBUF_VALUE: Final = bytes.fromhex(
 
 
 class _Known:
-    """Schemas that are there, by number; 0 is what is attacked."""
+    """The registered schemas by number; 0 is the attacked one."""
 
     where = "x"
 
@@ -137,7 +137,7 @@ def _column(*, values: tuple[bytes, ...], schema: Schema, writers: Schemas | Non
 
 
 def values() -> list[Found]:
-    """Schemas as somebody may register them, and values as somebody may write them."""
+    """Schemas and values that clients may write."""
     value_of = {
         AVRO: (_AVRO_VALUE, b"\2", b""),
         JSON: (_JSON_VALUE, b"5", b'"x"'),
@@ -148,11 +148,11 @@ def values() -> list[Found]:
 
     def as_schema(kind: str, data: bytes) -> None:
         text = base64.standard_b64encode(data).decode() if kind == PROTOBUF else data.decode(errors="replace")
-        with patch.object(protobuf, "_from_text", _no_compiler):  # a million processes take days
+        with patch.object(protobuf, "_from_text", _no_compiler):  # a million processes would take days
             _column(values=value_of[kind], schema=Schema(kind, text))
 
     def as_writers(data: bytes) -> None:
-        # By what the column has, what was written with the schema that is attacked.
+        # for values written with the attacked schema, by the column's type
         known: Any = _Known(Schema(AVRO, data.decode(errors="replace")))
         _column(values=(bytes(5) + _AVRO_VALUE, bytes(5) + b"\2"), schema=Schema(AVRO, _AVRO), writers=known)
 
@@ -191,7 +191,7 @@ def values() -> list[Found]:
 
 
 def _no_compiler(_schema: Schema, label: str) -> Any:
-    """For the compiler of ``.proto`` texts, a process of its own."""
+    """Replaces the compiler of ``.proto`` texts, a process of its own."""
     raise UndecodableError(f"{label} cannot be compiled")
 
 
@@ -199,7 +199,7 @@ _STATUS: Final = (200, 404, 500, 401, 429, 302)
 
 
 def around_tables(root: Path, partition: Path, trash: bytes) -> list[Found]:
-    """What registries answer and tables remember, options of the source, rows of the shuffle, kept segments."""
+    """Registry responses, a table's stored state, source options, shuffle rows, replaced segments."""
     root.mkdir()
     segment, kept = root / "00000000000000000000.log", root / "trash" / "20260101t000000-0123abcd.json"
     kept.parent.mkdir()

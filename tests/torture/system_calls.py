@@ -1,12 +1,12 @@
 """Every i-th system call fails: each job of :mod:`jobs`, each fault of :mod:`shim`, every i until the job passes.
 
-    python -m tests.torture.system_calls --all .cache/system-calls.jsonl    all of it; called again it goes on
-    python -m tests.torture.system_calls --sample 1000 --seed 1             some that are drawn
-    python -m tests.torture.system_calls --job clean --fault EIO --call 17  one case again, with what it said
-    python -m tests.torture.system_calls --against-processes 100            the fork server, against new processes
+python -m tests.torture.system_calls --all .cache/system-calls.jsonl    all cases; a later run continues
+    python -m tests.torture.system_calls --sample 1000 --seed 1             a random sample
+    python -m tests.torture.system_calls --job clean --fault EIO --call 17  repeat one case, with its output
+    python -m tests.torture.system_calls --against-processes 100            compare forks with new processes
 
-After each: the log is old or new, as a plain reading of Kafka's rules finds it; the message names the file and the
-cause; the exit code is right; no descriptor is left open; and the next run, in peace, ends well.
+After each: the log is old or new by a plain reading of Kafka's rules; the message names file and cause; the exit code
+is right; no descriptor is left open; and the next run, without a fault, succeeds.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _OF_A_RUN: Final = re.compile(
     r" *\d+ ms\b|cleanerd-calls-\w+|\b\d{8}t\d{6}-[0-9a-f]+\b|(?<=keyless) +time|[\w-]{22}(?=-0\.)"
     r"|(?<=-)[0-9a-f]{16}(?=/)|(?<=socket:\[)\d+"
 )
-"""What differs from run to run: duration, directory, ids of plans, topics and log directories, numbers of sockets."""
+"""Parts that differ between runs: duration, directory, ids of plans, topics and log directories, socket numbers."""
 TRIES: Final = 6
 
 
 def in_its_own_process(arguments: Sequence[str]) -> None:
-    """Start anew with the library, unless it is there."""
+    """Restart this process with the library, if it is missing."""
     if not Shim.is_there():
         command = [sys.executable, "-m", "tests.torture.system_calls", *arguments]
         os.execve(sys.executable, command, preloaded())  # noqa: S606
 
 
 def count(bench: Bench, job: Torment) -> dict[str, int]:
-    """How many calls of each class the job makes, when nothing fails."""
+    """Number of calls per class in the job without a fault."""
     with bench.scene() as scene:
         for name in job.before:
             bench.in_peace(scene, JOBS[name])
@@ -55,7 +55,7 @@ def count(bench: Bench, job: Torment) -> dict[str, int]:
 
 
 def cases_of(calls: dict[str, dict[str, int]], faults: Sequence[str]) -> list[Case]:
-    """Every call of every job that can fail so, once; ``calls``: of each job, as :func:`count` tells them."""
+    """Every call of every job that can fail in this way, once; ``calls``: by job, from :func:`count`."""
     return [
         Case(job, name, call)
         for job, by_class in calls.items()
@@ -65,18 +65,18 @@ def cases_of(calls: dict[str, dict[str, int]], faults: Sequence[str]) -> list[Ca
 
 
 def all_cases(bench: Bench, jobs: Sequence[str], faults: Sequence[str]) -> list[Case]:
-    """Every call of every job that can fail so, once."""
+    """Every call of every job that can fail in this way, once."""
     return cases_of({name: count(bench, JOBS[name]) for name in jobs}, faults)
 
 
 def play_all(path: Path, jobs: Sequence[str], faults: Sequence[str], workers: int) -> int:
-    """What of all cases is not in the record yet, by so many forks at once; the exit code."""
+    """Run all cases that are not in the record yet, with several forks at once; returns the exit code."""
     record = Record(path)
     if not record.calls:
         with bench(jobs) as here:
             record.begin({name: count(here, JOBS[name]) for name in jobs})
     cases = [case for case in cases_of(record.calls, faults) if astuple(case) not in record.played]
-    random.Random(0).shuffle(cases)  # what is wrong anywhere is found early
+    random.Random(0).shuffle(cases)  # early cases come from everywhere, so that problems anywhere are found early
     sys.stdout.write(f"{len(record.played)} cases were played before, {len(cases)} are left\n")
     sys.stdout.flush()
     children = {_worker(record, jobs, cases[number::workers]) for number in range(workers)}
@@ -97,7 +97,7 @@ def play_all(path: Path, jobs: Sequence[str], faults: Sequence[str], workers: in
 
 
 def _worker(record: Record, jobs: Sequence[str], cases: Sequence[Case]) -> int:
-    """A fork that plays them."""
+    """A fork that runs cases."""
     child = os.fork()
     if child:
         return child
@@ -115,7 +115,7 @@ def _worker(record: Record, jobs: Sequence[str], cases: Sequence[Case]) -> int:
 
 
 def play_some(cases: Sequence[Case], here: Bench, *, aloud: bool) -> int:
-    """These; the exit code is 1 when one is wrong. ``aloud``: with what was said."""
+    """Run these cases; the exit code is 1 after a problem. ``aloud``: print their output."""
     wrong_cases = 0
     for case in cases:
         done, wrong = here.play(case)
@@ -130,10 +130,10 @@ def play_some(cases: Sequence[Case], here: Bench, *, aloud: bool) -> int:
 
 
 def differences(jobs: Sequence[str], faults: Sequence[str], sample: int, seed: int) -> list[str]:
-    """What is not the same in forks and in processes that are started: the calls of ``jobs``, and what cases end with.
+    """Differences between forks and new processes: the calls of ``jobs``, and the results of cases.
 
-    A directory that changed within a tick of the clock is listed again, so calls come and go; what never is the same in
-    :data:`TRIES` tries differs.
+    A directory that changed within a clock tick is listed again, so calls vary; a difference counts if :data:`TRIES`
+    tries never agree.
     """
     with bench(jobs) as forks, bench(whole=True) as started:
         calls = {name: count(forks, JOBS[name]) for name in jobs}
@@ -147,7 +147,7 @@ def differences(jobs: Sequence[str], faults: Sequence[str], sample: int, seed: i
 
 
 def _differing(what: str, come_to: Callable[[Bench], object], forks: Bench, started: Bench) -> list[str]:
-    """What it came to here and there, if that was never the same."""
+    """Both results, if they never agreed."""
     here, there = [], []
     for _ in range(TRIES):
         here.append(come_to(forks))
@@ -158,7 +158,7 @@ def _differing(what: str, come_to: Callable[[Bench], object], forks: Bench, star
 
 
 def _comparable(bench: Bench, case: Case) -> tuple[Done, list[str]]:
-    """How it ended. The lines of its words are sorted: what stdout keeps back comes behind what stderr does not."""
+    """Its result. The output's lines are sorted, because stdout is buffered and stderr is not."""
     done, wrong = bench.play(case)
     words, path = "\n".join(sorted(_same_in_runs(done.words).splitlines())), _same_in_runs(done.path)
     leaked = [_same_in_runs(each) for each in done.leaked]
@@ -170,7 +170,7 @@ def _same_in_runs(text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play one case, all, or some that are drawn; the exit code is 1 when one is wrong."""
+    """Run one case, all, or a random sample; the exit code is 1 after a problem."""
     in_its_own_process(arguments)
     parser = argparse.ArgumentParser()
     parser.add_argument("--job", choices=JOBS, action="append", default=[])

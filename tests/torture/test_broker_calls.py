@@ -1,4 +1,4 @@
-"""A call of the broker's JVM fails while it swaps: what the log is then, what is said, and what comes next."""
+"""A call of the broker's JVM fails during a swap: state of the log, messages, and the next cleaning."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.timeout(2400), pytest.mark.long]
 
 RENAME = Fault("rename", errno.EIO, ("rename",), lasting=True)
-"""A rename that fails once is tried again by Kafka."""
+"""Kafka retries a failed rename once."""
 FOUND = {
     "staged": Fault("what is staged is read", errno.EIO, ("read",), ending=".log"),
     "owner": Fault("may the broker read it", errno.EIO, ("access",)),
     "source": Fault("a source gets out of the way", errno.EIO, ("rename",), lasting=True, ending=".index"),
     "last name": Fault("the new log gets its name", errno.ENOSPC, ("rename",), lasting=True, ending=".log.swap"),
-    # The agent looks at it four times before Kafka asks for the last time, and then renames it or not.
+    # The agent checks the file four times before Kafka's last check, and then renames it or not.
     "aborted": Fault("is there a transaction index", errno.EACCES, ("stat",), ending=".txnindex.cleaned"),
     "aborted, swap": Fault("is there a transaction index", errno.EIO, ("stat",), ending=".txnindex.swap"),
 }
@@ -42,18 +42,18 @@ def bench(request: pytest.FixtureRequest, judge_43: Judge) -> Iterator[BrokerBen
 
 @pytest.fixture(scope="module", params=["4.3", "3.9"])
 def many(request: pytest.FixtureRequest, judge_43: Judge) -> Iterator[BrokerBench]:
-    """A broker in which several cases are played at once."""
+    """A broker for several cases at once."""
     with broker_bench(request.param, judge_43, 8) as here:
         yield here
 
 
 @pytest.mark.parametrize("what", ["owner", "aborted", *(pytest.param(each, marks=pytest.mark.long) for each in FOUND)])
-def test_broker_calls_that_were_answered_wrongly(bench: BrokerBench, what: str) -> None:
-    """A-23, A-24, U-34, U-12: calls that were answered wrongly.
+def test_broker_calls_that_were_handled_wrongly(bench: BrokerBench, what: str) -> None:
+    """A-23, A-24, U-34, U-12: calls whose failures were handled wrongly.
 
-    A disk that did not say whether the broker may read a file quarantined the partition. Kafka takes a transaction
-    index that it cannot ask for as none: it kept its temporary name, and a restart would have shown aborted records.
-    And what stopped half-way was told as something that passes.
+    The partition was quarantined because the disk could not report whether the broker may read a file. Kafka treats an
+    unreadable transaction index as absent: it kept its temporary name, and a restart would have shown aborted records.
+    And a half-finished swap was reported as transient.
     """
     done, wrong = bench.fail(FOUND[what], 4 if what == "aborted" else 0)
     assert done.hits > 0
@@ -63,7 +63,7 @@ def test_broker_calls_that_were_answered_wrongly(bench: BrokerBench, what: str) 
 
 
 def test_every_rename(many: BrokerBench) -> None:
-    """A-17..A-24, U-34: each of them, the last ones of which come when the broker removes what was replaced."""
+    """A-17..A-24, U-34: every rename; the last ones happen when the broker removes the replaced segments."""
     renames = range(many.count()["rename"])
     batches = [renames[first : first + many.size] for first in range(0, len(renames), many.size)]
     played = [case for batch in batches for case in many.fail_each([(RENAME, call) for call in batch])]
@@ -73,6 +73,6 @@ def test_every_rename(many: BrokerBench) -> None:
 
 
 def test_some_calls(many: BrokerBench) -> None:
-    """OP-10: of all, in every way; ``python -m tests.torture.broker_calls`` plays each."""
+    """OP-10: a sample of all faults; ``python -m tests.torture.broker_calls`` runs each."""
     cases = random.Random(15).sample(all_cases("", many.count()), at_length(20))
     assert {case: wrong for case, _, wrong, _ in play(many, cases) if wrong} == {}

@@ -1,4 +1,4 @@
-"""What playing every call found (:mod:`system_calls`): causes that were not told, a disk taken for a wrong setting."""
+"""Faults that :mod:`system_calls` found: missing causes, and disk errors reported as wrong settings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def fails_at(
     monkeypatch: pytest.MonkeyPatch, name: str, path: Path, numbers: range = range(1000)
 ) -> Iterator[list[int]]:
-    """Of the calls of ``os.NAME`` in the block that name ``path``, or have it open, those fail; which did."""
+    """Calls of ``os.NAME`` in the block that name ``path``, or have it open, fail; yields the failed ones."""
     seen, failed = count(), list[int]()
     real = getattr(os, name)
 
@@ -50,7 +50,7 @@ def fails_at(
 
 
 def settings_in(state_dir: Path) -> list[str]:
-    """Words of a command line that cleans ``orders`` and remembers it in ``state_dir``."""
+    """Arguments of a command that cleans ``orders`` and stores its state in ``state_dir``."""
     settings = [f"cleanerd.state.dir={state_dir}", "cleanerd.disk.reserve=0", "cleanerd.delegation=assumed"]
     settings.append("topics.orders.cleanup.policy=compact")
     return [word for each in settings for word in ("--set", each)]
@@ -58,20 +58,20 @@ def settings_in(state_dir: Path) -> list[str]:
 
 @pytest.mark.parametrize("failing", ["fstat", "stat"])
 def test_a_lock_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
-    """U-29: it was "[Errno 5] Input/output error", of no file."""
+    """U-29: the message was "[Errno 5] Input/output error", without a file."""
     before = open_descriptors()
     with fails_at(monkeypatch, failing, tmp_path / ".lock") as requested, pytest.raises(CleanerdError) as error:
         LogDirLock.acquire(tmp_path, settle_seconds=0)
     assert requested
-    what = {"fstat": "opened", "stat": "read"}[failing]  # the first look at what is open belongs to its opening
+    what = {"fstat": "opened", "stat": "read"}[failing]  # the first check of the open file belongs to opening it
     assert str(error.value) == f"{tmp_path / '.lock'}: cannot be {what}: Input/output error"
     assert open_descriptors() <= before
 
 
-def test_room_that_cannot_be_reserved(
+def test_space_that_cannot_be_reserved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """U-16, U-29: the staging was not named, only its partition."""
+    """U-16, U-29: the message named only the partition, not the staging directory."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     settings = [f"cleanerd.state.dir={tmp_path / 'state'}", "topics.orders.cleanup.policy=compact"]
     settings.append("cleanerd.delegation=assumed")
@@ -86,10 +86,10 @@ def test_room_that_cannot_be_reserved(
 
 @pytest.mark.parametrize("numbers", [range(1), range(1, 2), range(1000)])
 @pytest.mark.parametrize("key", ["cleanerd.state.dir", "cleanerd.log.dirs"])
-def test_a_disk_that_fails_is_no_wrong_setting(
+def test_a_disk_error_is_not_a_wrong_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, numbers: range
 ) -> None:
-    """OP-10: a directory that could not be looked at was "is not a directory", or "does not exist", exit code 3."""
+    """OP-10: an unreadable directory was reported as "is not a directory" or "does not exist", exit code 3."""
     there, file = tmp_path / "there", tmp_path / "file"
     there.mkdir()
     file.touch()
@@ -106,7 +106,7 @@ def test_a_disk_that_fails_is_no_wrong_setting(
 def test_a_path_of_the_command_line_is_read_only_when_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """U-29: a disk that failed was a wrong command line, "Path is not readable", exit code 2, without its cause."""
+    """U-29: a disk error was reported as a wrong command line, "Path is not readable", exit code 2, without cause."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     kept = tmp_path / "kept"
     kept.mkdir()
@@ -122,7 +122,7 @@ def test_a_path_of_the_command_line_is_read_only_when_it_is_used(
 def test_apply_with_a_state_directory_that_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
-    """U-6, S-26: the disk's error was a plan that waits, exit code 0, as if a setting had been forgotten."""
+    """U-6, S-26: a disk error was reported as a waiting plan, exit code 0, as for a missing setting."""
     root, state = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()}), tmp_path / "state"
     words = settings_in(state)
     assert run(["stage", str(root), "--force", *words]) == 0
@@ -136,7 +136,7 @@ def test_apply_with_a_state_directory_that_cannot_be_read(
 
         return call
 
-    # Whether it is there is not to be known either; then it is there.
+    # its existence is unknown, so it counts as existing
     for calls in (("open", "lstat"), ("open",)):
         with monkeypatch.context() as patch:
             for name in calls:
@@ -149,7 +149,7 @@ def test_apply_with_a_state_directory_that_cannot_be_read(
         )
         assert sorted((root / "orders-0").rglob("*")) == before
         (state / "partitions").mkdir(exist_ok=True)
-    (state / "delegations.json").write_text("{")  # one that makes no sense waits for somebody, as a setting does
+    (state / "delegations.json").write_text("{")  # an absurd one waits for the operator, like a wrong setting
     assert run(["apply", str(root), *words]) == 0
     assert re.search(r"orders-0 +skipped", capsys.readouterr().out)
     (state / "delegations.json").unlink()
@@ -158,8 +158,8 @@ def test_apply_with_a_state_directory_that_cannot_be_read(
     assert re.search(r"orders-0 +cleaned", capsys.readouterr().out)
 
 
-def test_a_connection_that_a_signal_interrupts_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A-29: its other side had no user, "uid -1", and was called planted. Python finds no error after EINTR."""
+def test_a_connection_that_a_signal_interrupts_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A-29: its peer had no user, "uid -1", and was reported as planted. Python reports no error after EINTR."""
     made: list[str] = []
 
     class Interrupted(socket.socket):
@@ -172,7 +172,7 @@ def test_a_connection_that_a_signal_interrupts_is_made_anew(tmp_path: Path, monk
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
-        monkeypatch.setattr(socket, "socket", Interrupted)  # a signal that comes at this very moment
+        monkeypatch.setattr(socket, "socket", Interrupted)  # a signal that arrives at this very moment
         with agent_transport.connect(path, 5) as connection:
             assert connection.getpeername() == str(path)
     assert made == [str(path)] * 2
@@ -182,7 +182,7 @@ def test_a_connection_that_a_signal_interrupts_is_made_anew(tmp_path: Path, monk
 def test_undo_of_unreadable_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """S-40, U-29: a disk that failed was "is missing", "it cannot be undone"; it can, when the disk is well again."""
+    """S-40, U-29: a disk error was reported as "is missing", "it cannot be undone"; after the repair it can."""
     root, kept, words = tmp_path / "logs", tmp_path / "kept", settings_in(tmp_path / "state")
     make_log_dir(root, {"orders-0": two_groups()})
     kept.mkdir()

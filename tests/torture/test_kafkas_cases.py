@@ -1,4 +1,4 @@
-"""The table of Kafka's own cases in docs/torture-log.md: none is left out, and every test that it names is there."""
+"""The table of Kafka's own cases in docs/torture-log.md is complete, and every test that it names exists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _METHOD: Final = re.compile(rb"\x01\x00(.)(test[A-Z]\w*|cleaner\w*Test)", re.DOT
 
 
 def cases(profile: str) -> set[str]:
-    """The names of the test methods in the classes of that release's test jar."""
+    """Names of the test methods in the classes of that release's test jar."""
     (jar,) = fetch_jars(profile).libs.glob("kafka_2.13-*-test.jar")
     found = set()
     with zipfile.ZipFile(jar) as content:
@@ -35,7 +35,7 @@ def cases(profile: str) -> set[str]:
 @pytest.mark.kafka
 @pytest.mark.parametrize("profile", ["3.9-tests", "4.3-tests"])
 def test_every_case_of_kafka_has_a_row(profile: str) -> None:
-    """The jars are asked, not the page."""
+    """The list comes from the jars, not from the page."""
     found = cases(profile)
     assert {"testCleanSegments", "testRecoveryAfterCrash", "cleanerTest", "cleanerConfigUpdateTest"} <= found
     assert len(found) > 50
@@ -45,8 +45,8 @@ def test_every_case_of_kafka_has_a_row(profile: str) -> None:
 
 @pytest.mark.parametrize(("path", "name"), NAMED.findall(PAGE))
 def test_every_test_on_the_page_is_there(path: str, name: str) -> None:
-    """A function by its definition, a cell of a table by its words."""
+    """A function by its definition, a cell of a table by its text."""
     source = (ROOT / path).read_text()
-    # What stands behind a cell's words, as in "(15)", may be a value.
+    # Text after a cell's name, as in "(15)", may be a value.
     wanted = name[1:-1].partition(" (")[0] if name.startswith('"') else f"def {name}("
     assert wanted in source, f"{path}: {name}"

@@ -1,4 +1,4 @@
-"""What hostile bytes led by coverage found, each as small as it gets; and the driver itself: what it must not miss."""
+"""Minimal inputs that coverage-guided hostile bytes found; and the driver itself, which must not miss such inputs."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def known() -> Iterator[Mapping[str, Reader]]:
 
 @pytest.mark.parametrize("name", FOUND)
 def test_reader_inputs_that_raised_another_exception(known: Mapping[str, Reader], name: str) -> None:
-    """Input that a reader answered with another exception than its own."""
+    """Inputs that made a reader raise an exception outside of its contract."""
     for data in FOUND[name]:
         assert not outcome(known[name], data), data[:80]
 
 
 def test_each_reader_takes_a_seed(known: Mapping[str, Reader]) -> None:
-    """A reader that refuses all of its seeds is no attack: nothing behind its first check is reached."""
+    """A reader that refuses all of its seeds tests nothing behind its first check."""
     for reader in known.values():
         assert reader.seeds
         refused = 0
@@ -80,7 +80,7 @@ def test_each_reader_takes_a_seed(known: Mapping[str, Reader]) -> None:
 
 
 def _deep(data: bytes) -> None:
-    """Wrong behind three letters, each of which is a line of its own: found by who is led by lines only."""
+    """Fails after three letters, each with a line of its own: only guidance by lines finds it."""
     if data[:1] == b"a":
         if data[1:2] == b"b":
             if data[2:3] == b"c":
@@ -94,15 +94,15 @@ TOP = str(Path(__file__).parent)
 
 
 def _play(reader: Reader, place: Path, count: int, tick_seconds: float = 0.25) -> tuple[Count, list[str]]:
-    """Led by this file's lines alone: those of the torture, a clock's tick among them, would keep inputs by luck."""
+    """Guided by this file's lines only: those of the torture code, such as a timer's, would keep random inputs."""
     run = Run(reader, 1, place, ours=__file__, top=TOP, tick_seconds=tick_seconds)
     wrong = run.play(count)
     return run.count, wrong
 
 
 @pytest.mark.long
-def test_what_reaches_a_new_line_is_mutated_further(tmp_path: Path) -> None:
-    """By luck alone it would take some hundred million inputs; kept is what leads there, and what is wrong."""
+def test_inputs_that_reach_a_new_line_are_mutated_further(tmp_path: Path) -> None:
+    """Random inputs would need some hundred million tries; inputs on the way, and failing ones, are kept."""
     count, wrong = _play(Reader("deep", (b"xyz",), _deep), tmp_path, 60_000)
     assert count.wrong
     assert count.inputs == 60_000
@@ -114,7 +114,7 @@ def test_what_reaches_a_new_line_is_mutated_further(tmp_path: Path) -> None:
 
 
 def test_a_run_continues_where_it_stopped(tmp_path: Path) -> None:
-    """A million in all, over several runs; with other code, or another seed, none of them counts."""
+    """A million in total, over several runs; after a change of code or seed none of them counts."""
     reader = Reader("deep", (b"xyz",), _deep)
     _play(reader, tmp_path, 3000)
     path = tmp_path / "deep.json"
@@ -128,7 +128,7 @@ def test_a_run_continues_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_an_input_that_takes_too_long_is_reported(tmp_path: Path) -> None:
-    """More than a second of CPU is told, though no input is looked at on its own."""
+    """More than a second of CPU time is reported, although no single input is timed."""
 
     def read(data: bytes) -> None:
         while data[:1] == b"!":
@@ -139,7 +139,7 @@ def test_an_input_that_takes_too_long_is_reported(tmp_path: Path) -> None:
 
 
 def test_lines_are_printed_once() -> None:
-    """Places that were run before the block, and again in it, count; a second time they do not."""
+    """Lines that ran before the block count when they run in it, once."""
 
     def read() -> str:
         return names.file_name(7, ".log")
@@ -157,14 +157,14 @@ def test_lines_are_printed_once() -> None:
 
 
 def test_coverage_without_sys_monitoring(capsys: pytest.CaptureFixture[str]) -> None:
-    """It goes on with this one, and says so."""
+    """The run continues with this interpreter, and reports that."""
     assert led.quickest_python(fast=False, interpreter=lambda _minor: None) == sys.executable
     assert "no Python 3.13 or 3.12" in capsys.readouterr().err
 
 
 @pytest.mark.long
 def test_a_process_that_dies_leaves_its_input(tmp_path: Path) -> None:
-    """What ends the process cannot tell what it was given: the file that the driver reads then has it."""
+    """An input that ends the process cannot be reported by it: the driver's file has it."""
     code = (
         "import os, pathlib; from tests.torture import led; from tests.torture.hostile import Reader\n"
         "led.Run(Reader('dies', (b'last words',), lambda data: os._exit(9)), 1, pathlib.Path(os.sys.argv[1])).play(5)\n"
@@ -175,7 +175,10 @@ def test_a_process_that_dies_leaves_its_input(tmp_path: Path) -> None:
 
 
 def test_an_odd_document_leaves_its_seed_as_it_was() -> None:
-    """The parsed seed is changed in place and put back, order of keys included: what comes next is drawn alone."""
+    """The parsed seed is changed in place and restored, with the order of its keys.
+
+    So the next input depends on the seed only.
+    """
     seed = json.dumps({"a": {"b": [1, {"c": None}], "d": "x"}, "e": 5}).encode()
     once, twice = Mutator([seed]), Mutator([seed])
     for number in range(300):

@@ -1,4 +1,4 @@
-"""What torture found, each as small as it gets: descriptors that stayed open, half reads, numbers that are none."""
+"""Minimal cases of faults that the torture found: leaked descriptors, partial reads, invalid numbers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ OPENING = {
 @pytest.mark.parametrize("failing", FAILING)
 @pytest.mark.parametrize("what", OPENING)
 def test_nothing_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, failing: str) -> None:
-    """U-29: the disk fails after a file was opened and before it is somebody's; it was lost, and the daemon ran out."""
+    """U-29: the disk fails after a file was opened and before an object owns it; it leaked, and the daemon ran out."""
     (tmp_path / "file").write_bytes(b"x")
     work: Callable[[Path], object] = OPENING[what]
     before = open_descriptors()
@@ -88,8 +88,8 @@ def test_nothing_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wha
     work(tmp_path)
 
 
-def test_a_file_that_cannot_be_made_of_a_descriptor(tmp_path: Path) -> None:
-    """``open`` leaves what it is given open when it cannot look at it: here because it is a directory."""
+def test_a_descriptor_that_open_refuses(tmp_path: Path) -> None:
+    """``open`` does not close its descriptor if it cannot use it: in this case because it is a directory."""
     before = open_descriptors()
     with pytest.raises(IsADirectoryError):
         safe_open.raw_file(os.open(tmp_path, os.O_RDONLY), "rb")
@@ -97,8 +97,8 @@ def test_a_file_that_cannot_be_made_of_a_descriptor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 3, 7])
-def test_half_a_read_is_no_other_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """POSIX: a read may give fewer bytes than there are. The plan was dropped for it, or the round died of it."""
+def test_a_partial_read_is_not_another_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """POSIX: a read may return fewer bytes than requested. The plan was dropped for it, or the cleaning crashed."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     log = read_partition(read_log_dir(root), TopicPartition("orders", 0))
     real = os.pread
@@ -120,8 +120,8 @@ def _batch(data: bytes) -> BatchWitness:
     return BatchWitness(int.from_bytes(data[:8], "big"), int.from_bytes(data[17:21], "big"))
 
 
-def test_read_at_gives_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that was asked for, or up to the end of the file."""
+def test_read_at_returns_all_available_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All requested bytes, or those up to the end of the file."""
     (tmp_path / "file").write_bytes(bytes(range(100)))
     descriptor = os.open(tmp_path / "file", os.O_RDONLY)
     real = os.pread
@@ -134,8 +134,8 @@ def test_read_at_gives_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
         os.close(descriptor)
 
 
-def test_half_a_write_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mark of what is worked on was left with half of its words."""
+def test_a_partial_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An in-progress marker file was left with half of its content."""
     descriptor = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
     real = os.write
     system_call(monkeypatch, "write", lambda file, data: real(file, bytes(data)[:3]))
@@ -146,10 +146,10 @@ def test_half_a_write_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / "file").read_bytes() == b"0123456789"
 
 
-def test_a_disk_that_fails_is_no_corruption(
+def test_a_disk_error_is_not_corruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """OP-10: ``verify`` of a log directory told it with exit code 5, of the partition alone with 1."""
+    """OP-10: ``verify`` of a log directory reported it with exit code 5, of the partition alone with 1."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     real = os.preadv
 
@@ -168,7 +168,7 @@ def test_a_disk_that_fails_is_no_corruption(
 
 @pytest.mark.parametrize("failing", ["stat", "scandir"])
 def test_a_partition_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
-    """OP-10: an error of ours with its path, wherever the disk fails; a worker of the daemon died of it."""
+    """OP-10: an error with the path, wherever the disk fails; it used to kill a worker of the daemon."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     log_dir = read_log_dir(root)
     before = open_descriptors()
@@ -195,8 +195,8 @@ ENTRY = KeptEntry(
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999"])
-def test_a_number_that_is_none_is_damage(tmp_path: Path, number: str) -> None:
-    """S-40: JSON knows no infinity, Python's reader does; ``undo`` died of it instead of setting the file aside."""
+def test_an_infinite_number_is_damage(tmp_path: Path, number: str) -> None:
+    """S-40: JSON has no infinity, but Python's reader accepts it; ``undo`` crashed instead of ignoring the entry."""
     kept = KeptSegments(tmp_path)
     kept.save(ENTRY, tmp_path.stat())
     (path,) = kept.path.iterdir()
@@ -206,7 +206,7 @@ def test_a_number_that_is_none_is_damage(tmp_path: Path, number: str) -> None:
 
 
 def test_a_delegation_with_such_a_number_is_damage(tmp_path: Path) -> None:
-    """The same for ``delegations.json``: it counts as absent, with a warning."""
+    """The same for ``delegations.json``: it is ignored with a warning."""
     change = {"before": None, "effective": "0.5", "after": "1.0"}
     one = {"cluster_id": "c", "topic": "t", "topic_id": "i", "delegated_ms": 1, "changes": {"a": change}}
     text = json.dumps({"format": 1, "delegations": [one]})
@@ -219,7 +219,7 @@ def test_a_delegation_with_such_a_number_is_damage(tmp_path: Path) -> None:
 
 
 def test_a_link_that_cannot_be_made_names_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S-40: what is put back lies elsewhere, and that is where the disk failed."""
+    """S-40: replaced segments are in another directory, and the disk failed there."""
     for name in ("here", "kept"):
         (tmp_path / name).mkdir()
     (tmp_path / "kept" / "file").write_bytes(b"x")
@@ -232,7 +232,7 @@ def test_a_link_that_cannot_be_made_names_both(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_same_file_whole(tmp_path: Path) -> None:
-    """So that the test before can fail: this one is read."""
+    """A control for the test above: this file is read."""
     kept = KeptSegments(tmp_path)
     kept.save(ENTRY, tmp_path.stat())
     assert kept.entries() == (ENTRY,)
@@ -247,8 +247,8 @@ def test_the_same_file_whole(tmp_path: Path) -> None:
         ("node.id=1\nmetadata.log.dir=/a\0b", "NUL"),
     ],
 )
-def test_server_properties_with_what_no_broker_takes(tmp_path: Path, line: str, reported: str) -> None:
-    """A number of thousands of digits and a path with a NUL are settings that are wrong, and no bug."""
+def test_server_properties_that_no_broker_accepts(tmp_path: Path, line: str, reported: str) -> None:
+    """A number with thousands of digits and a path with NUL are wrong settings, not bugs."""
     make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     file = tmp_path / "server.properties"
     file.write_text(line)
@@ -263,8 +263,8 @@ def test_server_properties_with_what_no_broker_takes(tmp_path: Path, line: str, 
     "line",
     ["request.timeout.ms=" + "9" * 5000, "security.protocol=SSL\nssl.keystore.type=PEM\nssl.keystore.location=/a\0b"],
 )
-def test_client_properties_with_what_no_client_takes(tmp_path: Path, line: str) -> None:
-    """The same, of the file that says how to connect."""
+def test_client_properties_that_no_client_accepts(tmp_path: Path, line: str) -> None:
+    """The same for the client's settings file."""
     file = tmp_path / "client.properties"
     file.write_text(line)
     with pytest.raises(ConfigError, match=r"client\.properties:"):
@@ -272,7 +272,10 @@ def test_client_properties_with_what_no_client_takes(tmp_path: Path, line: str) 
 
 
 def test_a_file_is_closed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk may say no when a file is closed; the number belongs to somebody else by then, and others wait."""
+    """Closing may report an error.
+
+    The descriptor's number is reused by then, and a second close would hit another file.
+    """
     real = os.close
 
     def close(descriptor: int) -> None:
@@ -291,7 +294,7 @@ def test_a_file_is_closed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         safe_open.close_quietly(1 << 20)
 
 
-def test_a_directory_whose_place_cannot_be_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_whose_parent_cannot_be_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was made and opened by then."""
     before = open_descriptors()
     with fails(monkeypatch, "fsync") as calls, pytest.raises(OSError, match="Input/output error"):
@@ -300,8 +303,8 @@ def test_a_directory_whose_place_cannot_be_flushed(tmp_path: Path, monkeypatch: 
     assert open_descriptors() <= before
 
 
-def test_a_lock_that_cannot_be_given_back_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was done under it is done, and the next one can have it."""
+def test_a_lock_that_cannot_be_released_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its work is done, and the next process can take it."""
     make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     before = open_descriptors()
 

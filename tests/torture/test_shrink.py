@@ -1,4 +1,4 @@
-"""A counterexample becomes small: with a mistake that is put into our cleaner, and with ones that need no Kafka."""
+"""Counterexamples shrink: with a mistake planted in cleanerd's cleaner, and with ones that need no Kafka."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def test_parts_that_do_not_matter_are_removed() -> None:
-    """Two of a hundred parts make it fail; no other one is left."""
+    """Two of a hundred parts make it fail; only they are left."""
     tried = []
 
     def fails(gone: set[int]) -> bool:
@@ -41,7 +41,7 @@ def test_tries_are_counted() -> None:
 
 
 def test_another_assertion_is_another_failure() -> None:
-    """A history that became nothing fails too: nothing of it is cleaned."""
+    """An empty history fails too, because no record of it is removed."""
 
     def is_low(number: int) -> None:
         assert number < 0
@@ -79,8 +79,8 @@ def test_parts_of_a_history() -> None:
 @pytest.mark.kafka
 @pytest.mark.long
 def test_a_planted_mistake(judge_43: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tombstones that are none: a few records are left of a whole history, and the command plays them again."""
-    # The planted mistake.
+    """Wrong tombstones: a few records are left of a whole history, and the command repeats them."""
+    # the planted mistake
     monkeypatch.setattr(evidence, "tombstones", lambda flags, *_more: np.zeros_like(flags, np.bool_))
     seed = next(each for each in range(50) if play(judge_43, tmp_path, random_history(each)) is not None)
     command = smallest(judge_43, tmp_path, "random_history", seed)

@@ -1,4 +1,4 @@
-"""A few of what ``make torture`` does, so that it works when somebody wants to know."""
+"""A short run of every attack of ``make torture``, so that they keep working."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_call_fails(job: str, fault: str, call: int) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_some_calls_fail() -> None:
-    """U-29, U-38, OP-10: of clean, apply and undo, drawn from all."""
+    """U-29, U-38, OP-10: a random sample of clean, apply and undo."""
     jobs = [word for job in ("clean", "apply", "undo") for word in ("--job", job)]
     done = run("system_calls", *jobs, "--sample", "25", "--seed", "15")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -54,7 +54,7 @@ def test_some_calls_fail() -> None:
     ("jobs", "cases"), [(("verify",), 1), pytest.param((), 60, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
 )
 def test_a_fork_ends_as_a_process_does(jobs: tuple[str, ...], cases: int) -> None:
-    """OP-10: the same calls in the same number, the same words, exit code, descriptors and log."""
+    """OP-10: the same number of calls, the same output, exit code, descriptors and log."""
     of_jobs = [word for job in jobs for word in ("--job", job)]
     done = run("system_calls", *of_jobs, "--against-processes", str(cases), "--seed", "15")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -62,7 +62,7 @@ def test_a_fork_ends_as_a_process_does(jobs: tuple[str, ...], cases: int) -> Non
 
 
 def test_only_an_in_progress_marker_may_stay_open_and_only_while_a_fault_lasts() -> None:
-    """U-35: a mark that cannot be removed stays locked, so that no other process takes it for that of a killed one."""
+    """U-35: a marker file that cannot be removed stays locked, so that no process treats it as that of a killed one."""
     marker, log = "/state/in-progress/D/orders-0", "/logs/orders-0/00000000000000000000.log"
     assert left_open(FAULTS["EIO-lasting"], Done(1, "", [marker])) == []
     assert marker in left_open(FAULTS["EIO"], Done(1, "", [marker]))[0]
@@ -73,7 +73,7 @@ def test_only_an_in_progress_marker_may_stay_open_and_only_while_a_fault_lasts()
 
 @pytest.mark.long
 def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    """What was played is noted and not played again; a case that went wrong is told at the end."""
+    """Finished cases are not repeated; a case with a problem is reported at the end."""
     record = tmp_path / "calls.jsonl"
     faults = ("--fault", "lock", "--fault", "EMFILE")
     wanted = ("system_calls", "--job", "verify", *faults, "--workers", "1", "--all", str(record))
@@ -91,7 +91,7 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_some_hostile_bytes() -> None:
-    """U-33: every reader gives a value or an error of ours."""
+    """U-33: every reader returns a value or raises a cleanerd error."""
     done = run("hostile", "--count", "150")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("150 inputs, 0 wrong") > 20
@@ -100,7 +100,7 @@ def test_some_hostile_bytes() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("count", [150, pytest.param(3000, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
 def test_some_hostile_bytes_led_by_coverage(tmp_path: Path, count: int) -> None:
-    """U-33: every reader gives a value or an error of ours; and what is led gets further than the seeds do."""
+    """U-33: the same; and guided inputs get further than the seeds."""
     quick = [] if count > 1000 else [word for each in QUICK_READERS for word in ("--reader", each)]
     done = run("led", "--count", str(count), "--place", str(tmp_path), *quick)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -114,7 +114,7 @@ def test_some_hostile_bytes_led_by_coverage(tmp_path: Path, count: int) -> None:
 @pytest.mark.kafka
 @pytest.mark.timeout(1800)
 def test_a_run_continues_where_it_was(tmp_path: Path) -> None:
-    """``make torture`` as it is called, with a seed that nobody has tried. ``make test-rest`` has the longer run."""
+    """``make torture`` with its real command, with a new seed. ``make test-rest`` has the longer run."""
     seed = str(int.from_bytes(os.urandom(4)))
     variables = {"TORTURE_SEED": seed, "TORTURE_STATE": str(tmp_path / "state.json")}
     done = run("run", **variables, TORTURE_MINUTES="1")
@@ -130,7 +130,7 @@ def test_a_run_continues_where_it_was(tmp_path: Path) -> None:
 
 
 def test_the_loader_rules_of_system_calls(tmp_path: Path) -> None:
-    """The judge of `system_calls`, judged: swap, cleaned and deleted files count as Kafka's loader has them count."""
+    """Tests the checks of `system_calls`: swap, cleaned and deleted files count as for Kafka's loader."""
     batch = (7).to_bytes(8, "big") + (49).to_bytes(4, "big") + bytes(7) + bytes(4) + (2).to_bytes(4, "big") + bytes(34)
     for name, data in {
         "00000000000000000007.log": b"old",

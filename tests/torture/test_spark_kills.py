@@ -1,6 +1,6 @@
-"""Deaths in the course of ``cleanerd spark clean``: the log is what it was, and the next run leaves nothing.
+"""Kills during ``cleanerd spark clean``: the log is unchanged, and the next run leaves no files.
 
-A driver that dies at a chosen step, without a cluster: ``tests/spark/test_crashes.py``.
+For a driver that dies at a chosen step, without a cluster, see ``tests/spark/test_crashes.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(2400)]
 
 
 def test_each_kind() -> None:
-    """OP-2, S-28: driver, executors, Python workers, all of them; half of them at least while files are staged."""
+    """OP-2, S-28: driver, executors, Python workers, all of them; at least half of the kills during staging."""
     with spark_field() as field:
         wrong = [reported for victims in VICTIMS for reported in field.kill_once(victims, while_staged=True)]
         assert wrong == []
